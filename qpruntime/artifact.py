@@ -1,0 +1,181 @@
+"""What a table file says about itself: axes, metadata, and the check that both make sense.
+
+Knows nothing of how tables are computed or opened. The metadata of a table is one JSON document,
+kept as the attribute ``metadata`` of an HDF5 file or zarr group.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.errors import InputError, TableError
+
+__all__ = ["DATASET", "SCHEMA", "Axis", "Metadata"]
+
+#: Version of the metadata document; a reader refuses any other.
+SCHEMA = 1
+#: Name of the one dataset of a table file.
+DATASET = "sigma_star"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Equidistant nodes from `start` to `stop`, both included."""
+
+    name: str
+    start: float
+    stop: float
+    size: int
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.start) and math.isfinite(self.stop) and self.stop > self.start):
+            raise InputError(
+                f"axis {self.name}: needs finite start < stop, got {self.start} and {self.stop}"
+            )
+        if self.size < 2:
+            raise InputError(f"axis {self.name}: needs at least 2 nodes, got {self.size}")
+
+    @classmethod
+    def from_step(cls, name: str, start: float, stop: float, step: float, unit: str = "") -> Axis:
+        """Return the axis with this step, or raise `InputError` if the step does not divide it."""
+        if not (math.isfinite(step) and step > 0.0):
+            raise InputError(f"axis {name}: step must be a positive number, got {step}")
+        if not (math.isfinite(start) and math.isfinite(stop) and stop > start):
+            raise InputError(
+                f"axis {name}: needs finite start < stop, got {start} and {stop}; "
+                "a range of one node cannot be interpolated"
+            )
+        intervals = (stop - start) / step
+        whole = round(intervals)
+        if whole < 1 or abs(intervals - whole) > 1e-6:
+            fitting = (stop - start) / max(whole, 1)
+            raise InputError(
+                f"axis {name}: step {step:g} does not divide {start:g} to {stop:g}; "
+                f"the nearest step that does is {fitting:.10g}"
+            )
+        return cls(name, start, stop, whole + 1, unit)
+
+    @property
+    def step(self) -> float:
+        return (self.stop - self.start) / (self.size - 1)
+
+    def nodes(self) -> NDArray[np.float64]:
+        """Node positions, shape (size,)."""
+        return np.linspace(self.start, self.stop, self.size)
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """The document that travels with a table.
+
+    Attributes
+    ----------
+    likelihood : str
+        Registered name; `parameters` are its parameters.
+    outcomes : list of float
+        The y of each slab of the dataset; ``[1.0]`` for a mirror-symmetric likelihood.
+    mu, log10_sigma : Axis
+        Cavity mean, and log10 of the cavity standard deviation.
+    dtype : str
+        ``float64`` or ``float32``, little-endian, row-major, shape (len(outcomes), mu, log10_sigma).
+    sha256 : str
+        Of the bytes of the dataset.
+    certificate : dict
+        The measured error: see `tablegen.certify`.
+    """
+
+    likelihood: str
+    outcomes: list[float]
+    mu: Axis
+    log10_sigma: Axis
+    dtype: str
+    method: str
+    generator: str
+    sha256: str = ""
+    parameters: dict[str, float] = field(default_factory=dict)
+    certificate: dict[str, Any] = field(default_factory=dict)
+    kind: str = "grid"
+    byte_order: str = "little"
+    schema: int = SCHEMA
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return len(self.outcomes), self.mu.size, self.log10_sigma.size
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def to_json(self) -> str:
+        """Return the document; equal metadata give equal bytes."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, source: str) -> Metadata:
+        """Parse and check a document; `source` names the file in messages.
+
+        Raises
+        ------
+        TableError
+            If the document is not one this version reads.
+        """
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise TableError(f"{source}: metadata is not JSON; the file is damaged") from error
+        if not isinstance(document, dict):
+            raise TableError(f"{source}: metadata is not a JSON object; the file is damaged")
+        schema = document.get("schema")
+        if schema != SCHEMA:
+            raise TableError(
+                f"{source}: table schema is {schema!r}, this version reads {SCHEMA}; "
+                "build the table again with the tablegen of this version"
+            )
+        try:
+            document["mu"] = _axis(document["mu"])
+            document["log10_sigma"] = _axis(document["log10_sigma"])
+            self = cls(**document)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise TableError(f"{source}: metadata is incomplete or malformed: {error}") from error
+        self._check(source)
+        return self
+
+    def _check(self, source: str) -> None:
+        problems = {
+            "kind": self.kind != "grid",
+            "likelihood": not isinstance(self.likelihood, str),
+            "dtype": self.dtype not in ("float64", "float32"),
+            "byte_order": self.byte_order != "little",
+            "outcomes": not _numbers(self.outcomes) or not self.outcomes,
+            "parameters": not isinstance(self.parameters, dict),
+            "certificate": not isinstance(self.certificate, dict),
+            "sha256": not isinstance(self.sha256, str),
+        }
+        for name, wrong in problems.items():
+            if wrong:
+                raise TableError(f"{source}: metadata field {name!r} is {getattr(self, name)!r}")
+
+
+def _numbers(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in value
+    )
+
+
+def _axis(entry: dict[str, Any]) -> Axis:
+    if not isinstance(entry["size"], int) or isinstance(entry["size"], bool):
+        raise TypeError(f"axis size is {entry['size']!r}")
+    return Axis(
+        str(entry["name"]),
+        float(entry["start"]),
+        float(entry["stop"]),
+        entry["size"],
+        str(entry.get("unit", "")),
+    )

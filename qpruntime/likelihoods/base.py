@@ -1,0 +1,114 @@
+"""The likelihood contract: what one likelihood file has to provide, and what it may add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime.errors import InputError
+from qpruntime.jit import FRAME, MOMENTS, Pointer
+
+__all__ = ["Likelihood"]
+
+Array = NDArray[np.float64]
+
+
+def _no_parameters() -> Array:
+    theta = np.zeros(0)
+    theta.flags.writeable = False
+    return theta
+
+
+def _absent_moments(mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+    return np.nan, np.nan, np.nan
+
+
+def _absent_frame(mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+    return np.nan, np.nan, np.nan, np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood:
+    """p(y|f) for one observation y and one latent value f.
+
+    Parameters
+    ----------
+    name : str
+        The name in the registry, in the API and on the command line.
+    outcomes : str
+        What y may be, in words, for messages and ``tablegen list``.
+    split : Pointer
+        The only required function. ``split(f, y, theta) -> (rest, curvature)`` with
+        log p(y|f) = rest - curvature * f^2 / 2. ``(log p, 0)`` is always right; taking out a
+        Gaussian factor keeps tails exact where log p is large and nearly quadratic.
+    validate : callable
+        Turns user observations into a float array, or raises `InputError`.
+    moments : Pointer, optional
+        ``moments(mu, sigma, y, theta) -> (log Z, mean, variance)`` of the tilted density for the
+        cavity N(mu, sigma^2); sigma is a standard deviation, the last result a variance.
+        Without it they are integrated.
+    frame : Pointer, optional
+        ``frame(mu, sigma, y, theta) -> (centre, width, refine, side)``: where quadrature is laid.
+        side 0: f = centre + width sinh(v) on the whole line; side +1 or -1: f = centre +
+        side width exp(v), for densities that end at ``centre``. refine in (0, 1] scales the step.
+    theta : ndarray, optional
+        Parameters of the likelihood, passed through to every function.
+    mirror : bool
+        Whether sigma*(mu, sigma, -y) = sigma*(-mu, sigma, y): one table then serves both labels.
+    log_concave : bool
+        Whether log p(y|f) is concave in f, so that no site precision can be negative.
+    """
+
+    name: str
+    outcomes: str
+    split: Pointer
+    validate: Callable[[ArrayLike], Array]
+    moments: Pointer | None = None
+    frame: Pointer | None = None
+    theta: Array = field(default_factory=_no_parameters)
+    mirror: bool = False
+    log_concave: bool = True
+
+    def log_prob(self, f: ArrayLike, y: ArrayLike) -> Array:
+        """Log p(y|f), elementwise over the broadcast shapes of `f` and `y`."""
+        f, y = np.broadcast_arrays(np.asarray(f, float), np.asarray(y, float))
+        out = np.empty(f.shape)
+        for i in np.ndindex(f.shape):
+            rest, curvature = self.split(float(f[i]), float(y[i]), self.theta)
+            out[i] = rest - 0.5 * curvature * f[i] ** 2
+        return out
+
+    def functions(self) -> tuple[Any, ...]:
+        """Return (split, moments, frame, has_moments, has_frame, theta) as the kernels take them."""
+        moments = ABSENT_MOMENTS if self.moments is None else self.moments
+        frame = ABSENT_FRAME if self.frame is None else self.frame
+        return (
+            self.split,
+            moments,
+            frame,
+            self.moments is not None,
+            self.frame is not None,
+            self.theta,
+        )
+
+
+ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
+ABSENT_FRAME = Pointer(_absent_frame, FRAME)
+
+
+def signs(y: ArrayLike) -> Array:
+    """Validate labels -1 and +1 and return them as floats."""
+    labels = np.asarray(y)
+    try:
+        values = labels.astype(float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"labels must be -1 or +1, got {labels.dtype} values") from error
+    wrong = ~np.isin(values, (-1.0, 1.0))
+    if wrong.any():
+        bad = values[wrong].flat[0]
+        raise InputError(f"labels must be -1 or +1, got {bad:g}; GPClassifier takes any two labels")
+    return values

@@ -1,0 +1,63 @@
+"""Probit: p(y|f) = Phi(y f), y in {-1, +1}. Closed moments, one table for both labels."""
+
+from __future__ import annotations
+
+import math
+
+from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer
+from qpruntime.likelihoods.base import Likelihood, signs
+from qpruntime.special import erfcx, log_ndtr, probit_series
+
+__all__ = ["likelihood"]
+
+_SQRT1_2 = math.sqrt(0.5)
+
+
+def _split(f, y, theta):
+    # Left of -1 the Gaussian factor exp(-f^2/2) is taken out, so that what is left varies slowly
+    # and two values of it can be compared at f = -1e8 as well as at f = -2.
+    x = y * f
+    if x < -1.0:
+        return math.log(0.5 * erfcx(-x * _SQRT1_2)), 1.0
+    return log_ndtr(x), 0.0
+
+
+def _moments(mu, sigma, y, theta):
+    # Rasmussen & Williams (3.58), (3.82), (3.85), rewritten so that nothing cancels for z << 0:
+    # sigma_EP^2 = sigma^2 (1 + sigma^2 V)/(1 + sigma^2), V = 1 - r (r + z).
+    s2 = sigma * sigma
+    root = math.sqrt(1.0 + s2)
+    z = y * mu / root
+    r, r_plus_z, v = probit_series(z)
+    if z < 0.0:
+        mean = y * (z + s2 * r_plus_z) / root
+    else:
+        mean = mu + y * s2 * r / root
+    return log_ndtr(z), mean, s2 / (1.0 + s2) * (1.0 + s2 * v)
+
+
+def _frame(mu, sigma, y, theta):
+    # A wide cavity sees the likelihood as an edge of width 1 at f = 0, which is where the nodes
+    # have to be dense; the edge no longer matters once it is 8 standard deviations out, or where
+    # the mass sits so far left of it that log Phi is smooth on the scale of the tilted density.
+    s2 = sigma * sigma
+    root = math.sqrt(1.0 + s2)
+    z = y * mu / root
+    r, r_plus_z, v = probit_series(z)
+    mean = (z + s2 * r_plus_z) / root if z < 0.0 else y * mu + s2 * r / root
+    std = math.sqrt(s2 / (1.0 + s2) * (1.0 + s2 * v))
+    if sigma >= 1.3 and -4.0 * std < mean < 8.0 * std:
+        reach = abs(mean)
+        return 0.0, min(std, 1.0), 1.0 if reach <= 2.0 * std else 2.0 * std / reach, 0.0
+    return y * mean, std, 1.0, 0.0
+
+
+likelihood = Likelihood(
+    name="probit",
+    outcomes="labels -1 and +1",
+    split=Pointer(_split, SPLIT),
+    validate=signs,
+    moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    mirror=True,
+)

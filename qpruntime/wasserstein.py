@@ -1,0 +1,212 @@
+"""The exact QP projection by quadrature: the truth that tables sample.
+
+sigma* = int phi(Phi^-1(F(f))) df (paper, Eqs. 5 and 8), F the CDF of the tilted density. The integrand
+is analytic and decays like a Gaussian at both ends, so the trapezoid rule in a good variable v
+converges geometrically: f = centre + width sinh(v), or centre +- width exp(v) for a density that
+ends at ``centre``. F is accumulated over the same panels by 5-point Gauss-Legendre, the lower tail
+from the left and the upper one from the right; 1 - F is never formed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from qpruntime.jit import kernel
+from qpruntime.special import ndtri_density
+
+__all__ = ["DECAY", "NO_MASS", "OK", "exact_point", "exact_run", "place", "relative_log"]
+
+OK, DECAY, NO_MASS = 0, 1, 2
+
+#: Trapezoid step in v. Halving it changes no result by more than 2e-15 (tests/test_wasserstein.py).
+STEP = 0.12
+#: Mass below exp(-CUT) of the peak is left out.
+CUT = 42.0
+_MARCH = 0.25
+_MARCH_LIMIT = 800
+_NODES, _WEIGHTS = (tuple(a.tolist()) for a in np.polynomial.legendre.leggauss(5))
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+@kernel
+def place(side, width, v):
+    """Return (f - anchor, df/dv) of the quadrature variable; v = 0 is the anchor."""
+    up = math.exp(v)
+    if side == 0.0:
+        down = 1.0 / up
+        return 0.5 * width * (up - down), 0.5 * width * (up + down)
+    return side * width * (up - 1.0), width * up
+
+
+@kernel
+def relative_log(split, anchor, d, rest0, curvature0, inverse, y, theta):
+    """log of the tilted density at anchor + d over that at the anchor, less its part linear in mu.
+
+    The full value is this minus d (anchor - mu)/sigma^2; inverse = 1/sigma^2. Large Gaussian
+    factors are never formed and subtracted: only their difference over d is.
+    """
+    rest, curvature = split(anchor + d, y, theta)
+    e = rest - rest0 - 0.5 * d * d * (curvature + inverse)
+    if curvature != curvature0:
+        e -= 0.5 * (curvature - curvature0) * anchor * anchor
+    return e, curvature * anchor
+
+
+@kernel
+def extent(split, pull, anchor, width, side, rest0, curvature0, inverse, y, theta):
+    """March outwards in v until the tilted mass has decayed; return (status, v_low, v_high)."""
+    best = -math.inf
+    low, high = 0.0, 0.0
+    for direction in (1.0, -1.0):
+        v = 0.0
+        found = False
+        for _ in range(_MARCH_LIMIT):
+            d, jacobian = place(side, width, direction * v)
+            e, tilt = relative_log(split, anchor, d, rest0, curvature0, inverse, y, theta)
+            # At a hard edge F itself vanishes like the distance, so the integrand like its square.
+            e += (1.0 + abs(side)) * math.log(jacobian) - d * (tilt + pull)
+            if math.isnan(e):
+                return NO_MASS, 0.0, 0.0
+            best = max(best, e)
+            if e < best - CUT:
+                found = True
+                break
+            v += _MARCH
+        if not found:
+            return DECAY, 0.0, 0.0
+        if direction > 0.0:
+            high = v
+        else:
+            low = -v
+    return OK, low, high
+
+
+@kernel
+def default_frame(split, mu, sigma, y, theta):
+    """Mean and standard deviation by three rounds of a plain sum, for likelihoods without a frame."""
+    centre, width = mu, sigma
+    for _ in range(3):
+        best = -math.inf
+        for j in range(-240, 241):
+            d = 0.05 * j * width
+            rest, curvature = split(centre + d, y, theta)
+            f = centre + d
+            best = max(best, rest - 0.5 * curvature * f * f - 0.5 * ((f - mu) / sigma) ** 2)
+        mass, first, second = 0.0, 0.0, 0.0
+        for j in range(-240, 241):
+            d = 0.05 * j * width
+            f = centre + d
+            rest, curvature = split(f, y, theta)
+            e = rest - 0.5 * curvature * f * f - 0.5 * ((f - mu) / sigma) ** 2
+            p = math.exp(e - best)
+            mass += p
+            first += p * d
+            second += p * d * d
+        shift = first / mass
+        spread = math.sqrt(max(second / mass - shift * shift, 0.0))
+        centre += shift
+        width = max(spread, 0.05 * width)
+    return centre, width, 1.0, 0.0
+
+
+@kernel
+def project_nodes(pull, h, d, weight, base, tilt, jacobian, exponent, mass, lower, out):
+    """Integrate one cavity on given nodes: out = (log mass, mean shift, variance, sigma*)."""
+    panels = jacobian.size
+    best = -math.inf
+    for j in range(d.size):
+        e = base[j] - d[j] * (tilt[j] + pull)
+        exponent[j] = e
+        best = max(best, e)
+    total, first, second = 0.0, 0.0, 0.0
+    for p in range(panels):
+        lower[p] = total
+        part = 0.0
+        for j in range(5 * p, 5 * p + 5):
+            m = math.exp(exponent[j] - best) * weight[j]
+            part += m
+            first += m * d[j]
+            second += m * d[j] * d[j]
+        mass[p] = part
+        total += part
+    if not (total > 0.0 and math.isfinite(total)):
+        return NO_MASS
+    upper, star = 0.0, 0.0
+    for p in range(panels - 1, 0, -1):
+        upper += mass[p]
+        tail = min(upper, lower[p]) / total
+        if tail > 0.0:
+            star += ndtri_density(tail)[0] * jacobian[p]
+    shift = first / total
+    out[0] = best + math.log(total)
+    out[1] = shift
+    out[2] = second / total - shift * shift
+    out[3] = star * h
+    return OK
+
+
+@kernel
+def exact_run(split, frame, has_frame, mu, sigma, y, theta, out):
+    """Project a run of cavities N(mu[i], sigma^2) that are close enough to share their nodes.
+
+    Fills out[i] = (log Z, mean, variance, sigma*) and returns a status. `mu` ascends and should
+    span no more than 0.3 sigma, so that the frame of its middle serves both ends. Sharing saves
+    the likelihood evaluations: 3 to 7 us a point in a run of 25 against 20 to 45 us alone.
+    """
+    n = mu.size
+    if has_frame:
+        centre, width, refine, side = frame(mu[n // 2], sigma, y, theta)
+    else:
+        centre, width, refine, side = default_frame(split, mu[n // 2], sigma, y, theta)
+    if not (width > 0.0 and math.isfinite(centre)):
+        return NO_MASS
+    anchor = centre + side * width
+    inverse = 1.0 / (sigma * sigma)
+    rest0, curvature0 = split(anchor, y, theta)
+    if rest0 == -math.inf:
+        rest0 = 0.0
+    low, high = 0.0, 0.0
+    for i in (0, n - 1):
+        pull = (anchor - mu[i]) * inverse
+        status, a, b = extent(
+            split, pull, anchor, width, side, rest0, curvature0, inverse, y, theta
+        )
+        if status != OK:
+            return status
+        low, high = min(low, a), max(high, b)
+    panels = int(math.ceil((high - low) / (STEP * refine)))
+    h = (high - low) / panels
+    d, weight = np.empty(5 * panels), np.empty(5 * panels)
+    base, tilt = np.empty(5 * panels), np.empty(5 * panels)
+    jacobian = np.empty(panels)
+    for p in range(panels):
+        jacobian[p] = place(side, width, low + h * p)[1]
+        for k in range(5):
+            j = 5 * p + k
+            d[j], dx = place(side, width, low + h * (p + 0.5 + 0.5 * _NODES[k]))
+            weight[j] = dx * _WEIGHTS[k] * 0.5 * h
+            base[j], tilt[j] = relative_log(
+                split, anchor, d[j], rest0, curvature0, inverse, y, theta
+            )
+    exponent, mass, lower = np.empty(5 * panels), np.empty(panels), np.empty(panels)
+    log_anchor = rest0 - 0.5 * curvature0 * anchor * anchor - math.log(sigma) - _HALF_LOG_2PI
+    for i in range(n):
+        pull = (anchor - mu[i]) * inverse
+        status = project_nodes(
+            pull, h, d, weight, base, tilt, jacobian, exponent, mass, lower, out[i]
+        )
+        if status != OK:
+            return status
+        out[i, 0] += log_anchor - 0.5 * ((anchor - mu[i]) / sigma) ** 2
+        out[i, 1] += anchor
+    return OK
+
+
+@kernel
+def exact_point(split, frame, has_frame, mu, sigma, y, theta, out):
+    """`exact_run` for one cavity; `out` has shape (1, 4)."""
+    one = np.empty(1)
+    one[0] = mu
+    return exact_run(split, frame, has_frame, one, sigma, y, theta, out)
