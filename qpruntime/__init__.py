@@ -1,0 +1,59 @@
+"""Gaussian-process inference with non-Gaussian likelihoods by quantile and expectation propagation.
+
+Public names load on first use, so that ``import qpruntime`` stays cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, QPError, TableError
+    from qpruntime.estimators import GPClassifier
+    from qpruntime.inference import infer
+    from qpruntime.posterior import Posterior
+    from qpruntime.projection import project
+    from qpruntime.table import Table, open_table
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "ConvergenceWarning": "errors",
+    "GPClassifier": "estimators",
+    "InputError": "errors",
+    "NumericalError": "errors",
+    "Posterior": "posterior",
+    "QPError": "errors",
+    "Table": "table",
+    "TableError": "errors",
+    "infer": "inference",
+    "open_table": "table",
+    "project": "projection",
+}
+
+__all__ = [
+    "ConvergenceWarning",
+    "GPClassifier",
+    "InputError",
+    "NumericalError",
+    "Posterior",
+    "QPError",
+    "Table",
+    "TableError",
+    "infer",
+    "open_table",
+    "project",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

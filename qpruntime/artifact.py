@@ -84,7 +84,8 @@ class Metadata:
     mu, log10_sigma : Axis
         Cavity mean, and log10 of the cavity standard deviation.
     dtype : str
-        ``float64`` or ``float32``, little-endian, row-major, shape (len(outcomes), mu, log10_sigma).
+        ``float64`` or ``float32``, little-endian, row-major; the axes are outcomes, mu,
+        log10_sigma.
     sha256 : str
         Of the bytes of the dataset.
     certificate : dict

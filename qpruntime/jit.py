@@ -1,18 +1,21 @@
 """The one place that sets numba options, and how a likelihood's functions cross the jit boundary.
 
-Kernels take likelihood functions as *first-class functions*: values with a fixed signature, called
-through a pointer. A jitted closure would be compiled anew in every process; a pointer is not part of
-the compiled code, so one cached kernel serves every likelihood, also one the user brings.
+Kernels take likelihood functions as *first-class functions*: values with a fixed signature,
+called through a pointer. A jitted closure would be compiled anew in every process; a pointer is
+not part of the compiled code, so one cached kernel serves every likelihood, also a user's own.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numba
-import numba.experimental.function_type  # noqa: F401  (registers the type of `Pointer` with numba)
+import numba.experimental.function_type  # registers the type of `Pointer` with numba
 from numba import types
+from numba.core.compiler import Compiler
+from numba.core.errors import NumbaExperimentalFeatureWarning
 
 __all__ = ["FRAME", "MOMENTS", "SPLIT", "Pointer", "kernel"]
 
@@ -27,12 +30,21 @@ MOMENTS = types.UniTuple(_float, 3)(_float, _float, _float, _VECTOR)
 FRAME = types.UniTuple(_float, 4)(_float, _float, _float, _VECTOR)
 
 
+class _Quiet(Compiler):
+    """numba's compiler, silent about first-class functions being experimental (since 0.49)."""
+
+    def compile_extra(self, func: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
+            return super().compile_extra(func)
+
+
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile lazily, cached on disk, without the GIL, with IEEE division and no reassociation."""
-    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    return numba.njit(cache=True, nogil=True, error_model="numpy", pipeline_class=_Quiet)(function)
 
 
-class Pointer(types.WrapperAddressProtocol):  # type: ignore[misc]
+class Pointer(types.WrapperAddressProtocol):
     """A kernel with a fixed signature that other kernels take as an argument.
 
     It compiles when it first crosses into a kernel, not when it is defined, so that importing a

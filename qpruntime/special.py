@@ -21,7 +21,7 @@ _INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 @kernel
 def erfcx(x):
-    """exp(x^2) erfc(x) for x >= 0, relative error below 4e-16 (rational forms of W. J. Cody, 1969)."""
+    """exp(x^2) erfc(x) for x >= 0 (rational forms of W. J. Cody, 1969)."""
     if x < 0.46875:
         return math.exp(x * x) * math.erfc(x)
     if x <= 4.0:
@@ -102,7 +102,7 @@ def probit_series(z):
 
 @kernel
 def ndtri_density(p):
-    """Return (phi(x), x) at x = Phi^-1(p) for 0 < p <= 1/2 (algorithm AS 241, M. J. Wichura, 1988)."""
+    """Return (phi(x), x) at x = Phi^-1(p), 0 < p <= 1/2 (M. J. Wichura, 1988, AS 241)."""
     q = p - 0.5
     if q > -0.425:
         r = 0.180625 - q * q

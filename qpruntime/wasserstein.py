@@ -1,10 +1,10 @@
 """The exact QP projection by quadrature: the truth that tables sample.
 
-sigma* = int phi(Phi^-1(F(f))) df (paper, Eqs. 5 and 8), F the CDF of the tilted density. The integrand
-is analytic and decays like a Gaussian at both ends, so the trapezoid rule in a good variable v
-converges geometrically: f = centre + width sinh(v), or centre +- width exp(v) for a density that
-ends at ``centre``. F is accumulated over the same panels by 5-point Gauss-Legendre, the lower tail
-from the left and the upper one from the right; 1 - F is never formed.
+sigma* = int phi(Phi^-1(F(f))) df (paper, Eqs. 5 and 8), F the CDF of the tilted density. The
+integrand is analytic and decays like a Gaussian at both ends, so the trapezoid rule in a good
+variable v converges geometrically: f = centre + width sinh(v), or centre +- width exp(v) for a
+density that ends at ``centre``. F is accumulated over the same panels by 5-point Gauss-Legendre,
+the lower tail from the left and the upper one from the right; 1 - F is never formed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def extent(split, pull, anchor, width, side, rest0, curvature0, inverse, y, thet
 
 @kernel
 def default_frame(split, mu, sigma, y, theta):
-    """Mean and standard deviation by three rounds of a plain sum, for likelihoods without a frame."""
+    """Frame from mean and standard deviation, by three rounds of a plain sum."""
     centre, width = mu, sigma
     for _ in range(3):
         best = -math.inf
@@ -176,7 +176,7 @@ def exact_run(split, frame, has_frame, mu, sigma, y, theta, out):
         if status != OK:
             return status
         low, high = min(low, a), max(high, b)
-    panels = int(math.ceil((high - low) / (STEP * refine)))
+    panels = math.ceil((high - low) / (STEP * refine))
     h = (high - low) / panels
     d, weight = np.empty(5 * panels), np.empty(5 * panels)
     base, tilt = np.empty(5 * panels), np.empty(5 * panels)

@@ -23,11 +23,11 @@ def _no_parameters() -> Array:
     return theta
 
 
-def _absent_moments(mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+def _absent_moments(mu, sigma, y, theta):
     return np.nan, np.nan, np.nan
 
 
-def _absent_frame(mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+def _absent_frame(mu, sigma, y, theta):
     return np.nan, np.nan, np.nan, np.nan
 
 
@@ -83,16 +83,16 @@ class Likelihood:
         return out
 
     def functions(self) -> tuple[Any, ...]:
-        """Return (split, moments, frame, has_moments, has_frame, theta) as the kernels take them."""
+        """Return (theta, has_moments, has_frame, split, moments, frame), as kernels take them."""
         moments = ABSENT_MOMENTS if self.moments is None else self.moments
         frame = ABSENT_FRAME if self.frame is None else self.frame
         return (
+            self.theta,
+            self.moments is not None,
+            self.frame is not None,
             self.split,
             moments,
             frame,
-            self.moments is not None,
-            self.frame is not None,
-            self.theta,
         )
 
 

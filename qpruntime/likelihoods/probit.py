@@ -29,10 +29,7 @@ def _moments(mu, sigma, y, theta):
     root = math.sqrt(1.0 + s2)
     z = y * mu / root
     r, r_plus_z, v = probit_series(z)
-    if z < 0.0:
-        mean = y * (z + s2 * r_plus_z) / root
-    else:
-        mean = mu + y * s2 * r / root
+    mean = y * (z + s2 * r_plus_z) / root if z < 0.0 else mu + y * s2 * r / root
     return log_ndtr(z), mean, s2 / (1.0 + s2) * (1.0 + s2 * v)
 
 

@@ -1,0 +1,178 @@
+"""The result of inference, and everything that follows from converged sites by linear algebra.
+
+Sites t_i(f) = exp(nu_i f - tau_i f^2/2); posterior covariance (K^-1 + diag tau)^-1. All of it goes
+through B = I + S K S with S = diag(sqrt tau), whose eigenvalues are at least 1 (Rasmussen &
+Williams, Section 3.6): nothing is inverted that can be singular.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotrf
+
+from qpruntime.errors import InputError, NumericalError
+
+__all__ = ["Factor", "Lookups", "Posterior", "Sites"]
+
+Array = NDArray[np.float64]
+
+
+class Sites(NamedTuple):
+    """Site precisions `tau` and precision-weighted means `nu`, each of shape (N,)."""
+
+    tau: Array
+    nu: Array
+
+
+class Lookups(NamedTuple):
+    """How often a table's grid was hit and missed, over all sweeps."""
+
+    inside: int
+    outside: int
+
+
+class Factor:
+    """Cholesky factor of B = I + S K S, and what it gives.
+
+    Parameters
+    ----------
+    K : ndarray, shape (N, N)
+        Prior covariance.
+    sites : Sites
+    prior_mean : ndarray, shape (N,)
+    """
+
+    def __init__(self, K: Array, sites: Sites, prior_mean: Array) -> None:
+        self.K = K
+        self.root = np.sqrt(sites.tau)
+        B = K * self.root
+        B *= self.root[:, None]
+        B.flat[:: len(K) + 1] += 1.0
+        self.lower, info = dpotrf(B.T, lower=1, overwrite_a=1, clean=1)
+        if info != 0 or not np.isfinite(self.lower[-1, -1]):
+            raise NumericalError(
+                f"I + S K S is not positive definite at row {info}; K has eigenvalues below "
+                "zero or entries too large for double precision: add jitter to its diagonal"
+            )
+        self.shifted = sites.nu - sites.tau * prior_mean
+        half = solve_triangular(self.lower, self.root * (K @ self.shifted), lower=True)
+        #: K^-1 (posterior mean - prior mean).
+        self.weights = self.shifted - self.root * solve_triangular(
+            self.lower, half, lower=True, trans=1
+        )
+
+    @property
+    def log_det(self) -> float:
+        """log |B|."""
+        return 2.0 * float(np.log(np.diag(self.lower)).sum())
+
+    def covariance(self) -> Array:
+        """Return the posterior covariance K - K S B^-1 S K, shape (N, N)."""
+        V = solve_triangular(
+            self.lower, self.root[:, None] * self.K, lower=True, check_finite=False
+        )
+        return self.K - V.T @ V
+
+    def inner(self) -> Array:
+        """Return S B^-1 S, shape (N, N): the inverse of K + diag(1/tau)."""
+        half = solve_triangular(self.lower, np.diag(self.root), lower=True, check_finite=False)
+        return half.T @ half
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Gaussian approximation of the latent posterior at the N training points.
+
+    Attributes
+    ----------
+    sites : Sites
+        Named tuple (tau, nu).
+    mean, variance : ndarray, shape (N,)
+        Of the latent function; `variance` is a variance.
+    log_evidence : float
+        log Z_EP, paper Eq. 2, in the form of Rasmussen & Williams (3.65).
+    converged : bool
+    n_sweeps : int
+    history : tuple of float
+        Change per sweep, the quantity compared with `tol`.
+    lookups : Lookups
+        Table lookups inside and outside the grid; zeros without a table.
+    skipped : int
+        Site updates skipped because the cavity was improper.
+    """
+
+    sites: Sites
+    mean: Array
+    variance: Array
+    log_evidence: float
+    converged: bool
+    n_sweeps: int
+    history: tuple[float, ...]
+    lookups: Lookups
+    skipped: int
+    log_z: Array = field(repr=False)
+    factor: Factor = field(repr=False)
+
+    def predict(
+        self, K_star: ArrayLike, k_star_diag: ArrayLike, mean_star: ArrayLike = 0.0
+    ) -> tuple[Array, Array]:
+        """Latent mean and variance at T new points.
+
+        Parameters
+        ----------
+        K_star : array-like, shape (T, N)
+            Prior covariance between new and training points.
+        k_star_diag : array-like, shape (T,)
+            Prior variance at the new points.
+        mean_star : float or array-like, shape (T,)
+            Prior mean at the new points.
+
+        Returns
+        -------
+        mean, variance : ndarray, shape (T,)
+            Of the latent function, not of an observation (Rasmussen & Williams, 3.60 and 3.61).
+        """
+        K_star = np.asarray(K_star, dtype=float)
+        if K_star.ndim != 2 or K_star.shape[1] != self.mean.size:
+            raise InputError(
+                f"K_star must have shape (T, {self.mean.size}), one column per training point; "
+                f"got {K_star.shape}"
+            )
+        mean = np.asarray(mean_star, dtype=float) + K_star @ self.factor.weights
+        V = solve_triangular(self.factor.lower, self.factor.root[:, None] * K_star.T, lower=True)
+        prior = np.broadcast_to(np.asarray(k_star_diag, dtype=float), mean.shape)
+        return mean, np.maximum(prior - np.einsum("ij,ij->j", V, V), 0.0)
+
+    def loo(self) -> Array:
+        """Leave-one-out log predictive densities log p(y_i | y_-i), shape (N,).
+
+        They are the log normalisers of the tilted densities at the final cavities.
+        """
+        return self.log_z.copy()
+
+    def evidence_gradient(self, dK: ArrayLike) -> Array | float:
+        """Gradient of the log evidence, given the derivative of K.
+
+        Exact at an EP fixed point only (Rasmussen & Williams, 5.27): the evidence is stationary
+        in EP's sites, but not in those of QP.
+
+        Parameters
+        ----------
+        dK : array-like, shape (N, N) or (N, N, p)
+            Derivative of K with respect to one or p parameters.
+
+        Returns
+        -------
+        float or ndarray of shape (p,)
+        """
+        dK = np.asarray(dK, dtype=float)
+        if dK.shape[:2] != self.factor.K.shape:
+            raise InputError(f"dK must begin with {self.factor.K.shape}, got shape {dK.shape}")
+        inner = np.outer(self.factor.weights, self.factor.weights) - self.factor.inner()
+        gradient = 0.5 * np.tensordot(inner, dK, axes=([0, 1], [0, 1]))
+        return float(gradient) if gradient.ndim == 0 else gradient
