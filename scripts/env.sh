@@ -1,0 +1,41 @@
+# Sourced by the other scripts: makes .venv at the top of the checkout and installs the project.
+# Usage: cd to the top, then `. scripts/env.sh EXTRAS`. Leaves $PY, the interpreter of .venv.
+
+extras=$1
+
+find_python() {
+  for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python; do
+    [ -n "$candidate" ] || continue
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      echo "$candidate"
+      return
+    fi
+  done
+}
+
+if [ ! -x .venv/bin/python ]; then
+  base=$(find_python)
+  if [ -z "$base" ]; then
+    echo "error: needs Python 3.11 or newer; install it, or name it: PYTHON=/path/to/python3 sh $0" >&2
+    exit 1
+  fi
+  echo "Creating .venv with $("$base" --version) ..." >&2
+  if ! "$base" -m venv .venv; then
+    rm -rf .venv
+    echo "error: 'python -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2
+    exit 1
+  fi
+fi
+PY=.venv/bin/python
+
+# The stamp holds what was installed: another pyproject.toml or place installs again.
+stamp=".venv/installed-$extras"
+want="$(pwd) $(cksum < pyproject.toml)"
+if [ "$(cat "$stamp" 2>/dev/null)" != "$want" ]; then
+  echo "Installing the project and its dependencies ($extras) into .venv ..." >&2
+  "$PY" -m pip install --quiet --disable-pip-version-check --editable ".[$extras]" >&2 || {
+    echo "error: the installation failed; see the messages above" >&2
+    exit 1
+  }
+  echo "$want" > "$stamp"
+fi

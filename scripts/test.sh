@@ -1,0 +1,23 @@
+#!/bin/sh
+# Every check and test. Makes the environment if it is missing. --all adds the slow suites;
+# other arguments go to pytest.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/env.sh test
+
+select="not slow"
+if [ "${1:-}" = "--all" ]; then
+  select="slow or not slow"
+  shift
+fi
+
+echo "== ruff" && "$PY" -m ruff check . && "$PY" -m ruff format --check .
+echo "== mypy" && "$PY" -m mypy
+echo "== shell scripts" && for script in scripts/*.sh .ci/run; do sh -n "$script"; done
+echo "== kernels with the jit off: line coverage"
+NUMBA_DISABLE_JIT=1 "$PY" -m pytest -q -m "interpreted and not slow" -p no:cacheprovider \
+  --cov=qpruntime --cov-report= --cov-config=pyproject.toml tests
+"$PY" -m coverage report --fail-under=95 \
+  --include='qpruntime/special.py,qpruntime/interpolate.py,qpruntime/likelihoods/*,qpruntime/wasserstein.py,qpruntime/projection.py,qpruntime/sweep.py'
+echo "== tests and documentation examples"
+"$PY" -m pytest -q -m "$select" --durations=10 "$@" tests qpruntime tablegen
