@@ -1,0 +1,58 @@
+"""Write the finished table: one HDF5 file, one contiguous dataset, no timestamps.
+
+h5py makes the header, so that the data can be streamed to a known offset and mapped while it is
+being certified; the metadata comes last.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.artifact import DATASET, Metadata
+from tablegen.plan import Plan
+
+__all__ = ["create_file", "map_file", "publish", "write_metadata"]
+
+
+def create_file(path: Path, plan: Plan) -> int:
+    """Create the file with its dataset allocated but not written; return the data's offset."""
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    layout.set_layout(h5py.h5d.CONTIGUOUS)
+    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    layout.set_obj_track_times(False)
+    dtype = h5py.h5t.py_create(np.dtype(plan.dtype).newbyteorder("<"))
+    space = h5py.h5s.create_simple(plan.shape)
+    with h5py.File(path, "w", libver=("earliest", "v110")) as file:
+        dataset = h5py.h5d.create(file.id, DATASET.encode(), dtype, space, dcpl=layout)
+        return int(dataset.get_offset())
+
+
+def map_file(path: Path, plan: Plan, offset: int) -> NDArray[Any]:
+    """Map the data read-only, shape ``plan.shape``."""
+    dtype = np.dtype(plan.dtype).newbyteorder("<")
+    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=plan.shape)
+
+
+def write_metadata(path: Path, metadata: Metadata) -> None:
+    """Add the metadata document to the file."""
+    with h5py.File(path, "r+", libver=("earliest", "v110")) as file:
+        file.attrs["metadata"] = metadata.to_json()
+
+
+def publish(path: Path, target: Path) -> None:
+    """Make the file durable, then give it its name in one step."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    path.replace(target)
+    directory = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

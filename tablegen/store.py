@@ -1,0 +1,87 @@
+"""The working store of a build: a zarr v3 array of checksummed chunks.
+
+A chunk is there whole or not at all: zarr's LocalStore writes to a temporary name and renames
+(since 3.1.2; before that, and after a power failure, the checksum tells). A store made by another
+plan is discarded.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.codecs import Crc32cCodec
+from zarr.storage import LocalStore
+
+from tablegen.plan import Chunk, Plan
+
+__all__ = ["ChunkStore"]
+
+
+class ChunkStore:
+    """Chunks of one plan in the directory `path`, which is made, or taken up, or made anew.
+
+    Parameters
+    ----------
+    path : Path
+    plan : Plan
+    """
+
+    def __init__(self, path: Path, plan: Plan) -> None:
+        self.path = path
+        self._plan = plan
+        self._array = self._existing() or self._create()
+
+    def _existing(self) -> Any:
+        if not self.path.exists():
+            return None
+        expected = (
+            self._plan.fingerprint(),
+            self._plan.shape,
+            (1, self._plan.rows, self._plan.shape[2]),
+            np.dtype(self._plan.dtype),
+        )
+        try:
+            array = zarr.open_array(LocalStore(self.path), mode="r+")
+            found = (array.attrs.get("fingerprint"), array.shape, array.chunks, array.dtype)
+            sound = found == expected and np.isnan(array.fill_value)
+        except Exception:
+            # Whatever a damaged store makes zarr raise, the remedy is the same.
+            sound = False
+        if not sound:
+            shutil.rmtree(self.path)
+            return None
+        return array
+
+    def _create(self) -> Any:
+        return zarr.create_array(
+            LocalStore(self.path),
+            shape=self._plan.shape,
+            chunks=(1, self._plan.rows, self._plan.shape[2]),
+            dtype=np.dtype(self._plan.dtype),
+            filters=None,
+            compressors=[Crc32cCodec()],
+            # A missing chunk reads as NaN, which no computed one contains.
+            fill_value=np.nan,
+            attributes={"fingerprint": self._plan.fingerprint()},
+        )
+
+    def write(self, chunk: Chunk, values: NDArray[Any]) -> None:
+        """Store one chunk, `values` of shape (rows, columns)."""
+        self._array[chunk.outcome, chunk.start : chunk.stop] = values
+
+    def read(self, chunk: Chunk) -> NDArray[Any] | None:
+        """Return a chunk, or None if it is missing or its checksum does not hold."""
+        try:
+            values = self._array[chunk.outcome, chunk.start : chunk.stop]
+        except (ValueError, RuntimeError):
+            return None
+        return None if np.isnan(values).any() else np.ascontiguousarray(values)
+
+    def missing(self) -> list[Chunk]:
+        """Return the chunks that have to be computed, in order."""
+        return [chunk for chunk in self._plan.chunks if self.read(chunk) is None]

@@ -1,0 +1,107 @@
+"""The directory beside the target where a build lives until it is done, and its lock.
+
+``probit.h5`` is built in ``.probit.h5.build/``. The lock is the kernel's (flock): it ends with the
+process that holds it, however that ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from qpruntime.errors import TableError
+
+__all__ = ["Workspace"]
+
+_MARGIN = 1 << 20
+
+
+class Workspace:
+    """Where the table `target` is built.
+
+    Attributes
+    ----------
+    target : Path
+        The finished table.
+    directory, chunks, partial : Path
+        The working directory; in it the chunk store and the unfinished file.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.directory = target.parent / f".{target.name}.build"
+        self.chunks = self.directory / "chunks.zarr"
+        self.partial = self.directory / "table.partial"
+        self._lock = self.directory / "lock"
+
+    @property
+    def exists(self) -> bool:
+        return self.directory.exists()
+
+    def check_target(self) -> None:
+        """Raise `TableError` unless a file of this name can be made here."""
+        parent = self.target.parent
+        if self.target.is_dir():
+            raise TableError(f"{self.target} is a directory; name a file in it")
+        if not parent.is_dir():
+            raise TableError(f"no directory {parent}; make it first, or choose another --output")
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise TableError(f"cannot write to {parent}; choose another --output")
+
+    def check_space(self, nbytes: int) -> None:
+        """Raise `TableError` unless chunks and finished file, `nbytes` each, fit on the disk."""
+        held = sum(f.stat().st_size for f in self.directory.rglob("*") if f.is_file())
+        needed = 2 * nbytes + _MARGIN - held
+        free = shutil.disk_usage(self.target.parent).free
+        if free < needed:
+            raise TableError(
+                f"building {self.target} needs {needed / 1e6:.0f} MB, "
+                f"{free / 1e6:.0f} MB are free in {self.target.parent}; "
+                "free some, choose another --output, or a coarser grid"
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the directory and hold its lock; raise `TableError` if another build does."""
+        descriptor = self._acquire()
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _acquire(self) -> int:
+        for _ in range(20):
+            try:
+                self.directory.mkdir(exist_ok=True)
+                descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
+            except FileNotFoundError:
+                continue  # the other build just ended and removed its directory
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_ino == self._lock.stat().st_ino:
+                    os.ftruncate(descriptor, 0)
+                    os.write(descriptor, str(os.getpid()).encode())
+                    return descriptor
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+                os.close(descriptor)
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise
+                raise TableError(
+                    f"{self.target} is being built by process {holder or 'unknown'}; "
+                    "wait for it, or choose another --output"
+                ) from None
+            os.close(descriptor)
+        raise TableError(f"cannot lock {self._lock}; is another build starting again and again?")
+
+    def remove(self) -> None:
+        """Remove the directory, the lock last."""
+        shutil.rmtree(self.chunks, ignore_errors=True)
+        shutil.rmtree(self.directory)
