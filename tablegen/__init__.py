@@ -1,0 +1,16 @@
+"""Build, check and list lookup tables of the QP projection: ``tablegen build``, or `build`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["build"]
+
+
+def __getattr__(name: str) -> Any:
+    # dask, zarr and numba come in with the first build, not with `tablegen --help`.
+    if name == "build":
+        from tablegen.builder import build
+
+        return build
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -66,9 +66,7 @@ def _independent(theta, has_frame, split, frame, mu, sigma, y):
         v = 0.0
         for turn in range(_MARCH_LIMIT + 1):
             d, jacobian = place(side, width, v)
-            e = _log_density(
-                split, anchor, slope, inverse, rest0, curvature0, d, y, theta
-            )
+            e = _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta)
             e += (1.0 + abs(side)) * math.log(jacobian)
             best = max(best, e)
             if e < best - _CUT:
@@ -85,9 +83,7 @@ def _independent(theta, has_frame, split, frame, mu, sigma, y):
         mass[p] = 0.0
         for k in range(8):
             d, jacobian = place(side, width, ends[0] + h * (p + 0.5 + 0.5 * _NODES[k]))
-            e = _log_density(
-                split, anchor, slope, inverse, rest0, curvature0, d, y, theta
-            )
+            e = _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta)
             m = math.exp(e - best) * jacobian * _WEIGHTS[k] * 0.5 * h
             mass[p] += m
             first += m * d
@@ -106,9 +102,7 @@ def _independent(theta, has_frame, split, frame, mu, sigma, y):
             if upper[p] < lower:
                 x = -x
             d, jacobian = place(side, width, ends[0] + h * p)
-            e = _log_density(
-                split, anchor, slope, inverse, rest0, curvature0, d, y, theta
-            )
+            e = _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta)
             star += (d - mean) * x * math.exp(e - best) * jacobian
     return star * h / total
 
@@ -129,7 +123,7 @@ def independent(likelihood: str, mu: Array, sigma: Array, y: Array) -> Array:
 
 @kernel
 def _worst(values, first, last):
-    """Return (relative second difference, i, j) of the largest in columns first:last; -1 if none."""
+    """Return the largest relative second difference in columns first:last (-1: none), and i, j."""
     best, row, column = -1.0, 0, 0
     for i in range(1, values.shape[0] - 1):
         for j in range(max(first, 1), min(last, values.shape[1] - 1)):
@@ -141,7 +135,9 @@ def _worst(values, first, last):
     return best, row, column
 
 
-def worst_nodes(values: NDArray[Any], outcome: int, start: int) -> list[tuple[float, int, int, int]]:
+def worst_nodes(
+    values: NDArray[Any], outcome: int, start: int
+) -> list[tuple[float, int, int, int]]:
     """Return the most curved node in each of 16 column blocks of a chunk.
 
     Parameters
@@ -213,7 +209,11 @@ def certify(
         ]
     )
     cells = np.concatenate(
-        [rng.integers((outcomes, rows - 1, columns - 1), size=(CELLS, 3)), curved, curved - (0, 1, 1)]
+        [
+            rng.integers((outcomes, rows - 1, columns - 1), size=(CELLS, 3)),
+            curved,
+            curved - (0, 1, 1),
+        ]
     )
     k, i, j = nodes.T
     at_nodes = values[k, i, j].astype(np.float64)
@@ -236,18 +236,19 @@ def _edges(outcomes: int, rows: int, columns: int) -> Index:
     return np.array([(k, i, j) for k in range(outcomes) for i, j in pairs], dtype=np.int64)
 
 
-def _place(axis: Axis, index: Array) -> Array:
+def _place(axis: Axis, index: Index, offset: float) -> Array:
+    """Return the positions `offset` of a step after the nodes `index`."""
     nodes = axis.nodes()
-    whole = np.floor(index).astype(np.int64)
-    upper = np.minimum(whole + 1, axis.size - 1)
-    return nodes[whole] + (index - whole) * (nodes[upper] - nodes[whole])
+    upper = np.minimum(index + 1, axis.size - 1)
+    between: Array = nodes[index] + offset * (nodes[upper] - nodes[index])
+    return between
 
 
 def _compare(
     found: Array, index: Index, offset: float, metadata: Metadata, run: Runner
 ) -> dict[str, Any]:
-    mu = _place(metadata.mu, index[:, 1] + offset)
-    log10_sigma = _place(metadata.log10_sigma, index[:, 2] + offset)
+    mu = _place(metadata.mu, index[:, 1], offset)
+    log10_sigma = _place(metadata.log10_sigma, index[:, 2], offset)
     y = np.array(metadata.outcomes, dtype=np.float64)[index[:, 0]]
     sigma = 10.0**log10_sigma
 

@@ -49,9 +49,7 @@ def _fill_direct(theta, has_frame, split, frame, mu, sigma, y, out):
             stop = i + 1
             while stop < mu.size and mu[stop] - mu[i] <= _SPAN * sigma[j]:
                 stop += 1
-            status = exact_run(
-                split, frame, has_frame, mu[i:stop], sigma[j], y, theta, row[i:stop]
-            )
+            status = exact_run(split, frame, has_frame, mu[i:stop], sigma[j], y, theta, row[i:stop])
             if status != OK:
                 return status, i, j
             for k in range(i, stop):

@@ -18,9 +18,7 @@ def available_workers() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def run(
-    function: Callable[[Item], Result], items: Sequence[Item], workers: int
-) -> list[Result]:
+def run(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
     """Return ``[function(item) for item in items]``, computed by `workers` threads.
 
     Results do not depend on `workers`: tasks share nothing, and results keep the order of `items`.

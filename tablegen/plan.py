@@ -2,7 +2,7 @@
 
 A `Plan` determines every byte of the table, and its fingerprint stands for it: chunks of an
 interrupted build are kept only if they were made by the same plan. How chunks are computed is in
-`tablegen.compute`, how a plan is carried out in `tablegen.build`.
+`tablegen.compute`, how a plan is carried out in `tablegen.builder`.
 """
 
 from __future__ import annotations
@@ -88,6 +88,10 @@ class Plan:
         return self.size * np.dtype(self.dtype).itemsize
 
     @property
+    def chunk_count(self) -> int:
+        return len(self.outcomes) * -(-self.mu.size // self.rows)
+
+    @property
     def chunks(self) -> tuple[Chunk, ...]:
         """All chunks in the order of the file."""
         return tuple(
@@ -149,10 +153,8 @@ def make_plan(
     for name, value, known in (("method", method, METHODS), ("dtype", dtype, DTYPES)):
         if value not in known:
             raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    mu = Axis.from_step("mu", *_pair("mu range", mu_range), mu_step)
-    sigma = Axis.from_step(
-        "log10_sigma", *_pair("log10 sigma range", log10_sigma_range), log10_sigma_step
-    )
+    mu = _axis("mu", mu_range, mu_step)
+    sigma = _axis("log10_sigma", log10_sigma_range, log10_sigma_step)
     if max(abs(sigma.start), abs(sigma.stop)) > 8 or max(abs(mu.start), abs(mu.stop)) > 1e8:
         raise InputError("log10 sigma must stay within -8 to 8, and mu within -1e8 to 1e8")
     row = sigma.size * np.dtype(dtype).itemsize
@@ -160,9 +162,14 @@ def make_plan(
     return Plan(model.name, (1.0,), mu, sigma, dtype, method, rows)
 
 
-def _pair(name: str, values: Sequence[float]) -> tuple[float, float]:
+def _axis(name: str, ends: Sequence[float], step: float) -> Axis:
     try:
-        low, high = (float(v) for v in values)
+        low, high = (float(v) for v in ends)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name}: needs two numbers, got {values!r}") from error
-    return low, high
+        raise InputError(f"axis {name}: needs two numbers, got {ends!r}") from error
+    try:
+        return Axis.from_step(name, low, high, step)
+    except OverflowError as error:
+        raise InputError(
+            f"axis {name}: step {step:g} gives more nodes than can be counted"
+        ) from error

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from qpruntime.artifact import Metadata
@@ -243,8 +243,8 @@ def _export(
     return digest.hexdigest(), worst, offset
 
 
-def _write_all(descriptor: int, values: np.ndarray, position: int) -> int:
-    view = memoryview(values).cast("B")
+def _write_all(descriptor: int, values: NDArray[Any], position: int) -> int:
+    view = memoryview(values.data).cast("B")
     written = 0
     while written < len(view):
         written += os.pwrite(descriptor, view[written:], position + written)

@@ -1,0 +1,176 @@
+# mypy: disable-error-code=no-untyped-def
+"""Check a finished table: its hash, the bounds of every value, and fresh random nodes."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qpruntime.errors import InputError
+from qpruntime.jit import kernel
+from qpruntime.table import Table, open_table
+from tablegen import certify
+from tablegen.executors import available_workers, run
+
+__all__ = ["Report", "verify"]
+
+_BLOCK_BYTES = 8_000_000
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `verify` found.
+
+    Attributes
+    ----------
+    path : Path
+    problems : tuple of str
+        Empty if the table is sound.
+    seed, points : int
+        Of the random nodes.
+    tolerance : float
+        Largest relative error allowed at nodes.
+    certificate : dict
+        The errors measured now, as `tablegen.certify.certify` returns them; empty if the data are
+        too damaged to measure.
+    """
+
+    path: Path
+    problems: tuple[str, ...]
+    seed: int
+    points: int
+    tolerance: float
+    certificate: dict[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+@kernel
+def _outside(theta, has_moments, moments, mu, sigma, y, slack, values):
+    """Return (count, i, j) of values that are not in (0, sigma_EP], and the first of them."""
+    count, row, column = 0, 0, 0
+    for i in range(mu.size):
+        for j in range(sigma.size):
+            bound = sigma[j]
+            if has_moments:
+                bound = math.sqrt(moments(mu[i], sigma[j], y, theta)[2])
+            # Written so that NaN fails it.
+            if not 0.0 < values[i, j] <= bound * (1.0 + slack):
+                if count == 0:
+                    row, column = i, j
+                count += 1
+    return count, row, column
+
+
+def verify(
+    table: str | os.PathLike[str],
+    *,
+    points: int = 2000,
+    seed: int | None = None,
+    tolerance: float | None = None,
+    workers: int | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Report:
+    """Check a table file against its metadata and against the second quadrature rule.
+
+    Parameters
+    ----------
+    table : str or path
+        A file, or the name of an installed table.
+    points : int
+        Random nodes to integrate again; edges, corners and the most curved nodes come on top.
+    seed : int, optional
+        Of the random nodes; by default a new one each time, which the report states.
+    tolerance : float, optional
+        By default the one the table was certified with.
+
+    Raises
+    ------
+    TableError
+        If the file cannot be opened as a table at all.
+    """
+    if points < 1:
+        raise InputError(f"points must be at least 1, got {points}")
+    if seed is not None and seed < 0:
+        raise InputError(f"seed must not be negative, got {seed}")
+    opened = open_table(table)
+    metadata = opened.metadata
+    workers = available_workers() if workers is None else workers
+    seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
+    if tolerance is None:
+        stated = metadata.certificate.get("tolerance")
+        tolerance = stated if isinstance(stated, float) else certify.TOLERANCES[metadata.dtype]
+    problems, worst = _scan(
+        opened, tolerance, workers, progress or (lambda stage, done, total: None)
+    )
+    certificate: dict[str, Any] = {}
+    if not any("outside" in problem for problem in problems):
+        certificate = certify.certify(
+            opened.values,
+            metadata,
+            worst,
+            run=partial(run, workers=workers),
+            points=points,
+            seed=seed,
+        )
+        nodes = certificate["nodes"]
+        if nodes["max_relative_error"] > tolerance:
+            problems.append(
+                f"relative error {nodes['max_relative_error']:.2g} at mu = {nodes['mu']:g}, "
+                f"log10 sigma = {nodes['log10_sigma']:g}, allowed {tolerance:.2g}"
+            )
+    return Report(opened.path, tuple(problems), seed, points, tolerance, certificate)
+
+
+def _scan(
+    table: Table, tolerance: float, workers: int, report: Callable[[str, int, int], None]
+) -> tuple[list[str], list[tuple[float, int, int, int]]]:
+    """Read everything once; return the problems found and the most curved nodes."""
+    theta, has_moments, _, _, moments, _ = table.likelihood.functions()
+    mu, sigma = table.metadata.mu.nodes(), 10.0 ** table.metadata.log10_sigma.nodes()
+    outcomes, rows, columns = table.values.shape
+    step = max(1, _BLOCK_BYTES // (columns * table.values.itemsize))
+    blocks = [(k, a, min(a + step, rows)) for k in range(outcomes) for a in range(0, rows, step)]
+    done = 0
+
+    def digest() -> str:
+        hasher = hashlib.sha256()
+        for k, a, b in blocks:
+            hasher.update(np.ascontiguousarray(table.values[k, a:b]).data)
+        return hasher.hexdigest()
+
+    def look(block: tuple[int, int, int]) -> tuple[int, str, list[tuple[float, int, int, int]]]:
+        nonlocal done
+        k, a, b = block
+        values = np.array(table.values[k, a:b], dtype=np.float64)
+        y = table.metadata.outcomes[k]
+        count, i, j = _outside(theta, has_moments, moments, mu[a:b], sigma, y, tolerance, values)
+        where = ""
+        if count:
+            where = f"{values[i, j]:g} at mu = {mu[a + i]:g}, log10 sigma = {np.log10(sigma[j]):g}"
+        worst = [] if count else certify.worst_nodes(values, k, a)
+        done += 1
+        report("scan", done, len(blocks))
+        return count, where, worst
+
+    problems = []
+    found = run(look, blocks, workers)
+    count = sum(c for c, _, _ in found)
+    if count:
+        first = next(where for c, where, _ in found if c)
+        problems.append(f"{count} values outside (0, sigma_EP], the first {first}")
+    if (actual := digest()) != table.metadata.sha256:
+        problems.append(
+            f"data hash is {actual[:16]}..., metadata says {table.metadata.sha256[:16]}..."
+        )
+    return problems, [place for _, _, worst in found for place in worst]
