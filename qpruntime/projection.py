@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime import likelihoods
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.interpolate import bilinear
+from qpruntime.interpolate import bilinear, quintic
 from qpruntime.jit import kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table import Table, open_table
@@ -26,7 +26,7 @@ __all__ = ["METHODS", "Projections", "Projector", "project", "project_arrays", "
 METHODS = ("ep", "qp")
 
 # How `project_site` finds a standard deviation, and what a lookup reports.
-EP, GRID, EXACT = 0, 1, 2
+EP, GRID, EXACT, COMPACT = 0, 1, 2, 3
 COMPUTED, INSIDE, OUTSIDE_GRID = 0, 1, 2
 
 _NO_VALUES = np.zeros((1, 2, 2))
@@ -42,7 +42,7 @@ def project_site(functions, source, mu, sigma, y, scratch):
     `functions` is `Likelihood.functions()`, `source` is `Projector.source`, `sigma` the cavity's
     standard deviation, `scratch` an array of shape (1, 4).
     """
-    theta, has_moments, has_frame, split, moments, frame = functions
+    theta, has_moments, has_frame, split, moments, frame, coordinates = functions
     kind, mirror, outside_exact, values, axes = source
     integrated = False
     if has_moments:
@@ -57,6 +57,11 @@ def project_site(functions, source, mu, sigma, y, scratch):
     if kind == EP:
         return OK, log_z, mean, std, COMPUTED
     where = COMPUTED
+    if kind == COMPACT:
+        place, u, v = coordinates(mu, sigma, y, theta)
+        if 0.0 <= place < values.shape[0]:
+            ratio = quintic(values, axes, int(place), u, v)
+            return OK, log_z, mean, std * min(ratio, 1.0), INSIDE
     if kind == GRID:
         if mirror:
             row, location = 0, mu * y * axes[6]

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.errors import InputError
-from qpruntime.jit import FRAME, MOMENTS, Pointer
+from qpruntime.jit import COORDINATES, FRAME, MOMENTS, Pointer
 
-__all__ = ["Likelihood"]
+__all__ = ["Likelihood", "Reduction", "signs"]
 
 Array = NDArray[np.float64]
 
@@ -29,6 +29,37 @@ def _absent_moments(mu, sigma, y, theta):
 
 def _absent_frame(mu, sigma, y, theta):
     return np.nan, np.nan, np.nan, np.nan
+
+
+def _absent_coordinates(mu, sigma, y, theta):
+    return -1.0, np.nan, np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """Coordinates in which R = sigma*/sigma_EP is one small smooth function for every cavity.
+
+    Parameters
+    ----------
+    coordinates : Pointer
+        ``coordinates(mu, sigma, y, theta) -> (row, u, v)``. Arguments beyond the ends of an axis
+        count as its end; a row the table does not have is integrated instead.
+    cavity : callable
+        ``cavity(row, u, v) -> (mu, sigma, y)``: some cavity with these coordinates.
+    u, v : (start, stop, cells)
+        The axes of the shipped table; `u` is None for a function of `v` alone.
+    names : (str, str)
+        What u and v are, for people.
+    rows : int
+        Slabs of the table: 1, or one for each of the counts 0, 1, ...
+    """
+
+    coordinates: Pointer
+    cavity: Callable[[int, float, float], tuple[float, float, float]]
+    v: tuple[float, float, int]
+    u: tuple[float, float, int] | None = None
+    names: tuple[str, str] = ("", "")
+    rows: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +92,8 @@ class Likelihood:
         Whether sigma*(mu, sigma, -y) = sigma*(-mu, sigma, y): one table then serves both labels.
     log_concave : bool
         Whether log p(y|f) is concave in f, so that no site precision can be negative.
+    reduction : Reduction, optional
+        Coordinates for a compact table.
     """
 
     name: str
@@ -72,6 +105,7 @@ class Likelihood:
     theta: Array = field(default_factory=_no_parameters)
     mirror: bool = False
     log_concave: bool = True
+    reduction: Reduction | None = None
 
     def log_prob(self, f: ArrayLike, y: ArrayLike) -> Array:
         """Log p(y|f), elementwise over the broadcast shapes of `f` and `y`."""
@@ -83,21 +117,24 @@ class Likelihood:
         return out
 
     def functions(self) -> tuple[Any, ...]:
-        """Return (theta, has_moments, has_frame, split, moments, frame), as kernels take them."""
-        moments = ABSENT_MOMENTS if self.moments is None else self.moments
-        frame = ABSENT_FRAME if self.frame is None else self.frame
+        """Return the arguments of kernels.
+
+        They are (theta, has_moments, has_frame, split, moments, frame, coordinates).
+        """
         return (
             self.theta,
             self.moments is not None,
             self.frame is not None,
             self.split,
-            moments,
-            frame,
+            self.moments or ABSENT_MOMENTS,
+            self.frame or ABSENT_FRAME,
+            self.reduction.coordinates if self.reduction else ABSENT_COORDINATES,
         )
 
 
 ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
 ABSENT_FRAME = Pointer(_absent_frame, FRAME)
+ABSENT_COORDINATES = Pointer(_absent_coordinates, COORDINATES)
 
 
 def signs(y: ArrayLike) -> Array:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.base import Likelihood, signs
+from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer
+from qpruntime.likelihoods.base import Likelihood, Reduction, signs
 from qpruntime.special import erfcx, log_ndtr, probit_series
 
 __all__ = ["likelihood"]
@@ -49,6 +49,32 @@ def _frame(mu, sigma, y, theta):
     return y * mean, std, 1.0, 0.0
 
 
+# R = sigma*/sigma_EP is analytic in x = k/sqrt(16 + k^2), k = y mu/sqrt(1 + sigma^2), and
+# l = log10(sigma/sqrt(1 + p^2)), p = (sqrt(16 + k^2) - k)/2, up to and including k = -inf, because
+# sqrt(1 + p^2) is |k| times a series in 1/k^2 there. (p stands in for phi(k)/Phi(k): the same
+# behaviour, without an exponential.) R = 1 to 1e-15 for k >= 8 and to 5e-11 for l <= -1.6, and is
+# R(x, 5) to 3e-10 for l >= 5.
+_X_STOP = 8.0 / math.sqrt(80.0)
+_HALF_LOG10_E = 0.5 / math.log(10.0)
+
+
+def _coordinates(mu, sigma, y, theta):
+    s2 = sigma * sigma
+    k = y * mu / math.sqrt(1.0 + s2)
+    if k < -1e8:
+        k = -1e8
+    root = math.sqrt(16.0 + k * k)
+    p = 0.5 * (root - k)
+    return 0.0, k / root, _HALF_LOG10_E * math.log(s2 / (1.0 + p * p))
+
+
+def _cavity(row, u, v):
+    k = -1e8 if u <= -1.0 + 1e-13 else 4.0 * u / math.sqrt(1.0 - u * u)
+    p = 0.5 * (math.sqrt(16.0 + k * k) - k)
+    sigma = 10.0**v * math.sqrt(1.0 + p * p)
+    return k * math.sqrt(1.0 + sigma * sigma), sigma, 1.0
+
+
 likelihood = Likelihood(
     name="probit",
     outcomes="labels -1 and +1",
@@ -57,4 +83,11 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     mirror=True,
+    reduction=Reduction(
+        coordinates=Pointer(_coordinates, COORDINATES),
+        cavity=_cavity,
+        u=(-1.0, _X_STOP, 112),
+        v=(-1.6, 5.0, 240),
+        names=("k/sqrt(16 + k^2), k = y mu/sqrt(1 + sigma^2)", "log10(sigma/sqrt(1 + p^2))"),
+    ),
 )
