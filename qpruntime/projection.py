@@ -42,8 +42,8 @@ def project_site(functions, source, mu, sigma, y, scratch):
     `functions` is `Likelihood.functions()`, `source` is `Projector.source`, `sigma` the cavity's
     standard deviation, `scratch` an array of shape (1, 4).
     """
-    theta, has_moments, has_frame, split, moments, frame, coordinates = functions
-    kind, mirror, outside_exact, values, axes = source
+    theta, has_moments, has_frame, split, moments, frame = functions
+    kind, mirror, outside_exact, values, axes, coordinates = source
     integrated = False
     if has_moments:
         log_z, mean, variance = moments(mu, sigma, y, theta)
@@ -134,14 +134,15 @@ class Projector:
         self.source = self._source()
 
     def _source(self) -> tuple[Any, ...]:
+        coordinates = self.likelihood.coordinates()
         if self.method == "ep":
-            return EP, False, False, _NO_VALUES, _NO_AXES
+            return EP, False, False, _NO_VALUES, _NO_AXES, coordinates
         if self.table is None:
-            return EXACT, False, True, _NO_VALUES, _NO_AXES
+            return EXACT, False, True, _NO_VALUES, _NO_AXES, coordinates
         axes = self.table.axes()
         axes.flags.writeable = False
         exact = self.table.outside == "exact"
-        return GRID, self.likelihood.mirror, exact, self.table.values, axes
+        return GRID, self.likelihood.mirror, exact, self.table.values, axes, coordinates
 
 
 class Projections(NamedTuple):

@@ -117,10 +117,7 @@ class Likelihood:
         return out
 
     def functions(self) -> tuple[Any, ...]:
-        """Return the arguments of kernels.
-
-        They are (theta, has_moments, has_frame, split, moments, frame, coordinates).
-        """
+        """Return (theta, has_moments, has_frame, split, moments, frame), as kernels take them."""
         return (
             self.theta,
             self.moments is not None,
@@ -128,8 +125,11 @@ class Likelihood:
             self.split,
             self.moments or ABSENT_MOMENTS,
             self.frame or ABSENT_FRAME,
-            self.reduction.coordinates if self.reduction else ABSENT_COORDINATES,
         )
+
+    def coordinates(self) -> Pointer:
+        """Return the coordinates of the compact table, or a stand-in that has no row."""
+        return self.reduction.coordinates if self.reduction else ABSENT_COORDINATES
 
 
 ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
