@@ -1,0 +1,71 @@
+"""Fixtures shared by all tests: reference values, and one small grid table built by tablegen."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from oracle import RBFData
+
+REFERENCE = Path(__file__).with_name("reference")
+collect_ignore = ["reference"]  # scripts, which need GPy; not tests
+
+
+class Reference(NamedTuple):
+    """Columns of one reference CSV, as float64 arrays."""
+
+    mu: np.ndarray
+    sigma: np.ndarray
+    y: np.ndarray
+    log_z: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    sigma_star: np.ndarray
+
+
+@pytest.fixture(scope="session")
+def reference():
+    """Return a loader of ``tests/reference/NAME.csv``."""
+
+    def load(name):
+        with (REFERENCE / f"{name}.csv").open(newline="") as file:
+            rows = csv.reader(file)
+            assert tuple(next(rows)) == Reference._fields
+            return Reference(*np.array([[float(v) for v in row] for row in rows]).T)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def gpy_values():
+    """Return stored GPy results: data, and what EP made of them at several settings."""
+    return json.loads((REFERENCE / "gpy_ep.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def small_table(tmp_path_factory):
+    """Return the path of a table on mu -2..2 (41 nodes), log10 sigma -1..1 (21 nodes)."""
+    from tablegen import build
+
+    path = tmp_path_factory.mktemp("tables") / "probit.h5"
+    build(
+        "probit",
+        path,
+        method="direct",
+        mu_range=(-2.0, 2.0),
+        mu_step=0.1,
+        log10_sigma_range=(-1.0, 1.0),
+        log10_sigma_step=0.1,
+        workers=1,
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
+def toy():
+    """Return a small data set with overlapping classes, and its kernel matrices."""
+    return RBFData(24, seed=3)

@@ -1,0 +1,126 @@
+"""The registry and its contract, for every registered likelihood, and probit in its extremes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracle import tilted
+from scipy.special import gammaln, log_ndtr
+
+from qpruntime import InputError, likelihoods
+from qpruntime.projection import project_arrays
+
+
+def heaviside(f, y):
+    return np.where(y * f > 0, 0.0, -np.inf)
+
+
+def poisson(f, y):
+    with np.errstate(divide="ignore"):
+        return (2 * y * np.log(np.abs(f)) if y else 0.0) - f * f - gammaln(y + 1)
+
+
+# Name: log p(y|f) written again, outcomes to try, and what is no outcome. A new likelihood goes
+# in here; `test_every_likelihood_is_covered` says so.
+CASES = {
+    "probit": (lambda f, y: log_ndtr(y * f), (1.0, -1.0), (0, 2, 0.5, np.nan, np.inf, "a", None)),
+    "heaviside": (heaviside, (1.0, -1.0), (0, 2, 0.5, np.nan, np.inf, "a", None)),
+    "poisson": (poisson, (0.0, 1.0, 4.0), (-1, 0.5, np.nan, np.inf, "a", None)),
+}
+NAMES = likelihoods.names()
+# Narrow and wide cavities, with the likelihood and against it.
+CAVITIES = [(0.0, 1.0), (-3.0, 0.5), (2.0, 3.0), (0.3, 1e-3), (-8.0, 8.0), (5.0, 50.0)]
+
+
+def test_every_likelihood_is_covered():
+    assert "probit" in NAMES
+    assert set(NAMES) <= set(CASES), "a registered likelihood has no case in this file"
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("name", NAMES)
+def test_contract(name):
+    likelihood = likelihoods.get(name)
+    assert likelihood.name == name
+    assert likelihood.outcomes
+    assert likelihoods.get(likelihood) is likelihood
+    log_p, outcomes, wrong = CASES[name]
+    assert likelihood.validate(outcomes).dtype == np.float64
+    f = np.array([-30.0, -4.0, -1.0, -0.2, 0.3, 1.0, 7.0])
+    for y in outcomes:
+        # Two writings of the same formula: rounding alone.
+        np.testing.assert_allclose(likelihood.log_prob(f, y), log_p(f, y), rtol=1e-13, atol=1e-15)
+    for y in wrong:
+        with pytest.raises(InputError):
+            likelihood.validate([y])
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("mu", "sigma"), CAVITIES)
+def test_moments_and_sigma_star_are_those_of_the_density(name, mu, sigma):
+    log_p, outcomes, _ = CASES[name]
+    for y in outcomes:
+        log_z, mean, variance, star = tilted(lambda f, y=y: log_p(f, y), mu, sigma)
+        qp, ep = (project_arrays(name, mu, sigma, y, method=m, table="exact") for m in ("qp", "ep"))
+        # Exponents of up to 1e3 cancel in the oracle, hence 1e-12; 0.3/1e-3 squared is 1e5.
+        limit = 1e-12 * max(1.0, (mu / sigma) ** 2 / 1e3)
+        np.testing.assert_allclose(qp.log_z, log_z, rtol=limit, atol=limit)
+        np.testing.assert_allclose(qp.mean, mean, rtol=limit, atol=limit * sigma)
+        np.testing.assert_allclose(ep.std, np.sqrt(variance), rtol=limit)
+        np.testing.assert_allclose(qp.std, star, rtol=limit)
+        assert ep.mean == qp.mean
+        assert qp.std <= ep.std
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("name", [n for n in NAMES if likelihoods.get(n).mirror])
+def test_mirror(name):
+    mu, sigma = np.array(CAVITIES).T
+    left, right = (project_arrays(name, -y * mu, sigma, y, table="exact") for y in (1.0, -1.0))
+    np.testing.assert_array_equal(left.log_z, right.log_z)
+    np.testing.assert_array_equal(left.mean, -right.mean)
+    # The nodes are mirrored only up to the rounding of the window they fill.
+    np.testing.assert_allclose(left.std, right.std, rtol=1e-14)
+
+
+@pytest.mark.parametrize("wrong", ["prob", "PROBIT", "", None, 3, ["probit"]])
+def test_unknown_name(wrong):
+    with pytest.raises(InputError, match=r"known are: .*probit"):
+        likelihoods.get(wrong)
+
+
+@pytest.mark.interpreted
+def test_probit_moments_against_reference(reference):
+    r = reference("probit")
+    z = np.abs(r.mu) / np.hypot(1.0, r.sigma)
+    near = z <= 40.01
+    # The file reaches the limits of the promise.
+    assert near.sum() > 200
+    assert z[near].max() > 39.9
+    assert r.sigma[near].min() <= 1e-4
+    assert r.sigma[near].max() >= 1e6
+    got = project_arrays("probit", r.mu, r.sigma, r.y, method="ep")
+    # Promised: 1e-10. Measured 4e-14; a logarithm of 0 within 1e-300 counts as equal.
+    np.testing.assert_allclose(got.log_z, r.log_z, rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(got.mean, r.mean, rtol=1e-12)
+    np.testing.assert_allclose(got.std**2, r.variance, rtol=1e-12)
+
+
+def test_probit_moments_far_out(reference):
+    r = reference("probit_far")
+    got = project_arrays("probit", r.mu, r.sigma, r.y, method="ep")
+    # z^2 up to 1e24 rounds in z itself: relative error of log Z is that of z^2, 4 eps.
+    np.testing.assert_allclose(got.log_z, r.log_z, rtol=1e-12, atol=1e-300)
+    # Where mean and std differ in size, the smaller of the two sets what an error means.
+    error = np.abs(got.mean - r.mean)
+    assert np.all(error <= 1e-12 * np.abs(r.mean) + 1e-14 * r.sigma_star)
+    np.testing.assert_allclose(got.std**2, r.variance, rtol=1e-12)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("labels", [[1, -1], [True], [1.0, -1.0], np.array([-1], dtype=np.int8)])
+def test_labels_become_floats(labels):
+    values = likelihoods.get("probit").validate(labels)
+    assert values.dtype == np.float64
+    np.testing.assert_array_equal(values, np.asarray(labels, dtype=float))
