@@ -166,7 +166,7 @@ class Metadata:
 
 def _numbers(value: object) -> bool:
     return isinstance(value, list) and all(
-        isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in value
+        isinstance(v, (int, float)) and not isinstance(v, bool) and abs(v) < 1e300 for v in value
     )
 
 

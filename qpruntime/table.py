@@ -134,6 +134,10 @@ def open_table(
     dtype = np.dtype(metadata.dtype).newbyteorder("<")
     values = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=metadata.shape)
     likelihood = likelihoods.get(metadata.likelihood)
+    try:
+        likelihood.validate(metadata.outcomes)
+    except InputError as error:
+        raise TableError(f"{path}: metadata field 'outcomes': {error}") from error
     opened = Table(path, metadata, likelihood, values.view(np.ndarray), outside)
     if verify:
         opened.verify_hash()

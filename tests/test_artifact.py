@@ -1,0 +1,142 @@
+"""Axes and metadata: round trip, and every way in which a document can be wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from qpruntime import InputError, TableError
+from qpruntime.artifact import SCHEMA, Axis, Metadata
+
+METADATA = Metadata(
+    likelihood="probit",
+    outcomes=[1.0],
+    mu=Axis.from_step("mu", -10.0, 10.0, 1e-3),
+    log10_sigma=Axis.from_step("log10_sigma", -1.0, 1.0, 1e-3, "log10"),
+    dtype="float64",
+    method="direct",
+    generator="test",
+    sha256="0" * 64,
+    parameters={"a": 1.5},
+    certificate={"error": 1e-13, "where": [0.0, 1.0]},
+)
+GONE = object()
+
+
+def changed(**fields):
+    """The JSON of METADATA with some fields replaced, or removed if GONE."""
+    document = json.loads(METADATA.to_json()) | fields
+    return json.dumps({k: v for k, v in document.items() if v is not GONE})
+
+
+def test_round_trip():
+    text = METADATA.to_json()
+    again = Metadata.from_json(text, "file")
+    assert again == METADATA
+    assert again.to_json() == text
+    assert Metadata.from_json(text.encode(), "file") == METADATA
+
+
+def test_paper_grid():
+    assert METADATA.shape == (1, 20001, 2001)
+    assert METADATA.nbytes == 20001 * 2001 * 8
+    nodes = METADATA.mu.nodes()
+    assert (nodes[0], nodes[10000], nodes[-1]) == (-10.0, 0.0, 10.0)
+    # Nodes are those of the decimal step, each rounded once or twice.
+    np.testing.assert_allclose(nodes, np.arange(-10000, 10001) / 1000, rtol=0, atol=4e-15)
+    assert METADATA.mu.step == pytest.approx(1e-3, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "step", "words"),
+    [
+        (-1.0, 1.0, 0.3, "does not divide"),
+        (-1.0, 1.0, 3.0, "does not divide"),
+        (-1.0, 1.0, 2.5, "nearest step that does is 2"),
+        (0.0, 0.0, 0.1, "one node"),
+        (1.0, -1.0, 0.1, "start < stop"),
+        (-math.inf, 1.0, 0.1, "finite"),
+        (0.0, math.nan, 0.1, "finite"),
+        (0.0, 1.0, 0.0, "positive"),
+        (0.0, 1.0, -0.1, "positive"),
+        (0.0, 1.0, math.nan, "positive"),
+        (0.0, 1.0, math.inf, "positive"),
+    ],
+)
+def test_axis_refuses(start, stop, step, words):
+    with pytest.raises(InputError, match=f"axis mu.*{words}"):
+        Axis.from_step("mu", start, stop, step)
+
+
+def test_axis_of_one_interval():
+    assert Axis.from_step("mu", 0.0, 1.0, 1.0).nodes().tolist() == [0.0, 1.0]
+    with pytest.raises(InputError, match="at least 2 nodes"):
+        Axis("mu", 0.0, 1.0, 1)
+
+
+@pytest.mark.parametrize("text", ["", "{", "nonsense", b"\xff\xfe", "[1]", "3", "null"])
+def test_not_a_document(text):
+    with pytest.raises(TableError, match=r"^file: metadata is not"):
+        Metadata.from_json(text, "file")
+
+
+@pytest.mark.parametrize("schema", [GONE, 0, SCHEMA + 1, str(SCHEMA), None])
+def test_other_schema(schema):
+    with pytest.raises(TableError, match=f"file: table schema is .*reads {SCHEMA}"):
+        Metadata.from_json(changed(schema=schema), "file")
+
+
+AXIS = {"name": "mu", "start": 0.0, "stop": 1.0, "size": 3, "unit": ""}
+BAD_AXES = [
+    GONE,
+    None,
+    [],
+    "mu",
+    AXIS | {"size": 1},
+    AXIS | {"size": 2.0},
+    AXIS | {"size": True},
+    AXIS | {"size": -3},
+    AXIS | {"stop": 0.0},
+    AXIS | {"start": "left"},
+    AXIS | {"start": None},
+    AXIS | {"stop": math.inf},
+    AXIS | {"stop": 10**400},
+    {k: v for k, v in AXIS.items() if k != "start"},
+]
+
+
+@pytest.mark.parametrize("name", ["mu", "log10_sigma"])
+@pytest.mark.parametrize("axis", BAD_AXES)
+def test_bad_axis(name, axis):
+    with pytest.raises(TableError, match="file: metadata is incomplete or malformed"):
+        Metadata.from_json(changed(**{name: axis}), "file")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("likelihood", [GONE, None, 3, ["probit"]]),
+        ("outcomes", [GONE, [], None, 1.0, ["1"], [True], [math.nan], [10**400], [[1.0]]]),
+        ("dtype", [GONE, "float16", ">f8", "object", None, ["float64"]]),
+        ("byte_order", ["big", None]),
+        ("kind", ["spline", None]),
+        ("parameters", [None, [], 1.0]),
+        ("certificate", [None, "good"]),
+        ("sha256", [None, 0]),
+        ("method", [GONE]),
+        ("generator", [GONE]),
+        ("surprise", [1]),
+    ],
+)
+def test_bad_field(name, values):
+    for value in values:
+        with pytest.raises(TableError, match=f"file: metadata.*{name}"):
+            Metadata.from_json(changed(**{name: value}), "file")
+
+
+def test_only_finite_numbers_are_written():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        Metadata(**(vars(METADATA) | {"certificate": {"error": math.nan}})).to_json()
