@@ -115,7 +115,7 @@ def _independent_points(theta, has_frame, split, frame, mu, sigma, y, out):
 
 def independent(likelihood: str, mu: Array, sigma: Array, y: Array) -> Array:
     """Integrate sigma* (a standard deviation) by the second rule; all arrays of shape (N,)."""
-    theta, _, has_frame, split, _, frame = likelihoods.get(likelihood).functions()
+    theta, _, has_frame, split, _, frame = likelihoods.get(likelihood).functions()[:6]
     out = np.empty(mu.size)
     _independent_points(theta, has_frame, split, frame, mu, sigma, y, out)
     return out

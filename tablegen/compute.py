@@ -81,7 +81,7 @@ def integrate(likelihood: str, mu: Array, sigma: Array, y: float) -> Array:
     NumericalError
         If the quadrature does not converge somewhere; the message says where.
     """
-    theta, _, has_frame, split, _, frame = likelihoods.get(likelihood).functions()
+    theta, _, has_frame, split, _, frame = likelihoods.get(likelihood).functions()[:6]
     out = np.empty((mu.size, sigma.size))
     status, i, j = _fill_direct(theta, has_frame, split, frame, mu, sigma, y, out)
     if status != OK:

@@ -136,7 +136,7 @@ def _scan(
     table: Table, tolerance: float, workers: int, report: Callable[[str, int, int], None]
 ) -> tuple[list[str], list[tuple[float, int, int, int]]]:
     """Read everything once; return the problems found and the most curved nodes."""
-    theta, has_moments, _, _, moments, _ = table.likelihood.functions()
+    theta, has_moments, _, _, moments, _ = table.likelihood.functions()[:6]
     mu, sigma = table.metadata.mu.nodes(), 10.0 ** table.metadata.log10_sigma.nodes()
     outcomes, rows, columns = table.values.shape
     step = max(1, _BLOCK_BYTES // (columns * table.values.itemsize))
