@@ -132,7 +132,6 @@ def run(
     """`infer` on arguments that are known to be good."""
     n = len(K)
     tau, nu = (np.zeros(n), np.zeros(n)) if sites is None else (a.copy() for a in sites)
-    order = np.arange(n)
     counts = np.zeros(3, dtype=np.int64)
     failure = np.zeros(2)
     log_concave = projector.likelihood.log_concave
@@ -153,7 +152,6 @@ def run(
             tau,
             nu,
             y,
-            order,
             damping,
             log_concave,
             counts,

@@ -1,9 +1,11 @@
 """One sequential EP/QP sweep with delayed rank-one updates (paper, Algorithm 1).
 
 Every site update changes the posterior covariance by a rank-one term. A panel keeps the last
-`BLOCK` of them, so that a column of the current covariance is a column of the stored matrix less
-a short sum, and the stored matrix itself is updated block by block with level-3 BLAS. The result
-is that of the plain loop up to rounding. Only the upper triangle of the matrix is kept current.
+`BLOCK` of them, so that a row of the current covariance is a row of the stored matrix less a
+short sum, and the stored matrix is updated block by block with level-3 BLAS. Nothing that belongs
+to a site already visited is needed again before the refresh that follows a sweep, so only the
+trailing upper triangle is kept: as many operations as one Cholesky factorisation. The sites are
+those of the plain loop up to rounding.
 """
 
 from __future__ import annotations
@@ -33,10 +35,10 @@ def cavity(variance, mean, tau, nu):
 
 
 @kernel
-def apply_panel(covariance, panel, weight, count):
-    """covariance -= panel.T diag(weight) panel on the upper triangle, row block by row block."""
+def apply_panel(covariance, panel, weight, count, start):
+    """covariance -= panel.T diag(weight) panel on the upper triangle from row `start` on."""
     n = covariance.shape[0]
-    for top in range(0, n, _ROWS):
+    for top in range(start, n, _ROWS):
         bottom = min(top + _ROWS, n)
         left = np.empty((bottom - top, count))
         for r in range(top, bottom):
@@ -49,31 +51,28 @@ def apply_panel(covariance, panel, weight, count):
 
 
 @kernel
-def sweep(
-    functions, source, covariance, mean, tau, nu, y, order, damping, log_concave, counts, failure
-):
-    """Update every site once, in `order`; return a status and the site it belongs to.
+def sweep(functions, source, covariance, mean, tau, nu, y, damping, log_concave, counts, failure):
+    """Update every site once, first to last; return a status and the site it belongs to.
 
-    Changes in place: the upper triangle of `covariance` (N, N), `mean` (N,), the site parameters
-    `tau` (precision) and `nu` (precision times mean), and `counts`: lookups inside and outside a
-    grid, and sites skipped because they had no proper cavity.
+    Changes in place the site parameters `tau` (precision) and `nu` (precision times mean) and
+    `counts`: lookups inside and outside a grid, and sites skipped because they had no proper
+    cavity. Uses up `covariance` (N, N), of which only the upper triangle is read, and `mean`
+    (N,): both are to be recomputed from the sites.
     """
     n = mean.size
     panel = np.empty((BLOCK, n))
     weight = np.empty(BLOCK)
     scratch = np.empty((1, 4))
-    column = np.empty(n)
+    row = np.empty(n)
     pending = 0
-    for i in order:
-        for j in range(i):
-            column[j] = covariance[j, i]
+    for i in range(n):
         for j in range(i, n):
-            column[j] = covariance[i, j]
+            row[j] = covariance[i, j]
         for b in range(pending):
             scale = weight[b] * panel[b, i]
-            for j in range(n):
-                column[j] -= scale * panel[b, j]
-        cavity_mean, cavity_std = cavity(column[i], mean[i], tau[i], nu[i])
+            for j in range(i, n):
+                row[j] -= scale * panel[b, j]
+        cavity_mean, cavity_std = cavity(row[i], mean[i], tau[i], nu[i])
         if not cavity_std > 0.0:
             counts[2] += 1
             continue
@@ -95,15 +94,15 @@ def sweep(
         d_nu = damping * (new_nu - nu[i])
         tau[i] += d_tau
         nu[i] += d_nu
-        shrink = 1.0 + d_tau * column[i]
+        shrink = 1.0 + d_tau * row[i]
         step = (d_nu - d_tau * mean[i]) / shrink
-        for j in range(n):
-            mean[j] += step * column[j]
-            panel[pending, j] = column[j]
+        for j in range(i + 1, n):
+            mean[j] += step * row[j]
+            panel[pending, j] = row[j]
         weight[pending] = d_tau / shrink
         pending += 1
         if pending == BLOCK:
-            apply_panel(covariance, panel, weight, pending)
+            apply_panel(covariance, panel, weight, pending, i + 1)
             pending = 0
     return OK, 0
 

@@ -2,8 +2,8 @@
 
 sigma* = int phi(Phi^-1(F(f))) df (paper, Eqs. 5 and 8), F the CDF of the tilted density. The
 integrand is analytic and decays like a Gaussian at both ends, so the trapezoid rule in a good
-variable v converges geometrically: f = centre + width sinh(v), or centre +- width exp(v) for a
-density that ends at ``centre``. F is accumulated over the same panels by 5-point Gauss-Legendre,
+variable v converges geometrically; `place` has one for densities with one peak, with a hard edge,
+and with two peaks. F is accumulated over the same panels by 5-point Gauss-Legendre,
 the lower tail from the left and the upper one from the right; 1 - F is never formed.
 """
 
@@ -32,12 +32,17 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 @kernel
 def place(side, width, v):
-    """Return (f - anchor, df/dv) of the quadrature variable; v = 0 is the anchor."""
+    """Return (f - anchor, df/dv) of the quadrature variable; the anchor is centre + side width.
+
+    side 0: f = centre + width sinh(v). side +1 or -1: f = centre + side width log(1 + e^u),
+    u = v - e^-v: doubly exponential towards the edge at ``centre`` and even far from it.
+    """
     up = math.exp(v)
+    down = 1.0 / up
     if side == 0.0:
-        down = 1.0 / up
         return 0.5 * width * (up - down), 0.5 * width * (up + down)
-    return side * width * (up - 1.0), width * up
+    part = up * math.exp(-down)
+    return side * width * (math.log1p(part) - 1.0), width * part / (1.0 + part) * (1.0 + down)
 
 
 @kernel
@@ -65,8 +70,7 @@ def extent(split, pull, anchor, width, side, rest0, curvature0, inverse, y, thet
         for _ in range(_MARCH_LIMIT):
             d, jacobian = place(side, width, direction * v)
             e, tilt = relative_log(split, anchor, d, rest0, curvature0, inverse, y, theta)
-            # At a hard edge F itself vanishes like the distance, so the integrand like its square.
-            e += (1.0 + abs(side)) * math.log(jacobian) - d * (tilt + pull)
+            e += math.log(jacobian) - d * (tilt + pull)
             if math.isnan(e):
                 return NO_MASS, 0.0, 0.0
             best = max(best, e)

@@ -84,8 +84,9 @@ class Likelihood:
         Without it they are integrated.
     frame : Pointer, optional
         ``frame(mu, sigma, y, theta) -> (centre, width, refine, side)``: where quadrature is laid.
-        side 0: f = centre + width sinh(v) on the whole line; side +1 or -1: f = centre +
-        side width exp(v), for densities that end at ``centre``. refine in (0, 1] scales the step.
+        side 0: around one peak; side +1 or -1: for a density that ends at ``centre`` and lies above
+        or below it; the maps are those of `qpruntime.wasserstein.place`. refine in (0, 1] scales
+        the step.
     theta : ndarray, optional
         Parameters of the likelihood, passed through to every function.
     mirror : bool
