@@ -74,15 +74,21 @@ def probit_moments(mu, sigma, y):
 
 
 def sweep(K, y, mean, tau, nu, project, damping=1.0):
-    """One sequential sweep, every update inverting from scratch what it changed: O(N^4)."""
+    """One sequential sweep as printed (paper, Algorithm 1): the whole covariance, every time."""
     tau, nu = tau.copy(), nu.copy()
+    covariance, m = posterior(K, mean, tau, nu)
     for i in range(len(y)):
-        covariance, m = posterior(K, mean, tau, nu)
         precision = 1.0 / covariance[i, i] - tau[i]
         centre = (m[i] / covariance[i, i] - nu[i]) / precision
         star, std = project(centre, precision**-0.5, y[i])
-        tau[i] += damping * (std**-2 - precision - tau[i])
-        nu[i] += damping * (star / std**2 - centre * precision - nu[i])
+        d_tau = damping * (std**-2 - precision - tau[i])
+        d_nu = damping * (star / std**2 - centre * precision - nu[i])
+        tau[i] += d_tau
+        nu[i] += d_nu
+        column = covariance[:, i].copy()
+        shrink = 1.0 + d_tau * column[i]
+        m = m + column * (d_nu - d_tau * m[i]) / shrink
+        covariance = covariance - d_tau / shrink * np.outer(column, column)
     return tau, nu
 
 

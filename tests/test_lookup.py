@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from scipy.interpolate import RegularGridInterpolator
 
-from qpruntime import infer, likelihoods, open_table, project
+from qpruntime import InputError, infer, likelihoods, open_table, project
 from qpruntime.artifact import Axis, Metadata
 from qpruntime.interpolate import bilinear
-from qpruntime.projection import project_arrays
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection import Projector, project_arrays
 from qpruntime.table import Table
 
 EPS = np.finfo(float).eps
@@ -167,3 +168,10 @@ def test_project_and_infer_by_table(small_table, toy):
     assert by_table.lookups.inside > 0
     assert sum(by_table.lookups) == by_table.n_sweeps * len(toy.y)
     assert exact.lookups == (0, 0)
+
+
+def test_refuses_the_table_of_another_likelihood(small_table):
+    probit = likelihoods.get("probit")
+    other = Likelihood("mine", "labels", probit.split, probit.validate)
+    with pytest.raises(InputError, match=r"is for the likelihood 'probit', not 'mine'"):
+        Projector(other, "qp", small_table)

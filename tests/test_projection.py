@@ -1,0 +1,88 @@
+"""`project`: shapes, types, and every argument it has to refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracle import probit_moments
+
+from qpruntime import InputError, TableError, project
+from qpruntime.projection import project_arrays
+
+pytestmark = pytest.mark.interpreted
+EXACT = {"table": "exact"}
+
+
+def test_ep_is_moment_matching():
+    mu, sigma = np.meshgrid(np.linspace(-4, 4, 9), [0.1, 1.0, 3.0])
+    for y in (1.0, -1.0):
+        log_z, mean, variance = probit_moments(mu, sigma, y)
+        got = project_arrays("probit", mu, sigma, y, method="ep")
+        # The textbook form cancels a factor z^2 <= 16 in the mean and z^4 in the variance.
+        np.testing.assert_allclose(got.log_z, log_z, rtol=1e-13)
+        np.testing.assert_allclose(got.mean, mean, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(got.std**2, variance, rtol=1e-12)
+        assert not got.inside.any()
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+def test_broadcasting(method):
+    mu, sigma, y = np.array([[-1.0], [0.5]]), np.array([0.3, 1.0, 4.0]), -1
+    mean, std = project("probit", mu, sigma, y, method=method, **EXACT)
+    assert mean.shape == std.shape == (2, 3)
+    for i in range(2):
+        for j in range(3):
+            one = project("probit", mu[i, 0], sigma[j], y, method=method, **EXACT)
+            assert [v.shape for v in one] == [(), ()]
+            assert one == (mean[i, j], std[i, j])
+    assert project("probit", 0.0, 1.0, np.ones((2, 0, 3)))[0].shape == (2, 0, 3)
+
+
+def test_input_types():
+    expected = project("probit", [0.0, 1.0], [1.0, 2.0], [1.0, -1.0], **EXACT)
+    frozen = np.array([0.0, 1.0])
+    frozen.flags.writeable = False
+    for mu, sigma, y in (
+        ([0, 1], (1, 2), [1, -1]),
+        (np.array([0, 1], dtype=np.float32), np.array([1, 2], dtype=np.int8), [True, -1]),
+        (frozen, np.array([1.0, 9.0, 2.0])[::2], np.array([1, -1], dtype=object)),
+    ):
+        got = project("probit", mu, sigma, y, **EXACT)
+        np.testing.assert_array_equal(got, expected)
+    fortran = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    got, plain = (project("probit", a, 1.0, 1, **EXACT) for a in (fortran, fortran.copy("C")))
+    np.testing.assert_array_equal(got, plain)
+
+
+@pytest.mark.parametrize("sigma", [0.0, -0.0, -1.0, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("method", ["ep", "qp"])
+def test_refuses_sigma(sigma, method):
+    with pytest.raises(InputError, match="sigma is a standard deviation"):
+        project("probit", 0.0, [1.0, sigma], 1, method=method)
+
+
+@pytest.mark.parametrize("mu", [np.nan, np.inf, -np.inf])
+def test_refuses_mu(mu):
+    with pytest.raises(InputError, match="mu must be finite"):
+        project("probit", [mu, 0.0], 1.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"likelihood": "probits"}, InputError, "unknown likelihood 'probits'"),
+        ({"method": "vb"}, InputError, "method must be one of"),
+        ({"method": None}, InputError, "method must be one of"),
+        ({"table": 3}, InputError, "table must be None"),
+        ({"table": "no-such-table"}, TableError, "no table 'no-such-table'"),
+        ({"table": "no/such/table.h5"}, TableError, "no table at no/such/table.h5"),
+        ({"y": 0}, InputError, "labels must be -1 or"),
+        ({"y": "yes"}, InputError, "labels must be -1 or"),
+        ({"mu": "zero"}, ValueError, "could not convert"),
+        ({"mu": [0.0, 1.0], "sigma": [1.0, 2.0, 3.0]}, ValueError, "shape mismatch"),
+    ],
+)
+def test_refuses(arguments, error, words, tmp_path, monkeypatch):
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    with pytest.raises(error, match=words):
+        project(**({"likelihood": "probit", "mu": 0.0, "sigma": 1.0, "y": 1} | arguments))

@@ -1,0 +1,88 @@
+"""The sweep with delayed updates against the plain loop, above and below its block sizes."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import oracle
+import pytest
+
+from qpruntime import ConvergenceWarning, infer, project
+
+SIZES = [1, 5, 63, 64, 65, 129, 300]
+
+
+def ep(mu, sigma, y):
+    _, mean, variance = oracle.probit_moments(mu, sigma, y)
+    return mean, np.sqrt(variance)
+
+
+def qp(mu, sigma, y):
+    return ep(mu, sigma, y)[0], float(project("probit", mu, sigma, y, table="exact")[1])
+
+
+def sites_after(sweeps, K, y, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        post = infer(K, y, max_sweeps=sweeps, tol=1e-300, table="exact", **options)
+    assert post.n_sweeps == sweeps
+    return post.sites
+
+
+def compare(n, project_one, sweeps, mean, **options):
+    data = oracle.RBFData(n, seed=n)
+    prior = np.broadcast_to(mean, n)
+    tau, nu = np.zeros(n), np.zeros(n)
+    for _ in range(sweeps):
+        tau, nu = oracle.sweep(
+            data.K, data.y, prior, tau, nu, project_one, options.get("damping", 1.0)
+        )
+    got = sites_after(sweeps, data.K, data.y, mean=mean, **options)
+    # tau = 1/std^2 - cavity precision cancels; the scale of its error is the largest site.
+    np.testing.assert_allclose(got.tau, tau, rtol=1e-12, atol=1e-12 * np.abs(tau).max())
+    np.testing.assert_allclose(got.nu, nu, rtol=1e-12, atol=1e-12 * np.abs(nu).max())
+
+
+@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.interpreted) for n in SIZES[:5]])
+@pytest.mark.parametrize(("method", "one"), [("ep", ep), ("qp", qp)])
+def test_first_sweep(n, method, one):
+    compare(n, one, 1, 0.0, method=method)
+
+
+@pytest.mark.parametrize("n", SIZES[-2:])
+@pytest.mark.parametrize(("method", "one"), [("ep", ep), ("qp", qp)])
+def test_first_sweep_of_many(n, method, one):
+    compare(n, one, 1, 0.0, method=method)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("n", [2, 67])
+@pytest.mark.parametrize(("damping", "mean"), [(1.0, -0.4), (0.5, 0.3), (0.01, 0.0)])
+def test_later_sweeps(n, damping, mean):
+    compare(n, ep, 3, mean, method="ep", damping=damping)
+
+
+def test_every_update_from_scratch():
+    # The plain loop itself, against inverting anew after every site.
+    data = oracle.RBFData(7, seed=0)
+    zero = np.zeros(7)
+    tau, nu = zero.copy(), zero.copy()
+    for i in range(7):
+        covariance, m = oracle.posterior(data.K, zero, tau, nu)
+        mean, std = ep(m[i], covariance[i, i] ** 0.5, data.y[i])
+        tau[i] = std**-2 - 1.0 / covariance[i, i]
+        nu[i] = mean / std**2 - m[i] / covariance[i, i]
+    loop = oracle.sweep(data.K, data.y, zero, zero, zero, ep)
+    np.testing.assert_allclose(loop, [tau, nu], rtol=1e-12)
+    np.testing.assert_allclose(sites_after(1, data.K, data.y, method="ep"), loop, rtol=1e-12)
+
+
+@pytest.mark.interpreted
+def test_extreme_variances():
+    # One site sees a cavity a million times wider than the other; both stay proper.
+    K = np.array([[1e6, 0.3], [0.3, 1e-6]])  # correlation 0.3
+    sites = sites_after(1, K, [1.0, -1.0], method="qp")
+    expected = oracle.sweep(K, np.array([1.0, -1.0]), np.zeros(2), np.zeros(2), np.zeros(2), qp)
+    # The second precision is 1/1e-6 of its cavity's: 6 digits are lost in either writing.
+    np.testing.assert_allclose(sites, expected, rtol=1e-9)
