@@ -32,15 +32,27 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 @kernel
 def place(side, width, v):
-    """Return (f - anchor, df/dv) of the quadrature variable; the anchor is centre + side width.
+    """Return (f - anchor, df/dv) of the quadrature variable v.
 
-    side 0: f = centre + width sinh(v). side +1 or -1: f = centre + side width log(1 + e^u),
-    u = v - e^-v: doubly exponential towards the edge at ``centre`` and even far from it.
+    One peak, side 0: f = centre + width sinh(v). A hard edge at ``centre``, side +1 or -1:
+    f = centre + side width log(1 + e^u), u = v - e^-v, doubly exponential towards the edge and even
+    far from it. The anchor is centre + side width.
+
+    Two peaks, v = 0 and the anchor between them at ``centre``. side >= 2:
+    f = centre + width (v + side tanh(2 v)), even steps but for a leap over 2 side width.
+    side <= -2: f = centre + width asinh(e^(2 + side) sinh(v)), even steps but dense at ``centre``.
     """
+    if side >= 2.0:
+        leap = math.tanh(2.0 * v)
+        return width * (v + side * leap), width * (1.0 + 2.0 * side * (1.0 - leap * leap))
     up = math.exp(v)
     down = 1.0 / up
     if side == 0.0:
         return 0.5 * width * (up - down), 0.5 * width * (up + down)
+    if side <= -2.0:
+        scale = 0.5 * math.exp(2.0 + side)
+        x = scale * (up - down)
+        return width * math.asinh(x), width * scale * (up + down) / math.sqrt(1.0 + x * x)
     part = up * math.exp(-down)
     return side * width * (math.log1p(part) - 1.0), width * part / (1.0 + part) * (1.0 + down)
 
@@ -65,6 +77,9 @@ def extent(split, pull, anchor, width, side, rest0, curvature0, inverse, y, thet
     best = -math.inf
     low, high = 0.0, 0.0
     for direction in (1.0, -1.0):
+        if abs(side) >= 2.0:
+            # v = 0 lies between two peaks; the lower one is not cut off for being low.
+            best = -math.inf
         v = 0.0
         found = False
         for _ in range(_MARCH_LIMIT):
@@ -166,7 +181,7 @@ def exact_run(split, frame, has_frame, mu, sigma, y, theta, out):
         centre, width, refine, side = default_frame(split, mu[n // 2], sigma, y, theta)
     if not (width > 0.0 and math.isfinite(centre)):
         return NO_MASS
-    anchor = centre + side * width
+    anchor = centre + side * width if abs(side) <= 1.0 else centre
     inverse = 1.0 / (sigma * sigma)
     rest0, curvature0 = split(anchor, y, theta)
     if rest0 == -math.inf:

@@ -85,8 +85,8 @@ class Likelihood:
     frame : Pointer, optional
         ``frame(mu, sigma, y, theta) -> (centre, width, refine, side)``: where quadrature is laid.
         side 0: around one peak; side +1 or -1: for a density that ends at ``centre`` and lies above
-        or below it; the maps are those of `qpruntime.wasserstein.place`. refine in (0, 1] scales
-        the step.
+        or below it; abs(side) >= 2: for two peaks on either side of ``centre``. The maps are those
+        of `qpruntime.wasserstein.place`. refine in (0, 1] scales the step.
     theta : ndarray, optional
         Parameters of the likelihood, passed through to every function.
     mirror : bool

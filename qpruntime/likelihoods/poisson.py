@@ -1,0 +1,196 @@
+"""Poisson with the square link: p(y|f) = f^(2y) exp(-f^2)/y!, y = 0, 1, 2, ...
+
+With s = sigma/sqrt(1 + 2 sigma^2) and b = |mu|/(sigma sqrt(1 + 2 sigma^2)) the tilted density of
+g = f/s (turned so that b >= 0) is proportional to g^(2y) N(g | b, 1): sigma*/s depends on y and b
+alone. For y >= 1 it has two peaks, which weigh the same at b = 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime.errors import InputError
+from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.base import Likelihood
+
+__all__ = ["LARGEST_COUNT", "likelihood"]
+
+#: Counts are tested against references up to here; beyond, rounding of y log y costs digits.
+LARGEST_COUNT = 1_000_000
+#: Up to here a recursion over the count, beyond a sum of 31 terms.
+_RECURSION = 50
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+#: A second peak below exp(-_MINOR) of the first moves sigma* by less than 1e-13.
+_MINOR = 46.0
+
+
+@kernel
+def log_peak(y):
+    """max over f of log p(y|f) = y log y - y - log y!, y >= 1; the large terms cancelled by hand."""
+    if y < 10.0:
+        return y * math.log(y) - y - math.lgamma(y + 1.0)
+    i = 1.0 / (y * y)
+    tail = (1.0 / 12.0 - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i / 1680.0))) / y
+    return -0.5 * math.log(y) - _HALF_LOG_2PI - tail
+
+
+@kernel
+def log1p_less(t):
+    """log(1 + t) - t."""
+    if abs(t) > 0.1:
+        return math.log1p(t) - t
+    u = t / (2.0 + t)
+    w = u * u
+    p = 1.0 / 13.0
+    for k in (11.0, 9.0, 7.0, 5.0, 3.0):
+        p = p * w + 1.0 / k
+    return 2.0 * u * w * p - t * u
+
+
+def _split(f, y, theta):
+    if y == 0.0:
+        return 0.0, 2.0
+    if f == 0.0:
+        return -math.inf, 2.0
+    return 2.0 * y * math.log(abs(f) / math.sqrt(y)) + (log_peak(y) + y), 2.0
+
+
+@kernel
+def scales(mu, sigma, y):
+    """Return s, b and the peak of g^(2y) exp(-(g - b)^2/2) right of 0."""
+    root = math.sqrt(1.0 + 2.0 * sigma * sigma)
+    b = abs(mu) / sigma / root
+    return sigma / root, b, 0.5 * (b + math.sqrt(b * b + 8.0 * y))
+
+
+@kernel
+def by_recursion(mu, sigma, y):
+    """Moments from t_j = M_(2j+1)/(b M_2j), M_n the moments of N(b, 1): t_0 = 1,
+    M_(2j+2)/M_2j = p_j = b^2 t_j + 2j + 1 and t_(j+1) = 1 + (2j + 2) t_j/p_j. Nothing is
+    subtracted, and b = 0 is not special.
+    """
+    a = 1.0 + 2.0 * sigma * sigma
+    centre, s2 = mu / a, sigma * sigma / a
+    x = (mu / sigma) ** 2 / a
+    log_z = -0.5 * math.log1p(2.0 * sigma * sigma) - mu * centre
+    t, before, p, product = 1.0, 1.0, 1.0, 1.0
+    for j in range(int(y)):
+        p = x * t + (2 * j + 1)
+        # The factor s^2 p/(j + 1) of Z, without b, which may be large where s is small.
+        product *= (centre * centre * t + (2 * j + 1) * s2) / (j + 1)
+        if not 1e-100 < product < 1e100:
+            log_z += math.log(product)
+            product = 1.0
+        before, t = t, 1.0 + (2 * j + 2) * t / p
+    # E g^2 - (E g)^2 = 1 + 2y + b R - R^2 with R = b t, solved for what is left of 1.
+    excess = 2.0 * y * ((2.0 * y - 1.0) * t - 2.0 * y * before) / p
+    return log_z + math.log(product), centre * t, s2 * (1.0 + excess)
+
+
+@kernel
+def by_sum(mu, sigma, y):
+    """Moments by the trapezoid rule for g^n exp(-(g - b)^2/2) (1 + exp(-2 b g)) on g > 0, n = 2y.
+
+    This folds the left peak onto the right one. With T = tanh(b g), the mean of the sign, the
+    tilted mean is that of gT, and the variance Var(gT) + E g^2 (1 - T^2).
+    """
+    s, b, g1 = scales(mu, sigma, y)
+    n = 2.0 * y
+    h = 0.6 / math.sqrt(1.0 + n / (g1 * g1))
+    guess = g1 * math.tanh(b * g1)
+    rest = g1 - guess
+    mass, first, second, folded = 0.0, 0.0, 0.0, 0.0
+    for j in range(-15, 16):
+        d = h * j
+        g = g1 + d
+        k = math.exp(n * log1p_less(d / g1) - 0.5 * d * d)
+        x = 2.0 * b * g
+        # g tanh(b g) - guess, which is small next to guess if b is large, next to g if b is small.
+        if x > 60.0:
+            shift = d + rest
+        else:
+            e = math.exp(-x)
+            if x > 1.0:
+                shift = d + rest - 2.0 * g * e / (1.0 + e)
+            else:
+                shift = -g * math.expm1(-x) / (1.0 + e) - guess
+            k *= 1.0 + e
+            folded += k * g * g * 4.0 * e / ((1.0 + e) * (1.0 + e))
+        mass += k
+        first += k * shift
+        second += k * shift * shift
+    first /= mass
+    variance = second / mass - first * first + folded / mass
+    f1 = s * g1
+    # log p(y|f1) relative to its maximum over f, and the exponent of the cavity at f1; for a
+    # narrow cavity f1 - mu cancels and comes from the equation for the peak.
+    e = (f1 * f1 - y) / y
+    peak = y * (log1p_less(e) if e > -0.5 else math.log(f1 * f1 / y) - e)
+    if sigma > 0.7:
+        pull = 0.5 * ((f1 - abs(mu)) / sigma) ** 2
+    else:
+        pull = 2.0 * (sigma * y * e / f1) ** 2
+    log_z = (
+        -0.5 * math.log1p(2.0 * sigma * sigma)
+        - _HALF_LOG_2PI
+        + log_peak(y)
+        + peak
+        - pull
+        + math.log(h * mass)
+    )
+    return log_z, math.copysign(s * (guess + first), mu), s * s * variance
+
+
+def _moments(mu, sigma, y, theta):
+    if y <= _RECURSION:
+        return by_recursion(mu, sigma, y)
+    return by_sum(mu, sigma, y)
+
+
+def _frame(mu, sigma, y, theta):
+    s, b, g1 = scales(mu, sigma, y)
+    if y == 0.0:
+        return math.copysign(s * b, mu), s, 1.0, 0.0
+    n = 2.0 * y
+    root = math.sqrt(n)
+    # log of the right peak over the left one, which lies at g = -n/g1.
+    drop = 0.5 * b * math.sqrt(b * b + 4.0 * n) + 2.0 * n * math.asinh(0.5 * b / root)
+    if drop > _MINOR:
+        return math.copysign(s * g1, mu), s / math.sqrt(1.0 + n / (g1 * g1)), 1.0, 0.0
+    gap = n / g1 - 6.2
+    leap = gap - 0.25 * math.log(16.0 * max(gap, 1.0))
+    if leap >= 2.0:
+        return 0.0, s, 1.0, leap
+    return 0.0, s, 1.0, -2.0 - 10.0 / (2.0 * y - 1.0)
+
+
+def _counts(y: ArrayLike) -> NDArray[np.float64]:
+    """Validate counts and return them as floats."""
+    counts = np.asarray(y)
+    try:
+        values = counts.astype(float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"counts must be 0, 1, 2, ..., got {counts.dtype} values") from error
+    wrong = ~((values >= 0.0) & (values == np.floor(values)) & np.isfinite(values))
+    if wrong.any():
+        raise InputError(f"counts must be 0, 1, 2, ..., got {values[wrong].flat[0]:g}")
+    if (values > LARGEST_COUNT).any():
+        raise InputError(
+            f"counts up to {LARGEST_COUNT} are supported, got {values.max():.0f}; "
+            "count in larger units, or model the logarithm of the counts"
+        )
+    return values
+
+
+likelihood = Likelihood(
+    name="poisson",
+    outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
+    split=Pointer(_split, SPLIT),
+    validate=_counts,
+    moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    log_concave=False,
+)
