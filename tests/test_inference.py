@@ -1,0 +1,213 @@
+"""Evidence, gradient, posterior and predictions against dense algebra and brute force."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import oracle
+import pytest
+from scipy.special import log_ndtr, ndtr
+from scipy.stats import multivariate_normal
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+from qpruntime import ConvergenceWarning, infer, project
+from qpruntime.jit import SPLIT, Pointer
+from qpruntime.likelihoods.base import Likelihood, signs
+from qpruntime.special import log_ndtr as log_ndtr_kernel
+
+METHODS = ["ep", "qp"]
+
+
+def exact(K, y, method="ep", tol=1e-11, **options):
+    return infer(K, y, method=method, table="exact", tol=tol, **options)
+
+
+@pytest.mark.parametrize("y", [1, -1])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("mean", "variance"), [(0, 1), (-3, 100), (30, 1), (2, 1e8), (1, 1e-8)])
+def test_one_point_is_exact(mean, variance, y, method):
+    post = exact([[variance]], [y], method, tol=1e-6, mean=mean)
+    log_z = log_ndtr(y * mean / math.sqrt(1.0 + variance))
+    centre, std = project("probit", mean, math.sqrt(variance), y, method=method, table="exact")
+    # The site is recovered by subtracting precisions that agree to sigma^2: 1e-16/1e-8 for it,
+    # but its effect on the posterior is as much smaller.
+    assert post.log_evidence == pytest.approx(log_z, rel=1e-12, abs=1e-14)
+    assert post.loo()[0] == pytest.approx(log_z, rel=1e-12, abs=1e-14)
+    assert post.mean[0] == pytest.approx(float(centre), rel=1e-12)
+    assert post.variance[0] == pytest.approx(float(std) ** 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_independent_points_are_exact(method):
+    variance = np.array([1e-3, 0.5, 7.0, 1e4, 1.0, 1.0])
+    mean = np.array([0.0, 1.0, -2.0, 5.0, 4.0, -4.0])
+    y = np.array([1.0, -1, 1, 1, -1, 1])
+    post = exact(np.diag(variance), y, method, mean=mean)
+    centre, std = project("probit", mean, np.sqrt(variance), y, method=method, table="exact")
+    assert post.log_evidence == pytest.approx(
+        log_ndtr(y * mean / np.sqrt(1.0 + variance)).sum(), rel=1e-12
+    )
+    np.testing.assert_allclose(post.mean, centre, rtol=1e-11)
+    np.testing.assert_allclose(post.variance, std**2, rtol=1e-11)
+    # Theorem 2 at equal cavities: QP's variance is below EP's, the mean is the same.
+    ep = exact(np.diag(variance), y, "ep", mean=mean)
+    assert np.all(post.variance <= ep.variance)
+    np.testing.assert_allclose(post.mean, ep.mean, rtol=1e-11)
+
+
+@pytest.mark.parametrize(("variance", "error"), [(1.0, 2e-4), (10.0, 1e-3), (1000.0, 2e-3)])
+def test_two_points_by_brute_force(variance, error):
+    K = variance * np.array([[1.0, 0.6], [0.6, 1.0]])
+    y = np.array([1.0, -1.0])
+    # The evidence of two probits is a quadrant of a normal: P(y1 g1 > 0, y2 g2 > 0).
+    quadrant = math.log(multivariate_normal.cdf([0, 0], cov=np.outer(y, y) * K + np.eye(2)))
+    # EP is an approximation: the error is its own, measured 1.7e-4, 8.7e-4 and 1.1e-3.
+    assert exact(K, y).log_evidence == pytest.approx(quadrant, abs=error)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("mean", [0.0, 0.8])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_posterior_and_evidence_by_dense_algebra(toy, method, mean, scale):
+    K, prior = scale * toy.K, np.full(len(toy.y), mean)
+    prior[::2] *= -1.0
+    post = exact(K, toy.y, method, tol=1e-9, mean=prior)
+    covariance, centre = oracle.posterior(K, prior, *post.sites)
+    # (I + K diag tau) has a condition of up to 1e6 at the larger scale.
+    limit = 1e-12 if scale == 1.0 else 1e-8
+    np.testing.assert_allclose(post.variance, np.diag(covariance), rtol=limit)
+    np.testing.assert_allclose(post.mean, centre, rtol=limit, atol=limit * math.sqrt(scale))
+    dense = oracle.evidence(K, toy.y, prior, *post.sites)
+    assert post.log_evidence == pytest.approx(dense, rel=max(limit / 100, 1e-12))
+    assert post.skipped == 0
+    assert post.converged
+
+
+def test_prior_mean_is_a_shift_of_the_likelihood(toy):
+    def split(f, y, theta):
+        return log_ndtr_kernel(y * (f + theta[0])), 0.0
+
+    shifted = Likelihood("shifted", "labels", Pointer(split, SPLIT), signs, theta=np.array([0.8]))
+    for method in METHODS:
+        moved = exact(toy.K, toy.y, method, tol=1e-9, mean=0.8)
+        still = exact(toy.K, toy.y, method, tol=1e-9, likelihood=shifted)
+        # The shifted one is integrated, not closed: about 1e-12 a site.
+        assert moved.log_evidence == pytest.approx(still.log_evidence, rel=1e-10)
+        np.testing.assert_allclose(moved.mean - 0.8, still.mean, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(moved.variance, still.variance, rtol=1e-8)
+
+
+KERNELS = {
+    "plain": ConstantKernel(1.5) * RBF(1.2) + WhiteKernel(0.3),
+    "two length-scales": ConstantKernel(2.0) * RBF([0.7, 4.0]),
+    "vast": ConstantKernel(1e6) * RBF([2.0, 9.0]) + WhiteKernel(1e3),
+    "tiny": ConstantKernel(1e-4) * RBF(0.5) + WhiteKernel(1e-2),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("mean", [0.0, 0.6])
+def test_gradient_by_differences(name, mean, toy):
+    kernel = KERNELS[name]
+
+    def evidence(theta):
+        K = kernel.clone_with_theta(theta)(toy.x)
+        return exact(K, toy.y, tol=1e-12, mean=mean).log_evidence
+
+    theta, h = kernel.theta, 4e-3
+    K, dK = kernel(toy.x, eval_gradient=True)
+    post = exact(K, toy.y, tol=1e-12, mean=mean)
+    gradient = post.evidence_gradient(dK)
+    assert gradient.shape == (kernel.n_dims,)
+    for i, step in enumerate(h * np.eye(kernel.n_dims)):
+        near = evidence(theta + step) - evidence(theta - step)
+        far = evidence(theta + 2 * step) - evidence(theta - 2 * step)
+        expected = (8.0 * near - far) / (12.0 * h)
+        # Fourth order: h^4/30 = 1e-11; the evidence, about 15, rounds to 1e-14/h.
+        assert gradient[i] == pytest.approx(expected, rel=1e-6, abs=1e-10)
+        assert post.evidence_gradient(dK[:, :, i]) == pytest.approx(gradient[i], rel=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_loo(toy, method):
+    post = exact(toy.K, toy.y, method, tol=1e-9)
+    for i in range(len(toy.y)):
+        tau, nu = (np.where(np.arange(len(toy.y)) == i, 0.0, s) for s in post.sites)
+        covariance, mean = oracle.posterior(toy.K, 0.0 * nu, tau, nu)
+        log_p = log_ndtr(toy.y[i] * mean[i] / math.sqrt(1.0 + covariance[i, i]))
+        assert post.loo()[i] == pytest.approx(log_p, rel=1e-10)
+        keep = np.arange(len(toy.y)) != i
+        rest = exact(toy.K[np.ix_(keep, keep)], toy.y[keep], method, tol=1e-9)
+        m, v = rest.predict(toy.K[i, keep][None], toy.K[i, i])
+        # Retraining moves the other sites: EP's own error, at most 0.03 here.
+        retrained = log_ndtr(toy.y[i] * m[0] / math.sqrt(1.0 + v[0]))
+        assert post.loo()[i] == pytest.approx(retrained, abs=0.06)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_permutation(toy, method):
+    p = np.random.default_rng(1).permutation(len(toy.y))
+    post, moved = (exact(toy.K[np.ix_(q, q)], toy.y[q], method) for q in (np.arange(len(p)), p))
+    # Sweeps in another order stop at other distances, below tol, from one fixed point.
+    assert moved.log_evidence == pytest.approx(post.log_evidence, rel=1e-11)
+    np.testing.assert_allclose(moved.mean, post.mean[p], rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(moved.variance, post.variance[p], rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_warm_start_and_damping(toy, method):
+    cold = exact(toy.K, toy.y, method, tol=1e-10)
+    warm = exact(toy.K, toy.y, method, tol=1e-10, sites=cold.sites)
+    damped = exact(toy.K, toy.y, method, tol=1e-10, damping=0.5, max_sweeps=200)
+    assert warm.n_sweeps <= 2 < cold.n_sweeps < damped.n_sweeps
+    assert len(cold.history) == cold.n_sweeps
+    assert cold.history[-1] < 1e-10 <= cold.history[-2]
+    for other in (warm, damped):
+        np.testing.assert_allclose(other.sites, cold.sites, rtol=1e-8)
+        assert other.log_evidence == pytest.approx(cold.log_evidence, rel=1e-12)
+
+
+def test_running_out_of_sweeps_warns(toy):
+    with pytest.warns(ConvergenceWarning, match="not converged after 1 sweeps") as caught:
+        post = infer(toy.K, toy.y, method="ep", max_sweeps=1)
+    assert caught[0].filename == __file__
+    assert not post.converged
+    assert post.n_sweeps == len(post.history) == 1
+    prior = np.diag(toy.K)
+    step = np.abs(post.sites.tau) * prior + np.abs(post.sites.nu) * np.sqrt(prior)
+    assert re.search(rf"most of all site {step.argmax()};", str(caught[0].message))
+    # The paper's rule: root mean squared change of the site parameters, here from zero.
+    plain = np.sqrt(max(np.mean(post.sites.tau**2), np.mean(post.sites.nu**2)))
+    assert post.history[0] >= plain
+
+
+@pytest.mark.parametrize("mean_star", [0.0, 0.5])
+def test_predict_by_dense_algebra(toy, mean_star):
+    prior = np.linspace(-1.0, 1.0, len(toy.y))
+    post = exact(toy.K, toy.y, "qp", mean=prior)
+    new = np.random.default_rng(2).standard_normal((7, 2)) * 2.0
+    K_star, tau = toy.kernel(new, toy.x), post.sites.tau
+    mean, variance = post.predict(K_star, np.full(7, 2.0), mean_star)
+    joint = toy.K + np.diag(1.0 / tau)  # Rasmussen & Williams (3.60), (3.61)
+    expected = mean_star + K_star @ np.linalg.solve(joint, post.sites.nu / tau - prior)
+    np.testing.assert_allclose(mean, expected, rtol=1e-11, atol=1e-12)
+    reduction = np.einsum("ij,ji->i", K_star, np.linalg.solve(joint, K_star.T))
+    np.testing.assert_allclose(variance, 2.0 - reduction, rtol=1e-11)
+    assert mean.shape == variance.shape == (7,)
+    at_training = post.predict(toy.K, np.diag(toy.K), prior)
+    np.testing.assert_allclose(at_training, [post.mean, post.variance], rtol=1e-11, atol=1e-13)
+    far = post.predict(np.zeros((1, len(toy.y))), 2.0)
+    np.testing.assert_array_equal(far, [[0.0], [2.0]])
+    assert post.predict(np.zeros((0, len(toy.y))), np.zeros(0))[0].shape == (0,)
+
+
+def test_coinciding_points_with_both_labels():
+    # K of rank one. All but the last observation are one latent value: a 1-D integral.
+    y = np.array([1.0, 1.0, -1.0, 1.0])
+    post = exact(3.0 * np.ones((4, 4)), y)
+    x, w = np.polynomial.hermite_e.hermegauss(150)
+    z = ndtr(math.sqrt(3.0) * x[:, None] * y).prod(axis=1) @ w / math.sqrt(2.0 * math.pi)
+    np.testing.assert_allclose(post.mean, post.mean[0], rtol=1e-12)
+    assert post.log_evidence == pytest.approx(math.log(z), abs=5e-3)  # EP's own error
