@@ -11,15 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigvalsh
 from scipy.linalg.lapack import dpotrf
 
-from qpruntime.errors import ConvergenceWarning, InputError
+from qpruntime.engine import ORDERS, Settled, settle
+from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
+from qpruntime.factor import Sites
 from qpruntime.likelihoods import Likelihood
-from qpruntime.posterior import Factor, Lookups, Posterior, Sites
-from qpruntime.projection import Projector, raise_status
-from qpruntime.sweep import site_terms, sweep
+from qpruntime.posterior import Lookups, Posterior
+from qpruntime.projection import Projector
+from qpruntime.sweep import site_terms
 from qpruntime.table import Table
 from qpruntime.wasserstein import OK
 
-__all__ = ["infer", "run"]
+__all__ = ["infer", "run", "summarise"]
 
 Array = NDArray[np.float64]
 
@@ -39,7 +41,9 @@ def infer(
     tol: float = 1e-6,
     max_sweeps: int = 100,
     damping: float = 1.0,
+    order: str = "sequential",
     sites: Sites | Sequence[ArrayLike] | None = None,
+    random_state: int | np.random.Generator | None = None,
 ) -> Posterior:
     """Approximate the posterior of a Gaussian process by EP or QP.
 
@@ -61,9 +65,13 @@ def infer(
     max_sweeps : int
         Sweeps at most; running out of them warns and sets ``converged=False``.
     damping : float in (0, 1]
-        Fraction of every site update that is taken.
+        Fraction of every site update that is taken. Sites that oscillate are damped further.
+    order : {"sequential", "random", "parallel"}
+        How the sites are visited; the fixed point is the same. Parallel iterations cost least.
     sites : (tau, nu), optional
         Start from these sites instead of from the prior.
+    random_state : int, Generator or None
+        Seed of ``order="random"``.
 
     Returns
     -------
@@ -104,6 +112,8 @@ def infer(
         raise InputError(f"damping must be in (0, 1], got {damping}")
     if not tol > 0.0:
         raise InputError(f"tol must be positive, got {tol}")
+    if order not in ORDERS:
+        raise InputError(f"order must be one of {ORDERS}, got {order!r}")
     if max_sweeps < 1:
         raise InputError(f"max_sweeps must be at least 1, got {max_sweeps}")
     return run(
@@ -114,7 +124,9 @@ def infer(
         tol=tol,
         max_sweeps=max_sweeps,
         damping=damping,
-        sites=check_sites(sites, n),
+        order=order,
+        sites=check_sites(sites, n, projector.likelihood.log_concave),
+        rng=np.random.default_rng(random_state) if order == "random" else None,
     )
 
 
@@ -127,92 +139,71 @@ def run(
     tol: float = 1e-6,
     max_sweeps: int = 100,
     damping: float = 1.0,
+    order: str = "sequential",
     sites: Sites | None = None,
+    rng: np.random.Generator | None = None,
 ) -> Posterior:
     """`infer` on arguments that are known to be good."""
-    n = len(K)
-    tau, nu = (np.zeros(n), np.zeros(n)) if sites is None else (a.copy() for a in sites)
-    counts = np.zeros(3, dtype=np.int64)
-    failure = np.zeros(2)
-    log_concave = projector.likelihood.log_concave
-    history: list[float] = []
-    factor = None
-    for _ in range(max_sweeps):
-        if sites is None and not history:
-            covariance, mean = K.copy(), prior.copy()
-        else:
-            factor = factor or Factor(K, Sites(tau, nu), prior)
-            covariance, mean = factor.covariance(), prior + K @ factor.weights
-        old_tau, old_nu, scale = tau.copy(), nu.copy(), np.diag(covariance).copy()
-        status, site = sweep(
-            projector.functions,
-            projector.source,
-            covariance,
-            mean,
-            tau,
-            nu,
-            y,
-            damping,
-            log_concave,
-            counts,
-            failure,
-        )
-        if status != OK:
-            raise_status(status, projector.likelihood, failure[0], failure[1], y[site])
-        factor = Factor(K, Sites(tau, nu), prior)
-        history.append(_change(tau - old_tau, nu - old_nu, scale))
-        if history[-1] < tol:
-            break
-    if factor is None:  # pragma: no cover - max_sweeps >= 1
-        raise InputError("max_sweeps must be at least 1")
-    converged = history[-1] < tol
-    if not converged:
-        step = np.abs(tau - old_tau) * scale + np.abs(nu - old_nu) * np.sqrt(scale)
-        worst = int(np.argmax(step))
+    end = settle(
+        K,
+        y,
+        projector,
+        prior,
+        tol=tol,
+        max_sweeps=max_sweeps,
+        damping=damping,
+        order=order,
+        sites=sites,
+        rng=rng,
+    )
+    if not end.converged:
         warnings.warn(
-            f"not converged after {max_sweeps} sweeps: the sites still change by "
-            f"{history[-1]:.2g} (tol {tol:g}), most of all site {worst}; "
-            "raise max_sweeps or lower damping",
+            f"not converged after {len(end.history)} sweeps: the sites still change by "
+            f"{end.history[-1]:.2g} (tol {tol:g}), most of all site {end.worst}; "
+            "raise max_sweeps, lower damping, or check that observation and kernel",
             ConvergenceWarning,
             stacklevel=3,
         )
-    covariance = factor.covariance()
-    mean, variance = prior + K @ factor.weights, np.diag(covariance).copy()
-    log_z, terms = np.empty(n), np.empty(n)
-    site_terms(
+    return summarise(y, projector, prior, end)
+
+
+def summarise(y: Array, projector: Projector, prior: Array, end: Settled) -> Posterior:
+    """Compute evidence and cavities of settled sites."""
+    factor, (tau, nu) = end.factor, end.sites
+    log_z, terms = np.empty(y.size), np.empty(y.size)
+    status, site = site_terms(
         projector.functions,
-        Projector(projector.likelihood, "ep").source,
-        variance,
-        mean,
+        projector.without_table,
+        end.variance,
+        factor.mean,
         prior,
         tau,
         nu,
         y,
         log_z,
         terms,
-        counts,
     )
-    evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * factor.shifted @ (mean - prior)
+    if status != OK:
+        raise NumericalError(
+            f"site {site} has no proper cavity (marginal variance {end.variance[site]:.3g}, "
+            f"site precision {tau[site]:.3g}): K is too close to singular there for double "
+            "precision; add jitter to its diagonal"
+        )
+    evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * factor.shifted @ (factor.mean - prior)
     return Posterior(
-        sites=Sites(tau, nu),
-        mean=mean,
-        variance=variance,
+        sites=end.sites,
+        mean=factor.mean,
+        variance=end.variance,
         log_evidence=float(evidence),
-        converged=converged,
-        n_sweeps=len(history),
-        history=tuple(history),
-        lookups=Lookups(int(counts[0]), int(counts[1])),
-        skipped=int(counts[2]),
+        converged=end.converged,
+        n_sweeps=len(end.history),
+        history=tuple(end.history),
+        lookups=Lookups(int(end.counts[0]), int(end.counts[1])),
+        skipped=int(end.counts[2]),
+        damped=end.damped,
         log_z=log_z,
         factor=factor,
     )
-
-
-def _change(d_tau: Array, d_nu: Array, variance: Array) -> float:
-    """Root mean squared change of the site parameters, plain or in posterior units if larger."""
-    plain = max(np.mean(d_tau**2), np.mean(d_nu**2))
-    scaled = max(np.mean((d_tau * variance) ** 2), np.mean(d_nu**2 * np.abs(variance)))
-    return float(np.sqrt(max(plain, scaled)))
 
 
 def check_covariance(K: ArrayLike) -> Array:
@@ -246,7 +237,9 @@ def check_covariance(K: ArrayLike) -> Array:
     return K
 
 
-def check_sites(sites: Sites | Sequence[ArrayLike] | None, n: int) -> Sites | None:
+def check_sites(
+    sites: Sites | Sequence[ArrayLike] | None, n: int, log_concave: bool = True
+) -> Sites | None:
     """Return starting sites as float arrays, or raise `InputError`."""
     if sites is None:
         return None
@@ -255,6 +248,6 @@ def check_sites(sites: Sites | Sequence[ArrayLike] | None, n: int) -> Sites | No
         raise InputError(f"sites must be (tau, nu), each of shape ({n},)")
     if not (np.isfinite(tau).all() and np.isfinite(nu).all()):
         raise InputError("sites must be finite")
-    if (tau < 0.0).any():
+    if log_concave and (tau < 0.0).any():
         raise InputError(f"site precisions must not be negative, got {tau.min():g}")
     return Sites(tau, nu)

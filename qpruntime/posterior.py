@@ -1,9 +1,4 @@
-"""The result of inference, and everything that follows from converged sites by linear algebra.
-
-Sites t_i(f) = exp(nu_i f - tau_i f^2/2); posterior covariance (K^-1 + diag tau)^-1. All of it goes
-through B = I + S K S with S = diag(sqrt tau), whose eigenvalues are at least 1 (Rasmussen &
-Williams, Section 3.6): nothing is inverted that can be singular.
-"""
+"""The result of inference: prediction, leave-one-out densities, evidence and its gradient."""
 
 from __future__ import annotations
 
@@ -12,21 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dpotrf
 
-from qpruntime.errors import InputError, NumericalError
+from qpruntime.errors import InputError
+from qpruntime.factor import Factor, Sites
 
-__all__ = ["Factor", "Lookups", "Posterior", "Sites"]
+__all__ = ["Lookups", "Posterior", "Sites"]
 
 Array = NDArray[np.float64]
-
-
-class Sites(NamedTuple):
-    """Site precisions `tau` and precision-weighted means `nu`, each of shape (N,)."""
-
-    tau: Array
-    nu: Array
 
 
 class Lookups(NamedTuple):
@@ -34,54 +21,6 @@ class Lookups(NamedTuple):
 
     inside: int
     outside: int
-
-
-class Factor:
-    """Cholesky factor of B = I + S K S, and what it gives.
-
-    Parameters
-    ----------
-    K : ndarray, shape (N, N)
-        Prior covariance.
-    sites : Sites
-    prior_mean : ndarray, shape (N,)
-    """
-
-    def __init__(self, K: Array, sites: Sites, prior_mean: Array) -> None:
-        self.K = K
-        self.root = np.sqrt(sites.tau)
-        B = K * self.root
-        B *= self.root[:, None]
-        B.flat[:: len(K) + 1] += 1.0
-        self.lower, info = dpotrf(B.T, lower=1, overwrite_a=1, clean=1)
-        if info != 0 or not np.isfinite(self.lower[-1, -1]):
-            raise NumericalError(
-                f"I + S K S is not positive definite at row {info}; K has eigenvalues below "
-                "zero or entries too large for double precision: add jitter to its diagonal"
-            )
-        self.shifted = sites.nu - sites.tau * prior_mean
-        half = solve_triangular(self.lower, self.root * (K @ self.shifted), lower=True)
-        #: K^-1 (posterior mean - prior mean).
-        self.weights = self.shifted - self.root * solve_triangular(
-            self.lower, half, lower=True, trans=1
-        )
-
-    @property
-    def log_det(self) -> float:
-        """log |B|."""
-        return 2.0 * float(np.log(np.diag(self.lower)).sum())
-
-    def covariance(self) -> Array:
-        """Return the posterior covariance K - K S B^-1 S K, shape (N, N)."""
-        V = solve_triangular(
-            self.lower, self.root[:, None] * self.K, lower=True, check_finite=False
-        )
-        return self.K - V.T @ V
-
-    def inner(self) -> Array:
-        """Return S B^-1 S, shape (N, N): the inverse of K + diag(1/tau)."""
-        half = solve_triangular(self.lower, np.diag(self.root), lower=True, check_finite=False)
-        return half.T @ half
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +43,8 @@ class Posterior:
         Table lookups inside and outside the grid; zeros without a table.
     skipped : int
         Site updates skipped because the cavity was improper.
+    damped : int
+        Site updates shortened because the sites oscillated.
     """
 
     sites: Sites
@@ -115,6 +56,7 @@ class Posterior:
     history: tuple[float, ...]
     lookups: Lookups
     skipped: int
+    damped: int
     log_z: Array = field(repr=False)
     factor: Factor = field(repr=False)
 
@@ -144,9 +86,8 @@ class Posterior:
                 f"got {K_star.shape}"
             )
         mean = np.asarray(mean_star, dtype=float) + K_star @ self.factor.weights
-        V = solve_triangular(self.factor.lower, self.factor.root[:, None] * K_star.T, lower=True)
         prior = np.broadcast_to(np.asarray(k_star_diag, dtype=float), mean.shape)
-        return mean, np.maximum(prior - np.einsum("ij,ij->j", V, V), 0.0)
+        return mean, np.maximum(prior - self.factor.reduction(K_star), 0.0)
 
     def loo(self) -> Array:
         """Leave-one-out log predictive densities log p(y_i | y_-i), shape (N,).

@@ -16,9 +16,9 @@ import numpy as np
 
 from qpruntime.jit import kernel
 from qpruntime.projection import INSIDE, OUTSIDE_GRID, project_site
-from qpruntime.wasserstein import OK
+from qpruntime.wasserstein import NO_MASS, OK
 
-__all__ = ["BLOCK", "cavity", "site_terms", "sweep"]
+__all__ = ["BLOCK", "cavity", "parallel", "site_terms", "sweep"]
 
 #: Pending rank-one updates before they are applied.
 BLOCK = 64
@@ -32,6 +32,58 @@ def cavity(variance, mean, tau, nu):
     if not precision > 0.0:
         return 0.0, 0.0
     return (mean / variance - nu) / precision, 1.0 / math.sqrt(precision)
+
+
+@kernel
+def propose(functions, source, variance, mean, tau, nu, y, log_concave, scratch, counts, failure):
+    """Return (status, change of tau, change of nu) for one site with this marginal."""
+    cavity_mean, cavity_std = cavity(variance, mean, tau, nu)
+    if not cavity_std > 0.0:
+        counts[2] += 1
+        return OK, 0.0, 0.0
+    status, _, tilted_mean, std, where = project_site(
+        functions, source, cavity_mean, cavity_std, y, scratch
+    )
+    if status != OK:
+        failure[0], failure[1] = cavity_mean, cavity_std
+        return status, 0.0, 0.0
+    counts[0] += where == INSIDE
+    counts[1] += where == OUTSIDE_GRID
+    cavity_tau = 1.0 / (cavity_std * cavity_std)
+    new_tau = 1.0 / (std * std) - cavity_tau
+    if log_concave:
+        # Theorem 2: never negative; what rounding leaves below zero is of order 1e-16.
+        new_tau = max(new_tau, 0.0)
+    new_nu = tilted_mean * (cavity_tau + new_tau) - cavity_mean * cavity_tau
+    if not (math.isfinite(new_tau) and math.isfinite(new_nu)):
+        counts[2] += 1
+        return OK, 0.0, 0.0
+    return OK, new_tau - tau, new_nu - nu
+
+
+@kernel
+def parallel(
+    functions, source, variance, mean, tau, nu, y, log_concave, d_tau, d_nu, counts, failure
+):
+    """Fill the changes of all sites that one and the same posterior asks for."""
+    scratch = np.empty((1, 4))
+    for i in range(mean.size):
+        status, d_tau[i], d_nu[i] = propose(
+            functions,
+            source,
+            variance[i],
+            mean[i],
+            tau[i],
+            nu[i],
+            y[i],
+            log_concave,
+            scratch,
+            counts,
+            failure,
+        )
+        if status != OK:
+            return status, i
+    return OK, 0
 
 
 @kernel
@@ -51,7 +103,7 @@ def apply_panel(covariance, panel, weight, count, start):
 
 
 @kernel
-def sweep(functions, source, covariance, mean, tau, nu, y, damping, log_concave, counts, failure):
+def sweep(functions, source, covariance, mean, tau, nu, y, log_concave, damping, counts, failure):
     """Update every site once, first to last; return a status and the site it belongs to.
 
     Changes in place the site parameters `tau` (precision) and `nu` (precision times mean) and
@@ -72,26 +124,23 @@ def sweep(functions, source, covariance, mean, tau, nu, y, damping, log_concave,
             scale = weight[b] * panel[b, i]
             for j in range(i, n):
                 row[j] -= scale * panel[b, j]
-        cavity_mean, cavity_std = cavity(row[i], mean[i], tau[i], nu[i])
-        if not cavity_std > 0.0:
-            counts[2] += 1
-            continue
-        status, _, tilted_mean, std, where = project_site(
-            functions, source, cavity_mean, cavity_std, y[i], scratch
+        status, d_tau, d_nu = propose(
+            functions,
+            source,
+            row[i],
+            mean[i],
+            tau[i],
+            nu[i],
+            y[i],
+            log_concave,
+            scratch,
+            counts,
+            failure,
         )
         if status != OK:
-            failure[0], failure[1] = cavity_mean, cavity_std
             return status, i
-        counts[0] += where == INSIDE
-        counts[1] += where == OUTSIDE_GRID
-        cavity_tau = 1.0 / (cavity_std * cavity_std)
-        new_tau = 1.0 / (std * std) - cavity_tau
-        if log_concave:
-            # Theorem 2: never negative; what rounding leaves below zero is of order 1e-16.
-            new_tau = max(new_tau, 0.0)
-        new_nu = tilted_mean * (cavity_tau + new_tau) - cavity_mean * cavity_tau
-        d_tau = damping * (new_tau - tau[i])
-        d_nu = damping * (new_nu - nu[i])
+        d_tau *= damping
+        d_nu *= damping
         tau[i] += d_tau
         nu[i] += d_nu
         shrink = 1.0 + d_tau * row[i]
@@ -108,7 +157,7 @@ def sweep(functions, source, covariance, mean, tau, nu, y, damping, log_concave,
 
 
 @kernel
-def site_terms(functions, source, variance, mean, prior, tau, nu, y, log_z, terms, counts):
+def site_terms(functions, source, variance, mean, prior, tau, nu, y, log_z, terms):
     """Fill log Z of every cavity and the site terms of the evidence; return (status, site).
 
     terms[i] = log of the site's normaliser, written for f measured from the prior mean:
@@ -119,10 +168,7 @@ def site_terms(functions, source, variance, mean, prior, tau, nu, y, log_z, term
     for i in range(mean.size):
         cavity_mean, cavity_std = cavity(variance[i], mean[i], tau[i], nu[i])
         if not cavity_std > 0.0:
-            counts[2] += 1
-            log_z[i] = math.nan
-            terms[i] = math.nan
-            continue
+            return NO_MASS, i
         status, log_z[i], _, _, _ = project_site(
             functions, source, cavity_mean, cavity_std, y[i], scratch
         )

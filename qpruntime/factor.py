@@ -1,0 +1,201 @@
+"""Linear algebra of a Gaussian posterior with given sites; nothing here knows of likelihoods.
+
+Sites t_i(f) = exp(nu_i f - tau_i f^2/2), posterior covariance S = (K^-1 + diag tau)^-1. With
+R = diag(sqrt(max(tau, 0))), everything goes through B = I + R K R, whose eigenvalues are at least
+1 (Rasmussen & Williams, Section 3.6): nothing is inverted that can be singular. Negative site
+precisions, if any, come in as a correction of low rank whose own Cholesky factorisation exists if
+and only if the posterior is proper.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
+
+from qpruntime.errors import NumericalError
+
+__all__ = ["Factor", "ImproperPosterior", "Sites"]
+
+Array = NDArray[np.float64]
+
+# Below this value 1 - (B^-1)_ii has lost too many digits to give the posterior variance, and the
+# subtraction from the prior variance takes over, which is accurate just there.
+_LOST = 1e-4
+
+
+class Sites(NamedTuple):
+    """Site precisions `tau` and precision-weighted means `nu`, each of shape (N,)."""
+
+    tau: Array
+    nu: Array
+
+
+class ImproperPosterior(NumericalError):
+    """Negative site precisions outweigh the prior; damping avoids it."""
+
+
+class Factor:
+    """Cholesky factor of B = I + R K R, and what it gives.
+
+    Parameters
+    ----------
+    K : ndarray, shape (N, N)
+        Prior covariance.
+    sites : Sites
+    prior : ndarray, shape (N,)
+        Prior mean.
+
+    Raises
+    ------
+    NumericalError
+        If B is not positive definite in double precision.
+    ImproperPosterior
+        If negative site precisions leave no posterior.
+    """
+
+    def __init__(self, K: Array, sites: Sites, prior: Array) -> None:
+        self.K = K
+        self.prior = prior
+        self.root = np.sqrt(np.maximum(sites.tau, 0.0))
+        B = K * self.root
+        B *= self.root[:, None]
+        B.flat[:: len(K) + 1] += 1.0
+        # B is symmetric, so its transpose is it in LAPACK's order, without a copy.
+        self.lower, info = dpotrf(B.T, lower=1, overwrite_a=1, clean=0)
+        if info != 0 or not np.isfinite(self.lower.diagonal()).all():
+            raise NumericalError(
+                f"I + R K R is not positive definite (row {abs(info)}): K has eigenvalues below "
+                "zero or is too large for double precision; add jitter to its diagonal"
+            )
+        self._inverse: Array | None = None
+        self.negative = np.flatnonzero(sites.tau < 0.0)
+        #: Site means in precision units, for f measured from the prior mean.
+        self.shifted = sites.nu - sites.tau * prior
+        linear = self.shifted
+        if self.negative.size:
+            depth = np.sqrt(-sites.tau[self.negative])
+            unit = np.zeros((len(K), depth.size))
+            unit[self.negative, np.arange(depth.size)] = depth
+            self._reach = unit - self._inner_times(K[:, self.negative] * depth)
+            self._spread = K @ self._reach
+            small = np.eye(depth.size) - depth[:, None] * self._spread[self.negative]
+            self._small, info = dpotrf(0.5 * (small + small.T), lower=1)
+            if info != 0:
+                raise ImproperPosterior(
+                    f"{depth.size} negative site precisions leave no proper posterior"
+                )
+            centred = K @ (self.shifted - self._inner_times(K @ self.shifted))
+            centred += self._spread @ cho_solve((self._small, True), depth * centred[self.negative])
+            linear = self.shifted.copy()
+            linear[self.negative] += depth**2 * centred[self.negative]
+        #: K^-1 (posterior mean - prior mean).
+        self.weights = linear - self._inner_times(K @ linear)
+        #: Posterior mean, shape (N,).
+        self.mean = prior + K @ self.weights
+
+    def _inner_times(self, right: Array) -> Array:
+        """Return R B^-1 R right."""
+        scale = self.root if right.ndim == 1 else self.root[:, None]
+        return scale * cho_solve((self.lower, True), scale * right, check_finite=False)
+
+    @property
+    def log_det(self) -> float:
+        """log |I + K diag(tau)|."""
+        value = 2.0 * float(np.log(self.lower.diagonal()).sum())
+        if self.negative.size:
+            value += 2.0 * float(np.log(self._small.diagonal()).sum())
+        return value
+
+    def inverse(self) -> Array:
+        """Return B^-1, shape (N, N); kept."""
+        if self._inverse is None:
+            inverse, _ = dpotri(self.lower, lower=1)
+            self._inverse = _mirror(inverse)
+        return self._inverse
+
+    def variance(self) -> Array:
+        """Return the posterior variances, shape (N,), without forming the covariance."""
+        if self._inverse is None:
+            half, _ = dtrtri(self.lower, lower=1)
+            half = np.tril(half)
+            kept = np.einsum("ij,ij->j", half, half)
+        else:
+            kept = self._inverse.diagonal()
+        lost = 1.0 - kept < _LOST
+        with np.errstate(divide="ignore", invalid="ignore"):
+            variance = (1.0 - kept) / self.root**2
+        if lost.any():
+            columns = self._half_times(self.K[:, lost])
+            variance[lost] = self.K.diagonal()[lost] - np.einsum("ij,ij->j", columns, columns)
+        return variance + self._correction_diagonal()
+
+    def covariance(self) -> Array:
+        """Return the posterior covariance, shape (N, N)."""
+        inverse = self.inverse()
+        lost = np.flatnonzero(1.0 - inverse.diagonal() < _LOST)
+        if 3 * lost.size > len(self.K):
+            half = self._half_times(self.K)
+            covariance = self.K - half.T @ half
+        else:
+            # S = R^-1 (I - B^-1) R^-1 subtracts nothing large where the sites are strong;
+            # S R = K R B^-1 and S = K - K R B^-1 R K serve the few rows where they are weak.
+            scale = np.ones(len(self.K))
+            np.divide(1.0, self.root, out=scale, where=self.root > 0.0)
+            covariance = inverse * -scale
+            covariance *= scale[:, None]
+            covariance.flat[:: len(self.K) + 1] += scale**2
+            if lost.size:
+                rows = (self.K[lost] * self.root) @ inverse * scale
+                half = self._half_times(self.K[:, lost])
+                rows[:, lost] = self.K[np.ix_(lost, lost)] - half.T @ half
+                covariance[lost] = rows
+                covariance[:, lost] = rows.T
+        if self.negative.size:
+            part = solve_triangular(self._small, self._spread.T, lower=True)
+            covariance += part.T @ part
+        return covariance
+
+    def inner(self) -> Array:
+        """Return (K + diag(1/tau))^-1, shape (N, N)."""
+        inner = self.inverse() * self.root
+        inner *= self.root[:, None]
+        if self.negative.size:
+            part = solve_triangular(self._small, self._reach.T, lower=True)
+            inner -= part.T @ part
+        return inner
+
+    def reduction(self, K_star: Array) -> Array:
+        """Prior less posterior variance at T points with covariances `K_star` (T, N)."""
+        half = self._half_times(K_star.T)
+        gain = np.einsum("ij,ij->j", half, half)
+        if self.negative.size:
+            part = solve_triangular(self._small, self._reach.T @ K_star.T, lower=True)
+            gain -= np.einsum("ij,ij->j", part, part)
+        return gain
+
+    def _half_times(self, columns: Array) -> Array:
+        """Return L^-1 R columns."""
+        return solve_triangular(
+            self.lower, self.root[:, None] * columns, lower=True, check_finite=False
+        )
+
+    def _correction_diagonal(self) -> Array | float:
+        if not self.negative.size:
+            return 0.0
+        part = solve_triangular(self._small, self._spread.T, lower=True)
+        return np.einsum("ij,ij->j", part, part)
+
+
+def _mirror(lower: Array) -> Array:
+    """Copy the lower triangle of a Fortran-ordered matrix to its upper triangle, in place."""
+    n = len(lower)
+    for start in range(0, n, 256):
+        stop = min(start + 256, n)
+        lower[start:stop, stop:] = lower[stop:, start:stop].T
+        block = lower[start:stop, start:stop]
+        block[np.triu_indices(stop - start, 1)] = block.T[np.triu_indices(stop - start, 1)]
+    return lower
