@@ -20,16 +20,18 @@ __all__ = ["LARGEST_COUNT", "likelihood"]
 
 #: Counts are tested against references up to here; beyond, rounding of y log y costs digits.
 LARGEST_COUNT = 1_000_000
-#: Up to here a recursion over the count, beyond a sum of 31 terms.
+#: Up to here a recursion (6 ns a count), beyond a sum of 31 terms (0.4 to 0.7 us).
 _RECURSION = 50
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 #: A second peak below exp(-_MINOR) of the first moves sigma* by less than 1e-13.
 _MINOR = 46.0
+#: Even steps of 0.12 times this (in s): thirds of it change sigma* by less than 1e-13.
+_WIDTH = 1.3
 
 
 @kernel
 def log_peak(y):
-    """max over f of log p(y|f) = y log y - y - log y!, y >= 1; the large terms cancelled by hand."""
+    """max over f of log p(y|f) = y log y - y - log y! for y >= 1, cancelled by hand."""
     if y < 10.0:
         return y * math.log(y) - y - math.lgamma(y + 1.0)
     i = 1.0 / (y * y)
@@ -129,16 +131,13 @@ def by_sum(mu, sigma, y):
     # narrow cavity f1 - mu cancels and comes from the equation for the peak.
     e = (f1 * f1 - y) / y
     peak = y * (log1p_less(e) if e > -0.5 else math.log(f1 * f1 / y) - e)
-    if sigma > 0.7:
-        pull = 0.5 * ((f1 - abs(mu)) / sigma) ** 2
-    else:
-        pull = 2.0 * (sigma * y * e / f1) ** 2
+    far = (f1 - abs(mu)) / sigma if sigma > 0.7 else 2.0 * sigma * y * e / f1
     log_z = (
         -0.5 * math.log1p(2.0 * sigma * sigma)
         - _HALF_LOG_2PI
         + log_peak(y)
         + peak
-        - pull
+        - 0.5 * far * far
         + math.log(h * mass)
     )
     return log_z, math.copysign(s * (guess + first), mu), s * s * variance
@@ -155,32 +154,35 @@ def _frame(mu, sigma, y, theta):
     if y == 0.0:
         return math.copysign(s * b, mu), s, 1.0, 0.0
     n = 2.0 * y
-    root = math.sqrt(n)
     # log of the right peak over the left one, which lies at g = -n/g1.
-    drop = 0.5 * b * math.sqrt(b * b + 4.0 * n) + 2.0 * n * math.asinh(0.5 * b / root)
+    drop = 0.5 * b * math.sqrt(b * b + 4.0 * n) + 2.0 * n * math.asinh(0.5 * b / math.sqrt(n))
     if drop > _MINOR:
         return math.copysign(s * g1, mu), s / math.sqrt(1.0 + n / (g1 * g1)), 1.0, 0.0
-    gap = n / g1 - 6.2
+    # Where the density g^n vanishes, F is nearly level, and 1 or 0 not far off in the complex
+    # plane: for small n the nodes have to be dense there. For large n nothing happens there.
+    # The leap is over before the left peak comes within nine of its deviations, 1/sqrt(2).
+    gap = (n / g1 - 6.2) / _WIDTH
     leap = gap - 0.25 * math.log(16.0 * max(gap, 1.0))
-    if leap >= 2.0:
-        return 0.0, s, 1.0, leap
-    return 0.0, s, 1.0, -2.0 - 10.0 / (2.0 * y - 1.0)
+    side = leap if leap >= 2.0 else -2.0 - 7.0 / (n - 1.0)
+    return 0.0, _WIDTH * s, 1.0, side
 
 
 def _counts(y: ArrayLike) -> NDArray[np.float64]:
-    """Validate counts and return them as floats."""
+    """Validate counts and return them as floats; whole floats and booleans are counts."""
     counts = np.asarray(y)
+    if counts.dtype.kind not in "biufO":
+        raise InputError(f"counts must be numbers 0, 1, 2, ..., got {counts.dtype} values")
     try:
-        values = counts.astype(float)
+        values = counts.astype(float) + 0.0
     except (TypeError, ValueError) as error:
-        raise InputError(f"counts must be 0, 1, 2, ..., got {counts.dtype} values") from error
+        raise InputError("counts must be numbers 0, 1, 2, ..., got other objects") from error
     wrong = ~((values >= 0.0) & (values == np.floor(values)) & np.isfinite(values))
     if wrong.any():
         raise InputError(f"counts must be 0, 1, 2, ..., got {values[wrong].flat[0]:g}")
     if (values > LARGEST_COUNT).any():
         raise InputError(
-            f"counts up to {LARGEST_COUNT} are supported, got {values.max():.0f}; "
-            "count in larger units, or model the logarithm of the counts"
+            f"counts up to {LARGEST_COUNT} are supported, got {values.max():.0f}; the square root "
+            "of a count that large is Gaussian with standard deviation 1/2"
         )
     return values
 
