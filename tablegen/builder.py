@@ -21,7 +21,7 @@ from qpruntime.artifact import Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.table import open_table, table_directory
 from tablegen import certify, compute, export
-from tablegen.executors import available_workers, run
+from tablegen.executors import run, thread_count
 from tablegen.plan import Chunk, Plan, make_plan
 from tablegen.store import ChunkStore
 from tablegen.workspace import Workspace
@@ -104,9 +104,7 @@ def build(
         log10_sigma_range=log10_sigma_range,
         log10_sigma_step=log10_sigma_step,
     )
-    workers = available_workers() if workers is None else workers
-    if workers < 1:
-        raise InputError(f"workers must be at least 1, got {workers}")
+    workers = thread_count(workers)
     tolerance = certify.TOLERANCES[dtype] if tolerance is None else tolerance
     if not tolerance > 0.0:
         raise InputError(f"tolerance must be positive, got {tolerance:g}")
@@ -115,13 +113,19 @@ def build(
     taken = workspace.target.exists() and not force
     if taken and not workspace.exists:
         raise TableError(f"{workspace.target} exists; replace it with --force")
+    workspace.check_space(plan.nbytes)
     report = progress or (lambda stage, done, total: None)
     try:
         with threadpool_limits(1, "blas"), workspace.locked():
-            plan = compute.resolve(plan)
-            if taken:
-                return _finished(workspace, plan)
-            return _carry_out(plan, workspace, workers, tolerance, report)
+            try:
+                plan = compute.resolve(plan)
+                if taken:
+                    return _finished(workspace, plan)
+                return _carry_out(plan, workspace, workers, tolerance, report)
+            except NumericalError:
+                # The same command would fail again: there is nothing to resume.
+                workspace.remove()
+                raise
     except OSError as error:
         reason = error.strerror or str(error)
         raise TableError(
@@ -160,7 +164,6 @@ def _finished(workspace: Workspace, plan: Plan) -> Metadata:
 def _carry_out(
     plan: Plan, workspace: Workspace, workers: int, tolerance: float, report: Progress
 ) -> Metadata:
-    workspace.check_space(plan.nbytes)
     workspace.partial.unlink(missing_ok=True)
     store = ChunkStore(workspace.chunks, plan)
     _fill(plan, store, workers, report)
@@ -173,7 +176,6 @@ def _carry_out(
     certificate |= {"tolerance": tolerance, "chebyshev_nodes": list(plan.nodes or ())}
     nodes = certificate["nodes"]
     if nodes["max_relative_error"] > tolerance:
-        workspace.remove()
         raise NumericalError(
             f"the table misses its tolerance: relative error {nodes['max_relative_error']:.2g} at "
             f"mu = {nodes['mu']:g}, log10 sigma = {nodes['log10_sigma']:g}, allowed "

@@ -26,10 +26,10 @@ def _axis(axis: Axis) -> Document:
 def plan(what: Plan, output: str | os.PathLike[str] | None, workers: int | None) -> Document:
     """Describe what a build would do, for ``--dry-run``."""
     from qpruntime.table import table_directory
-    from tablegen.executors import available_workers
+    from tablegen.executors import thread_count
 
     path = Path(output) if output is not None else table_directory() / f"{what.likelihood}.h5"
-    threads = workers or available_workers()
+    threads = thread_count(workers)
     return {
         "path": str(path.absolute()),
         "likelihood": what.likelihood,

@@ -7,15 +7,27 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["available_workers", "run"]
+from qpruntime.errors import InputError
+
+__all__ = ["run", "thread_count"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def available_workers() -> int:
-    """Return the number of cores this process may use."""
-    return len(os.sched_getaffinity(0))
+def thread_count(workers: int | None) -> int:
+    """Return `workers`, by default the number of cores this process may use.
+
+    Raises
+    ------
+    InputError
+        If `workers` is less than 1.
+    """
+    if workers is None:
+        return len(os.sched_getaffinity(0))
+    if workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}")
+    return workers
 
 
 def run(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:

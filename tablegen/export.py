@@ -7,6 +7,9 @@ being certified; the metadata comes last.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,21 @@ from tablegen.plan import Plan
 
 __all__ = ["create_file", "map_file", "publish", "write_metadata"]
 
+#: Fixed, so that another HDF5 library writes the same header.
+_FORMAT = ("earliest", "v110")
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Turn the ways in which HDF5 says that the disk is full into a plain `OSError`."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        code = re.search(r"errno = (\d+)", str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
+
 
 def create_file(path: Path, plan: Plan) -> int:
     """Create the file with its dataset allocated but not written; return the data's offset."""
@@ -29,7 +47,7 @@ def create_file(path: Path, plan: Plan) -> int:
     layout.set_obj_track_times(False)
     dtype = h5py.h5t.py_create(np.dtype(plan.dtype).newbyteorder("<"))
     space = h5py.h5s.create_simple(plan.shape)
-    with h5py.File(path, "w", libver=("earliest", "v110")) as file:
+    with _plain_errors(), h5py.File(path, "w", libver=_FORMAT) as file:
         dataset = h5py.h5d.create(file.id, DATASET.encode(), dtype, space, dcpl=layout)
         return int(dataset.get_offset())
 
@@ -42,7 +60,7 @@ def map_file(path: Path, plan: Plan, offset: int) -> NDArray[Any]:
 
 def write_metadata(path: Path, metadata: Metadata) -> None:
     """Add the metadata document to the file."""
-    with h5py.File(path, "r+", libver=("earliest", "v110")) as file:
+    with _plain_errors(), h5py.File(path, "r+", libver=_FORMAT) as file:
         file.attrs["metadata"] = metadata.to_json()
 
 

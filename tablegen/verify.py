@@ -18,7 +18,7 @@ from qpruntime.errors import InputError
 from qpruntime.jit import kernel
 from qpruntime.table import Table, open_table
 from tablegen import certify
-from tablegen.executors import available_workers, run
+from tablegen.executors import run, thread_count
 
 __all__ = ["Report", "verify"]
 
@@ -105,7 +105,7 @@ def verify(
         raise InputError(f"seed must not be negative, got {seed}")
     opened = open_table(table)
     metadata = opened.metadata
-    workers = available_workers() if workers is None else workers
+    workers = thread_count(workers)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     if tolerance is None:
         stated = metadata.certificate.get("tolerance")

@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qpruntime.errors import TableError
@@ -55,7 +55,10 @@ class Workspace:
 
     def check_space(self, nbytes: int) -> None:
         """Raise `TableError` unless chunks and finished file, `nbytes` each, fit on the disk."""
-        held = sum(f.stat().st_size for f in self.directory.rglob("*") if f.is_file())
+        held = 0
+        for file in self.directory.rglob("*"):
+            with suppress(FileNotFoundError):  # another build may be at work here
+                held += file.stat().st_size
         needed = 2 * nbytes + _MARGIN - held
         free = shutil.disk_usage(self.target.parent).free
         if free < needed:

@@ -1,0 +1,237 @@
+"""Whole builds of small grids: the file, its bytes, and what happens when something goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import oracle
+import pytest
+
+import tablegen
+from qpruntime.artifact import DATASET, Metadata
+from qpruntime.errors import InputError, NumericalError, TableError
+from qpruntime.table import open_table
+from tablegen import builder, certify
+from tablegen.workspace import Workspace
+
+SMALL = {"mu_step": 0.5, "log10_sigma_step": 0.1}
+SERIES = {"mu_step": 0.02, "log10_sigma_step": 0.002}
+
+
+def names(path):
+    return sorted(p.name for p in path.iterdir())
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "with a space" / "probit.h5"
+
+
+@pytest.fixture(autouse=True)
+def folder(target):
+    target.parent.mkdir()
+
+
+def test_the_package_exports_build():
+    assert tablegen.build is builder.build
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tablegen.nothing
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_file_is_one_contiguous_plain_dataset(target, dtype):
+    metadata = builder.build("probit", target, dtype=dtype, **SMALL)
+    assert names(target.parent) == ["probit.h5"]
+    with h5py.File(target, "r") as file:
+        assert list(file) == [DATASET]
+        data = file[DATASET]
+        assert (data.chunks, data.compression, data.fletcher32) == (None, None, False)
+        assert data.dtype == np.dtype(dtype).newbyteorder("<")
+        assert data.shape == metadata.shape == (1, 41, 21)
+        stored = Metadata.from_json(file.attrs["metadata"], "test")
+        values, offset = data[...], data.id.get_offset()
+    assert stored == metadata
+    assert metadata.sha256 == hashlib.sha256(values.tobytes()).hexdigest()
+    start = target.read_bytes()[offset : offset + values.nbytes]
+    assert start == values.tobytes()
+    mu, sigma = metadata.mu.nodes(), 10 ** metadata.log10_sigma.nodes()
+    for i, j in [(0, 0), (40, 20), (0, 20), (20, 10), (33, 7)]:
+        star = oracle.tilted(oracle.probit, mu[i], sigma[j])[3]
+        assert values[0, i, j] == pytest.approx(star, rel=2e-13 if dtype == "float64" else 6e-8)
+
+
+def test_the_reader_opens_it(target):
+    metadata = builder.build("probit", target, **SMALL)
+    assert open_table(target, verify=True).metadata == metadata
+
+
+@pytest.mark.parametrize("options", [SMALL, SERIES], ids=["direct", "series"])
+def test_bytes_do_not_depend_on_time_or_workers(target, options):
+    builder.build("probit", target, workers=1, **options)
+    first = target.read_bytes()
+    builder.build("probit", target, workers=2, force=True, **options)
+    assert target.read_bytes() == first
+    builder.build("probit", target, workers=3, force=True, **options)
+    assert target.read_bytes() == first
+
+
+def test_metadata_say_which_method_was_used(target):
+    assert builder.build("probit", target, **SMALL).method == "direct"
+    metadata = builder.build("probit", target, force=True, **SERIES)
+    assert metadata.method == "spectral"
+    assert len(metadata.certificate["chebyshev_nodes"]) == 2
+
+
+def test_default_output_is_the_directory_of_installed_tables(target, monkeypatch):
+    monkeypatch.setenv("QP_TABLES", str(target.parent / "installed"))
+    builder.build(**SMALL)
+    assert names(target.parent / "installed") == ["probit.h5"]
+    assert open_table("probit").metadata.likelihood == "probit"
+
+
+def test_every_stage_reports_progress(target):
+    seen = []
+    builder.build("probit", target, progress=lambda *a: seen.append(a), **SERIES)
+    assert list(dict.fromkeys(stage for stage, _, _ in seen)) == [
+        "integrate",
+        "fill",
+        "export",
+        "certify",
+    ]
+    assert all(0 <= done <= total for _, done, total in seen)
+
+
+def test_a_table_that_misses_the_tolerance_leaves_nothing(target):
+    with pytest.raises(NumericalError, match=r"misses its tolerance.*raise --tolerance"):
+        builder.build("probit", target, tolerance=1e-18, **SMALL)
+    assert names(target.parent) == []
+
+
+def test_a_failed_build_leaves_the_old_table(target):
+    builder.build("probit", target, **SMALL)
+    before = target.read_bytes()
+    with pytest.raises(NumericalError):
+        builder.build("probit", target, tolerance=1e-18, force=True, **SMALL)
+    assert target.read_bytes() == before
+    assert names(target.parent) == ["probit.h5"]
+
+
+def test_an_existing_target_needs_force(target):
+    builder.build("probit", target, **SMALL)
+    with pytest.raises(TableError, match="exists; replace it with --force"):
+        builder.build("probit", target, **SMALL)
+
+
+def test_targets_that_cannot_be_written(target, tmp_path):
+    with pytest.raises(TableError, match="is a directory; name a file in it"):
+        builder.build("probit", target.parent, **SMALL)
+    with pytest.raises(TableError, match=r"no directory .*missing"):
+        builder.build("probit", tmp_path / "missing" / "x.h5", **SMALL)
+    with pytest.raises(TableError, match="no directory"):
+        builder.build("probit", "/dev/null/x.h5", **SMALL)
+
+
+def test_an_unwritable_directory(target, monkeypatch):
+    # The tests may run as root, whom permissions do not stop.
+    monkeypatch.setattr(os, "access", lambda *a, **k: False)
+    with pytest.raises(TableError, match="cannot write to"):
+        builder.build("probit", target, **SMALL)
+    assert names(target.parent) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"workers": 0}, "workers must be at least 1"), ({"tolerance": 0.0}, "must be positive")],
+)
+def test_options_of_the_run(target, options, message):
+    with pytest.raises(InputError, match=message):
+        builder.build("probit", target, **SMALL, **options)
+
+
+def test_a_disk_too_small_is_seen_before_the_work(target, monkeypatch):
+    usage = shutil.disk_usage(target.parent)
+    monkeypatch.setattr(shutil, "disk_usage", lambda p: usage._replace(free=2_000_000))
+    with pytest.raises(TableError, match=r"needs \d+ MB, 2 MB are free"):
+        builder.build("probit", target, **SERIES)
+    assert not target.exists()
+
+
+def test_a_disk_that_fills_up_is_one_error_and_resumable(target, monkeypatch):
+    real = builder._write_all
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(builder, "_write_all", full)
+    with pytest.raises(TableError, match=r"No space left on device; .*same command resumes"):
+        builder.build("probit", target, **SMALL)
+    assert names(target.parent) == [".probit.h5.build"]
+    monkeypatch.setattr(builder, "_write_all", real)
+    builder.build("probit", target, **SMALL)
+    assert names(target.parent) == ["probit.h5"]
+
+
+def test_finished_chunks_are_kept_and_damaged_ones_computed_again(target, monkeypatch):
+    plan = replace(builder.prepare("probit", **SERIES), rows=100)
+    monkeypatch.setattr(builder.compute, "resolve", lambda p: plan)
+    builder.build("probit", target, **SERIES)
+    whole = target.read_bytes()
+    target.unlink()
+    computed = []
+    real = builder.compute.fill
+
+    def fill(plan, chunk, *rest):
+        computed.append(chunk)
+        if len(computed) == 7:
+            raise KeyboardInterrupt
+        return real(plan, chunk, *rest)
+
+    monkeypatch.setattr(builder.compute, "fill", fill)
+    with pytest.raises(KeyboardInterrupt):
+        builder.build("probit", target, workers=1, **SERIES)
+    assert not target.exists()
+    damaged = Workspace(target).chunks / "c" / "0" / "3" / "0"
+    data = bytearray(damaged.read_bytes())
+    data[1000] ^= 4
+    damaged.write_bytes(data)
+    del computed[:]
+    monkeypatch.setattr(builder.compute, "fill", lambda *a: computed.append(a[1]) or real(*a))
+    builder.build("probit", target, workers=1, **SERIES)
+    assert computed == [plan.chunks[3], *plan.chunks[6:]]
+    assert target.read_bytes() == whole
+
+
+def test_a_build_killed_after_the_rename_is_finished_by_the_same_command(target):
+    metadata = builder.build("probit", target, **SMALL)
+    Workspace(target).directory.mkdir()
+    assert builder.build("probit", target, **SMALL) == metadata
+    assert names(target.parent) == ["probit.h5"]
+    # The remains of another build do not pass another table off as this one.
+    Workspace(target).directory.mkdir()
+    with pytest.raises(TableError, match="exists; replace it with --force"):
+        builder.build("probit", target, mu_step=1.0, log10_sigma_step=0.1)
+
+
+def test_two_builds_of_one_target(target):
+    with Workspace(target).locked(), pytest.raises(TableError, match=f"process {os.getpid()}"):
+        builder.build("probit", target, **SMALL)
+    # The lock of a process that is gone is taken over.
+    builder.build("probit", target, **SMALL)
+    assert names(target.parent) == ["probit.h5"]
+
+
+def test_certificate_is_in_the_file(target):
+    metadata = builder.build("probit", target, **SMALL)
+    certificate = json.loads(json.dumps(metadata.certificate))
+    assert certificate == metadata.certificate
+    assert certificate["random_nodes"] >= 2000
+    assert certificate["tolerance"] == certify.TOLERANCES["float64"]
+    assert certificate["nodes"]["max_relative_error"] <= 1e-12
+    # 41 x 21 nodes are coarse: cells are reported, not judged.
+    assert certificate["cells"]["max_relative_error"] > 1e-3

@@ -1,0 +1,105 @@
+"""The second rule against mpmath, and certificates of tables with a known error."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import oracle
+import pytest
+
+from qpruntime.errors import NumericalError
+from tablegen import certify, compute
+from tablegen.executors import run
+from tablegen.plan import make_plan
+
+serial = partial(run, workers=1)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return make_plan("probit", method="direct", mu_step=0.25, log10_sigma_step=0.05)
+
+
+@pytest.fixture(scope="module")
+def values(plan):
+    return compute.fill(plan, plan.chunks[0], None, lambda: False)[None]
+
+
+def test_second_rule_agrees_with_high_precision_values(reference):
+    ref = reference("probit")
+    inside = (np.abs(ref.mu) <= 50) & (ref.sigma > 1e-3) & (ref.sigma < 1e3)
+    found = certify.independent("probit", ref.mu[inside], ref.sigma[inside], ref.y[inside])
+    np.testing.assert_allclose(found, ref.sigma_star[inside], rtol=1e-12, atol=0)
+
+
+def test_second_rule_agrees_with_plain_quadrature():
+    rng = np.random.default_rng(0)
+    mu, sigma = rng.uniform(-10, 10, 40), 10 ** rng.uniform(-1, 1, 40)
+    truth = [oracle.tilted(oracle.probit, m, s)[3] for m, s in zip(mu, sigma, strict=True)]
+    found = certify.independent("probit", mu, sigma, np.ones(40))
+    np.testing.assert_allclose(found, truth, rtol=2e-13, atol=0)
+
+
+def test_a_good_table_is_certified(plan, values):
+    worst = certify.worst_nodes(values[0], 0, 0)
+    found = certify.certify(values, plan.metadata(), worst, run=serial, points=2000, seed=1)
+    assert found["nodes"]["max_relative_error"] < 1e-13
+    assert found["nodes"]["points"] >= 2000 + 4 * certify.EDGE
+    assert found["seed"] == 1
+
+
+def test_error_in_cells_is_that_of_bilinear_interpolation(plan, values):
+    worst = certify.worst_nodes(values[0], 0, 0)
+    cells = certify.certify(values, plan.metadata(), worst, run=serial)["cells"]
+    mu, log10_sigma = plan.mu.nodes(), plan.log10_sigma.nodes()
+    i = np.searchsorted(mu, cells["mu"]) - 1
+    j = np.searchsorted(log10_sigma, cells["log10_sigma"]) - 1
+    mean = values[0, i : i + 2, j : j + 2].mean()
+    truth = oracle.tilted(oracle.probit, cells["mu"], 10 ** cells["log10_sigma"])[3]
+    assert cells["max_relative_error"] == pytest.approx(abs(mean / truth - 1), rel=1e-6)
+    # Brute force over every cell: what was found is the largest there is, or nearly.
+    centres = compute.integrate(
+        "probit", (mu[1:] + mu[:-1]) / 2, 10 ** ((log10_sigma[1:] + log10_sigma[:-1]) / 2), 1.0
+    )
+    v = values[0]
+    error = np.abs((v[1:, 1:] + v[1:, :-1] + v[:-1, 1:] + v[:-1, :-1]) / 4 / centres - 1)
+    assert cells["max_relative_error"] >= 0.9 * error.max()
+
+
+@pytest.mark.parametrize("place", [(0, 0), (0, 40), (80, 0), (80, 40), (37, 11)])
+def test_an_error_is_found_with_its_place(plan, values, place):
+    # Corners are always looked at; a spike inside is the most curved node there is.
+    bad = values.copy()
+    bad[0][place] *= 1.1
+    found = certify.certify(
+        bad, plan.metadata(), certify.worst_nodes(bad[0], 0, 0), run=serial, points=1
+    )["nodes"]
+    assert found["max_relative_error"] == pytest.approx(0.1, rel=1e-6)
+    assert found["mu"] == pytest.approx(plan.mu.nodes()[place[0]])
+    assert found["log10_sigma"] == pytest.approx(plan.log10_sigma.nodes()[place[1]])
+
+
+def test_a_nan_is_an_error(plan, values):
+    bad = values.copy()
+    bad[0, 0, 0] = np.nan
+    with pytest.raises(NumericalError, match="the table has nan"):
+        certify.certify(bad, plan.metadata(), [], run=serial, points=1)
+
+
+def test_worst_nodes_are_the_most_curved():
+    v = 1 + 0.1 * np.random.default_rng(5).random((30, 40))
+    bend = np.abs(v[:-2, 1:-1] - 2 * v[1:-1, 1:-1] + v[2:, 1:-1])
+    bend += np.abs(v[1:-1, :-2] - 2 * v[1:-1, 1:-1] + v[1:-1, 2:])
+    bend /= v[1:-1, 1:-1]
+    i, j = np.unravel_index(bend.argmax(), bend.shape)
+    worst = max(certify.worst_nodes(v, 2, 100))
+    assert worst[0] == pytest.approx(bend.max())
+    assert worst[1:] == (2, 100 + i + 1, j + 1)
+
+
+def test_workers_do_not_change_a_certificate(plan, values):
+    worst = certify.worst_nodes(values[0], 0, 0)
+    one = certify.certify(values, plan.metadata(), worst, run=serial)
+    two = certify.certify(values, plan.metadata(), worst, run=partial(run, workers=2))
+    assert one == two

@@ -1,0 +1,282 @@
+"""The command line: exit codes, one-line errors, one JSON document, interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import SMALL, start
+
+import tablegen.bar
+from qpruntime.table import open_table
+
+#: 5001 x 2001 nodes in 10 chunks: long enough to be interrupted, short enough for a test.
+LONG = ("--mu-step", "0.004")
+
+
+def names(path):
+    return sorted(p.name for p in path.iterdir())
+
+
+def test_build_then_info_verify_list(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    built = command("build", *SMALL)
+    assert built.code == 0
+    assert str(tmp_path / "probit.h5") in built.out
+    assert "built in" in built.err
+    info = command("info", "probit")
+    assert info.code == 0
+    assert info.out == built.out
+    assert "-10 to 10, step 0.5, 41 nodes" in info.out
+    assert "error at nodes" in info.out
+    assert command("info", tmp_path / "probit.h5").out == info.out
+    verified = command("verify", "probit", "--points", "50", "--seed", "4")
+    assert verified.code == 0
+    assert verified.err == ""
+    listed = command("list")
+    assert listed.code == 0
+    assert "probit" in listed.out
+    assert "41 x 21" in listed.out
+
+
+def test_json_is_one_document(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    assert json.loads(command("list", "--json").out) == {
+        "directory": str(tmp_path),
+        "tables": [],
+    }
+    dry = json.loads(command("build", *SMALL, "--dry-run", "--json").out)
+    assert (dry["nodes"], dry["bytes"], dry["method"]) == (41 * 21, 41 * 21 * 8, "direct")
+    assert names(tmp_path) == []
+    built = json.loads(command("build", *SMALL, "--json").out)
+    info = json.loads(command("info", "probit", "--json").out)
+    assert built == info
+    assert info["sha256"] == open_table("probit").sha256
+    assert info["certificate"]["nodes"]["points"] > 2000
+    verified = json.loads(command("verify", "probit", "--json", "--points", "9").out)
+    assert verified["ok"] is True
+    assert [t["path"] for t in json.loads(command("list", "--json").out)["tables"]] == [
+        str(tmp_path / "probit.h5")
+    ]
+
+
+def test_dry_run_of_the_default_grid(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("QP_TABLES", str(tmp_path / "not made"))
+    dry = command("build", "--dry-run")
+    assert dry.code == 0
+    assert "320.2 MB" in dry.out
+    assert "40022001" in dry.out
+    assert "estimated seconds" in dry.out
+    assert not (tmp_path / "not made").exists()
+
+
+def test_list_shows_what_cannot_be_read(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    assert "no tables; build one" in command("list").out
+    (tmp_path / "broken.h5").write_bytes(b"not a table")
+    listed = command("list")
+    assert listed.code == 0
+    assert "broken" in listed.out
+    assert "not a readable HDF5 file" in listed.out
+
+
+def test_verify_fails_on_damaged_data(command, tmp_path):
+    path = tmp_path / "t.h5"
+    assert command("build", *SMALL, "--output", path).code == 0
+    data = bytearray(path.read_bytes())
+    data[4000] ^= 16
+    path.write_bytes(data)
+    verified = command("verify", path, "--points", "50")
+    assert verified.code == 1
+    assert "tablegen: error:" in verified.err
+    assert "hash" in verified.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ((), 2, "the following arguments are required: COMMAND"),
+        (("nonsense",), 2, "invalid choice: 'nonsense'"),
+        (("build", "--nonsense"), 2, "unrecognized arguments: --nonsense"),
+        (("build", "--mu-range", "1"), 2, "expected 2 arguments"),
+        (("build", "--mu-range", "-1", "x"), 2, "invalid float value: 'x'"),
+        (("build", "--mu-ran", "-1", "1"), 2, "unrecognized arguments"),
+        (("build", "--workers", "1.5"), 2, "invalid int value"),
+        (("build", "--workers", "0"), 2, "workers must be at least 1, got 0"),
+        (("build", "--dry-run", "--workers", "-2"), 2, "workers must be at least 1, got -2"),
+        (("build", "--tolerance", "-1"), 2, "tolerance must be positive"),
+        (("build", "--tolerance", "nan"), 2, "tolerance must be positive"),
+        (("build", "--likelihood", "nope"), 2, "unknown likelihood 'nope'; known are:"),
+        (("build", "--likelihood", "../x"), 2, "unknown likelihood '../x'"),
+        (("build", "--mu-step", "0.3"), 2, "step 0.3 does not divide -10 to 10"),
+        (("build", "--mu-step", "nan"), 2, "step must be a positive number"),
+        (("build", "--mu-range", "3", "3"), 2, "a range of one node"),
+        (("build", "--log10-sigma-range", "1", "-1"), 2, "needs finite start < stop"),
+        (("build", "--log10-sigma-step", "0.7"), 2, "axis log10_sigma: step 0.7"),
+        (("build", "--method", "magic"), 2, "method must be one of spectral, direct"),
+        (("build", "--dtype", "int8"), 2, "dtype must be one of float64, float32"),
+        (("build", "--output", "missing/x.h5"), 1, "no directory"),
+        (("build", "--output", "."), 1, "is a directory"),
+        (("build", "--output", "old.h5"), 1, "old.h5 exists; replace it with --force"),
+        (("build", "--mu-step", "1e-9", "--output", "new.h5"), 1, "MB are free"),
+        (("build", "--tolerance", "1e-18", *SMALL, "--output", "new.h5"), 1, "misses its tolera"),
+        (("info", "old.h5"), 1, "old.h5"),
+        (("info", "none.h5"), 1, "none.h5"),
+        (("info", "."), 1, "directory"),
+        (("verify", "old.h5"), 1, "old.h5"),
+        (("verify", "nothing-of-this-name"), 1, "no table"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    command, tmp_path, monkeypatch, arguments, code, message
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    (tmp_path / "old.h5").write_bytes(b"precious")
+    result = command(*arguments)
+    assert result.code == code
+    assert result.out == ""
+    assert result.err.startswith("tablegen: error: ")
+    assert result.err.count("\n") == 1
+    assert message in result.err
+    assert names(tmp_path) == ["old.h5"]
+    assert (tmp_path / "old.h5").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("low", ["-2", "-2.0", "-.2e1", "-2e0", "-20e-1"])
+def test_negative_numbers_are_arguments(command, low):
+    dry = command("build", "--dry-run", "--json", *SMALL, "--mu-range", low, "2")
+    assert dry.code == 0
+    assert json.loads(dry.out)["mu"]["start"] == -2.0
+
+
+def test_force_replaces(command, tmp_path):
+    path = tmp_path / "t.h5"
+    path.write_bytes(b"old")
+    assert command("build", *SMALL, "--output", path, "--force").code == 0
+    assert open_table(path).metadata.shape == (1, 41, 21)
+    assert names(tmp_path) == ["t.h5"]
+
+
+def test_float32(command, tmp_path):
+    path = tmp_path / "t.h5"
+    assert command("build", *SMALL, "--dtype", "float32", "--output", path).code == 0
+    certificate = open_table(path).metadata.certificate
+    assert 1e-9 < certificate["nodes"]["max_relative_error"] < 6.1e-8
+    assert command("verify", path, "--points", "100").code == 0
+
+
+def test_help_needs_no_heavy_import():
+    code = (
+        "import sys; from tablegen.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numba', 'dask', 'zarr', 'h5py', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_info_and_list_do_not_load_the_builder(tmp_path):
+    code = (
+        "import sys; from tablegen.cli import main\n"
+        "assert main(['list']) == 0\n"
+        "heavy = {'dask', 'zarr', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    environment = {**os.environ, "QP_TABLES": str(tmp_path)}
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, env=environment
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Return the bytes of the LONG build."""
+    path = tmp_path_factory.mktemp("undisturbed") / "t.h5"
+    process = start("build", *LONG, "--output", path)
+    assert process.communicate() is not None
+    assert process.returncode == 0
+    return path.read_bytes()
+
+
+def chunks(path):
+    return len(list((path.parent / f".{path.name}.build").glob("chunks.zarr/c/0/*/0")))
+
+
+def partial(path):
+    return (path.parent / f".{path.name}.build" / "table.partial").exists()
+
+
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        (lambda path: path.parent.joinpath(f".{path.name}.build").exists(), signal.SIGKILL),
+        (lambda path: chunks(path) >= 3, signal.SIGKILL),
+        (lambda path: partial(path), signal.SIGKILL),
+        (lambda path: chunks(path) >= 2, signal.SIGINT),
+    ],
+    ids=["kill at the start", "kill amid chunks", "kill amid export", "Ctrl-C"],
+)
+def test_interrupted_builds_resume_to_the_same_bytes(tmp_path, undisturbed, moment, number):
+    path = tmp_path / "t.h5"
+    process = start("build", *LONG, "--output", path)
+    deadline = time.monotonic() + 60
+    while not moment(path) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    process.send_signal(number)
+    _, err = process.communicate()
+    assert not path.exists()
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert f"to resume: tablegen build --mu-step 0.004 --output {path}" in err
+        assert "Traceback" not in err
+    again = start("build", *LONG, "--output", path)
+    again.communicate()
+    assert again.returncode == 0
+    assert path.read_bytes() == undisturbed
+    assert names(tmp_path) == ["t.h5"]
+
+
+def test_a_full_disk_is_one_error(tmp_path, undisturbed):
+    path = tmp_path / "t.h5"
+    # Chunks fit below the limit on the size of a file, the finished table does not.
+    limit = 20_000_000
+    process = start(
+        "build",
+        *LONG,
+        "--output",
+        path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    out, err = process.communicate()
+    assert process.returncode == 1
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "File too large" in err
+    assert "the same command resumes" in err
+    assert names(tmp_path) == [".t.h5.build"]
+    again = start("build", *LONG, "--output", path)
+    again.communicate()
+    assert again.returncode == 0
+    assert path.read_bytes() == undisturbed
+    assert names(tmp_path) == ["t.h5"]
+
+
+def test_a_terminal_gets_a_bar_and_nobody_else(monkeypatch, capsys):
+    with tablegen.bar.bar() as progress:
+        assert progress is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with tablegen.bar.bar() as progress:
+        progress("fill", 0, 4)
+        progress("fill", 4, 4)
+        progress("export", 1, 4)
+    out, _ = capsys.readouterr()
+    assert out == ""

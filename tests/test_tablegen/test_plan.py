@@ -1,0 +1,105 @@
+"""Plans against brute force: chunks tile the grid, fingerprints tell plans apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qpruntime.artifact import Axis
+from qpruntime.errors import InputError
+from tablegen.plan import Plan, make_plan
+
+plans = st.builds(
+    Plan,
+    st.just("probit"),
+    st.lists(st.floats(-9, 9), min_size=1, max_size=3).map(tuple),
+    st.builds(Axis, st.just("mu"), st.just(-1.0), st.just(1.0), st.integers(2, 90)),
+    st.builds(Axis, st.just("log10_sigma"), st.just(-1.0), st.just(1.0), st.integers(2, 50)),
+    st.sampled_from(["float64", "float32"]),
+    st.sampled_from(["spectral", "direct"]),
+    st.integers(1, 100),
+)
+
+
+@given(plans)
+def test_chunks_cover_every_row_once_and_in_order(plan):
+    rows = [(c.outcome, i) for c in plan.chunks for i in range(c.start, c.stop)]
+    assert rows == [(k, i) for k in range(len(plan.outcomes)) for i in range(plan.mu.size)]
+    assert all(c.stop - c.start <= plan.rows for c in plan.chunks)
+    assert len(plan.chunks) == plan.chunk_count
+
+
+@given(plans)
+def test_sizes_are_those_of_the_array(plan):
+    array = np.empty(plan.shape, plan.dtype)
+    assert (plan.size, plan.nbytes) == (array.size, array.nbytes)
+    assert plan.metadata().nbytes == array.nbytes
+
+
+def test_defaults_are_the_grid_of_the_paper():
+    plan = make_plan("probit")
+    assert plan.shape == (1, 20001, 2001)
+    assert (plan.mu.start, plan.mu.stop) == (-10.0, 10.0)
+    assert (plan.log10_sigma.start, plan.log10_sigma.stop) == (-1.0, 1.0)
+    assert plan.dtype == "float64"
+    assert 1e6 < plan.rows * 2001 * 8 <= 8e6
+
+
+def test_fingerprint_changes_with_everything_that_changes_the_bytes():
+    plan = make_plan("probit", mu_step=0.5, log10_sigma_step=0.1)
+    others = [
+        replace(plan, outcomes=(-1.0,)),
+        replace(plan, likelihood="other"),
+        replace(plan, mu=replace(plan.mu, stop=10.5)),
+        replace(plan, log10_sigma=replace(plan.log10_sigma, size=22)),
+        replace(plan, dtype="float32"),
+        replace(plan, method="direct"),
+        replace(plan, rows=7),
+        replace(plan, nodes=(10, 20)),
+    ]
+    prints = {p.fingerprint() for p in [plan, *others]}
+    assert len(prints) == 1 + len(others)
+    assert replace(plan).fingerprint() == plan.fingerprint()
+
+
+def test_estimated_time_falls_with_workers_and_rises_with_nodes():
+    plan = make_plan("probit", method="direct")
+    assert plan.estimate_seconds(2) < plan.estimate_seconds(1)
+    assert replace(plan, nodes=(127, 94)).estimate_seconds(2) < plan.estimate_seconds(2)
+    assert make_plan("probit", method="direct", mu_step=0.01).estimate_seconds(
+        2
+    ) < plan.estimate_seconds(2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mu_step": 0.3}, "step 0.3 does not divide -10 to 10; the nearest step that does is"),
+        ({"mu_step": 0.0}, "step must be a positive number"),
+        ({"mu_step": -1.0}, "step must be a positive number"),
+        ({"mu_step": float("nan")}, "step must be a positive number"),
+        ({"mu_step": 1e-320}, "more nodes than can be counted"),
+        ({"mu_step": 40.0}, "does not divide"),
+        ({"mu_range": (1.0, 1.0)}, "a range of one node cannot be interpolated"),
+        ({"mu_range": (1.0, -1.0)}, "start < stop"),
+        ({"mu_range": (0.0, float("inf"))}, "finite"),
+        ({"mu_range": (0.0,)}, "needs two numbers"),
+        ({"mu_range": 3.0}, "needs two numbers"),
+        ({"log10_sigma_range": (-1.0, 400.0), "log10_sigma_step": 1.0}, "log10 sigma must stay"),
+        ({"log10_sigma_step": 0.7}, "axis log10_sigma: step 0.7 does not divide"),
+        ({"method": "magic"}, "method must be one of spectral, direct"),
+        ({"dtype": "float16"}, "dtype must be one of float64, float32"),
+    ],
+)
+def test_bad_options_say_what_would_be_good(options, message):
+    with pytest.raises(InputError, match=message):
+        make_plan("probit", **options)
+
+
+def test_unknown_likelihood_names_the_known_ones():
+    with pytest.raises(InputError, match=r"unknown likelihood 'nope'; known are: .*probit"):
+        make_plan("nope")

@@ -1,0 +1,92 @@
+"""A sound table passes, a damaged one does not, and the report says why."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+
+from qpruntime.artifact import DATASET, Metadata
+from qpruntime.errors import InputError, TableError
+from tablegen import builder
+from tablegen.verify import verify
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    path = tmp_path_factory.mktemp("verify") / "probit.h5"
+    builder.build("probit", path, mu_step=0.25, log10_sigma_step=0.05)
+    return path
+
+
+@pytest.fixture
+def copy(sound, tmp_path):
+    return shutil.copy(sound, tmp_path / "probit.h5")
+
+
+def change(path, edit, rehash):
+    """Edit the data in place; `rehash` makes the metadata agree, as a forger would."""
+    with h5py.File(path, "r+") as file:
+        values = file[DATASET][...]
+        edit(values)
+        file[DATASET][...] = values
+        if rehash:
+            metadata = Metadata.from_json(file.attrs["metadata"], "test")
+            digest = hashlib.sha256(values.tobytes()).hexdigest()
+            file.attrs["metadata"] = replace(metadata, sha256=digest).to_json()
+
+
+def test_a_sound_table_passes_with_any_seed(sound):
+    for seed in (0, 1, 2):
+        report = verify(sound, seed=seed, points=500)
+        assert report.ok
+        assert report.certificate["nodes"]["max_relative_error"] < 1e-13
+        assert (report.seed, report.certificate["seed"]) == (seed, seed)
+    assert verify(sound, points=10).ok
+
+
+@pytest.mark.parametrize("rehash", [False, True])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0, 2.9])
+def test_values_outside_the_bounds_are_found(copy, value, rehash):
+    def edit(values):
+        values[0, 50, 20] = value  # mu = 2.5, sigma = 1, where sigma_EP = 0.98
+
+    change(copy, edit, rehash)
+    report = verify(copy, points=10, seed=0)
+    assert not report.ok
+    assert "1 values outside (0, sigma_EP]" in report.problems[0]
+    assert "mu = 2.5, log10 sigma = 0" in report.problems[0].replace("-0", "0")
+    assert any("hash" in p for p in report.problems) is not rehash
+
+
+def test_a_table_that_is_wrong_everywhere_fails_with_a_right_hash(copy):
+    def edit(values):
+        values *= 1 - 1e-9
+
+    change(copy, edit, rehash=True)
+    report = verify(copy, points=10, seed=0)
+    assert len(report.problems) == 1
+    assert report.problems[0].startswith("relative error 1e-09 at mu = ")
+    assert verify(copy, points=10, seed=0, tolerance=1e-8).ok
+
+
+def test_one_flipped_bit_fails_the_hash(copy):
+    def edit(values):
+        values.view("u8")[0, 11, 12] ^= 1
+
+    change(copy, edit, rehash=False)
+    (problem,) = verify(copy, points=10, seed=0).problems
+    assert problem.startswith("data hash is ")
+
+
+def test_options(sound, tmp_path):
+    with pytest.raises(InputError, match="points must be at least 1"):
+        verify(sound, points=0)
+    with pytest.raises(InputError, match="seed must not be negative"):
+        verify(sound, seed=-1)
+    with pytest.raises(TableError):
+        verify(tmp_path / "none.h5")
