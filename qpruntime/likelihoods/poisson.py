@@ -32,10 +32,12 @@ _WIDTH = 1.3
 @kernel
 def log_peak(y):
     """max over f of log p(y|f) = y log y - y - log y! for y >= 1, cancelled by hand."""
-    if y < 10.0:
+    if y < 16.0:
         return y * math.log(y) - y - math.lgamma(y + 1.0)
     i = 1.0 / (y * y)
-    tail = (1.0 / 12.0 - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i / 1680.0))) / y
+    tail = (
+        1.0 / 12.0 - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0)))
+    ) / y
     return -0.5 * math.log(y) - _HALF_LOG_2PI - tail
 
 

@@ -1,0 +1,285 @@
+"""Poisson with the square link: moments and sigma* for one peak, two peaks and huge counts."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.special import gammaln, ndtri
+
+from qpruntime import InputError, likelihoods, project
+from qpruntime.likelihoods.poisson import LARGEST_COUNT, by_recursion, by_sum
+from qpruntime.projection import project_arrays
+from qpruntime.wasserstein import OK, exact_point
+
+# (mu, sigma, y, sigma*), to all digits printed.
+PRINTED = [
+    (1.0, 0.5, 2, 0.334618577628627),
+    (-3.0, 2.0, 1, 0.887202064674952),
+    (0.2, 5.0, 4, 1.91716596794463),
+    (0.0, 1.0, 3, 1.412581180287594),
+]
+
+
+def by_quadrature(mu, sigma, y):
+    theta, _, has_frame, split, _, frame = likelihoods.get("poisson").functions()[:6]
+    out = np.empty((1, 4))
+    assert exact_point(split, frame, has_frame, mu, sigma, float(y), theta, out) == OK
+    return out[0]
+
+
+def with_b(b, sigma):
+    """Return the cavity mean for which the two parameters of sigma*/s are y and b."""
+    return b * sigma * math.sqrt(1.0 + 2.0 * sigma * sigma)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize(("name", "largest"), [("poisson", 1e3), ("poisson_large", 1e6)])
+def test_moments_against_reference(name, largest, reference):
+    r = reference(name)
+    assert r.y.max() == largest
+    got = project_arrays("poisson", r.mu, r.sigma, r.y, method="ep")
+    # Measured: 2e-15, 7e-16, 3e-13. In `by_recursion` the variance is what is left of 2 y b R.
+    np.testing.assert_allclose(got.log_z, r.log_z, rtol=1e-14)
+    np.testing.assert_allclose(got.mean, r.mean, rtol=5e-15)
+    np.testing.assert_allclose(got.std**2, r.variance, rtol=1e-12)
+
+
+@pytest.mark.interpreted
+def test_sigma_star_against_reference(reference):
+    r = reference("poisson")
+    star = project("poisson", r.mu, r.sigma, r.y, table="exact")[1]
+    # Measured 2e-13: y log f^2 rounds, to y 1e-16.
+    np.testing.assert_allclose(star, r.sigma_star, rtol=1e-12)
+
+
+def test_sigma_star_against_reference_for_large_counts(reference):
+    r = reference("poisson_large")
+    star = project("poisson", r.mu, r.sigma, r.y, table="exact")[1]
+    # Measured 1e-11 at y = 1e6.
+    np.testing.assert_allclose(star, r.sigma_star, rtol=1e-10)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize(("mu", "sigma", "y", "expected"), PRINTED)
+def test_printed_values(mu, sigma, y, expected):
+    assert by_quadrature(mu, sigma, y)[3] == pytest.approx(expected, rel=3e-15)
+
+
+@pytest.mark.parametrize(
+    ("mu", "sigma", "y"),
+    [(0.7, 0.4, 0), (1.0, 0.5, 1), (-3.0, 2.0, 5), (0.2, 5.0, 17), (4.0, 0.1, 60), (-9.0, 3.0, 90)],
+)
+def test_moments_by_confluent_hypergeometric_functions(mu, sigma, y):
+    # Supplement C.2, equation 9 and the two derivatives, as printed.
+    with mpmath.workdps(60):
+        m, s2 = mpmath.mpf(mu), mpmath.mpf(sigma) ** 2
+        a = 1 + 2 * s2
+        alpha, h = 2 * s2 / a, m * m / a
+        f0, f1, f2 = (
+            mpmath.hyp1f1(k - y, mpmath.mpf(2 * k + 1) / 2, -h / (2 * s2)) for k in range(3)
+        )
+        z = alpha ** (y + mpmath.mpf(1) / 2) / mpmath.sqrt(2 * mpmath.pi * s2)
+        z *= mpmath.gamma(y + mpmath.mpf(1) / 2) * f0 / mpmath.factorial(y) * mpmath.exp(-h)
+        first = (y * f1 / (s2 * f0) - 1) * 2 * m / a
+        second = (y * f1 / (s2 * f0) - 1) * 2 / a
+        bracket = 2 * (1 - y) * f2 / (3 * f0) + 2 * y * (f1 / f0) ** 2
+        second -= bracket * 2 * m * m * y / (s2 * a) ** 2
+        log_z, mean, variance = mpmath.log(z), s2 * first + m, s2 * s2 * second + s2
+    got = project_arrays("poisson", mu, sigma, y, method="ep")
+    assert float(got.log_z) == pytest.approx(float(log_z), rel=1e-13)
+    assert float(got.mean) == pytest.approx(float(mean), rel=1e-13)
+    assert float(got.std) ** 2 == pytest.approx(float(variance), rel=1e-12)
+
+
+@pytest.mark.parametrize(("mu", "sigma", "y"), [(0.0, 1.0, 1), (0.6, 0.8, 1), (-1.5, 2.0, 3)])
+def test_sigma_star_by_incomplete_gamma_functions(mu, sigma, y):
+    # Supplement C.2: F by the binomial theorem. Panels shrink towards f = 0 and the outer ones
+    # end where the tail is below 1e-17.
+    with mpmath.workdps(40):
+        s2 = mpmath.mpf(sigma) ** 2
+        alpha, beta = 2 * s2 / (1 + 2 * s2), mu / (1 + 2 * s2)
+
+        def part(k, u):  # int_0^u f^k exp(-f^2/alpha) df
+            half = mpmath.mpf(k + 1) / 2
+            sign = 1 if u > 0 or k % 2 else -1
+            return sign * alpha**half * mpmath.gammainc(half, 0, u * u / alpha) / 2
+
+        def binomial(u):
+            terms = (mpmath.binomial(2 * y, k) * beta ** (2 * y - k) for k in range(2 * y + 1))
+            return mpmath.fsum(c * part(k, u) for k, c in enumerate(terms))
+
+        low, high = binomial(mpmath.mpf(-60)), binomial(mpmath.mpf(60))
+
+        def tail(f):
+            mass = binomial(mpmath.mpf(f) - beta)
+            return float(min(mass - low, high - mass) / (high - low))
+
+        deviation = float(mpmath.sqrt(alpha / 2))
+        nodes, weights = np.polynomial.legendre.leggauss(10)
+        outer = np.linspace(0.25, 11.5, 18)
+        edges = deviation * np.concatenate([[0.0, 1e-3, 4e-3, 0.015, 0.06], outer])
+        star = 0.0
+        for side in (1.0, -1.0):
+            for a, b in pairwise(edges):
+                for x, w in zip(nodes, weights, strict=True):
+                    p = tail(side * (0.5 * (a + b) + 0.5 * (b - a) * x))
+                    star += 0.5 * (b - a) * w * math.exp(-0.5 * ndtri(p) ** 2) if p > 0 else 0.0
+    star /= math.sqrt(2.0 * math.pi)
+    # Ten points a panel leave 1e-11 where F meets 1/2 or its least slope at f = 0.
+    assert by_quadrature(mu, sigma, y)[3] == pytest.approx(star, rel=1e-10)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize(("mu", "sigma"), [(0.0, 1.0), (1.5, 0.3), (-6.0, 2.0), (12.0, 1e-3)])
+def test_counts_are_a_distribution(mu, sigma):
+    # sum Z = 1 and, by Fubini, sum y Z = E f^2, across the change from recursion to sum.
+    y = np.arange(0.0, 1500.0)
+    log_z = project_arrays("poisson", mu, sigma, y, method="ep").log_z
+    z = np.exp(log_z)
+    # Rounding of log Z by 1e-15 |log Z|; 1500 counts hold all but 1e-20.
+    assert z.sum() == pytest.approx(1.0, rel=1e-13)
+    assert (y * z).sum() == pytest.approx(mu**2 + sigma**2, rel=1e-12)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("y", [0.0, 1.0, 7.0, 50.0, 51.0, 300.0, 1e6])
+@pytest.mark.parametrize("sigma", [1e-4, 0.8, 1e4])
+def test_mean_zero_is_closed(y, sigma):
+    # M_2y = (2y - 1)!!, and the variance is that of a chi distribution with 2y + 1 degrees.
+    log_z, mean, variance = likelihoods.get("poisson").moments(0.0, sigma, y, np.zeros(0))
+    s2 = sigma**2 / (1 + 2 * sigma**2)
+    double_factorial = gammaln(2 * y + 1) - gammaln(y + 1) - y * math.log(2.0)
+    expected = y * math.log(s2) + double_factorial - gammaln(y + 1) - 0.5 * math.log1p(2 * sigma**2)
+    # gammaln of 1e6 is 1e7.
+    assert log_z == pytest.approx(expected, rel=1e-13, abs=1e-15 * max(y * math.log(y + 1), 1.0))
+    assert mean == 0.0
+    assert variance == pytest.approx(s2 * (2 * y + 1), rel=1e-14)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("y", [51.0, 200.0, 20000.0])
+@pytest.mark.parametrize("b", [1e-12, 1e-3, 0.02, 0.3, 4.0, 300.0, 1e7])
+def test_sum_equals_recursion(y, b):
+    for sigma in (1e-4, 0.5, 3.0, 1e4):
+        mu = with_b(b, sigma)
+        long, short = by_recursion(mu, sigma, y), by_sum(mu, sigma, y)
+        np.testing.assert_allclose(short[:2], long[:2], rtol=1e-14 * math.sqrt(y))
+        # The recursion's variance is left over from terms y^2 times as large.
+        assert short[2] == pytest.approx(long[2], rel=1e-15 * y * y if y < 1e3 else 1e-6)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("y", [0, 1, 3, 40, 80, 1000])
+def test_sign_of_the_mean(y):
+    for b in (1e-9, 0.1, 3.0, 1e4):
+        left, right = (project_arrays("poisson", s * b, 1.3, y, table="exact") for s in (-1, 1))
+        assert left.mean == -right.mean
+        assert left.log_z == right.log_z
+        # The nodes are mirrored up to rounding, which moves the exponents by y 1e-16.
+        np.testing.assert_allclose(left.std, right.std, rtol=1e-14 + 5e-16 * y)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("y", [0, 1, 2, 9, 60, 1000])
+def test_sigma_star_scales(y):
+    for b in (0.0, 1e-6, 0.05, 0.7, 5.0, 60.0, 1e8):
+        unit = by_quadrature(with_b(b, 1.0), 1.0, y)[3] * math.sqrt(3.0)
+        for sigma in (1e-6, 1e-3, 30.0, 1e8):
+            s = sigma / math.sqrt(1.0 + 2.0 * sigma * sigma)
+            star = by_quadrature(with_b(b, sigma), sigma, y)[3]
+            # Far from the likelihood's own peak y log f^2 is larger, and rounds more.
+            assert star / s == pytest.approx(unit, rel=1e-13 + 2e-15 * y)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("y", [0, 1, 2, 5, 20, 53, 54, 55, 200, 1000])
+def test_moments_by_the_quadrature_of_sigma_star(y):
+    # One peak or two, far apart or merged, over every frame; and Theorem 2.
+    reach = 30.0 / math.sqrt(2.0 * y + 1.0)
+    for b in np.concatenate([[0.0, 1e-3], np.linspace(0.05, 1.0, 12) * reach, [2 * reach, 99.0]]):
+        mu = with_b(b, 0.6)
+        log_z, mean, variance = likelihoods.get("poisson").moments(mu, 0.6, float(y), np.zeros(0))
+        got = by_quadrature(mu, 0.6, y)
+        assert got[0] == pytest.approx(log_z, rel=1e-13, abs=1e-13)
+        assert got[1] == pytest.approx(mean, rel=1e-12, abs=1e-13 * math.sqrt(variance))
+        # Integrated as second moment less first squared, around 0.
+        assert got[2] == pytest.approx(variance, rel=1e-12 + 1e-14 * y)
+        assert got[3] <= math.sqrt(variance) * (1 + 1e-13)
+
+
+@pytest.mark.parametrize("y", [1, 2, 6, 54, 500])
+def test_frames_meet(y):
+    # Where the second peak is dropped, exp(-46) of the first: drop = 46, solved for b.
+    n = 2.0 * y
+    low, high = 0.0, 100.0
+    for _ in range(100):
+        b = 0.5 * (low + high)
+        drop = 0.5 * b * math.hypot(b, 2.0 * math.sqrt(n)) + 2.0 * n * math.asinh(0.5 * b / n**0.5)
+        low, high = (b, high) if drop < 46.0 else (low, b)
+    two, one = (by_quadrature(with_b(b * f, 1.0), 1.0, y)[3] for f in (1.0 - 1e-9, 1.0 + 1e-9))
+    # b itself moves by 2e-9, and log sigma* by less than a tenth of that.
+    assert two == pytest.approx(one, rel=3e-10)
+    sides = [
+        likelihoods.get("poisson").frame(with_b(b * f, 1.0), 1.0, float(y), np.zeros(0))[3]
+        for f in (1.0 - 1e-9, 1.0 + 1e-9)
+    ]
+    assert abs(sides[0]) >= 2.0
+    assert sides[1] == 0.0
+
+
+@pytest.mark.interpreted
+def test_two_peaks_make_negative_site_precisions():
+    assert not likelihoods.get("poisson").log_concave
+    mu, sigma = 0.05, 1.0
+    for method in ("ep", "qp"):
+        std = project("poisson", mu, sigma, 2, method=method, table="exact")[1]
+        assert 1.0 / std**2 - 1.0 / sigma**2 < 0.0
+
+
+@pytest.mark.interpreted
+def test_log_prob_at_zero():
+    likelihood = likelihoods.get("poisson")
+    np.testing.assert_array_equal(likelihood.log_prob(0.0, [0, 1, 50]), [0.0, -np.inf, -np.inf])
+    # y = 16 is where log y! changes to its asymptotic series.
+    y = np.arange(0.0, 30.0)
+    f = 3.1
+    expected = 2 * y * math.log(f) - f * f - gammaln(y + 1)
+    np.testing.assert_allclose(likelihood.log_prob(f, y), expected, rtol=1e-14, atol=1e-14)
+    # At its peak the likelihood is y^y e^-y/y!, which rounding of the parts must not spoil.
+    with mpmath.workdps(40):
+        peak = 1e6 * mpmath.log(1e6) - 1e6 - mpmath.loggamma(1e6 + 1)
+    assert likelihood.log_prob(1e3, 1e6) == pytest.approx(float(peak), abs=1e-9)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("counts", [[0, 3], [2.0, 1e6], [True, False], np.array([7], np.uint8), 4])
+def test_counts_become_floats(counts):
+    values = likelihoods.get("poisson").validate(counts)
+    assert values.dtype == np.float64
+    np.testing.assert_array_equal(values, np.asarray(counts, dtype=float))
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (-1, "got -1"),
+        (2.5, "got 2.5"),
+        (math.nan, "got nan"),
+        (math.inf, "got inf"),
+        (-math.inf, "got -inf"),
+        (LARGEST_COUNT + 1, "up to 1000000 .*got 1000001"),
+        (1 + 2j, "complex"),
+        ("3", "<U1"),
+        (None, "got nan|other objects"),
+        ([[]], "other objects"),
+    ],
+)
+def test_no_counts(wrong, words):
+    values = np.array([0, wrong], dtype=object) if wrong in (None, [[]]) else np.array([wrong])
+    with pytest.raises(InputError, match=words):
+        likelihoods.get("poisson").validate(values)
