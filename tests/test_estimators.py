@@ -1,0 +1,209 @@
+"""GPClassifier: labels, probabilities, optimisation, and its manners as an estimator."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import oracle
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_ndtr, ndtr
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from qpruntime import ConvergenceWarning, GPClassifier, InputError, TableError, infer
+
+FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
+NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0
+
+
+@parametrize_with_checks([GPClassifier()])
+def test_scikit_learn_contract(estimator, check):
+    with warnings.catch_warnings():
+        # Random labels leave the optimiser on flat ground, of which it says so.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check(estimator)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+def test_fixed_kernel_is_plain_inference(toy, method):
+    model = GPClassifier(FIXED, method=method, table="exact", tol=1e-11).fit(toy.x, toy.y)
+    assert model.optimum_ is None
+    assert model.kernel_ == FIXED
+    post = infer(toy.K, toy.y, method=method, table="exact", tol=1e-11)
+    mean, variance = post.predict(toy.kernel(NEW, toy.x), 2.0)
+    # The kernel matrix itself is summed in another order.
+    np.testing.assert_allclose(model.latent(NEW), [mean, variance], rtol=1e-9, atol=1e-12)
+    p = ndtr(mean / np.sqrt(1.0 + variance))
+    proba = model.predict_proba(NEW)
+    np.testing.assert_allclose(proba, np.stack([1.0 - p, p], 1), rtol=1e-9)
+    np.testing.assert_allclose(proba.sum(1), 1.0, rtol=1e-15)
+    np.testing.assert_array_equal(model.predict(NEW), np.where(p > 0.5, 1.0, -1.0))
+
+
+def test_optimize_false_keeps_a_free_kernel(toy):
+    free = ConstantKernel(2.0) * RBF(1.3)
+    model = GPClassifier(free, optimize=False).fit(toy.x, toy.y)
+    assert model.kernel_ == free
+    assert model.optimum_ is None
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [["no", "yes"], [False, True], [0, 1], [-1, 1], [3.0, 7.0]],
+    ids=str,
+)
+def test_any_two_labels(labels, toy):
+    labels = np.asarray(labels)
+    model = GPClassifier(FIXED).fit(toy.x, labels[(toy.y > 0).astype(int)])
+    reference = GPClassifier(FIXED).fit(toy.x, toy.y)
+    np.testing.assert_array_equal(model.classes_, labels)
+    np.testing.assert_array_equal(model.predict_proba(NEW), reference.predict_proba(NEW))
+    predicted = model.predict(NEW)
+    assert predicted.dtype == labels.dtype
+    np.testing.assert_array_equal(predicted, labels[model.predict_proba(NEW).argmax(1)])
+    flipped = GPClassifier(FIXED, tol=1e-10).fit(toy.x, labels[(toy.y < 0).astype(int)])
+    # The same posterior mirrored, up to where the two iterations stopped (tol 1e-6).
+    np.testing.assert_allclose(
+        flipped.predict_proba(NEW), model.predict_proba(NEW)[:, ::-1], rtol=1e-5
+    )
+
+
+def test_log_probabilities_in_the_tails(toy, monkeypatch):
+    model = GPClassifier(FIXED).fit(toy.x, toy.y)
+    np.testing.assert_allclose(
+        model.predict_log_proba(NEW), np.log(model.predict_proba(NEW)), rtol=1e-13
+    )
+    far = np.array([-60.0, 0.0, 60.0]), np.zeros(3)
+    monkeypatch.setattr(model, "latent", lambda X: far)
+    log_proba = model.predict_log_proba(NEW[:3])
+    np.testing.assert_array_equal(log_proba, np.stack([log_ndtr(-far[0]), log_ndtr(far[0])], 1))
+    assert log_proba.min() < -1800.0  # where a probability is 0
+
+
+def test_evidence_is_maximised(toy):
+    kernel = ConstantKernel(1.0, (1e-3, 1e5)) * RBF([1.0, 1.0], (1e-2, 1e3)) + WhiteKernel(
+        0.1, "fixed"
+    )
+    model = GPClassifier(kernel, ftol=1e-13).fit(toy.x, toy.y)
+
+    def evidence(theta):
+        K = kernel.clone_with_theta(theta)(toy.x)
+        return infer(K, toy.y, method="ep", tol=1e-10).log_evidence
+
+    optimum = model.optimum_
+    assert optimum.success
+    assert model.n_iter_ == optimum.n_iterations >= 1
+    assert optimum.n_evaluations >= optimum.n_iterations
+    np.testing.assert_array_equal(model.kernel_.theta, optimum.theta)
+    assert optimum.value == pytest.approx(evidence(optimum.theta), rel=1e-9)
+    assert optimum.value > evidence(kernel.theta) + 0.1
+    # An optimiser that sees no gradient ends in the same place.
+    bounds = kernel.bounds
+    peer = minimize(
+        lambda t: -evidence(t),
+        kernel.theta,
+        bounds=bounds,
+        method="Nelder-Mead",
+        options={"xatol": 1e-4, "fatol": 1e-10, "maxiter": 1000},
+    )
+    assert optimum.value == pytest.approx(-peer.fun, abs=1e-6)
+    for i in range(kernel.n_dims):
+        step = 1e-3 * np.eye(kernel.n_dims)[i]
+        up, down = evidence(optimum.theta + step), evidence(optimum.theta - step)
+        if bounds[i, 0] + 0.1 < optimum.theta[i] < bounds[i, 1] - 0.1:
+            # L-BFGS-B stops on the evidence: what is left of the slope is its root.
+            assert abs(up - down) / 2e-3 < 1e-4
+
+
+def test_fit_starts_from_the_kernel_given(toy):
+    kernel = ConstantKernel(2.0) * RBF(1.3)
+    GPClassifier(kernel).fit(toy.x, toy.y)
+    assert kernel == ConstantKernel(2.0) * RBF(1.3)  # not changed
+
+
+def test_running_out_of_iterations_warns(toy):
+    with pytest.warns(ConvergenceWarning, match=r"evidence was not maximised.*max_iter") as caught:
+        model = GPClassifier(max_iter=1).fit(toy.x, toy.y)
+    assert caught[0].filename == __file__
+    assert model.n_iter_ == 1
+    with pytest.warns(ConvergenceWarning, match="not converged after 1 sweeps") as caught:
+        GPClassifier(FIXED, max_sweeps=1).fit(toy.x, toy.y)
+    assert caught[0].filename == __file__
+
+
+def test_clone_and_pickle(toy):
+    model = GPClassifier(FIXED, method="ep", tol=1e-8).fit(toy.x, toy.y)
+    again = clone(model)
+    assert again.get_params()["tol"] == 1e-8
+    with pytest.raises(NotFittedError):
+        again.predict(NEW)
+    for other in (again.fit(toy.x, toy.y), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(other.predict_proba(NEW), model.predict_proba(NEW))
+
+
+def test_pipeline(toy):
+    raw = toy.x * [1e3, 1e-3] + [5e4, 1.0]
+    chain = make_pipeline(StandardScaler(), GPClassifier()).fit(raw, toy.y)
+    scaled = StandardScaler().fit(toy.x)
+    alone = GPClassifier().fit(scaled.transform(toy.x), toy.y)
+    new = scaled.transform(NEW)
+    # Standardising what was scaled differently rounds at 1e-12 of the features.
+    np.testing.assert_allclose(
+        chain.predict_proba(NEW * [1e3, 1e-3] + [5e4, 1.0]), alone.predict_proba(new), rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        ([[0.0], [np.nan]], [0, 1], "NaN"),
+        ([[0.0], [np.inf]], [0, 1], "infinity"),
+        ([[0.0]], [1], "minimum of 2"),
+        ([[0.0], [1.0]], [1, 1], "two classes, got 1 class"),
+        ([[0.0], [1.0], [2.0]], [0, 1, 2], r"two classes, got 3 class.*OneVsRest"),
+        ([[0.0], [1.0], [2.0]], [0, 1], "inconsistent numbers of samples"),
+        ([[0.0], [1.0]], [0.5, 1.7], "continuous"),
+        ([[0.0], [1.0]], [np.nan, 1.0], "NaN"),
+        ([0.0, 1.0], [0, 1], "2D array"),
+    ],
+)
+def test_refuses_data(x, y, words):
+    with pytest.raises(ValueError, match=words):
+        GPClassifier().fit(x, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"), [({"method": "mcmc"}, InputError), ({"table": "no/file.h5"}, TableError)]
+)
+def test_refuses_options(options, error, toy):
+    with pytest.raises(error):
+        GPClassifier(FIXED, **options).fit(toy.x, toy.y)
+
+
+def test_refuses_before_and_after_fitting(toy):
+    model = GPClassifier(FIXED)
+    for method in ("predict", "predict_proba", "predict_log_proba", "decision_function", "latent"):
+        with pytest.raises(NotFittedError):
+            getattr(model, method)(NEW)
+    model.fit(toy.x, toy.y)
+    with pytest.raises(ValueError, match="expecting 2 features"):
+        model.predict([[0.0]])
+    with pytest.raises(ValueError, match="NaN"):
+        model.predict([[0.0, np.nan]])
+
+
+def test_separable_data_far_out():
+    # The evidence keeps rising with the variance: cavities go where no grid is.
+    x = np.vstack([oracle.RBFData(15, 1).x * 0.3 - 3.0, oracle.RBFData(15, 2).x * 0.3 + 3.0])
+    model = GPClassifier(table="exact").fit(x, np.repeat([0, 1], 15))
+    assert model.kernel_.k1.constant_value > 1e3
+    assert model.posterior_.converged
+    np.testing.assert_array_equal(model.predict(x), np.repeat([0, 1], 15))
+    assert model.predict_proba([[-3.0, -3.0]])[0, 0] > 0.99
