@@ -12,7 +12,9 @@ import pytest
 from oracle import RBFData
 
 REFERENCE = Path(__file__).with_name("reference")
-collect_ignore = ["reference"]  # scripts, which need GPy; not tests
+# Not tests: scripts that need GPy, and two files of one name, of which doctest imports one.
+collect_ignore = ["reference"]
+collect_ignore_glob = ["*conftest.py"]
 
 
 class Reference(NamedTuple):

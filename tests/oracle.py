@@ -30,7 +30,7 @@ def tilted(log_likelihood, mu, sigma):
 
     Gauss-Legendre panels that shrink geometrically towards 0, the cavity mean and the mode; the
     running mass in a panel comes from the interpolant through its 16 nodes. Good to about 1e-13
-    times the largest exponent that cancels.
+    times the largest exponent that cancels. The density must not be further than 40 sigma from mu.
     """
     steps = 40.0 * sigma * 1.2 ** -np.arange(220.0)
     edges = np.concatenate([[c, *(c + steps), *(c - steps)] for c in (0.0, mu)])
@@ -45,7 +45,8 @@ def tilted(log_likelihood, mu, sigma):
     start, width = edges[:-1], np.diff(edges)
     f = start[:, None] + 0.5 * width[:, None] * (1.0 + NODES)
     e = log_density(f)
-    keep = e.max(axis=1) > e.max() - 80.0
+    kept = np.flatnonzero(e.max(axis=1) > e.max() - 80.0)
+    keep = slice(kept[0], kept[-1] + 1)  # with the gap between two peaks, where F stands still
     f, e, width = f[keep], e[keep], width[keep]
     top = e.max()
     p = np.exp(e - top)
