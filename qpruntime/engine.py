@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime.accelerate import Anderson
 from qpruntime.factor import Factor, ImproperPosterior, Sites
 from qpruntime.projection import Projector, raise_status
 from qpruntime.sweep import parallel, sweep
@@ -55,24 +56,31 @@ def settle(
     order: str = "sequential",
     sites: Sites | None = None,
     rng: np.random.Generator | None = None,
+    accelerator: Anderson | None = None,
 ) -> Settled:
     """Iterate to the fixed point; arguments as those of `qpruntime.infer`, known to be good."""
     n = len(K)
-    start = Sites(np.zeros(n), np.zeros(n)) if sites is None else sites
+    sites = Sites(np.zeros(n), np.zeros(n)) if sites is None else sites
     counts = np.zeros(3, dtype=np.int64)
     history: list[float] = []
     damped, worst, shorter = 0, 0, 1.0
     converged = False
     previous = np.zeros(2 * n)
-    factor = Factor(K, start, prior)
+    accelerator = accelerator or Anderson()
+    accelerator.restart()
+    factor = Factor(K, sites, prior)
+    unit = np.ones(2 * n)
     for _ in range(max_sweeps):
         if order == "parallel":
             variance = factor.variance()
-            d_tau, d_nu = _parallel_step(factor, variance, start, y, projector, counts)
+            d_tau, d_nu = _parallel_step(factor, variance, sites, y, projector, counts)
         else:
             scale = damping * shorter
             turn = rng.permutation(n) if rng is not None else None
-            variance, d_tau, d_nu = _swept(factor, start, y, projector, scale, turn, counts)
+            variance, d_tau, d_nu = _swept(factor, sites, y, projector, scale, turn, counts)
+        if not history:
+            # Site parameters in units of the posterior they started from.
+            unit = np.concatenate([variance, np.sqrt(np.abs(variance))])
         step = np.concatenate([d_tau * variance, d_nu * np.sqrt(np.abs(variance))])
         history.append(_change(d_tau, d_nu, step))
         worst = int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
@@ -80,21 +88,28 @@ def settle(
         if converged and order == "parallel":
             # The posterior at hand already belongs to these sites: nothing to recompute.
             break
-        if _points_back(step, previous):
-            shorter = max(_SHORTEN * shorter, _LEAST_DAMPING)
+        if order == "parallel":
+            move = accelerator.step(np.concatenate(sites), np.concatenate([d_tau, d_nu]), unit)
+            if projector.likelihood.log_concave:
+                # No site may turn negative: such a site takes its plain step.
+                plain = sites.tau + move[:n] < 0.0
+                move[:n][plain], move[n:][plain] = d_tau[plain], d_nu[plain]
+            d_tau, d_nu, scale = move[:n], move[n:], damping
         else:
-            shorter = min(1.0, shorter / _SHORTEN**0.25)
-        previous = step
-        if shorter < 1.0:
-            damped += n
-        scale = damping * shorter if order == "parallel" else 1.0
-        start, factor, halvings = _advance(K, prior, start, d_tau, d_nu, scale)
+            scale = 1.0
+            if _points_back(step, previous):
+                shorter = max(_SHORTEN * shorter, _LEAST_DAMPING)
+            else:
+                shorter = min(1.0, shorter / _SHORTEN**0.25)
+            previous = step
+            damped += n * (shorter < 1.0)
+        sites, factor, halvings = _advance(K, prior, sites, d_tau, d_nu, scale)
         damped += n * halvings
         if converged:
             break
     if not (converged and order == "parallel"):
         variance = factor.variance()
-    return Settled(start, factor, variance, converged, history, worst, damped, counts)
+    return Settled(sites, factor, variance, converged, history, worst, damped, counts)
 
 
 def _parallel_step(

@@ -15,8 +15,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from qpruntime.errors import ConvergenceWarning, InputError
-from qpruntime.hyper import maximise_evidence
-from qpruntime.inference import run
+from qpruntime.hyper import maximise, settle_fast
+from qpruntime.inference import summarise, warn_unsettled
 from qpruntime.projection import Projector
 from qpruntime.table import Table
 
@@ -109,16 +109,17 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, encoded = np.unique(labels, return_inverse=True)
         if self.classes_.size != 2:
             raise InputError(
-                f"GPClassifier separates two classes, got {self.classes_.size} class(es): "
+                "Only binary classification is supported. GPClassifier separates two classes, "
+                f"got {self.classes_.size} class(es): "
                 f"{self.classes_[:5].tolist()}; for more wrap it in "
                 "sklearn.multiclass.OneVsRestClassifier"
             )
         signs = np.where(encoded == 1, 1.0, -1.0)
         prior = np.zeros(signs.size)
         self.kernel_ = default_kernel() if self.kernel is None else clone(self.kernel)
-        self.optimum_ = None
+        self.optimum_, sites = None, None
         if self.optimize and self.kernel_.n_dims:
-            self.optimum_ = maximise_evidence(
+            self.optimum_, sites = maximise(
                 self.kernel_,
                 data,
                 signs,
@@ -139,9 +140,17 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             self.kernel_ = self.kernel_.clone_with_theta(self.optimum_.theta)
         self.n_iter_ = max(1, self.optimum_.n_iterations if self.optimum_ else 1)
         self.X_train_ = data
-        self.posterior_ = run(
-            self.kernel_(data), signs, projector, prior, tol=self.tol, max_sweeps=self.max_sweeps
+        end = settle_fast(
+            self.kernel_(data),
+            signs,
+            projector,
+            prior,
+            tol=self.tol,
+            max_sweeps=self.max_sweeps,
+            sites=sites,
         )
+        warn_unsettled(end, self.tol, stacklevel=3)
+        self.posterior_ = summarise(signs, projector, prior, end)
         return self
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
@@ -157,7 +166,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable label at each point, shape (T,)."""
-        return self.classes_[(self.decision_function(X) > 0.0).astype(int)]
+        second = self.decision_function(X) > 0.0
+        return self.classes_[second.astype(int)]
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Class probabilities in the order of ``classes_``, shape (T, 2)."""

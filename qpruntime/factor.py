@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, solve_triangular
-from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtri
 
 from qpruntime.errors import NumericalError
+from qpruntime.jit import contracted, kernel
 
 __all__ = ["Factor", "ImproperPosterior", "Sites"]
 
@@ -25,6 +26,50 @@ Array = NDArray[np.float64]
 # Below this value 1 - (B^-1)_ii has lost too many digits to give the posterior variance, and the
 # subtraction from the prior variance takes over, which is accurate just there.
 _LOST = 1e-4
+
+
+@kernel
+def scaled_upper(K, root):
+    """Upper triangle of I + R K R; what is below it is not set."""
+    n = root.size
+    B = np.empty((n, n))
+    for i in range(n):
+        for j in range(i, n):
+            B[i, j] = root[i] * K[i, j] * root[j]
+        B[i, i] += 1.0
+    return B
+
+
+@contracted
+def squares_of_rows(upper):
+    """Sum of squares of each row of an upper triangle."""
+    n = upper.shape[0]
+    out = np.empty(n)
+    for i in range(n):
+        a, b, c, d = 0.0, 0.0, 0.0, 0.0
+        j = i
+        while j + 4 <= n:
+            a += upper[i, j] * upper[i, j]
+            b += upper[i, j + 1] * upper[i, j + 1]
+            c += upper[i, j + 2] * upper[i, j + 2]
+            d += upper[i, j + 3] * upper[i, j + 3]
+            j += 4
+        while j < n:
+            a += upper[i, j] * upper[i, j]
+            j += 1
+        out[i] = (a + b) + (c + d)
+    return out
+
+
+@kernel
+def mirror_upper(matrix):
+    """Copy the upper triangle to the lower one, in place, by tiles that fit the cache."""
+    n = matrix.shape[0]
+    for top in range(0, n, 64):
+        for left in range(top, n, 64):
+            for i in range(top, min(top + 64, n)):
+                for j in range(max(left, i + 1), min(left + 64, n)):
+                    matrix[j, i] = matrix[i, j]
 
 
 class Sites(NamedTuple):
@@ -61,11 +106,8 @@ class Factor:
         self.K = K
         self.prior = prior
         self.root = np.sqrt(np.maximum(sites.tau, 0.0))
-        B = K * self.root
-        B *= self.root[:, None]
-        B.flat[:: len(K) + 1] += 1.0
-        # B is symmetric, so its transpose is it in LAPACK's order, without a copy.
-        self.lower, info = dpotrf(B.T, lower=1, overwrite_a=1, clean=0)
+        # A C-ordered upper triangle is a Fortran-ordered lower one, which LAPACK takes as it is.
+        self.lower, info = dpotrf(scaled_upper(K, self.root).T, lower=1, overwrite_a=1, clean=0)
         if info != 0 or not np.isfinite(self.lower.diagonal()).all():
             raise NumericalError(
                 f"I + R K R is not positive definite (row {abs(info)}): K has eigenvalues below "
@@ -89,7 +131,8 @@ class Factor:
                     f"{depth.size} negative site precisions leave no proper posterior"
                 )
             centred = K @ (self.shifted - self._inner_times(K @ self.shifted))
-            centred += self._spread @ cho_solve((self._small, True), depth * centred[self.negative])
+            correction, _ = dpotrs(self._small, depth * centred[self.negative], lower=1)
+            centred += self._spread @ correction
             linear = self.shifted.copy()
             linear[self.negative] += depth**2 * centred[self.negative]
         #: K^-1 (posterior mean - prior mean).
@@ -100,7 +143,8 @@ class Factor:
     def _inner_times(self, right: Array) -> Array:
         """Return R B^-1 R right."""
         scale = self.root if right.ndim == 1 else self.root[:, None]
-        return scale * cho_solve((self.lower, True), scale * right, check_finite=False)
+        solved, _ = dpotrs(self.lower, scale * right, lower=1)
+        return scale * solved
 
     @property
     def log_det(self) -> float:
@@ -114,20 +158,21 @@ class Factor:
         """Return B^-1, shape (N, N); kept."""
         if self._inverse is None:
             inverse, _ = dpotri(self.lower, lower=1)
-            self._inverse = _mirror(inverse)
+            mirror_upper(inverse.T)
+            self._inverse = inverse
         return self._inverse
 
     def variance(self) -> Array:
         """Return the posterior variances, shape (N,), without forming the covariance."""
         if self._inverse is None:
             half, _ = dtrtri(self.lower, lower=1)
-            half = np.tril(half)
-            kept = np.einsum("ij,ij->j", half, half)
+            kept = squares_of_rows(half.T)
         else:
             kept = self._inverse.diagonal()
         lost = 1.0 - kept < _LOST
-        with np.errstate(divide="ignore", invalid="ignore"):
-            variance = (1.0 - kept) / self.root**2
+        square = self.root * self.root
+        square[lost] = 1.0
+        variance = (1.0 - kept) / square
         if lost.any():
             columns = self._half_times(self.K[:, lost])
             variance[lost] = self.K.diagonal()[lost] - np.einsum("ij,ij->j", columns, columns)
@@ -188,14 +233,3 @@ class Factor:
             return 0.0
         part = solve_triangular(self._small, self._spread.T, lower=True)
         return np.einsum("ij,ij->j", part, part)
-
-
-def _mirror(lower: Array) -> Array:
-    """Copy the lower triangle of a Fortran-ordered matrix to its upper triangle, in place."""
-    n = len(lower)
-    for start in range(0, n, 256):
-        stop = min(start + 256, n)
-        lower[start:stop, stop:] = lower[stop:, start:stop].T
-        block = lower[start:stop, start:stop]
-        block[np.triu_indices(stop - start, 1)] = block.T[np.triu_indices(stop - start, 1)]
-    return lower

@@ -21,7 +21,7 @@ from qpruntime.sweep import site_terms
 from qpruntime.table import Table
 from qpruntime.wasserstein import OK
 
-__all__ = ["infer", "run", "summarise"]
+__all__ = ["infer", "run", "summarise", "warn_unsettled"]
 
 Array = NDArray[np.float64]
 
@@ -156,15 +156,20 @@ def run(
         sites=sites,
         rng=rng,
     )
+    warn_unsettled(end, tol)
+    return summarise(y, projector, prior, end)
+
+
+def warn_unsettled(end: Settled, tol: float, stacklevel: int = 4) -> None:
+    """Warn if the sites have not settled; by default at the caller of `infer`."""
     if not end.converged:
         warnings.warn(
             f"not converged after {len(end.history)} sweeps: the sites still change by "
             f"{end.history[-1]:.2g} (tol {tol:g}), most of all site {end.worst}; "
-            "raise max_sweeps, lower damping, or check that observation and kernel",
+            "raise max_sweeps, lower damping, or check that observation and the kernel",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
-    return summarise(y, projector, prior, end)
 
 
 def summarise(y: Array, projector: Projector, prior: Array, end: Settled) -> Posterior:
