@@ -90,6 +90,7 @@ def test_refuses_observations(y, words):
         ({"damping": 0.0}, r"damping must be in \(0, 1\]"),
         ({"damping": 1.5}, "damping must be in"),
         ({"damping": np.nan}, "damping must be in"),
+        ({"order": "alphabetical"}, "order must be one of"),
         ({"sites": ([1.0, 1.0], [0.0, 0.0])}, r"sites must be .*shape \(3,\)"),
         ({"sites": ([1.0, 1.0, np.nan], [0.0] * 3)}, "sites must be finite"),
         ({"sites": ([1.0, 1.0, -0.1], [0.0] * 3)}, "must not be negative, got -0.1"),

@@ -8,7 +8,8 @@ import numpy as np
 import oracle
 import pytest
 
-from qpruntime import ConvergenceWarning, infer, project
+from qpruntime import ConvergenceWarning, NumericalError, infer, project
+from qpruntime.sweep import cavity
 
 SIZES = [1, 5, 63, 64, 65, 129, 300]
 
@@ -86,3 +87,43 @@ def test_extreme_variances():
     expected = oracle.sweep(K, np.array([1.0, -1.0]), np.zeros(2), np.zeros(2), np.zeros(2), qp)
     # The second precision is 1/1e-6 of its cavity's: 6 digits are lost in either writing.
     np.testing.assert_allclose(sites, expected, rtol=1e-9)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize(("method", "one"), [("ep", ep), ("qp", qp)])
+def test_parallel_step(method, one):
+    data = oracle.RBFData(9, seed=1)
+    sites = sites_after(1, data.K, data.y, method=method, order="parallel")
+    # From the prior every cavity is the prior marginal.
+    mean, std = np.transpose([one(0.0, np.sqrt(2.0), y) for y in data.y])
+    np.testing.assert_allclose(sites, [std**-2 - 0.5, mean / std**2], rtol=1e-13)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_orders_share_their_fixed_point(method, scale):
+    data = oracle.RBFData(70, seed=1)
+    options = {"method": method, "table": "exact", "tol": 1e-10, "max_sweeps": 500}
+    posts = [
+        infer(scale * data.K, data.y, order=order, random_state=seed, **options)
+        for order, seed in [("sequential", None), ("random", 0), ("random", 0), ("parallel", None)]
+    ]
+    for post in posts[1:]:
+        # Each stops within 1e-10 of it, times the reciprocal of its rate: up to 1e-8.
+        np.testing.assert_allclose(post.mean, posts[0].mean, rtol=1e-6, atol=1e-8 * scale**0.5)
+        np.testing.assert_allclose(post.variance, posts[0].variance, rtol=1e-7)
+        assert post.log_evidence == pytest.approx(posts[0].log_evidence, rel=1e-9)
+    np.testing.assert_array_equal(posts[1].sites, posts[2].sites)  # one seed, one answer
+    other = infer(scale * data.K, data.y, order="random", random_state=1, **options)
+    assert np.any(other.sites.tau != posts[1].sites.tau)
+
+
+@pytest.mark.interpreted
+def test_no_cavity():
+    assert cavity(0.5, 1.0, 2.5, 0.0) == (0.0, 0.0)
+    assert cavity(0.5, 1.0, 2.0, 0.0) == (0.0, 0.0)
+    mean, std = cavity(0.5, 1.0, 1.0, 0.5)
+    assert (mean, std) == (1.5, 1.0)
+    # A site so strong that nothing is left of its cavity in double precision.
+    with pytest.raises(NumericalError, match="site 0 has no proper cavity"):
+        infer([[1.0]], [1], sites=([1e18], [0.0]))

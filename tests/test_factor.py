@@ -1,0 +1,97 @@
+"""Posterior linear algebra against dense inverses: strong, weak, absent and negative sites."""
+
+from __future__ import annotations
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from qpruntime import NumericalError
+from qpruntime.factor import Factor, ImproperPosterior, Sites
+
+N = 12
+RNG = np.random.default_rng(4)
+X = RNG.standard_normal((N, 2))
+GRAM = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(-1))
+NU = RNG.standard_normal(N)
+PRIOR = RNG.standard_normal(N)
+
+PRECISIONS = {
+    "moderate": RNG.uniform(0.1, 3.0, N),
+    "weak": 10.0 ** RNG.uniform(-12, -5, N),
+    "strong": 10.0 ** RNG.uniform(3, 9, N),
+    "mixed": 10.0 ** RNG.uniform(-9, 6, N),
+    "absent": np.zeros(N),
+    "some absent": np.where(np.arange(N) % 3, 0.7, 0.0),
+    "one negative": np.where(np.arange(N) == 5, -0.2, 1.0),
+    "some negative": np.where(np.arange(N) % 4 == 0, -0.05, 0.5),
+    "all negative": np.full(N, -0.01),
+}
+
+
+def exact(K, tau, nu, prior):
+    """The same quantities in 60 digits."""
+    with mp.workdps(60):
+        k, t = mp.matrix(K.tolist()), mp.diag([mp.mpf(v) for v in tau.tolist()])
+        a = mp.eye(len(K)) + k * t
+        inverse = a**-1
+        covariance = inverse * k
+        shift = mp.matrix((nu - tau * prior).tolist())
+        weights = shift - t * (covariance * shift)
+        tall = t * inverse
+        return {
+            "covariance": to_array(covariance),
+            "mean": prior + to_array(covariance * shift)[:, 0],
+            "weights": to_array(weights)[:, 0],
+            "log_det": float(mp.log(mp.det(a))),
+            "inner": to_array(tall),
+        }
+
+
+def to_array(matrix):
+    return np.array(matrix.tolist(), dtype=float)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e5])
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_against_dense_algebra(name, scale):
+    K, tau = scale * GRAM, PRECISIONS[name] / scale  # the same problem in other units
+    nu, prior = NU / np.sqrt(scale), PRIOR * np.sqrt(scale)
+    factor, expected = Factor(K, Sites(tau, nu), prior), exact(K, tau, nu, prior)
+    # B has a condition of up to lambda_max tau_max: 1e10 for strong sites of nearby points. The
+    # variance of a weak site amid strong ones is what K - V'V leaves of K: 1e-15 of the prior.
+    covariance = factor.covariance()
+    limit = 1e-12 * scale
+    np.testing.assert_allclose(covariance, expected["covariance"], rtol=1e-9, atol=limit)
+    np.testing.assert_allclose(
+        factor.variance(), np.diag(expected["covariance"]), rtol=1e-10, atol=limit
+    )
+    fresh = Factor(K, Sites(tau, nu), prior)  # `variance` has two ways, by what is at hand
+    np.testing.assert_allclose(
+        fresh.variance(), np.diag(expected["covariance"]), rtol=1e-10, atol=limit
+    )
+    np.testing.assert_allclose(factor.log_det, expected["log_det"], rtol=1e-11, atol=1e-12)
+    # The mean is prior + K weights, which cancel where strong sites hold it: 1e-16 times 1e9.
+    size = np.abs(prior).max()
+    np.testing.assert_allclose(factor.mean, expected["mean"], rtol=1e-8, atol=1e-8 * size)
+    inner = expected["inner"]
+    np.testing.assert_allclose(factor.inner(), inner, rtol=1e-8, atol=1e-9 * np.abs(inner).max())
+    star = K[:4] * 0.5
+    expected_gain = np.einsum("ij,jk,ik->i", star, inner, star)
+    np.testing.assert_allclose(factor.reduction(star), expected_gain, rtol=1e-7, atol=limit)
+
+
+def test_improper_posteriors_are_refused():
+    with pytest.raises(ImproperPosterior, match="3 negative site precisions"):
+        Factor(GRAM, Sites(np.where(np.arange(N) % 4 == 0, -2.0, 0.5), NU), PRIOR)
+    # Just on either side of the limit 1/lambda_max for equal precisions.
+    limit = 1.0 / np.linalg.eigvalsh(GRAM)[-1]
+    Factor(GRAM, Sites(np.full(N, -limit * (1 - 1e-9)), NU), PRIOR)
+    with pytest.raises(ImproperPosterior):
+        Factor(GRAM, Sites(np.full(N, -limit * (1 + 1e-9)), NU), PRIOR)
+
+
+def test_indefinite_prior_is_refused():
+    K = np.array([[1.0, 2.0], [2.0, 1.0]])
+    with pytest.raises(NumericalError, match="not positive definite"):
+        Factor(K, Sites(np.full(2, 10.0), np.zeros(2)), np.zeros(2))
