@@ -1,23 +1,37 @@
 """The one place that sets numba options, and how a likelihood's functions cross the jit boundary.
 
-Kernels take likelihood functions as *first-class functions*: values with a fixed signature,
-called through a pointer. A jitted closure would be compiled anew in every process; a pointer is
-not part of the compiled code, so one cached kernel serves every likelihood, also a user's own.
+Kernels take likelihood functions as addresses: integers, called with a fixed signature. A jitted
+closure would be compiled anew in every process; an address is not part of the compiled code, so
+one cached kernel serves every likelihood, also a user's own. (numba's first-class functions do
+the same, but cost 10 us each whenever one is handed over, and warn that they are experimental.)
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numba
-import numba.experimental.function_type  # registers the type of `Pointer` with numba
+from llvmlite import ir
 from numba import types
-from numba.core.compiler import Compiler
-from numba.core.errors import NumbaExperimentalFeatureWarning
+from numba.extending import intrinsic
 
-__all__ = ["COORDINATES", "FRAME", "MOMENTS", "SPLIT", "Pointer", "contracted", "kernel"]
+__all__ = [
+    "COORDINATES",
+    "FRAME",
+    "MOMENTS",
+    "SPLIT",
+    "Pointer",
+    "call_coordinates",
+    "call_frame",
+    "call_moments",
+    "call_split",
+    "contracted",
+    "kernel",
+]
+
+#: Whether numba is switched off, as for measuring line coverage.
+INTERPRETED = bool(getattr(numba.config, "DISABLE_JIT", 0))
 
 _VECTOR = types.Array(types.float64, 1, "C", readonly=True)
 _float = types.float64
@@ -32,54 +46,81 @@ FRAME = types.UniTuple(_float, 4)(_float, _float, _float, _VECTOR)
 COORDINATES = types.UniTuple(_float, 3)(_float, _float, _float, _VECTOR)
 
 
-class _Quiet(Compiler):
-    """numba's compiler, silent about first-class functions being experimental (since 0.49)."""
-
-    def compile_extra(self, func: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
-            return super().compile_extra(func)
-
-
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile lazily, cached on disk, without the GIL, with IEEE division and no reassociation."""
-    return numba.njit(cache=True, nogil=True, error_model="numpy", pipeline_class=_Quiet)(function)
+    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
 
 
 def contracted(function: Callable[..., Any]) -> Callable[..., Any]:
     """`kernel` that may fuse multiply and add: a third faster where sums of products dominate."""
-    return numba.njit(
-        cache=True,
-        nogil=True,
-        error_model="numpy",
-        fastmath={"contract"},
-        pipeline_class=_Quiet,
-    )(function)
+    return numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})(function)
 
 
-class Pointer(types.WrapperAddressProtocol):
-    """A kernel with a fixed signature that other kernels take as an argument.
+class Pointer:
+    """A function with a fixed signature that kernels take as an argument.
 
     It compiles when it first crosses into a kernel, not when it is defined, so that importing a
-    likelihood costs nothing. Calling it from Python runs the kernel.
+    likelihood costs nothing. Calling it from Python runs it.
     """
 
     def __init__(self, function: Callable[..., Any], signature: Any) -> None:
-        self._kernel = kernel(function)
+        self._kernel: Any = kernel(function)
         self._signature = signature
         self._address = 0
 
     def __call__(self, *args: Any) -> Any:
         return self._kernel(*args)
 
-    def __wrapper_address__(self) -> int:
+    @property
+    def handle(self) -> Any:
+        """What to hand to a kernel: the address, or with the jit off the function itself."""
+        if INTERPRETED:
+            return self._kernel
         if not self._address:
-            compiled: Any = self._kernel
-            compiled.compile(self._signature)
-            result = compiled.overloads[self._signature.args]
+            self._kernel.compile(self._signature)
+            result = self._kernel.overloads[self._signature.args]
             name = result.fndesc.llvm_cfunc_wrapper_name
             self._address = result.library.get_pointer_to_function(name)
         return self._address
 
-    def signature(self) -> Any:
-        return self._signature
+
+def _lower_call(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Emit a call through an address, with the types numba gives the wrapper it points to."""
+    values = [context.data_model_manager[t].get_value_type() for t in signature.args[1:]]
+    result = context.data_model_manager[signature.return_type].get_value_type()
+    pointer = builder.inttoptr(args[0], ir.FunctionType(result, values).as_pointer())
+    return builder.call(pointer, args[1:])
+
+
+def _point_call(handle, f, y, theta):  # type: ignore[no-untyped-def]
+    return handle(f, y, theta)
+
+
+def _cavity_call(handle, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+    return handle(mu, sigma, y, theta)
+
+
+if INTERPRETED:
+    call_split = _point_call
+    call_moments = call_frame = call_coordinates = _cavity_call
+else:
+
+    @intrinsic
+    def call_split(typing, handle, f, y, theta):  # type: ignore[no-untyped-def]
+        """Call a likelihood's `split` through its handle."""
+        return SPLIT.return_type(types.int64, *SPLIT.args), _lower_call
+
+    @intrinsic
+    def call_moments(typing, handle, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+        """Call a likelihood's `moments` through its handle."""
+        return MOMENTS.return_type(types.int64, *MOMENTS.args), _lower_call
+
+    @intrinsic
+    def call_frame(typing, handle, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+        """Call a likelihood's `frame` through its handle."""
+        return FRAME.return_type(types.int64, *FRAME.args), _lower_call
+
+    @intrinsic
+    def call_coordinates(typing, handle, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+        """Call a likelihood's `coordinates` through its handle."""
+        return COORDINATES.return_type(types.int64, *COORDINATES.args), _lower_call

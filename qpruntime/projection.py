@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime import likelihoods
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.interpolate import bilinear, quintic
-from qpruntime.jit import kernel
+from qpruntime.jit import call_coordinates, call_moments, kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table import Table, open_table
 from qpruntime.wasserstein import DECAY, OK, exact_point
@@ -46,7 +46,7 @@ def project_site(functions, source, mu, sigma, y, scratch):
     kind, mirror, outside_exact, values, axes, coordinates = source
     integrated = False
     if has_moments:
-        log_z, mean, variance = moments(mu, sigma, y, theta)
+        log_z, mean, variance = call_moments(moments, mu, sigma, y, theta)
     else:
         status = exact_point(split, frame, has_frame, mu, sigma, y, theta, scratch)
         if status != OK:
@@ -58,7 +58,7 @@ def project_site(functions, source, mu, sigma, y, scratch):
         return OK, log_z, mean, std, COMPUTED
     where = COMPUTED
     if kind == COMPACT:
-        place, u, v = coordinates(mu, sigma, y, theta)
+        place, u, v = call_coordinates(coordinates, mu, sigma, y, theta)
         if 0.0 <= place < values.shape[0]:
             ratio = quintic(values, axes, int(place), u, v)
             return OK, log_z, mean, std * min(ratio, 1.0), INSIDE
@@ -136,7 +136,7 @@ class Projector:
         self.without_table = (EP, False, False, _NO_VALUES, _NO_AXES, self.source[-1])
 
     def _source(self) -> tuple[Any, ...]:
-        coordinates = self.likelihood.coordinates()
+        coordinates = self.likelihood.coordinates().handle
         if self.method == "ep":
             return EP, False, False, _NO_VALUES, _NO_AXES, coordinates
         if self.table is None:

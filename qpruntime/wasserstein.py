@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from qpruntime.jit import kernel
+from qpruntime.jit import call_frame, call_split, kernel
 from qpruntime.special import ndtri_density
 
 __all__ = ["DECAY", "NO_MASS", "OK", "exact_point", "exact_run", "place", "relative_log"]
@@ -64,7 +64,7 @@ def relative_log(split, anchor, d, rest0, curvature0, inverse, y, theta):
     The full value is this minus d (anchor - mu)/sigma^2; inverse = 1/sigma^2. Large Gaussian
     factors are never formed and subtracted: only their difference over d is.
     """
-    rest, curvature = split(anchor + d, y, theta)
+    rest, curvature = call_split(split, anchor + d, y, theta)
     e = rest - rest0 - 0.5 * d * d * (curvature + inverse)
     if curvature != curvature0:
         e -= 0.5 * (curvature - curvature0) * anchor * anchor
@@ -110,14 +110,14 @@ def default_frame(split, mu, sigma, y, theta):
         best = -math.inf
         for j in range(-240, 241):
             d = 0.05 * j * width
-            rest, curvature = split(centre + d, y, theta)
+            rest, curvature = call_split(split, centre + d, y, theta)
             f = centre + d
             best = max(best, rest - 0.5 * curvature * f * f - 0.5 * ((f - mu) / sigma) ** 2)
         mass, first, second = 0.0, 0.0, 0.0
         for j in range(-240, 241):
             d = 0.05 * j * width
             f = centre + d
-            rest, curvature = split(f, y, theta)
+            rest, curvature = call_split(split, f, y, theta)
             e = rest - 0.5 * curvature * f * f - 0.5 * ((f - mu) / sigma) ** 2
             p = math.exp(e - best)
             mass += p
@@ -176,14 +176,14 @@ def exact_run(split, frame, has_frame, mu, sigma, y, theta, out):
     """
     n = mu.size
     if has_frame:
-        centre, width, refine, side = frame(mu[n // 2], sigma, y, theta)
+        centre, width, refine, side = call_frame(frame, mu[n // 2], sigma, y, theta)
     else:
         centre, width, refine, side = default_frame(split, mu[n // 2], sigma, y, theta)
     if not (width > 0.0 and math.isfinite(centre)):
         return NO_MASS
     anchor = centre + side * width if abs(side) <= 1.0 else centre
     inverse = 1.0 / (sigma * sigma)
-    rest0, curvature0 = split(anchor, y, theta)
+    rest0, curvature0 = call_split(split, anchor, y, theta)
     if rest0 == -math.inf:
         rest0 = 0.0
     low, high = 0.0, 0.0

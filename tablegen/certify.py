@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from qpruntime import likelihoods
 from qpruntime.artifact import Axis, Metadata
 from qpruntime.errors import NumericalError
-from qpruntime.jit import kernel
+from qpruntime.jit import call_frame, call_split, kernel
 from qpruntime.special import ndtri_density
 from qpruntime.wasserstein import default_frame, place
 
@@ -41,7 +41,7 @@ _NODES, _WEIGHTS = (tuple(a.tolist()) for a in np.polynomial.legendre.leggauss(8
 @kernel
 def _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta):
     """log q(anchor + d) - log q(anchor); slope = (anchor - mu)/sigma^2, inverse = 1/sigma^2."""
-    rest, curvature = split(anchor + d, y, theta)
+    rest, curvature = call_split(split, anchor + d, y, theta)
     e = rest - rest0 - d * (curvature * anchor + slope) - 0.5 * d * d * (curvature + inverse)
     return e - 0.5 * (curvature - curvature0) * anchor * anchor
 
@@ -50,7 +50,7 @@ def _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta):
 def _independent(theta, has_frame, split, frame, mu, sigma, y):
     """Return sigma* by the second rule, NaN if it does not converge."""
     if has_frame:
-        centre, width, refine, side = frame(mu, sigma, y, theta)
+        centre, width, refine, side = call_frame(frame, mu, sigma, y, theta)
     else:
         centre, width, refine, side = default_frame(split, mu, sigma, y, theta)
     width *= 0.81
@@ -59,7 +59,7 @@ def _independent(theta, has_frame, split, frame, mu, sigma, y):
     anchor = centre + side * width
     inverse = 1.0 / (sigma * sigma)
     slope = (anchor - mu) * inverse
-    rest0, curvature0 = split(anchor, y, theta)
+    rest0, curvature0 = call_split(split, anchor, y, theta)
     best = -math.inf
     ends = np.zeros(2)
     for end in range(2):
@@ -67,7 +67,7 @@ def _independent(theta, has_frame, split, frame, mu, sigma, y):
         for turn in range(_MARCH_LIMIT + 1):
             d, jacobian = place(side, width, v)
             e = _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta)
-            e += (1.0 + abs(side)) * math.log(jacobian)
+            e += math.log(jacobian)
             best = max(best, e)
             if e < best - _CUT:
                 break

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from qpruntime.errors import InputError
-from qpruntime.jit import kernel
+from qpruntime.jit import call_moments, kernel
 from qpruntime.table import Table, open_table
 from tablegen import certify
 from tablegen.executors import run, thread_count
@@ -63,7 +63,7 @@ def _outside(theta, has_moments, moments, mu, sigma, y, slack, values):
         for j in range(sigma.size):
             bound = sigma[j]
             if has_moments:
-                bound = math.sqrt(moments(mu[i], sigma[j], y, theta)[2])
+                bound = math.sqrt(call_moments(moments, mu[i], sigma[j], y, theta)[2])
             # Written so that NaN fails it.
             if not 0.0 < values[i, j] <= bound * (1.0 + slack):
                 if count == 0:

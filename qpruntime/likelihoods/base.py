@@ -123,9 +123,9 @@ class Likelihood:
             self.theta,
             self.moments is not None,
             self.frame is not None,
-            self.split,
-            self.moments or ABSENT_MOMENTS,
-            self.frame or ABSENT_FRAME,
+            self.split.handle,
+            (self.moments or ABSENT_MOMENTS).handle,
+            (self.frame or ABSENT_FRAME).handle,
         )
 
     def coordinates(self) -> Pointer:
