@@ -1,8 +1,8 @@
-"""The fixed-point iteration of EP and QP: sweep until the sites settle, within a bound.
+"""The fixed-point iteration of EP and QP: update sites until they settle, within a bound.
 
 ``sequential`` and ``random`` update the posterior after every site, ``parallel`` after all of
 them; the fixed point is the same. An iteration costs about two Cholesky factorisations in
-parallel order and five in the others, which need fewer of them.
+parallel order and five in the others.
 """
 
 from __future__ import annotations
@@ -18,16 +18,29 @@ from qpruntime.projection import Projector, raise_status
 from qpruntime.sweep import parallel, sweep
 from qpruntime.wasserstein import OK
 
-__all__ = ["ORDERS", "Settled", "settle"]
+__all__ = ["ORDERS", "Problem", "Settled", "settle"]
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 ORDERS = ("sequential", "random", "parallel")
 
-# Steps that point back along the previous one are shortened by this factor, down to the floor.
+# Sweeps whose step points back along the previous one are shortened by this factor, down to the
+# floor.
 _SHORTEN = 0.7
 _LEAST_DAMPING = 0.02
+# Updates of the means alone between two factorisations in parallel order.
+_MEAN_STEPS = 2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be inferred, checked and encoded: K (N, N), y (N,), prior mean (N,)."""
+
+    K: Array
+    y: Array
+    projector: Projector
+    prior: Array
 
 
 @dataclass
@@ -45,10 +58,7 @@ class Settled:
 
 
 def settle(
-    K: Array,
-    y: Array,
-    projector: Projector,
-    prior: Array,
+    problem: Problem,
     *,
     tol: float = 1e-6,
     max_sweeps: int = 100,
@@ -59,87 +69,147 @@ def settle(
     accelerator: Anderson | None = None,
 ) -> Settled:
     """Iterate to the fixed point; arguments as those of `qpruntime.infer`, known to be good."""
-    n = len(K)
-    sites = Sites(np.zeros(n), np.zeros(n)) if sites is None else sites
+    n = len(problem.K)
+    start = Sites(np.zeros(n), np.zeros(n)) if sites is None else sites
+    if order == "parallel":
+        return _settle_parallel(problem, start, tol, max_sweeps, damping, accelerator or Anderson())
+    return _settle_visiting(problem, start, tol, max_sweeps, damping, rng)
+
+
+def _settle_visiting(
+    problem: Problem,
+    sites: Sites,
+    tol: float,
+    max_sweeps: int,
+    damping: float,
+    rng: np.random.Generator | None,
+) -> Settled:
+    """Sequential order, or a new random one in every sweep if there is a generator."""
+    n = len(problem.K)
     counts = np.zeros(3, dtype=np.int64)
     history: list[float] = []
     damped, worst, shorter = 0, 0, 1.0
-    converged = False
     previous = np.zeros(2 * n)
-    accelerator = accelerator or Anderson()
-    accelerator.restart()
-    factor = Factor(K, sites, prior)
-    unit = np.ones(2 * n)
+    factor = Factor(problem.K, sites, problem.prior)
     for _ in range(max_sweeps):
-        if order == "parallel":
-            variance = factor.variance()
-            d_tau, d_nu = _parallel_step(factor, variance, sites, y, projector, counts)
+        turn = rng.permutation(n) if rng is not None else None
+        variance, d_tau, d_nu = _swept(problem, factor, sites, damping * shorter, turn, counts)
+        change, step = _change(d_tau, d_nu, variance)
+        history.append(change)
+        worst = int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
+        damped += n * (shorter < 1.0)
+        if float(step @ previous) < -0.5 * float(previous @ previous):
+            shorter = max(_SHORTEN * shorter, _LEAST_DAMPING)
         else:
-            scale = damping * shorter
-            turn = rng.permutation(n) if rng is not None else None
-            variance, d_tau, d_nu = _swept(factor, sites, y, projector, scale, turn, counts)
-        if not history:
+            shorter = min(1.0, shorter / _SHORTEN**0.25)
+        previous = step
+        sites, factor, halvings = _advance(problem, sites, d_tau, d_nu, 1.0)
+        damped += n * halvings
+        if change < tol:
+            break
+    converged = history[-1] < tol
+    return Settled(sites, factor, factor.variance(), converged, history, worst, damped, counts)
+
+
+def _settle_parallel(
+    problem: Problem,
+    sites: Sites,
+    tol: float,
+    max_sweeps: int,
+    damping: float,
+    accelerator: Anderson,
+) -> Settled:
+    """All sites from one factorisation, accelerated."""
+    n = len(problem.K)
+    counts = np.zeros(3, dtype=np.int64)
+    history: list[float] = []
+    damped, worst = 0, 0
+    unit = np.ones(2 * n)
+    accelerator.restart()
+    factor = Factor(problem.K, sites, problem.prior)
+    for turn in range(max_sweeps):
+        variance = factor.variance()
+        if turn == 0:
             # Site parameters in units of the posterior they started from.
             unit = np.concatenate([variance, np.sqrt(np.abs(variance))])
-        step = np.concatenate([d_tau * variance, d_nu * np.sqrt(np.abs(variance))])
-        history.append(_change(d_tau, d_nu, step))
+        else:
+            sites = _match_means(problem, factor, variance, sites)
+        d_tau, d_nu = _proposals(
+            problem, problem.projector.source, variance, factor.mean, sites, counts
+        )
+        change, step = _change(d_tau, d_nu, variance)
+        history.append(change)
         worst = int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
-        converged = history[-1] < tol
-        if converged and order == "parallel":
+        if change < tol:
             # The posterior at hand already belongs to these sites: nothing to recompute.
             break
-        if order == "parallel":
-            move = accelerator.step(np.concatenate(sites), np.concatenate([d_tau, d_nu]), unit)
-            if projector.likelihood.log_concave:
-                # No site may turn negative: such a site takes its plain step.
-                plain = sites.tau + move[:n] < 0.0
-                move[:n][plain], move[n:][plain] = d_tau[plain], d_nu[plain]
-            d_tau, d_nu, scale = move[:n], move[n:], damping
-        else:
-            scale = 1.0
-            if _points_back(step, previous):
-                shorter = max(_SHORTEN * shorter, _LEAST_DAMPING)
-            else:
-                shorter = min(1.0, shorter / _SHORTEN**0.25)
-            previous = step
-            damped += n * (shorter < 1.0)
-        sites, factor, halvings = _advance(K, prior, sites, d_tau, d_nu, scale)
+        move = accelerator.step(np.concatenate(sites), np.concatenate([d_tau, d_nu]), unit)
+        if problem.projector.likelihood.log_concave:
+            # No site may turn negative: such a site takes its plain step.
+            plain = sites.tau + move[:n] < 0.0
+            move[:n][plain], move[n:][plain] = d_tau[plain], d_nu[plain]
+        sites, factor, halvings = _advance(problem, sites, move[:n], move[n:], damping)
         damped += n * halvings
-        if converged:
-            break
-    if not (converged and order == "parallel"):
+    converged = history[-1] < tol
+    if not converged:
         variance = factor.variance()
     return Settled(sites, factor, variance, converged, history, worst, damped, counts)
 
 
-def _parallel_step(
-    factor: Factor, variance: Array, sites: Sites, y: Array, projector: Projector, counts: Counts
+def _match_means(problem: Problem, factor: Factor, variance: Array, sites: Sites) -> Sites:
+    """Move nu, with tau and so the factorisation fixed, towards marginal = tilted means.
+
+    The means couple the sites far more than the variances do, and cost a few products with K:
+    two such steps save a third of the factorisations.
+    """
+    nu, inner = sites.nu, Anderson(begin=np.inf)
+    ignored = np.zeros(3, dtype=np.int64)
+    unit = np.sqrt(np.abs(variance))
+    for _ in range(_MEAN_STEPS):
+        d_tau, d_nu = _proposals(
+            problem,
+            problem.projector.without_table,
+            variance,
+            factor.mean,
+            Sites(sites.tau, nu),
+            ignored,
+        )
+        tilted = (factor.mean + variance * d_nu) / (1.0 + variance * d_tau)
+        nu = nu + inner.step(nu, (tilted - factor.mean) / variance, unit)
+        factor.relocate(nu)
+    return Sites(sites.tau, nu)
+
+
+def _proposals(
+    problem: Problem, source: tuple, variance: Array, mean: Array, sites: Sites, counts: Counts
 ) -> tuple[Array, Array]:
-    d_tau, d_nu, failure = np.empty(y.size), np.empty(y.size), np.zeros(2)
-    concave = projector.likelihood.log_concave
+    """Changes of all sites that one and the same posterior asks for."""
+    n = problem.y.size
+    d_tau, d_nu, failure = np.empty(n), np.empty(n), np.zeros(2)
+    likelihood = problem.projector.likelihood
     status, site = parallel(
-        projector.functions,
-        projector.source,
+        problem.projector.functions,
+        source,
         variance,
-        factor.mean,
-        *sites,
-        y,
-        concave,
+        mean,
+        sites.tau,
+        sites.nu,
+        problem.y,
+        likelihood.log_concave,
         d_tau,
         d_nu,
         counts,
         failure,
     )
     if status != OK:
-        raise_status(status, projector.likelihood, failure[0], failure[1], y[site])
+        raise_status(status, likelihood, failure[0], failure[1], problem.y[site])
     return d_tau, d_nu
 
 
 def _swept(
+    problem: Problem,
     factor: Factor,
     sites: Sites,
-    y: Array,
-    projector: Projector,
     damping: float,
     turn: NDArray[np.intp] | None,
     counts: Counts,
@@ -147,27 +217,27 @@ def _swept(
     """One sweep in the order `turn`; return the variances before it and the changes of sites."""
     covariance, mean = factor.covariance(), factor.mean.copy()
     variance = covariance.diagonal().copy()
-    tau, nu, observed = sites.tau.copy(), sites.nu.copy(), y
+    tau, nu, y = sites.tau.copy(), sites.nu.copy(), problem.y
     if turn is not None:
         covariance = covariance[np.ix_(turn, turn)]
-        mean, tau, nu, observed = mean[turn], tau[turn], nu[turn], y[turn]
+        mean, tau, nu, y = mean[turn], tau[turn], nu[turn], y[turn]
     failure = np.zeros(2)
-    concave = projector.likelihood.log_concave
+    likelihood = problem.projector.likelihood
     status, site = sweep(
-        projector.functions,
-        projector.source,
+        problem.projector.functions,
+        problem.projector.source,
         np.ascontiguousarray(covariance.T),
         mean,
         tau,
         nu,
-        observed,
-        concave,
+        y,
+        likelihood.log_concave,
         damping,
         counts,
         failure,
     )
     if status != OK:
-        raise_status(status, projector.likelihood, failure[0], failure[1], observed[site])
+        raise_status(status, likelihood, failure[0], failure[1], y[site])
     if turn is not None:
         back = np.argsort(turn)
         tau, nu = tau[back], nu[back]
@@ -175,13 +245,13 @@ def _swept(
 
 
 def _advance(
-    K: Array, prior: Array, sites: Sites, d_tau: Array, d_nu: Array, scale: float
+    problem: Problem, sites: Sites, d_tau: Array, d_nu: Array, scale: float
 ) -> tuple[Sites, Factor, int]:
     """Take the step, halved until the posterior is proper; that can only fail with tau < 0."""
     for halvings in range(40):
         new = Sites(sites.tau + scale * d_tau, sites.nu + scale * d_nu)
         try:
-            return new, Factor(K, new, prior), halvings
+            return new, Factor(problem.K, new, problem.prior), halvings
         except ImproperPosterior:
             scale *= 0.5
     raise ImproperPosterior(
@@ -190,14 +260,12 @@ def _advance(
     )
 
 
-def _points_back(step: Array, previous: Array) -> bool:
-    """Whether the iteration oscillates: a step against the last one, and not much shorter."""
-    back, size = float(step @ previous), float(previous @ previous)
-    return back < -0.5 * size
+def _change(d_tau: Array, d_nu: Array, variance: Array) -> tuple[float, Array]:
+    """Root mean squared change of the site parameters, plain or in posterior units if larger.
 
-
-def _change(d_tau: Array, d_nu: Array, step: Array) -> float:
-    """Root mean squared change of the site parameters, plain or in posterior units if larger."""
+    Also the changes in posterior units, those of tau before those of nu.
+    """
     n = d_tau.size
-    scaled = max(np.mean(step[:n] ** 2), np.mean(step[n:] ** 2))
-    return float(np.sqrt(max(np.mean(d_tau**2), np.mean(d_nu**2), scaled)))
+    step = np.concatenate([d_tau * variance, d_nu * np.sqrt(np.abs(variance))])
+    squares = max(d_tau @ d_tau, d_nu @ d_nu, step[:n] @ step[:n], step[n:] @ step[n:])
+    return float(np.sqrt(squares / n)), step

@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from qpruntime.engine import Problem
 from qpruntime.errors import ConvergenceWarning, InputError
 from qpruntime.hyper import maximise, settle_fast
 from qpruntime.inference import summarise, warn_unsettled
@@ -140,17 +141,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             self.kernel_ = self.kernel_.clone_with_theta(self.optimum_.theta)
         self.n_iter_ = max(1, self.optimum_.n_iterations if self.optimum_ else 1)
         self.X_train_ = data
-        end = settle_fast(
-            self.kernel_(data),
-            signs,
-            projector,
-            prior,
-            tol=self.tol,
-            max_sweeps=self.max_sweeps,
-            sites=sites,
-        )
+        problem = Problem(self.kernel_(data), signs, projector, prior)
+        end = settle_fast(problem, tol=self.tol, max_sweeps=self.max_sweeps, sites=sites)
         warn_unsettled(end, self.tol, stacklevel=3)
-        self.posterior_ = summarise(signs, projector, prior, end)
+        self.posterior_ = summarise(problem, end)
         return self
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:

@@ -114,31 +114,41 @@ class Factor:
                 "zero or is too large for double precision; add jitter to its diagonal"
             )
         self._inverse: Array | None = None
+        self._tau = sites.tau
         self.negative = np.flatnonzero(sites.tau < 0.0)
+        if self.negative.size:
+            self._correct(np.sqrt(-sites.tau[self.negative]))
+        self.relocate(sites.nu)
+
+    def _correct(self, depth: Array) -> None:
+        """Prepare the low-rank correction for the negative site precisions -depth^2."""
+        unit = np.zeros((len(self.K), depth.size))
+        unit[self.negative, np.arange(depth.size)] = depth
+        self._depth = depth
+        self._reach = unit - self._inner_times(self.K[:, self.negative] * depth)
+        self._spread = self.K @ self._reach
+        small = np.eye(depth.size) - depth[:, None] * self._spread[self.negative]
+        self._small, info = dpotrf(0.5 * (small + small.T), lower=1)
+        if info != 0:
+            raise ImproperPosterior(
+                f"{depth.size} negative site precisions leave no proper posterior"
+            )
+
+    def relocate(self, nu: Array) -> None:
+        """Set the sites' precision-weighted means, at the cost of a few products with K."""
         #: Site means in precision units, for f measured from the prior mean.
-        self.shifted = sites.nu - sites.tau * prior
+        self.shifted = nu - self._tau * self.prior
         linear = self.shifted
         if self.negative.size:
-            depth = np.sqrt(-sites.tau[self.negative])
-            unit = np.zeros((len(K), depth.size))
-            unit[self.negative, np.arange(depth.size)] = depth
-            self._reach = unit - self._inner_times(K[:, self.negative] * depth)
-            self._spread = K @ self._reach
-            small = np.eye(depth.size) - depth[:, None] * self._spread[self.negative]
-            self._small, info = dpotrf(0.5 * (small + small.T), lower=1)
-            if info != 0:
-                raise ImproperPosterior(
-                    f"{depth.size} negative site precisions leave no proper posterior"
-                )
-            centred = K @ (self.shifted - self._inner_times(K @ self.shifted))
-            correction, _ = dpotrs(self._small, depth * centred[self.negative], lower=1)
+            centred = self.K @ (linear - self._inner_times(self.K @ linear))
+            correction, _ = dpotrs(self._small, self._depth * centred[self.negative], lower=1)
             centred += self._spread @ correction
-            linear = self.shifted.copy()
-            linear[self.negative] += depth**2 * centred[self.negative]
+            linear = linear.copy()
+            linear[self.negative] += self._depth**2 * centred[self.negative]
         #: K^-1 (posterior mean - prior mean).
-        self.weights = linear - self._inner_times(K @ linear)
+        self.weights = linear - self._inner_times(self.K @ linear)
         #: Posterior mean, shape (N,).
-        self.mean = prior + K @ self.weights
+        self.mean = self.prior + self.K @ self.weights
 
     def _inner_times(self, right: Array) -> Array:
         """Return R B^-1 R right."""

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 
 from qpruntime.accelerate import Anderson
 from qpruntime.covariance import contract_gradient
-from qpruntime.engine import Settled, settle
+from qpruntime.engine import Problem, Settled, settle
 from qpruntime.errors import NumericalError
 from qpruntime.factor import Sites
 from qpruntime.inference import summarise
@@ -62,10 +62,7 @@ class Optimum:
 
 
 def settle_fast(
-    K: Array,
-    y: Array,
-    projector: Projector,
-    prior: Array,
+    problem: Problem,
     *,
     tol: float,
     max_sweeps: int,
@@ -73,12 +70,9 @@ def settle_fast(
     accelerator: Anderson | None = None,
 ) -> Settled:
     """Reach the fixed point in parallel order, or sequentially where that does not settle."""
-    if projector.likelihood.log_concave:
+    if problem.projector.likelihood.log_concave:
         end = settle(
-            K,
-            y,
-            projector,
-            prior,
+            problem,
             tol=tol,
             max_sweeps=min(_PARALLEL, max_sweeps),
             order="parallel",
@@ -87,7 +81,7 @@ def settle_fast(
         )
         if end.converged:
             return end
-    return settle(K, y, projector, prior, tol=tol, max_sweeps=max_sweeps, sites=sites)
+    return settle(problem, tol=tol, max_sweeps=max_sweeps, sites=sites)
 
 
 class Objective:
@@ -121,18 +115,16 @@ class Objective:
     def posterior(self, theta: Array) -> tuple[Any, Posterior]:
         """Return the kernel at `theta` and EP's posterior."""
         kernel = self.kernel.clone_with_theta(theta)
+        problem = Problem(kernel(self.X), self.y, self.projector, self.prior)
         end = settle_fast(
-            kernel(self.X),
-            self.y,
-            self.projector,
-            self.prior,
+            problem,
             tol=max(self.tol, min(_LOOSE, 1e-5 * self._slope)),
             max_sweeps=self.max_sweeps,
             sites=self._sites,
             accelerator=self._accelerator,
         )
         self._sites = end.sites
-        return kernel, summarise(self.y, self.projector, self.prior, end)
+        return kernel, summarise(problem, end)
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         self.evaluations += 1

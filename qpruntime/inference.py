@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigvalsh
 from scipy.linalg.lapack import dpotrf
 
-from qpruntime.engine import ORDERS, Settled, settle
+from qpruntime.engine import ORDERS, Problem, Settled, settle
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
 from qpruntime.factor import Sites
 from qpruntime.likelihoods import Likelihood
@@ -21,7 +21,7 @@ from qpruntime.sweep import site_terms
 from qpruntime.table import Table
 from qpruntime.wasserstein import OK
 
-__all__ = ["infer", "run", "summarise", "warn_unsettled"]
+__all__ = ["infer", "summarise", "warn_unsettled"]
 
 Array = NDArray[np.float64]
 
@@ -116,11 +116,9 @@ def infer(
         raise InputError(f"order must be one of {ORDERS}, got {order!r}")
     if max_sweeps < 1:
         raise InputError(f"max_sweeps must be at least 1, got {max_sweeps}")
-    return run(
-        K,
-        y,
-        projector,
-        np.broadcast_to(prior, (n,)),
+    problem = Problem(K, y, projector, np.broadcast_to(prior, (n,)))
+    end = settle(
+        problem,
         tol=tol,
         max_sweeps=max_sweeps,
         damping=damping,
@@ -128,36 +126,8 @@ def infer(
         sites=check_sites(sites, n, projector.likelihood.log_concave),
         rng=np.random.default_rng(random_state) if order == "random" else None,
     )
-
-
-def run(
-    K: Array,
-    y: Array,
-    projector: Projector,
-    prior: Array,
-    *,
-    tol: float = 1e-6,
-    max_sweeps: int = 100,
-    damping: float = 1.0,
-    order: str = "sequential",
-    sites: Sites | None = None,
-    rng: np.random.Generator | None = None,
-) -> Posterior:
-    """`infer` on arguments that are known to be good."""
-    end = settle(
-        K,
-        y,
-        projector,
-        prior,
-        tol=tol,
-        max_sweeps=max_sweeps,
-        damping=damping,
-        order=order,
-        sites=sites,
-        rng=rng,
-    )
     warn_unsettled(end, tol)
-    return summarise(y, projector, prior, end)
+    return summarise(problem, end)
 
 
 def warn_unsettled(end: Settled, tol: float, stacklevel: int = 4) -> None:
@@ -172,19 +142,19 @@ def warn_unsettled(end: Settled, tol: float, stacklevel: int = 4) -> None:
         )
 
 
-def summarise(y: Array, projector: Projector, prior: Array, end: Settled) -> Posterior:
+def summarise(problem: Problem, end: Settled) -> Posterior:
     """Compute evidence and cavities of settled sites."""
     factor, (tau, nu) = end.factor, end.sites
-    log_z, terms = np.empty(y.size), np.empty(y.size)
+    log_z, terms = np.empty(tau.size), np.empty(tau.size)
     status, site = site_terms(
-        projector.functions,
-        projector.without_table,
+        problem.projector.functions,
+        problem.projector.without_table,
         end.variance,
         factor.mean,
-        prior,
+        problem.prior,
         tau,
         nu,
-        y,
+        problem.y,
         log_z,
         terms,
     )
@@ -194,7 +164,8 @@ def summarise(y: Array, projector: Projector, prior: Array, end: Settled) -> Pos
             f"site precision {tau[site]:.3g}): K is too close to singular there for double "
             "precision; add jitter to its diagonal"
         )
-    evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * factor.shifted @ (factor.mean - prior)
+    centred = factor.mean - problem.prior
+    evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * factor.shifted @ centred
     return Posterior(
         sites=end.sites,
         mean=factor.mean,

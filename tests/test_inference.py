@@ -180,7 +180,7 @@ def test_running_out_of_sweeps_warns(toy):
     assert re.search(rf"most of all site {step.argmax()};", str(caught[0].message))
     # The paper's rule: root mean squared change of the site parameters, here from zero.
     plain = np.sqrt(max(np.mean(post.sites.tau**2), np.mean(post.sites.nu**2)))
-    assert post.history[0] >= plain
+    assert post.history[0] >= plain * (1.0 - 1e-15)  # summed in another order
 
 
 @pytest.mark.parametrize("mean_star", [0.0, 0.5])
