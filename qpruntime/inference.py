@@ -130,7 +130,7 @@ def infer(
     return summarise(problem, end)
 
 
-def warn_unsettled(end: Settled, tol: float, stacklevel: int = 4) -> None:
+def warn_unsettled(end: Settled, tol: float, stacklevel: int = 3) -> None:
     """Warn if the sites have not settled; by default at the caller of `infer`."""
     if not end.converged:
         warnings.warn(
