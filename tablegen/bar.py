@@ -27,37 +27,37 @@ def bar() -> Iterator[Callable[[str, int, int], None] | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        ProgressColumn,
-        TaskID,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        def render(self, task: object) -> Text:
-            speed = getattr(task, "speed", None)
-            return Text(f"{speed:.1f} chunks/s" if speed else "")
+        """Mean rate and time left: chunks end in bursts, which rich's own estimate overrates."""
+
+        def render(self, task: Task) -> Text:
+            done = task.completed - task.fields["first"]
+            if task.total is None or not task.elapsed or done <= 0:
+                return Text("")
+            rate = done / task.elapsed
+            left = round((task.total - task.completed) / rate)
+            return Text(f"{rate:.2g} chunks/s, {left // 60}:{left % 60:02d} left")
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f}"),
         Rate(),
-        TimeRemainingColumn(),
     )
     stages: dict[str, TaskID] = {}
     with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
-        start = drawn.add_task("preparing (the first run compiles)", total=1)
+        # Compiling kernels takes half a minute, once per machine and version.
+        start = drawn.add_task("preparing (the first run compiles)", total=1, first=0)
 
         def progress(stage: str, done: int, total: int) -> None:
             if stage not in stages:
                 for earlier in (start, *stages.values()):
                     drawn.update(earlier, visible=False)
-                stages[stage] = drawn.add_task(_WORDS.get(stage, stage), total=total)
+                words = _WORDS.get(stage, stage)
+                stages[stage] = drawn.add_task(words, total=total, first=done)
             drawn.update(stages[stage], completed=done, total=total)
 
         yield progress

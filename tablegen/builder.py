@@ -209,15 +209,11 @@ def _fill(plan: Plan, store: ChunkStore, workers: int, report: Progress) -> None
             done += 1
             report("fill", done, total)
 
-    try:
-        if plan.nodes is not None:
-            report("integrate", 0, 1)
-            expansion = compute.expand(plan, partial(run, workers=workers))
-        report("fill", done, total)
-        run(task, missing, workers)
-    except BaseException:
-        stop.set()
-        raise
+    if plan.nodes is not None:
+        report("integrate", 0, 1)
+        expansion = compute.expand(plan, partial(run, workers=workers))
+    report("fill", done, total)
+    run(task, missing, workers, cancel=stop.set)
 
 
 def _export(

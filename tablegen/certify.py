@@ -104,7 +104,8 @@ def _independent(theta, has_frame, split, frame, mu, sigma, y):
             d, jacobian = place(side, width, ends[0] + h * p)
             e = _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta)
             star += (d - mean) * x * math.exp(e - best) * jacobian
-    return star * h / total
+    # Where f falls with v (side -1), lower and upper tail have changed places.
+    return abs(star) * h / total
 
 
 @kernel

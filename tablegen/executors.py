@@ -30,17 +30,23 @@ def thread_count(workers: int | None) -> int:
     return workers
 
 
-def run(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
+def run(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    workers: int,
+    cancel: Callable[[], None] | None = None,
+) -> list[Result]:
     """Return ``[function(item) for item in items]``, computed by `workers` threads.
 
     Results do not depend on `workers`: tasks share nothing, and results keep the order of `items`.
-    When a task fails or the user interrupts, waiting tasks are dropped and running ones awaited.
+    When a task fails or the user interrupts, waiting tasks are dropped, `cancel` is called so that
+    running ones can stop early, and these are awaited.
     """
     if workers == 1 or len(items) < 2:
         return [function(item) for item in items]
     import dask
 
-    # A fixed prefix keeps dask from hashing what the function carries.
+    # A fixed key keeps dask from hashing what the function carries.
     tasks = [
         dask.delayed(function, pure=False)(item, dask_key_name=f"task-{i}")
         for i, item in enumerate(items)
@@ -48,5 +54,9 @@ def run(function: Callable[[Item], Result], items: Sequence[Item], workers: int)
     pool = ThreadPoolExecutor(workers)
     try:
         return list(dask.compute(*tasks, scheduler="threads", pool=pool, optimize_graph=False))
+    except BaseException:
+        if cancel is not None:
+            cancel()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -33,6 +33,13 @@ def test_second_rule_agrees_with_high_precision_values(reference):
     np.testing.assert_allclose(found, ref.sigma_star[inside], rtol=1e-12, atol=0)
 
 
+def test_second_rule_holds_at_a_hard_edge(reference):
+    ref = reference("heaviside")
+    found = certify.independent("heaviside", ref.mu, ref.sigma, ref.y)
+    inside = np.abs(ref.mu / ref.sigma) <= 30
+    np.testing.assert_allclose(found[inside], ref.sigma_star[inside], rtol=1e-12, atol=0)
+
+
 def test_second_rule_agrees_with_plain_quadrature():
     rng = np.random.default_rng(0)
     mu, sigma = rng.uniform(-10, 10, 40), 10 ** rng.uniform(-1, 1, 40)
