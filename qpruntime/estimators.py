@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_ndtr, ndtr
+from scipy.special import ndtri_exp
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 from sklearn.utils.multiclass import check_classification_targets
@@ -18,21 +18,26 @@ from qpruntime.engine import Problem
 from qpruntime.errors import ConvergenceWarning, InputError
 from qpruntime.hyper import maximise, settle_fast
 from qpruntime.inference import summarise, warn_unsettled
-from qpruntime.projection import Projector
+from qpruntime.projection import Projector, project_arrays
 from qpruntime.table import Table
 
 __all__ = ["GPClassifier"]
 
 Array = NDArray[np.float64]
 
+# A latent variance of 0 comes from rounding; a normal needs a width.
+_LEAST_VARIANCE = 1e-30
+
 
 class GPClassifier(ClassifierMixin, BaseEstimator):
-    """Binary Gaussian-process classification with the probit likelihood, by QP or EP.
+    """Binary Gaussian-process classification by QP or EP.
 
     Parameters
     ----------
     kernel : scikit-learn kernel, optional
         Default ``ConstantKernel(1) * RBF(1)`` with bounds wide enough for separable data.
+    likelihood : str
+        ``"probit"``, or ``"heaviside"``: the sign of the latent function without any noise.
     method : {"qp", "ep"}
         How the final posterior is computed. Hyper-parameters come from EP's evidence either way.
     table : None, "exact", path, name or Table
@@ -73,6 +78,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self,
         kernel: Kernel | None = None,
         *,
+        likelihood: str = "probit",
         method: str = "qp",
         table: Table | str | os.PathLike[str] | None = None,
         optimize: bool = True,
@@ -82,6 +88,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         max_sweeps: int = 100,
     ) -> None:
         self.kernel = kernel
+        self.likelihood = likelihood
         self.method = method
         self.table = table
         self.optimize = optimize
@@ -104,7 +111,14 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         ValueError
             If X or y is not usable; a subclass, `InputError`, where the check is ours.
         """
-        projector = Projector("probit", self.method, self.table)
+        projector = Projector(self.likelihood, self.method, self.table)
+        try:
+            projector.likelihood.validate((-1.0, 1.0))
+        except InputError as error:
+            raise InputError(
+                f"the likelihood {projector.likelihood.name!r} is not one of two classes: it takes "
+                f"{projector.likelihood.outcomes}; GPClassifier needs 'probit' or 'heaviside'"
+            ) from error
         data, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(labels)
         self.classes_, encoded = np.unique(labels, return_inverse=True)
@@ -124,7 +138,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 self.kernel_,
                 data,
                 signs,
-                Projector("probit", "ep"),
+                Projector(projector.likelihood, "ep"),
                 prior,
                 max_iterations=self.max_iter,
                 ftol=self.ftol,
@@ -154,24 +168,31 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return self.posterior_.predict(self.kernel_(X, self.X_train_), self.kernel_.diag(X))
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """mean / sqrt(1 + variance), whose normal CDF is p(second class), shape (T,)."""
-        mean, variance = self.latent(X)
-        return mean / np.sqrt(1.0 + variance)
+        """Score whose normal CDF is p(second class), shape (T,).
+
+        For the probit mean / sqrt(1 + variance), for the heaviside mean / sqrt(variance).
+        """
+        first, second = self.predict_log_proba(X).T
+        # From the smaller of the two, which no probability near 1 has rounded.
+        return np.where(second < first, ndtri_exp(second), -ndtri_exp(first))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable label at each point, shape (T,)."""
-        second = self.decision_function(X) > 0.0
-        return self.classes_[second.astype(int)]
+        first, second = self.predict_log_proba(X).T
+        return self.classes_[(second > first).astype(int)]
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Class probabilities in the order of ``classes_``, shape (T, 2)."""
-        score = self.decision_function(X)
-        return np.column_stack([ndtr(-score), ndtr(score)])
+        return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
-        """Log class probabilities, exact where the probabilities underflow, shape (T, 2)."""
-        score = self.decision_function(X)
-        return np.column_stack([log_ndtr(-score), log_ndtr(score)])
+        """Log class probabilities, exact where the probabilities underflow, shape (T, 2).
+
+        The normaliser of the likelihood under the latent predictive density.
+        """
+        mean, variance = self.latent(X)
+        std = np.sqrt(np.maximum(variance, _LEAST_VARIANCE))[:, None]
+        return project_arrays(self.likelihood, mean[:, None], std, (-1.0, 1.0), "ep").log_z
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -32,6 +32,32 @@ def test_scikit_learn_contract(estimator, check):
 
 
 @pytest.mark.parametrize("method", ["ep", "qp"])
+def test_heaviside(toy, method):
+    kernel = FIXED + WhiteKernel(0.5, "fixed")
+    model = GPClassifier(kernel, likelihood="heaviside", method=method, tol=1e-11)
+    model.fit(toy.x, toy.y)
+    post = infer(kernel(toy.x), toy.y, "heaviside", method=method, tol=1e-11)
+    np.testing.assert_allclose(model.posterior_.mean, post.mean, rtol=1e-8)
+    mean, variance = model.latent(NEW)
+    p = ndtr(mean / np.sqrt(variance))
+    np.testing.assert_allclose(model.predict_proba(NEW), np.stack([1.0 - p, p], 1), rtol=1e-12)
+    np.testing.assert_allclose(model.decision_function(NEW), mean / np.sqrt(variance), rtol=1e-11)
+    np.testing.assert_array_equal(model.predict(NEW), np.where(mean > 0.0, 1.0, -1.0))
+
+
+def test_heaviside_with_noise_is_the_probit(toy):
+    # A white kernel of variance 1 is the probit's noise: same evidence, same labels' odds.
+    noisy = GPClassifier(FIXED + WhiteKernel(1.0, "fixed"), likelihood="heaviside", method="ep")
+    probit = GPClassifier(FIXED, method="ep", tol=1e-10)
+    noisy.set_params(tol=1e-10).fit(toy.x, toy.y)
+    probit.fit(toy.x, toy.y)
+    assert noisy.posterior_.log_evidence == pytest.approx(probit.posterior_.log_evidence, rel=1e-9)
+    np.testing.assert_allclose(
+        noisy.decision_function(NEW), probit.decision_function(NEW), rtol=1e-6, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
 def test_fixed_kernel_is_plain_inference(toy, method):
     model = GPClassifier(FIXED, method=method, table="exact", tol=1e-11).fit(toy.x, toy.y)
     assert model.optimum_ is None
@@ -83,7 +109,10 @@ def test_log_probabilities_in_the_tails(toy, monkeypatch):
     far = np.array([-60.0, 0.0, 60.0]), np.zeros(3)
     monkeypatch.setattr(model, "latent", lambda X: far)
     log_proba = model.predict_log_proba(NEW[:3])
-    np.testing.assert_array_equal(log_proba, np.stack([log_ndtr(-far[0]), log_ndtr(far[0])], 1))
+    np.testing.assert_allclose(
+        log_proba, np.stack([log_ndtr(-far[0]), log_ndtr(far[0])], 1), rtol=1e-13
+    )
+    np.testing.assert_allclose(model.decision_function(NEW[:3]), far[0], rtol=1e-13)
     assert log_proba.min() < -1800.0  # where a probability is 0
 
 
@@ -180,7 +209,13 @@ def test_refuses_data(x, y, words):
 
 
 @pytest.mark.parametrize(
-    ("options", "error"), [({"method": "mcmc"}, InputError), ({"table": "no/file.h5"}, TableError)]
+    ("options", "error"),
+    [
+        ({"method": "mcmc"}, InputError),
+        ({"likelihood": "logit"}, InputError),
+        ({"likelihood": "poisson"}, InputError),
+        ({"table": "no/file.h5"}, TableError),
+    ],
 )
 def test_refuses_options(options, error, toy):
     with pytest.raises(error):
