@@ -9,6 +9,8 @@ the same, but cost 10 us each whenever one is handed over, and warn that they ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -48,12 +50,35 @@ COORDINATES = types.UniTuple(_float, 3)(_float, _float, _float, _VECTOR)
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile lazily, cached on disk, without the GIL, with IEEE division and no reassociation."""
-    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    return _cached(numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 def contracted(function: Callable[..., Any]) -> Callable[..., Any]:
     """`kernel` that may fuse multiply and add: a third faster where sums of products dominate."""
-    return numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})(function)
+    options = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
+    return _cached(numba.njit(**options)(function))
+
+
+@cache
+def _sources() -> tuple[tuple[str, int, int], ...]:
+    """Names, times and sizes of all files that may hold kernels."""
+    found = []
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        status = path.stat()
+        found.append((path.name, status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def _cached(dispatcher: Any) -> Any:
+    """Let the disk cache depend on every file of the package.
+
+    numba looks at the function's own file only: a kernel that calls one from an edited file would
+    be loaded as it was before the edit.
+    """
+    file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    if hasattr(file, "_source_stamp"):
+        file._source_stamp = (file._source_stamp, _sources())
+    return dispatcher
 
 
 class Pointer:

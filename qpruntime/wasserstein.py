@@ -103,31 +103,57 @@ def extent(split, pull, anchor, width, side, rest0, curvature0, inverse, y, thet
 
 
 @kernel
+def log_tilted(split, f, mu, sigma, y, theta):
+    """log of the tilted density at f, up to a constant."""
+    rest, curvature = call_split(split, f, y, theta)
+    return rest - 0.5 * curvature * f * f - 0.5 * ((f - mu) / sigma) ** 2
+
+
+@kernel
 def default_frame(split, mu, sigma, y, theta):
-    """Frame from mean and standard deviation, by three rounds of a plain sum."""
-    centre, width = mu, sigma
-    for _ in range(3):
-        best = -math.inf
-        for j in range(-240, 241):
-            d = 0.05 * j * width
-            rest, curvature = call_split(split, centre + d, y, theta)
-            f = centre + d
-            best = max(best, rest - 0.5 * curvature * f * f - 0.5 * ((f - mu) / sigma) ** 2)
-        mass, first, second = 0.0, 0.0, 0.0
-        for j in range(-240, 241):
-            d = 0.05 * j * width
-            f = centre + d
-            rest, curvature = call_split(split, f, y, theta)
-            e = rest - 0.5 * curvature * f * f - 0.5 * ((f - mu) / sigma) ** 2
-            p = math.exp(e - best)
-            mass += p
-            first += p * d
-            second += p * d * d
-        shift = first / mass
-        spread = math.sqrt(max(second / mass - shift * shift, 0.0))
-        centre += shift
-        width = max(spread, 0.05 * width)
-    return centre, width, 1.0, 0.0
+    """Frame at the peak, as wide as its steeper side, for likelihoods without a frame.
+
+    A scan of the cavity, then a climb with steps that double and halve, then the distance at
+    which the density has fallen by a factor between e and e^2. Right for one peak, wherever it is;
+    a negative width says that the climb found no end.
+    """
+    top, best = mu, log_tilted(split, mu, mu, sigma, y, theta)
+    for j in range(-32, 33):
+        f = mu + 0.25 * j * sigma
+        e = log_tilted(split, f, mu, sigma, y, theta)
+        if e > best or best == -math.inf:
+            top, best = f, e
+    step = 0.25 * sigma
+    for _ in range(400):
+        if step < 1e-12 * (abs(top) + sigma):
+            break
+        ahead = log_tilted(split, top + step, mu, sigma, y, theta)
+        behind = log_tilted(split, top - step, mu, sigma, y, theta)
+        if ahead > best and ahead >= behind:
+            top, best = top + step, ahead
+            step *= 2.0
+        elif behind > best:
+            top, best = top - step, behind
+            step *= 2.0
+        elif max(ahead, behind) > best - 1e-3:
+            break
+        else:
+            step *= 0.5
+    if step > 1e6 * sigma and not best < log_tilted(split, mu, mu, sigma, y, theta) + 1e12:
+        return top, -1.0, 1.0, 0.0
+    width = math.inf
+    for direction in (-1.0, 1.0):
+        reach = sigma
+        for _ in range(400):
+            fall = best - log_tilted(split, top + direction * reach, mu, sigma, y, theta)
+            if fall > 2.0:
+                reach *= 0.6
+            elif fall < 1.0:
+                reach *= 1.5
+            else:
+                break
+        width = min(width, reach)
+    return top, 0.7 * width, 1.0, 0.0
 
 
 @kernel
@@ -179,6 +205,8 @@ def exact_run(split, frame, has_frame, mu, sigma, y, theta, out):
         centre, width, refine, side = call_frame(frame, mu[n // 2], sigma, y, theta)
     else:
         centre, width, refine, side = default_frame(split, mu[n // 2], sigma, y, theta)
+    if width < 0.0:
+        return DECAY
     if not (width > 0.0 and math.isfinite(centre)):
         return NO_MASS
     anchor = centre + side * width if abs(side) <= 1.0 else centre
