@@ -233,6 +233,8 @@ def test_interrupted_builds_resume_to_the_same_bytes(tmp_path, undisturbed, mome
         time.sleep(0.002)
     process.send_signal(number)
     _, err = process.communicate()
+    if process.returncode == 0:
+        pytest.skip("the build was done before the signal came")
     assert not path.exists()
     if number == signal.SIGINT:
         assert process.returncode == 130
