@@ -55,7 +55,12 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def contracted(function: Callable[..., Any]) -> Callable[..., Any]:
     """`kernel` that may fuse multiply and add: a third faster where sums of products dominate."""
-    options = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
+    options: dict[str, Any] = {
+        "cache": True,
+        "nogil": True,
+        "error_model": "numpy",
+        "fastmath": {"contract"},
+    }
     return _cached(numba.njit(**options)(function))
 
 
