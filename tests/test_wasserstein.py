@@ -155,8 +155,9 @@ def test_sigma_star_is_at_most_sigma_ep(y):
         (0.0, 1e-4, 1e-12),
         (3.0, 5.0, 1e-11),
         (-400.0, 10.0, 1e-12),
-        # The logistic's own width is not resolved by the default frame of a wide cavity.
-        (0.0, 10.0, 1e-8),
+        (0.0, 10.0, 1e-12),
+        # The frame sits at the cavity's peak, the likelihood's bend five deviations away.
+        (50.0, 10.0, 1e-8),
     ],
 )
 def test_user_made_logistic(mu, sigma, limit, y):
