@@ -1,0 +1,285 @@
+"""Measure everything the README states about speed, in one run, as a table or as JSON.
+
+Peers (scikit-learn, GPy, GPBoost) are measured beside it where they are installed; times are the
+best of several, ratios come from the same run. ``python scripts/bench.py --only sweep fit``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf
+
+from qpruntime import likelihoods
+from qpruntime.engine import Problem, settle
+from qpruntime.factor import Factor, Sites
+from qpruntime.interpolate import bilinear
+from qpruntime.jit import kernel
+from qpruntime.projection import Projector, project_arrays
+from qpruntime.sweep import sweep
+
+Row = tuple[str, float, str]
+
+
+def best(function: Callable[[], object], repeat: int = 5) -> float:
+    """Shortest of `repeat` runs, in seconds, after one to warm up."""
+    function()
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def has(module: str) -> bool:
+    """Whether a peer is installed."""
+    return importlib.util.find_spec(module) is not None
+
+
+def problem(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Five features, two overlapping classes, a squared exponential covariance."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 5))
+    f = np.sin(2.0 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.standard_normal(n)
+    square = (X**2).sum(1)
+    distance = np.maximum(square[:, None] + square - 2.0 * X @ X.T, 0.0)
+    return X, np.where(f > 0.0, 1.0, -1.0), 4.0 * np.exp(-0.5 * distance / 4.0)
+
+
+def startup() -> list[Row]:
+    """Imports and the first fit, each in a fresh process with a warm cache."""
+
+    def process(code: str) -> float:
+        return best(lambda: subprocess.run([sys.executable, "-c", code], check=True), 5)
+
+    bare, numba = process("pass"), process("import numba")
+    ours = process("from qpruntime import infer, open_table, project")
+    fit = "from qpruntime import GPClassifier as G; G().fit([[0.],[1.],[2.],[3.]], [0,0,1,1])"
+    return [
+        ("import numba", numba - bare, "s"),
+        ("import qpruntime, with infer, open_table, project", ours - bare, "s"),
+        ("import qpruntime / import numba", (ours - bare) / (numba - bare), "x"),
+        ("fresh process: import and first small fit", process(fit), "s"),
+    ]
+
+
+@kernel
+def four_loads(values, row, column, t, u, out):
+    """The least a bilinear lookup can do: indices and weights are given."""
+    for n in range(out.size):
+        i, j = row[n], column[n]
+        low = values[i, j] + u[n] * (values[i, j + 1] - values[i, j])
+        high = values[i + 1, j] + u[n] * (values[i + 1, j + 1] - values[i + 1, j])
+        out[n] = low + t[n] * (high - low)
+
+
+@kernel
+def many_lookups(lookup_values, axes, mu, log10_sigma, out):
+    """Lookups alone, without the moments of the tilted density."""
+    for n in range(out.size):
+        out[n] = bilinear(lookup_values, axes, 0, mu[n], log10_sigma[n])[0]
+
+
+def projection() -> list[Row]:
+    """One site: moments and quadrature."""
+    rng = np.random.default_rng(1)
+    rows: list[Row] = []
+    mu, log10_sigma = rng.uniform(-10, 10, 20000), rng.uniform(-1, 1, 20000)
+    y = rng.choice([-1.0, 1.0], 20000)
+    for method, table, scale, unit in (("ep", None, 1e9, "ns"), ("qp", "exact", 1e6, "us")):
+        seconds = best(
+            lambda m=method, t=table: project_arrays("probit", mu, 10**log10_sigma, y, m, t), 3
+        )
+        rows.append((f"one site, {method} {table or ''}".strip(), seconds / mu.size * scale, unit))
+    return rows
+
+
+def table(path: str | None) -> list[Row]:
+    """A grid: open it, and look up random arguments beside the bare memory accesses."""
+    if path is None or not Path(path).exists():
+        return []
+    code = (
+        "import resource, time; from qpruntime.table import open_table; "
+        "k = lambda: int(open('/proc/self/statm').read().split()[1]) * resource.getpagesize(); "
+        f"a = k(); t = time.perf_counter(); open_table({path!r}); "
+        "print(time.perf_counter() - t, (k() - a) / 1e6)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    opened, grown = (float(v) for v in run.stdout.split())
+    from qpruntime import open_table
+
+    grid = open_table(path)
+    rng = np.random.default_rng(2)
+    n = 2_000_000
+    mu, log10_sigma, out = rng.uniform(-10, 10, n), rng.uniform(-1, 1, n), np.empty(n)
+    t, u = (mu + 10.0) * 1000.0, (log10_sigma + 1.0) * 1000.0
+    i = np.minimum(t.astype(np.int64), grid.values.shape[1] - 2)
+    j = np.minimum(u.astype(np.int64), grid.values.shape[2] - 2)
+    bare = best(lambda: four_loads(grid.values[0], i, j, t - i, u - j, out))
+    ours = best(lambda: many_lookups(grid.values, grid.axes(), mu, log10_sigma, out))
+    return [
+        ("open_table", 1e3 * opened, "ms"),
+        ("open_table, resident growth", grown, "MB"),
+        ("grid: bare four loads", bare / n * 1e9, "ns"),
+        ("grid: lookup", ours / n * 1e9, "ns"),
+        ("grid: lookup / bare four loads", ours / bare, "x"),
+    ]
+
+
+def sweeps() -> list[Row]:
+    """One sweep and one refresh in units of a Cholesky factorisation."""
+    rows: list[Row] = []
+    for n in (500, 1000, 2000):
+        _, y, K = problem(n)
+        chol = cholesky(K)
+        rows.append((f"N={n}: Cholesky", 1e3 * chol, "ms"))
+        for label, method, source in (("ep", "ep", None), ("qp, exact", "qp", "exact")):
+            projector = Projector("probit", method, source)
+            times = []
+            for _ in range(4):
+                C, tau, nu = K.copy(), np.zeros(n), np.zeros(n)
+                counts, failure = np.zeros(3, dtype=np.int64), np.zeros(2)
+                start = time.perf_counter()
+                sweep(
+                    projector.functions,
+                    projector.source,
+                    C,
+                    np.zeros(n),
+                    tau,
+                    nu,
+                    y,
+                    True,
+                    1.0,
+                    counts,
+                    failure,
+                )
+                times.append(time.perf_counter() - start)
+            rows.append((f"N={n}: sweep, {label}", 1e3 * min(times[1:]), "ms"))
+            rows.append((f"N={n}: sweep, {label} / Cholesky", min(times[1:]) / chol, "x"))
+        refresh = refreshed(K, Sites(tau, nu))
+        rows.append((f"N={n}: refresh / Cholesky", refresh / chol, "x"))
+        if has("GPy") and n <= 1000:
+            gpy = gpy_sweep(K, y)
+            rows.append((f"N={n}: GPy sweep / ours", gpy / min(times[1:]), "x"))
+    return rows
+
+
+def cholesky(K: np.ndarray) -> float:
+    """Seconds of LAPACK's factorisation, without the copy of the matrix."""
+    copies = [np.asfortranarray(K + np.eye(len(K))) for _ in range(6)]
+    return best(lambda: dpotrf(copies.pop(), lower=1, overwrite_a=1), 5)
+
+
+def refreshed(K: np.ndarray, sites: Sites) -> float:
+    """Seconds to recompute the posterior covariance from the sites."""
+    return best(lambda: Factor(K, sites, np.zeros(len(K))).covariance(), 3)
+
+
+def gpy_sweep(K: np.ndarray, y: np.ndarray) -> float:
+    """Seconds of one GPy EP sweep: the difference between two and one iterations."""
+    from GPy.inference.latent_function_inference import EP
+    from GPy.likelihoods import Bernoulli
+
+    def run(count: int) -> float:
+        ep = EP(ep_mode="nested", epsilon=0.0, max_iters=count)
+        start = time.perf_counter()
+        ep.expectation_propagation(
+            np.zeros((len(y), 1)), K, (y[:, None] + 1) / 2, Bernoulli(), None
+        )
+        return time.perf_counter() - start
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return run(3) - run(2)
+
+
+def fits() -> list[Row]:
+    """Whole fits with two hyper-parameters, from the same start."""
+    from sklearn.gaussian_process import GaussianProcessClassifier
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+    from qpruntime import GPClassifier
+
+    kernel_ = ConstantKernel(1.0, (1e-4, 1e6)) * RBF(1.0, (1e-3, 1e3))
+    rows: list[Row] = []
+    for n in (200, 500, 1000):
+        X, y, _ = problem(n)
+        models = {
+            f"N={n}: fit, ep": partial(GPClassifier(kernel_, method="ep").fit, X, y),
+            f"N={n}: fit, qp": partial(GPClassifier(kernel_, method="qp").fit, X, y),
+            f"N={n}: fit, scikit-learn (Laplace)": partial(
+                GaussianProcessClassifier(kernel_).fit, X, y
+            ),
+        }
+        if has("gpboost"):
+            models[f"N={n}: fit, GPBoost (Laplace)"] = partial(gpboost_fit, X, y)
+        rows += [(name, best(fit, 3 if n < 1000 else 2), "s") for name, fit in models.items()]
+    return rows
+
+
+def gpboost_fit(X: np.ndarray, y: np.ndarray) -> None:
+    """Fit GPBoost's Gaussian-kernel classifier."""
+    import gpboost
+
+    model = gpboost.GPModel(
+        gp_coords=X, cov_function="gaussian", likelihood="bernoulli_probit", gp_approx="none"
+    )
+    model.fit(y=(y + 1.0) / 2.0)
+
+
+def engine() -> list[Row]:
+    """Inference to the fixed point, in each order."""
+    rows: list[Row] = []
+    _, y, K = problem(500)
+    task = Problem(K, y, Projector(likelihoods.get("probit"), "ep"), np.zeros(500))
+    for order in ("sequential", "parallel"):
+        end = settle(task, order=order)
+        seconds = best(lambda o=order: settle(task, order=o), 3)
+        rows.append((f"N=500: to the fixed point, {order}", 1e3 * seconds, "ms"))
+        rows.append((f"N=500: iterations, {order}", len(end.history), ""))
+    return rows
+
+
+def main() -> None:
+    """Parse options, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), help="sections to run")
+    parser.add_argument("--table", default="tables/probit.h5", help="a grid of the full size")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options = parser.parse_args()
+    results = {}
+    for name in options.only or SECTIONS:
+        run = SECTIONS[name]
+        rows = run(options.table) if name == "table" else run()
+        results[name] = [{"what": w, "value": v, "unit": u} for w, v, u in rows]
+        if not options.json:
+            print(f"\n{name}")
+            for what, value, unit in rows:
+                print(f"  {what:<46}{value:>12.4g} {unit}", flush=True)
+    if options.json:
+        print(json.dumps({"python": platform.python_version(), "results": results}, indent=1))
+
+
+SECTIONS: dict[str, Callable] = {
+    "startup": startup,
+    "projection": projection,
+    "table": table,
+    "sweep": sweeps,
+    "engine": engine,
+    "fit": fits,
+}
+
+if __name__ == "__main__":
+    main()
