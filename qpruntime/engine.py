@@ -45,11 +45,12 @@ class Problem:
 
 @dataclass
 class Settled:
-    """Where the iteration ended. `factor` and `variance` belong to `sites`."""
+    """Where the iteration ended. `factor` and its `marginals()` belong to `sites`."""
 
     sites: Sites
     factor: Factor
     variance: Array
+    kept: Array
     converged: bool
     history: list[float]
     worst: int
@@ -88,10 +89,11 @@ def _settle_visiting(
     n = len(problem.K)
     counts = np.zeros(3, dtype=np.int64)
     history: list[float] = []
-    damped, worst, shorter = 0, 0, 1.0
+    damped, worst, shorter, converged = 0, 0, 1.0, False
     previous = np.zeros(2 * n)
     factor = Factor(problem.K, sites, problem.prior)
     for _ in range(max_sweeps):
+        skipped = counts[2]
         turn = rng.permutation(n) if rng is not None else None
         variance, d_tau, d_nu = _swept(problem, factor, sites, damping * shorter, turn, counts)
         change, step = _change(d_tau, d_nu, variance)
@@ -105,10 +107,11 @@ def _settle_visiting(
         previous = step
         sites, factor, halvings = _advance(problem, sites, d_tau, d_nu, 1.0)
         damped += n * halvings
-        if change < tol:
+        # A site that could not be updated has not settled, though it does not change.
+        converged = change < tol and counts[2] == skipped
+        if converged:
             break
-    converged = history[-1] < tol
-    return Settled(sites, factor, factor.variance(), converged, history, worst, damped, counts)
+    return Settled(sites, factor, *factor.marginals(), converged, history, worst, damped, counts)
 
 
 def _settle_parallel(
@@ -123,24 +126,26 @@ def _settle_parallel(
     n = len(problem.K)
     counts = np.zeros(3, dtype=np.int64)
     history: list[float] = []
-    damped, worst = 0, 0
+    damped, worst, converged = 0, 0, False
     unit = np.ones(2 * n)
     accelerator.restart()
     factor = Factor(problem.K, sites, problem.prior)
     for turn in range(max_sweeps):
-        variance = factor.variance()
+        variance, kept = factor.marginals()
         if turn == 0:
             # Site parameters in units of the posterior they started from.
             unit = np.concatenate([variance, np.sqrt(np.abs(variance))])
         else:
-            sites = _match_means(problem, factor, variance, sites)
+            sites = _match_means(problem, factor, variance, kept, sites)
+        skipped = counts[2]
         d_tau, d_nu = _proposals(
-            problem, problem.projector.source, variance, factor.mean, sites, counts
+            problem, problem.projector.source, kept, variance, factor.mean, sites, counts
         )
         change, step = _change(d_tau, d_nu, variance)
         history.append(change)
         worst = int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
-        if change < tol:
+        converged = change < tol and counts[2] == skipped
+        if converged:
             # The posterior at hand already belongs to these sites: nothing to recompute.
             break
         move = accelerator.step(np.concatenate(sites), np.concatenate([d_tau, d_nu]), unit)
@@ -150,13 +155,14 @@ def _settle_parallel(
             move[:n][plain], move[n:][plain] = d_tau[plain], d_nu[plain]
         sites, factor, halvings = _advance(problem, sites, move[:n], move[n:], damping)
         damped += n * halvings
-    converged = history[-1] < tol
     if not converged:
-        variance = factor.variance()
-    return Settled(sites, factor, variance, converged, history, worst, damped, counts)
+        variance, kept = factor.marginals()
+    return Settled(sites, factor, variance, kept, converged, history, worst, damped, counts)
 
 
-def _match_means(problem: Problem, factor: Factor, variance: Array, sites: Sites) -> Sites:
+def _match_means(
+    problem: Problem, factor: Factor, variance: Array, kept: Array, sites: Sites
+) -> Sites:
     """Move nu, with tau and so the factorisation fixed, towards marginal = tilted means.
 
     The means couple the sites far more than the variances do, and cost a few products with K:
@@ -169,6 +175,7 @@ def _match_means(problem: Problem, factor: Factor, variance: Array, sites: Sites
         d_tau, d_nu = _proposals(
             problem,
             problem.projector.without_table,
+            kept,
             variance,
             factor.mean,
             Sites(sites.tau, nu),
@@ -181,7 +188,13 @@ def _match_means(problem: Problem, factor: Factor, variance: Array, sites: Sites
 
 
 def _proposals(
-    problem: Problem, source: tuple, variance: Array, mean: Array, sites: Sites, counts: Counts
+    problem: Problem,
+    source: tuple,
+    kept: Array,
+    variance: Array,
+    mean: Array,
+    sites: Sites,
+    counts: Counts,
 ) -> tuple[Array, Array]:
     """Changes of all sites that one and the same posterior asks for."""
     n = problem.y.size
@@ -190,6 +203,7 @@ def _proposals(
     status, site = parallel(
         problem.projector.functions,
         source,
+        kept,
         variance,
         mean,
         sites.tau,
@@ -267,5 +281,7 @@ def _change(d_tau: Array, d_nu: Array, variance: Array) -> tuple[float, Array]:
     """
     n = d_tau.size
     step = np.concatenate([d_tau * variance, d_nu * np.sqrt(np.abs(variance))])
+    # tau is the difference of two precisions: smaller changes than their rounding are none.
+    d_tau = np.where(np.abs(step[:n]) < 1e-14, 0.0, d_tau)
     squares = max(d_tau @ d_tau, d_nu @ d_nu, step[:n] @ step[:n], step[n:] @ step[n:])
     return float(np.sqrt(squares / n)), step

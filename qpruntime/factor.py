@@ -172,13 +172,17 @@ class Factor:
             self._inverse = inverse
         return self._inverse
 
-    def variance(self) -> Array:
-        """Return the posterior variances, shape (N,), without forming the covariance."""
+    def marginals(self) -> tuple[Array, Array]:
+        """Return the posterior variances and 1 - tau variance, each of shape (N,).
+
+        The second is what a cavity is made of. It equals (B^-1)_ii, a sum of squares, and would
+        be lost to cancellation where a site dominates its marginal.
+        """
         if self._inverse is None:
             half, _ = dtrtri(self.lower, lower=1)
             kept = squares_of_rows(half.T)
         else:
-            kept = self._inverse.diagonal()
+            kept = self._inverse.diagonal().copy()
         lost = 1.0 - kept < _LOST
         square = self.root * self.root
         square[lost] = 1.0
@@ -186,7 +190,11 @@ class Factor:
         if lost.any():
             columns = self._half_times(self.K[:, lost])
             variance[lost] = self.K.diagonal()[lost] - np.einsum("ij,ij->j", columns, columns)
-        return variance + self._correction_diagonal()
+        if self.negative.size:
+            part = solve_triangular(self._small, self._spread.T, lower=True)
+            variance += np.einsum("ij,ij->j", part, part)
+            kept = 1.0 - self._tau * variance
+        return variance, kept
 
     def covariance(self) -> Array:
         """Return the posterior covariance, shape (N, N)."""
@@ -237,9 +245,3 @@ class Factor:
         return solve_triangular(
             self.lower, self.root[:, None] * columns, lower=True, check_finite=False
         )
-
-    def _correction_diagonal(self) -> Array | float:
-        if not self.negative.size:
-            return 0.0
-        part = solve_triangular(self._small, self._spread.T, lower=True)
-        return np.einsum("ij,ij->j", part, part)

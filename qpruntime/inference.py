@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigvalsh
-from scipy.linalg.lapack import dpotrf
 
 from qpruntime.engine import ORDERS, Problem, Settled, settle
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
@@ -19,15 +17,12 @@ from qpruntime.posterior import Lookups, Posterior
 from qpruntime.projection import Projector
 from qpruntime.sweep import site_terms
 from qpruntime.table import Table
+from qpruntime.validation import covariance, finite, whole
 from qpruntime.wasserstein import OK
 
 __all__ = ["infer", "summarise", "warn_unsettled"]
 
 Array = NDArray[np.float64]
-
-# K may have eigenvalues this far below zero, relative to the largest diagonal entry: a Gram matrix
-# of coinciding points has them from rounding alone (about N times 2e-16).
-_NEGATIVE = 1e-8
 
 
 def infer(
@@ -100,22 +95,21 @@ def infer(
     (True, -2.637263)
     """
     projector = Projector(likelihood, method, table)
-    K = check_covariance(K)
+    K = covariance(K)
     n = len(K)
     y = projector.likelihood.validate(y)
     if y.shape != (n,):
         raise InputError(f"y must have shape ({n},) like K, got {y.shape}")
-    prior = np.asarray(mean, dtype=float)
-    if prior.shape not in ((), (n,)) or not np.isfinite(prior).all():
-        raise InputError(f"mean must be a finite number or have shape ({n},), got {prior.shape}")
+    prior = finite(mean, "mean")
+    if prior.shape not in ((), (n,)):
+        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
     if not 0.0 < damping <= 1.0:
         raise InputError(f"damping must be in (0, 1], got {damping}")
     if not tol > 0.0:
         raise InputError(f"tol must be positive, got {tol}")
     if order not in ORDERS:
         raise InputError(f"order must be one of {ORDERS}, got {order!r}")
-    if max_sweeps < 1:
-        raise InputError(f"max_sweeps must be at least 1, got {max_sweeps}")
+    max_sweeps = whole(max_sweeps, "max_sweeps", 1)
     problem = Problem(K, y, projector, np.broadcast_to(prior, (n,)))
     end = settle(
         problem,
@@ -149,6 +143,7 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
     status, site = site_terms(
         problem.projector.functions,
         problem.projector.without_table,
+        end.kept,
         end.variance,
         factor.mean,
         problem.prior,
@@ -182,48 +177,15 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
     )
 
 
-def check_covariance(K: ArrayLike) -> Array:
-    """Return K as a C-ordered float array, or raise `InputError`."""
-    K = np.ascontiguousarray(K, dtype=float)
-    if K.ndim != 2 or K.shape[0] != K.shape[1] or K.shape[0] == 0:
-        raise InputError(f"K must be a square matrix, got shape {K.shape}")
-    if not np.isfinite(K).all():
-        i, j = np.argwhere(~np.isfinite(K))[0]
-        raise InputError(f"K[{i}, {j}] is {K[i, j]}: every entry must be finite")
-    scale = np.abs(K).max()
-    gap = np.abs(K - K.T)
-    if gap.max() > 1e-10 * scale:
-        i, j = np.unravel_index(np.argmax(gap), gap.shape)
-        raise InputError(
-            f"K is not symmetric: K[{i}, {j}] = {K[i, j]:.17g} but K[{j}, {i}] = {K[j, i]:.17g}; "
-            "pass (K + K.T) / 2"
-        )
-    if K.diagonal().min() <= 0.0:
-        i = int(np.argmin(K.diagonal()))
-        raise InputError(f"K[{i}, {i}] = {K[i, i]:g}: prior variances must be positive")
-    shifted = K.copy()
-    shifted.flat[:: len(K) + 1] += _NEGATIVE * scale
-    _, info = dpotrf(shifted, lower=1, overwrite_a=1)
-    if info != 0:
-        smallest = eigvalsh(K, subset_by_index=[0, 0])[0]
-        raise InputError(
-            f"K is not positive semi-definite: its smallest eigenvalue is {smallest:.3g}; "
-            f"add at least {-smallest:.1g} to its diagonal"
-        )
-    return K
-
-
 def check_sites(
     sites: Sites | Sequence[ArrayLike] | None, n: int, log_concave: bool = True
 ) -> Sites | None:
     """Return starting sites as float arrays, or raise `InputError`."""
     if sites is None:
         return None
-    tau, nu = (np.array(a, dtype=float) for a in sites)
-    if tau.shape != (n,) or nu.shape != (n,):
-        raise InputError(f"sites must be (tau, nu), each of shape ({n},)")
-    if not (np.isfinite(tau).all() and np.isfinite(nu).all()):
-        raise InputError("sites must be finite")
+    if isinstance(sites, str) or not hasattr(sites, "__len__") or len(sites) != 2:
+        raise InputError(f"sites must be a pair (tau, nu) of arrays of shape ({n},)")
+    tau, nu = finite(sites[0], "tau", (n,)), finite(sites[1], "nu", (n,))
     if log_concave and (tau < 0.0).any():
         raise InputError(f"site precisions must not be negative, got {tau.min():g}")
     return Sites(tau, nu)

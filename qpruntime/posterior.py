@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.errors import InputError
 from qpruntime.factor import Factor, Sites
+from qpruntime.validation import finite
 
 __all__ = ["Lookups", "Posterior", "Sites"]
 
@@ -79,14 +80,18 @@ class Posterior:
         mean, variance : ndarray, shape (T,)
             Of the latent function, not of an observation (Rasmussen & Williams, 3.60 and 3.61).
         """
-        K_star = np.asarray(K_star, dtype=float)
+        K_star = finite(K_star, "K_star")
         if K_star.ndim != 2 or K_star.shape[1] != self.mean.size:
             raise InputError(
                 f"K_star must have shape (T, {self.mean.size}), one column per training point; "
                 f"got {K_star.shape}"
             )
-        mean = np.asarray(mean_star, dtype=float) + K_star @ self.factor.weights
-        prior = np.broadcast_to(np.asarray(k_star_diag, dtype=float), mean.shape)
+        mean = K_star @ self.factor.weights
+        prior, offset = finite(k_star_diag, "k_star_diag"), finite(mean_star, "mean_star")
+        for name, given in (("k_star_diag", prior), ("mean_star", offset)):
+            if given.shape not in ((), mean.shape):
+                raise InputError(f"{name} must have shape {mean.shape}, got {given.shape}")
+        mean += offset
         return mean, np.maximum(prior - self.factor.reduction(K_star), 0.0)
 
     def loo(self) -> Array:
@@ -111,7 +116,7 @@ class Posterior:
         -------
         float or ndarray of shape (p,)
         """
-        dK = np.asarray(dK, dtype=float)
+        dK = finite(dK, "dK")
         if dK.shape[:2] != self.factor.K.shape:
             raise InputError(f"dK must begin with {self.factor.K.shape}, got shape {dK.shape}")
         inner = np.outer(self.factor.weights, self.factor.weights) - self.factor.inner()

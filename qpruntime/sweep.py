@@ -26,18 +26,22 @@ _ROWS = 256
 
 
 @kernel
-def cavity(variance, mean, tau, nu):
-    """Return (mean, standard deviation) of the cavity, or standard deviation 0 if it has none."""
-    precision = 1.0 / variance - tau
-    if not precision > 0.0:
+def cavity(kept, variance, mean, nu):
+    """Return (mean, standard deviation) of the cavity, or standard deviation 0 if it has none.
+
+    `kept` is 1 - tau variance, the share of the marginal's precision that is not the site's own.
+    """
+    if not (kept > 0.0 and variance > 0.0):
         return 0.0, 0.0
-    return (mean / variance - nu) / precision, 1.0 / math.sqrt(precision)
+    return (mean - nu * variance) / kept, math.sqrt(variance / kept)
 
 
 @kernel
-def propose(functions, source, variance, mean, tau, nu, y, log_concave, scratch, counts, failure):
+def propose(
+    functions, source, kept, variance, mean, tau, nu, y, log_concave, scratch, counts, failure
+):
     """Return (status, change of tau, change of nu) for one site with this marginal."""
-    cavity_mean, cavity_std = cavity(variance, mean, tau, nu)
+    cavity_mean, cavity_std = cavity(kept, variance, mean, nu)
     if not cavity_std > 0.0:
         counts[2] += 1
         return OK, 0.0, 0.0
@@ -63,7 +67,7 @@ def propose(functions, source, variance, mean, tau, nu, y, log_concave, scratch,
 
 @kernel
 def parallel(
-    functions, source, variance, mean, tau, nu, y, log_concave, d_tau, d_nu, counts, failure
+    functions, source, kept, variance, mean, tau, nu, y, log_concave, d_tau, d_nu, counts, failure
 ):
     """Fill the changes of all sites that one and the same posterior asks for."""
     scratch = np.empty((1, 4))
@@ -71,6 +75,7 @@ def parallel(
         status, d_tau[i], d_nu[i] = propose(
             functions,
             source,
+            kept[i],
             variance[i],
             mean[i],
             tau[i],
@@ -127,6 +132,7 @@ def sweep(functions, source, covariance, mean, tau, nu, y, log_concave, damping,
         status, d_tau, d_nu = propose(
             functions,
             source,
+            1.0 - tau[i] * row[i],
             row[i],
             mean[i],
             tau[i],
@@ -157,7 +163,7 @@ def sweep(functions, source, covariance, mean, tau, nu, y, log_concave, damping,
 
 
 @kernel
-def site_terms(functions, source, variance, mean, prior, tau, nu, y, log_z, terms):
+def site_terms(functions, source, kept, variance, mean, prior, tau, nu, y, log_z, terms):
     """Fill log Z of every cavity and the site terms of the evidence; return (status, site).
 
     terms[i] = log of the site's normaliser, written for f measured from the prior mean:
@@ -166,7 +172,7 @@ def site_terms(functions, source, variance, mean, prior, tau, nu, y, log_z, term
     """
     scratch = np.empty((1, 4))
     for i in range(mean.size):
-        cavity_mean, cavity_std = cavity(variance[i], mean[i], tau[i], nu[i])
+        cavity_mean, cavity_std = cavity(kept[i], variance[i], mean[i], nu[i])
         if not cavity_std > 0.0:
             return NO_MASS, i
         status, log_z[i], _, _, _ = project_site(

@@ -8,7 +8,7 @@ import numpy as np
 import oracle
 import pytest
 
-from qpruntime import ConvergenceWarning, NumericalError, infer, project
+from qpruntime import ConvergenceWarning, infer, project
 from qpruntime.sweep import cavity
 
 SIZES = [1, 5, 63, 64, 65, 129, 300]
@@ -120,10 +120,17 @@ def test_orders_share_their_fixed_point(method, scale):
 
 @pytest.mark.interpreted
 def test_no_cavity():
-    assert cavity(0.5, 1.0, 2.5, 0.0) == (0.0, 0.0)
-    assert cavity(0.5, 1.0, 2.0, 0.0) == (0.0, 0.0)
-    mean, std = cavity(0.5, 1.0, 1.0, 0.5)
-    assert (mean, std) == (1.5, 1.0)
-    # A site so strong that nothing is left of its cavity in double precision.
-    with pytest.raises(NumericalError, match="site 0 has no proper cavity"):
-        infer([[1.0]], [1], sites=([1e18], [0.0]))
+    # Arguments: 1 - tau variance, variance, mean, nu.
+    assert cavity(-0.25, 0.5, 1.0, 0.0) == (0.0, 0.0)
+    assert cavity(0.0, 0.5, 1.0, 0.0) == (0.0, 0.0)
+    assert cavity(0.5, 0.5, 1.0, 0.5) == (1.5, 1.0)
+    # A site so strong that nothing is left of its cavity in double precision: a sweep cannot
+    # update it and says so; parallel order takes the cavity from the factorisation and can.
+    sites = ([1e18], [0.0])
+    with pytest.warns(ConvergenceWarning, match="site 0"):
+        stuck = infer([[1.0]], [1], method="ep", sites=sites)
+    assert not stuck.converged
+    assert stuck.skipped > 0
+    moved = infer([[1.0]], [1], method="ep", sites=sites, order="parallel", max_sweeps=1000)
+    assert moved.converged
+    assert moved.log_evidence == pytest.approx(np.log(0.5), rel=1e-9)

@@ -1,0 +1,80 @@
+"""Turn what users pass into float arrays, or say what is wrong with it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eigvalsh
+from scipy.linalg.lapack import dpotrf
+
+from qpruntime.errors import InputError
+
+__all__ = ["covariance", "finite", "real", "whole"]
+
+Array = NDArray[np.float64]
+
+# K may have eigenvalues this far below zero, relative to the largest entry: a Gram matrix of
+# coinciding points has them from rounding alone (about N times 2e-16).
+_NEGATIVE = 1e-8
+
+
+def real(value: ArrayLike, name: str) -> Array:
+    """Return `value` as a float64 array, or raise `InputError`."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub" and not (
+            array.dtype.kind == "O" and all(np.isreal(v) for v in array.flat)
+        ):
+            raise TypeError(f"{array.dtype} values")
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be an array of real numbers: {error}") from error
+
+
+def finite(value: ArrayLike, name: str, shape: tuple[int, ...] | None = None) -> Array:
+    """Return `value` as finite floats, of exactly this shape if one is given."""
+    array = real(value, name)
+    if shape is not None and array.shape != shape:
+        raise InputError(f"{name} must have shape {shape}, got {array.shape}")
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise InputError(
+            f"{name}{list(where) if where else ''} is {array[where]}: it must be finite"
+        )
+    return array
+
+
+def whole(value: object, name: str, least: int) -> int:
+    """Return `value` as an int of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def covariance(K: ArrayLike) -> Array:
+    """Return a prior covariance as a C-ordered float array, or raise `InputError`."""
+    K = np.ascontiguousarray(real(K, "K"))
+    if K.ndim != 2 or K.shape[0] != K.shape[1] or K.shape[0] == 0:
+        raise InputError(f"K must be a square matrix, got shape {K.shape}")
+    finite(K, "K")
+    scale = np.abs(K).max()
+    gap = np.abs(K - K.T)
+    if gap.max() > 1e-10 * scale:
+        i, j = divmod(int(np.argmax(gap)), len(K))
+        raise InputError(
+            f"K is not symmetric: K[{i}, {j}] = {K[i, j]:.17g} but K[{j}, {i}] = {K[j, i]:.17g}; "
+            "pass (K + K.T) / 2"
+        )
+    if K.diagonal().min() <= 0.0:
+        i = int(np.argmin(K.diagonal()))
+        raise InputError(f"K[{i}, {i}] = {K[i, i]:g}: prior variances must be positive")
+    shifted = K.copy()
+    shifted.flat[:: len(K) + 1] += _NEGATIVE * scale
+    _, info = dpotrf(shifted, lower=1, overwrite_a=1)
+    if info != 0:
+        smallest = eigvalsh(K, subset_by_index=[0, 0])[0]
+        raise InputError(
+            f"K is not positive semi-definite: its smallest eigenvalue is {smallest:.3g}; "
+            f"add at least {-1.1 * smallest:.2g} to its diagonal"
+        )
+    return K
