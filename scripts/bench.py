@@ -143,7 +143,7 @@ def sweeps() -> list[Row]:
     rows: list[Row] = []
     for n in (500, 1000, 2000):
         _, y, K = problem(n)
-        chol = cholesky(K)
+        chol, ours = cholesky(K), []
         rows.append((f"N={n}: Cholesky", 1e3 * chol, "ms"))
         for label, method, source in (("ep", "ep", None), ("qp, exact", "qp", "exact")):
             projector = Projector("probit", method, source)
@@ -166,13 +166,14 @@ def sweeps() -> list[Row]:
                     failure,
                 )
                 times.append(time.perf_counter() - start)
-            rows.append((f"N={n}: sweep, {label}", 1e3 * min(times[1:]), "ms"))
-            rows.append((f"N={n}: sweep, {label} / Cholesky", min(times[1:]) / chol, "x"))
+            ours.append(min(times[1:]))
+            rows.append((f"N={n}: sweep, {label}", 1e3 * ours[-1], "ms"))
+            rows.append((f"N={n}: sweep, {label} / Cholesky", ours[-1] / chol, "x"))
         refresh = refreshed(K, Sites(tau, nu))
         rows.append((f"N={n}: refresh / Cholesky", refresh / chol, "x"))
         if has("GPy") and n <= 1000:
             gpy = gpy_sweep(K, y)
-            rows.append((f"N={n}: GPy sweep / ours", gpy / min(times[1:]), "x"))
+            rows.append((f"N={n}: GPy sweep, ep / ours", gpy / ours[0], "x"))
     return rows
 
 
@@ -188,21 +189,26 @@ def refreshed(K: np.ndarray, sites: Sites) -> float:
 
 
 def gpy_sweep(K: np.ndarray, y: np.ndarray) -> float:
-    """Seconds of one GPy EP sweep: the difference between two and one iterations."""
+    """Seconds of GPy's loop over the sites, without its refresh."""
     from GPy.inference.latent_function_inference import EP
     from GPy.likelihoods import Bernoulli
+    from paramz import ObsAr
 
-    def run(count: int) -> float:
-        ep = EP(ep_mode="nested", epsilon=0.0, max_iters=count)
-        start = time.perf_counter()
-        ep.expectation_propagation(
-            np.zeros((len(y), 1)), K, (y[:, None] + 1) / 2, Bernoulli(), None
-        )
-        return time.perf_counter() - start
+    class Timed(EP):
+        seconds = np.inf
 
+        def _local_updates(self, *args, **kwargs):
+            start = time.perf_counter()
+            super()._local_updates(*args, **kwargs)
+            self.seconds = min(self.seconds, time.perf_counter() - start)
+
+    ep = Timed(ep_mode="nested", epsilon=0.0, max_iters=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return run(3) - run(2)
+        ep.expectation_propagation(
+            np.zeros(len(y)), K, ObsAr((y[:, None] + 1) / 2), Bernoulli(), None
+        )
+    return ep.seconds
 
 
 def fits() -> list[Row]:
