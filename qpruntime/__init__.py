@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from qpruntime.inference import infer
     from qpruntime.posterior import Posterior
     from qpruntime.projection import project
+    from qpruntime.regressor import GPPoissonRegressor
     from qpruntime.table import Table, open_table
 
 __version__ = "0.1.0"
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 _HOME = {
     "ConvergenceWarning": "errors",
     "GPClassifier": "estimators",
+    "GPPoissonRegressor": "regressor",
     "InputError": "errors",
     "NumericalError": "errors",
     "Posterior": "posterior",
@@ -35,6 +37,7 @@ _HOME = {
 __all__ = [
     "ConvergenceWarning",
     "GPClassifier",
+    "GPPoissonRegressor",
     "InputError",
     "NumericalError",
     "Posterior",

@@ -3,22 +3,28 @@
 ``sequential`` and ``random`` update the posterior after every site, ``parallel`` after all of
 them; the fixed point is the same. An iteration costs about two Cholesky factorisations in
 parallel order and five in the others.
+
+Sites of a likelihood that is not log-concave may have negative precisions. Where these leave some
+other site without a proper cavity there is no fixed point; then every precision is held at zero
+or above, and the result says for how many sites that changes anything.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.accelerate import Anderson
 from qpruntime.factor import Factor, ImproperPosterior, Sites
-from qpruntime.projection import Projector, raise_status
+from qpruntime.projection import Projector
+from qpruntime.site import raise_status
 from qpruntime.sweep import parallel, sweep
 from qpruntime.wasserstein import OK
 
-__all__ = ["ORDERS", "Problem", "Settled", "settle"]
+__all__ = ["ORDERS", "Problem", "Settled", "iterate", "settle"]
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -29,23 +35,37 @@ ORDERS = ("sequential", "random", "parallel")
 # floor.
 _SHORTEN = 0.7
 _LEAST_DAMPING = 0.02
+# A site counts as held if its precision, in units of the posterior's, would be this far below zero.
+_HELD = 1e-9
 # Updates of the means alone between two factorisations in parallel order.
 _MEAN_STEPS = 2
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be inferred, checked and encoded: K (N, N), y (N,), prior mean (N,)."""
+    """What is to be inferred, checked and encoded: K (N, N), y (N,), prior mean (N,).
+
+    `bounded` holds site precisions at zero or above also where the likelihood is not log-concave.
+    """
 
     K: Array
     y: Array
     projector: Projector
     prior: Array
+    bounded: bool = False
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether no site precision can be negative."""
+        return self.bounded or self.projector.likelihood.log_concave
 
 
 @dataclass
 class Settled:
-    """Where the iteration ended. `factor` and its `marginals()` belong to `sites`."""
+    """Where the iteration ended. `factor` and its `marginals()` belong to `sites`.
+
+    `held` counts sites whose precision would be negative were it not held at zero.
+    """
 
     sites: Sites
     factor: Factor
@@ -56,6 +76,12 @@ class Settled:
     worst: int
     damped: int
     counts: Counts
+    held: int = 0
+
+    @property
+    def proper(self) -> bool:
+        """Whether every site has a proper cavity."""
+        return bool((self.kept > 0.0).all())
 
 
 def settle(
@@ -67,19 +93,75 @@ def settle(
     order: str = "sequential",
     sites: Sites | None = None,
     rng: np.random.Generator | None = None,
+) -> Settled:
+    """Iterate to the fixed point; arguments as those of `qpruntime.infer`, known to be good.
+
+    Every site of the result has a proper cavity, if need be with precisions held at zero or above.
+    """
+    options: dict[str, Any] = {"tol": tol, "max_sweeps": max_sweeps, "damping": damping, "rng": rng}
+    first = None
+    try:
+        first = iterate(problem, order=order, sites=sites, **options)
+    except ImproperPosterior:
+        if problem.nonnegative:
+            raise
+    if first and (first.proper or problem.nonnegative):
+        return first
+    bounded = replace(problem, bounded=True)
+    end = iterate(bounded, order="random" if rng else "sequential", sites=sites, **options)
+    unbound, _ = _proposals(
+        problem,
+        problem.projector.source,
+        end.kept,
+        end.variance,
+        end.factor.mean,
+        end.sites,
+        np.zeros(3, dtype=np.int64),
+    )
+    end.held = int(np.sum((end.sites.tau + unbound) * end.variance < -_HELD))
+    if first:
+        end.counts += first.counts
+    return end
+
+
+def iterate(
+    problem: Problem,
+    *,
+    tol: float = 1e-6,
+    max_sweeps: int = 100,
+    damping: float = 1.0,
+    order: str = "sequential",
+    sites: Sites | None = None,
+    rng: np.random.Generator | None = None,
     accelerator: Anderson | None = None,
 ) -> Settled:
-    """Iterate to the fixed point; arguments as those of `qpruntime.infer`, known to be good."""
+    """`settle` without its last resort: sites may end up with improper cavities."""
     n = len(problem.K)
     start = Sites(np.zeros(n), np.zeros(n)) if sites is None else sites
+    if problem.bounded:
+        start = _without_negative(start)
+    try:
+        factor = Factor(problem.K, start, problem.prior)
+    except ImproperPosterior:
+        # Sites carried over from another K.
+        start = _without_negative(start)
+        factor = Factor(problem.K, start, problem.prior)
     if order == "parallel":
-        return _settle_parallel(problem, start, tol, max_sweeps, damping, accelerator or Anderson())
-    return _settle_visiting(problem, start, tol, max_sweeps, damping, rng)
+        anderson = accelerator or Anderson()
+        return _settle_parallel(problem, start, factor, tol, max_sweeps, damping, anderson)
+    return _settle_visiting(problem, start, factor, tol, max_sweeps, damping, rng)
+
+
+def _without_negative(sites: Sites) -> Sites:
+    """Forget the sites of negative precision."""
+    kept = sites.tau >= 0.0
+    return Sites(np.where(kept, sites.tau, 0.0), np.where(kept, sites.nu, 0.0))
 
 
 def _settle_visiting(
     problem: Problem,
     sites: Sites,
+    factor: Factor,
     tol: float,
     max_sweeps: int,
     damping: float,
@@ -91,7 +173,6 @@ def _settle_visiting(
     history: list[float] = []
     damped, worst, shorter, converged = 0, 0, 1.0, False
     previous = np.zeros(2 * n)
-    factor = Factor(problem.K, sites, problem.prior)
     for _ in range(max_sweeps):
         skipped = counts[2]
         turn = rng.permutation(n) if rng is not None else None
@@ -117,6 +198,7 @@ def _settle_visiting(
 def _settle_parallel(
     problem: Problem,
     sites: Sites,
+    factor: Factor,
     tol: float,
     max_sweeps: int,
     damping: float,
@@ -129,13 +211,12 @@ def _settle_parallel(
     damped, worst, converged = 0, 0, False
     unit = np.ones(2 * n)
     accelerator.restart()
-    factor = Factor(problem.K, sites, problem.prior)
     for turn in range(max_sweeps):
         variance, kept = factor.marginals()
         if turn == 0:
             # Site parameters in units of the posterior they started from.
             unit = np.concatenate([variance, np.sqrt(np.abs(variance))])
-        else:
+        if turn > 0 or sites.tau.any():
             sites = _match_means(problem, factor, variance, kept, sites)
         skipped = counts[2]
         d_tau, d_nu = _proposals(
@@ -149,7 +230,7 @@ def _settle_parallel(
             # The posterior at hand already belongs to these sites: nothing to recompute.
             break
         move = accelerator.step(np.concatenate(sites), np.concatenate([d_tau, d_nu]), unit)
-        if problem.projector.likelihood.log_concave:
+        if problem.nonnegative:
             # No site may turn negative: such a site takes its plain step.
             plain = sites.tau + move[:n] < 0.0
             move[:n][plain], move[n:][plain] = d_tau[plain], d_nu[plain]
@@ -209,7 +290,7 @@ def _proposals(
         sites.tau,
         sites.nu,
         problem.y,
-        likelihood.log_concave,
+        problem.nonnegative,
         d_tau,
         d_nu,
         counts,
@@ -245,7 +326,7 @@ def _swept(
         tau,
         nu,
         y,
-        likelihood.log_concave,
+        problem.nonnegative,
         damping,
         counts,
         failure,

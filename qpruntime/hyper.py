@@ -16,9 +16,9 @@ from scipy.optimize import minimize
 
 from qpruntime.accelerate import Anderson
 from qpruntime.covariance import contract_gradient
-from qpruntime.engine import Problem, Settled, settle
+from qpruntime.engine import Problem, Settled, iterate, settle
 from qpruntime.errors import NumericalError
-from qpruntime.factor import Sites
+from qpruntime.factor import ImproperPosterior, Sites
 from qpruntime.inference import summarise
 from qpruntime.posterior import Posterior
 from qpruntime.projection import Projector
@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 _PARALLEL = 30
 # Far from the optimum the sites need not settle further than this: the evidence is stationary in
 # them, and its gradient is right to about as many digits.
-_LOOSE = 3e-5
+_LOOSE = 3e-4
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,13 @@ def settle_fast(
     sites: Sites | None = None,
     accelerator: Anderson | None = None,
 ) -> Settled:
-    """Reach the fixed point in parallel order, or sequentially where that does not settle."""
-    if problem.projector.likelihood.log_concave:
-        end = settle(
+    """Reach the fixed point in parallel order, or sequentially where that does not settle.
+
+    Sequential updates never leave the proper posteriors, parallel ones may: where precisions turn
+    negative, what they found is not relied on.
+    """
+    try:
+        end = iterate(
             problem,
             tol=tol,
             max_sweeps=min(_PARALLEL, max_sweeps),
@@ -79,8 +83,10 @@ def settle_fast(
             sites=sites,
             accelerator=accelerator,
         )
-        if end.converged:
+        if end.converged and (problem.nonnegative or end.sites.tau.min() >= 0.0):
             return end
+    except ImproperPosterior:
+        pass
     return settle(problem, tol=tol, max_sweeps=max_sweeps, sites=sites)
 
 
@@ -89,7 +95,7 @@ class Objective:
 
     Parameters
     ----------
-    kernel, X, y, projector, prior
+    kernel, X, y, projector, prior, tol, max_sweeps, scale
         As for `maximise`.
     """
 
@@ -102,12 +108,15 @@ class Objective:
         prior: Array,
         tol: float,
         max_sweeps: int,
+        scale: Array | None = None,
     ) -> None:
         self.kernel, self.X, self.y = kernel, X, y
         self.projector, self.prior = projector, prior
         self.tol, self.max_sweeps = tol, max_sweeps
+        self.scales = None if scale is None else np.outer(scale, scale)
         self.evaluations = 0
         self._sites: Sites | None = None
+        self._bounded = False
         self._accelerator = Anderson()
         self._worst = -np.inf
         self._slope = np.inf
@@ -115,15 +124,20 @@ class Objective:
     def posterior(self, theta: Array) -> tuple[Any, Posterior]:
         """Return the kernel at `theta` and EP's posterior."""
         kernel = self.kernel.clone_with_theta(theta)
-        problem = Problem(kernel(self.X), self.y, self.projector, self.prior)
+        K = kernel(self.X)
+        if self.scales is not None:
+            K *= self.scales
+        problem = Problem(K, self.y, self.projector, self.prior, self._bounded)
         end = settle_fast(
             problem,
-            tol=max(self.tol, min(_LOOSE, 1e-5 * self._slope)),
+            tol=max(self.tol, min(_LOOSE, 3e-5 * self._slope)),
             max_sweeps=self.max_sweeps,
             sites=self._sites,
             accelerator=self._accelerator,
         )
         self._sites = end.sites
+        # Held once, held for good: one smooth objective, whose gradient is exact either way.
+        self._bounded |= end.held > 0
         return kernel, summarise(problem, end)
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
@@ -138,6 +152,8 @@ class Objective:
             return abs(self._worst) + 1e3, np.zeros_like(theta)
         inner = np.outer(post.factor.weights, post.factor.weights)
         inner -= post.factor.inner()
+        if self.scales is not None:
+            inner *= self.scales
         self._worst = max(self._worst, -post.log_evidence)
         gradient = -0.5 * contract_gradient(kernel, self.X, inner)
         self._slope = float(np.abs(gradient).max())
@@ -156,6 +172,7 @@ def maximise(
     ftol: float = 1e-9,
     tol: float = 1e-6,
     max_sweeps: int = 100,
+    scale: Array | None = None,
 ) -> tuple[Optimum, Sites | None]:
     """Maximise EP's evidence by L-BFGS-B in the log parameters, within the kernel's bounds.
 
@@ -175,6 +192,8 @@ def maximise(
         Relative tolerance on the evidence.
     tol, max_sweeps
         Of the EP run inside every evaluation.
+    scale : ndarray, shape (N,), optional
+        The latent values observed are these multiples of the kernel's: K_ij scale_i scale_j.
 
     Returns
     -------
@@ -188,7 +207,7 @@ def maximise(
         If EP fails at the starting point.
     """
     theta0 = np.array(kernel.theta if start is None else start, dtype=float)
-    objective = Objective(kernel, X, y, projector, prior, tol, max_sweeps)
+    objective = Objective(kernel, X, y, projector, prior, tol, max_sweeps, scale)
     result = minimize(
         objective,
         theta0,

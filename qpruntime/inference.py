@@ -82,7 +82,7 @@ def infer(
     Warns
     -----
     ConvergenceWarning
-        If the sites have not settled after `max_sweeps`.
+        If the sites have not settled after `max_sweeps`, or only with precisions held at zero.
 
     Examples
     --------
@@ -100,6 +100,7 @@ def infer(
     y = projector.likelihood.validate(y)
     if y.shape != (n,):
         raise InputError(f"y must have shape ({n},) like K, got {y.shape}")
+    projector.check_outcomes(y)
     prior = finite(mean, "mean")
     if prior.shape not in ((), (n,)):
         raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
@@ -125,12 +126,20 @@ def infer(
 
 
 def warn_unsettled(end: Settled, tol: float, stacklevel: int = 3) -> None:
-    """Warn if the sites have not settled; by default at the caller of `infer`."""
+    """Warn if the sites have not settled freely; by default at the caller of `infer`."""
     if not end.converged:
         warnings.warn(
             f"not converged after {len(end.history)} sweeps: the sites still change by "
             f"{end.history[-1]:.2g} (tol {tol:g}), most of all site {end.worst}; "
             "raise max_sweeps, lower damping, or check that observation and the kernel",
+            ConvergenceWarning,
+            stacklevel=stacklevel,
+        )
+    if end.held:
+        warnings.warn(
+            f"{end.held} of {end.variance.size} site precisions are held at zero: they would be "
+            "negative and leave other sites without a proper cavity, because the posterior has "
+            "several peaks; move the prior mean away from zero or lower the prior variance",
             ConvergenceWarning,
             stacklevel=stacklevel,
         )
@@ -172,6 +181,7 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
         lookups=Lookups(int(end.counts[0]), int(end.counts[1])),
         skipped=int(end.counts[2]),
         damped=end.damped,
+        held=end.held,
         log_z=log_z,
         factor=factor,
     )

@@ -46,6 +46,8 @@ class Posterior:
         Site updates skipped because the cavity was improper.
     damped : int
         Site updates shortened because the sites oscillated.
+    held : int
+        Sites whose precision is held at zero because negative ones left some site no cavity.
     """
 
     sites: Sites
@@ -58,8 +60,17 @@ class Posterior:
     lookups: Lookups
     skipped: int
     damped: int
+    held: int
     log_z: Array = field(repr=False)
     factor: Factor = field(repr=False)
+
+    @property
+    def n_negative(self) -> int:
+        """Sites of negative precision: there the observation widens the posterior.
+
+        Only likelihoods that are not log-concave have them, where they have two peaks.
+        """
+        return int((self.sites.tau < 0.0).sum())
 
     def predict(
         self, K_star: ArrayLike, k_star_diag: ArrayLike, mean_star: ArrayLike = 0.0

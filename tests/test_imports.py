@@ -21,11 +21,12 @@ RANKS = [
     {"likelihoods"},
     {"wasserstein", "table"},
     {"projection"},
-    {"sweep", "posterior"},
+    {"sweep", "posterior", "predictive"},
     {"engine"},
     {"inference"},
     {"hyper"},
     {"estimators"},
+    {"regressor"},
 ]
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 # Imports inside functions, each with its reason.

@@ -1,0 +1,313 @@
+"""Poisson regression over `infer`: counts in; rates, counts, quantiles and probabilities out."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from qpruntime import predictive as distribution
+from qpruntime.engine import Problem
+from qpruntime.errors import ConvergenceWarning, InputError
+from qpruntime.estimators import default_kernel
+from qpruntime.hyper import maximise, settle_fast
+from qpruntime.inference import summarise, warn_unsettled
+from qpruntime.likelihoods import get
+from qpruntime.projection import Projector
+from qpruntime.table import Table
+
+__all__ = ["GPPoissonRegressor"]
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+class GPPoissonRegressor(RegressorMixin, BaseEstimator):
+    """Poisson regression of counts, y ~ Poisson(exposure f(x)^2), by QP or EP.
+
+    The latent function f has a Gaussian-process prior. The rate f^2 does not know the sign of f:
+    a prior mean away from zero settles it.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel, optional
+        Default ``ConstantKernel(1) * RBF(1)``. Features are not scaled: where the length-scale
+        starts decides which maximum of the evidence is found.
+    method : {"qp", "ep"}
+        How the final posterior is computed. Hyper-parameters come from EP's evidence either way.
+    table : None, "exact", path, name or Table
+        Where QP finds sigma*; see `qpruntime.infer`.
+    mean : float, optional
+        Prior mean of f. By default the square root of the mean rate, sum(y) / sum(exposure), with
+        half an event added if there is none. 0 leaves the sign of f open and warns.
+    optimize : bool
+        Whether to maximise the evidence over the kernel's free parameters.
+    max_iter : int
+        Optimiser iterations at most.
+    ftol : float
+        Relative tolerance of the optimiser on the evidence.
+    tol, max_sweeps
+        Of every EP or QP run; see `qpruntime.infer`.
+
+    Attributes
+    ----------
+    kernel_ : scikit-learn kernel
+        With the fitted parameters.
+    mean_ : float
+        The prior mean used.
+    posterior_ : Posterior
+        Posterior of sqrt(exposure) f at the training points. `Posterior.n_negative` counts
+        observations that widen it because they see two peaks.
+    optimum_ : Optimum or None
+        How the optimisation went.
+    n_iter_ : int
+        Optimiser iterations, at least 1.
+    X_train_ : ndarray, shape (N, d)
+    exposure_ : ndarray, shape (N,)
+
+    Examples
+    --------
+    >>> from qpruntime import GPPoissonRegressor
+    >>> X = [[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]]
+    >>> model = GPPoissonRegressor().fit(X, [0, 1, 1, 3, 6, 8])
+    >>> model.predict_count([[1.0], [4.0]]).tolist()
+    [0, 5]
+    >>> model.predict_quantiles([[4.0]], [0.05, 0.95]).tolist()
+    [[2, 10]]
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        *,
+        method: str = "qp",
+        table: Table | str | os.PathLike[str] | None = None,
+        mean: float | None = None,
+        optimize: bool = True,
+        max_iter: int = 1000,
+        ftol: float = 1e-9,
+        tol: float = 1e-6,
+        max_sweeps: int = 100,
+    ) -> None:
+        self.kernel = kernel
+        self.method = method
+        self.table = table
+        self.mean = mean
+        self.optimize = optimize
+        self.max_iter = max_iter
+        self.ftol = ftol
+        self.tol = tol
+        self.max_sweeps = max_sweeps
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None
+    ) -> GPPoissonRegressor:
+        """Fit hyper-parameters and posterior.
+
+        Parameters
+        ----------
+        X : array-like, shape (N, d)
+        y : array-like, shape (N,)
+            Counts; floats if they are whole.
+        exposure : float or array-like, shape (N,), optional
+            What the rate is multiplied with: time, area, population. Default 1.
+
+        Raises
+        ------
+        ValueError
+            If X, y or exposure is not usable; a subclass, `InputError`, where the check is ours.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the optimiser or the sites have not settled.
+        UserWarning
+            If ``mean=0``.
+        """
+        projector = Projector("poisson", self.method, self.table)
+        data, given = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        counts = get("poisson").validate(column_or_1d(given, warn=True))
+        projector.check_outcomes(counts)
+        self.exposure_ = _exposure(exposure, len(data))
+        self.mean_ = self._prior_mean(counts)
+        # f' = sqrt(exposure) f is Poisson with rate f'^2: another Gaussian process, no other model.
+        scale = np.sqrt(self.exposure_)
+        prior = self.mean_ * scale
+        self.kernel_ = default_kernel() if self.kernel is None else clone(self.kernel)
+        self.optimum_, sites = None, None
+        if self.optimize and self.kernel_.n_dims:
+            self.optimum_, sites = maximise(
+                self.kernel_,
+                data,
+                counts,
+                Projector("poisson", "ep"),
+                prior,
+                max_iterations=self.max_iter,
+                ftol=self.ftol,
+                tol=self.tol,
+                max_sweeps=self.max_sweeps,
+                scale=scale,
+            )
+            if not self.optimum_.success:
+                warnings.warn(
+                    f"the evidence was not maximised: {self.optimum_.message}; raise max_iter "
+                    "or widen the kernel's bounds",
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
+            self.kernel_ = self.kernel_.clone_with_theta(self.optimum_.theta)
+        self.n_iter_ = max(1, self.optimum_.n_iterations if self.optimum_ else 1)
+        self.X_train_ = data
+        problem = Problem(self.kernel_(data) * np.outer(scale, scale), counts, projector, prior)
+        end = settle_fast(problem, tol=self.tol, max_sweeps=self.max_sweeps, sites=sites)
+        warn_unsettled(end, self.tol, stacklevel=3)
+        self.posterior_ = summarise(problem, end)
+        return self
+
+    def latent(self, X: ArrayLike) -> tuple[Array, Array]:
+        """Mean and variance of the latent function f at `X`, each of shape (T,)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        K_star = self.kernel_(X, self.X_train_) * np.sqrt(self.exposure_)
+        return self.posterior_.predict(K_star, self.kernel_.diag(X), self.mean_)
+
+    def predict(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Array:
+        """Mean count, exposure (mean^2 + variance) of the latent function, shape (T,).
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        exposure : float or array-like, shape (T,), optional
+            Default 1, whatever the exposures of the training counts.
+        """
+        mean, variance = self._scaled(X, exposure)
+        return mean**2 + variance
+
+    def predict_count(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Counts:
+        """Most probable count under the negative binomial predictive, shape (T,).
+
+        The paper's point prediction: floor(c (k - 1)) for k > 1, else 0 (Appendix H).
+        """
+        return distribution.mode(*self._scaled(X, exposure))
+
+    def predict_quantiles(
+        self,
+        X: ArrayLike,
+        q: ArrayLike = (0.05, 0.5, 0.95),
+        exposure: ArrayLike | None = None,
+        *,
+        predictive: str = "exact",
+    ) -> Counts:
+        """Quantiles of the count, the smallest y with P(Y <= y) >= q.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        q : float or array-like, shape (Q,)
+            Strictly between 0 and 1.
+        exposure : float or array-like, shape (T,), optional
+        predictive : {"exact", "gamma"}
+            The predictive distribution itself, or the paper's negative binomial.
+
+        Returns
+        -------
+        ndarray of int, shape (T,) for a number q, else (T, Q)
+
+        Raises
+        ------
+        NumericalError
+            If counts above a million have to be considered.
+        """
+        levels = np.asarray(q, dtype=float)
+        if levels.ndim > 1 or not ((levels > 0.0) & (levels < 1.0)).all():
+            raise InputError(f"q must be numbers strictly between 0 and 1, got {q!r}")
+        mean, variance = self._scaled(X, exposure)
+        found = distribution.quantiles(mean, variance, levels.reshape(-1), predictive)
+        return found[:, 0] if levels.ndim == 0 else found
+
+    def predict_log_pmf(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        exposure: ArrayLike | None = None,
+        *,
+        predictive: str = "exact",
+    ) -> Array:
+        """Log probability of the counts `y`.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        y : int or array-like, shape (T,) or (T, C)
+            One count, or C of them, for every point.
+        exposure : float or array-like, shape (T,), optional
+        predictive : {"exact", "gamma"}
+
+        Returns
+        -------
+        ndarray, shape (T,) or (T, C)
+        """
+        mean, variance = self._scaled(X, exposure)
+        counts = get("poisson").validate(y)
+        if counts.ndim == 2:
+            mean, variance = mean[:, None], variance[:, None]
+        if counts.ndim > 2 or counts.shape[:1] not in ((), (len(mean),)):
+            raise InputError(
+                f"y must be a count or have shape ({len(mean)},) or ({len(mean)}, C), one row "
+                f"per point; got {counts.shape}"
+            )
+        return distribution.log_pmf(mean, variance, counts, predictive)
+
+    def _scaled(self, X: ArrayLike, exposure: ArrayLike | None) -> tuple[Array, Array]:
+        """Mean and variance of sqrt(exposure) f."""
+        mean, variance = self.latent(X)
+        e = _exposure(exposure, len(mean))
+        return np.sqrt(e) * mean, e * variance
+
+    def _prior_mean(self, counts: Array) -> float:
+        if self.mean is None:
+            return math.sqrt(max(float(counts.sum()), 0.5) / float(self.exposure_.sum()))
+        mean = np.asarray(self.mean)
+        if mean.ndim or mean.dtype.kind not in "iuf" or not np.isfinite(mean):
+            raise InputError(f"mean must be a finite number or None, got {self.mean!r}")
+        if mean == 0.0:
+            warnings.warn(
+                "mean=0 leaves the sign of the latent function open: the posterior is symmetric "
+                "under f <-> -f and has two peaks, which one normal covers badly; leave mean=None "
+                "or give about the square root of the expected rate",
+                UserWarning,
+                stacklevel=3,
+            )
+        return float(mean)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        # Counts only: scikit-learn's generic targets are refused, however good the fit would be.
+        tags.regressor_tags.poor_score = True
+        return tags
+
+
+def _exposure(exposure: ArrayLike | None, n: int) -> Array:
+    """Validate exposures and return one for each of `n` points."""
+    if exposure is None:
+        return np.ones(n)
+    try:
+        values = np.asarray(exposure, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError("exposure must be numbers") from error
+    if values.shape not in ((), (n,)):
+        raise InputError(
+            f"exposure must be a number or have shape ({n},), one per point; got {values.shape}"
+        )
+    wrong = ~((values > 0.0) & np.isfinite(values))
+    if wrong.any():
+        raise InputError(f"exposure must be positive and finite, got {values[wrong].flat[0]:g}")
+    return np.full(n, values) if values.ndim == 0 else values.copy()
