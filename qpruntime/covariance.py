@@ -19,7 +19,7 @@ __all__ = ["contract_gradient"]
 Array = NDArray[np.float64]
 
 
-def contract_gradient(kernel: Any, X: Array, M: Array) -> Array:
+def contract_gradient(kernel: Any, X: Array, M: Array, K: Array | None = None) -> Array:
     """Return sum_ij M_ij dK_ij/dtheta for every free parameter theta of `kernel`, shape (p,).
 
     Parameters
@@ -29,38 +29,39 @@ def contract_gradient(kernel: Any, X: Array, M: Array) -> Array:
     X : ndarray, shape (N, d)
     M : ndarray, shape (N, N)
         Symmetric.
+    K : ndarray, shape (N, N), optional
+        ``kernel(X)``, if it is at hand.
     """
-    return np.array(_contract(kernel, X, M), dtype=float)
+    return np.array(_contract(kernel, X, M, K), dtype=float)
 
 
-def _contract(kernel: Any, X: Array, M: Array) -> list[float]:
+def _contract(kernel: Any, X: Array, M: Array, K: Array | None) -> list[float]:
     if kernel.n_dims == 0:
         return []
     if type(kernel) is Sum:
-        return _contract(kernel.k1, X, M) + _contract(kernel.k2, X, M)
+        return _contract(kernel.k1, X, M, None) + _contract(kernel.k2, X, M, None)
     if type(kernel) is Product:
-        return _product(kernel, X, M)
+        return _product(kernel, X, M, K)
     if type(kernel) is ConstantKernel:
         return [kernel.constant_value * float(M.sum())]
     if type(kernel) is WhiteKernel:
         return [kernel.noise_level * float(M.trace())]
     if type(kernel) is RBF:
-        return _squared_exponential(kernel, X, M * kernel(X))
+        return _squared_exponential(kernel, X, M * (kernel(X) if K is None else K))
     gradient = kernel(X, eval_gradient=True)[1]
     return list(np.tensordot(M, gradient, axes=([0, 1], [0, 1])))
 
 
-def _product(kernel: Any, X: Array, M: Array) -> list[float]:
+def _product(kernel: Any, X: Array, M: Array, K: Array | None) -> list[float]:
     left, right = kernel.k1, kernel.k2
     if type(left) is ConstantKernel:
-        # K = c K2: both need only M and K2, and K2's gradient scales with c.
-        inner = _contract(right, X, M)
-        scaled = [left.constant_value * g for g in inner]
-        if not left.n_dims:
-            return scaled
-        return [left.constant_value * float(np.vdot(M, right(X))), *scaled]
-    first = _contract(left, X, M * right(X)) if left.n_dims else []
-    return first + (_contract(right, X, M * left(X)) if right.n_dims else [])
+        # K = c K2, and K2's gradient scales with c: contract it with c M.
+        K = kernel(X) if K is None else K
+        level = [float(np.vdot(M, K))] if left.n_dims else []
+        c = left.constant_value
+        return level + _contract(right, X, c * M, K / c)
+    first = _contract(left, X, M * right(X), None) if left.n_dims else []
+    return first + (_contract(right, X, M * left(X), None) if right.n_dims else [])
 
 
 def _squared_exponential(kernel: Any, X: Array, W: Array) -> list[float]:

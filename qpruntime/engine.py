@@ -262,7 +262,9 @@ def _match_means(
             Sites(sites.tau, nu),
             ignored,
         )
-        tilted = (factor.mean + variance * d_nu) / (1.0 + variance * d_tau)
+        # 1 + variance d_tau, from the cavity: it would cancel where a site dominates.
+        remaining = kept + variance * (sites.tau + d_tau)
+        tilted = (factor.mean + variance * d_nu) / remaining
         nu = nu + inner.step(nu, (tilted - factor.mean) / variance, unit)
         factor.relocate(nu)
     return Sites(sites.tau, nu)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtri
+from scipy.linalg.lapack import dlauum, dpotrf, dpotrs, dtrtri
 
 from qpruntime.errors import NumericalError
 from qpruntime.jit import contracted, kernel
@@ -113,6 +113,7 @@ class Factor:
                 f"I + R K R is not positive definite (row {abs(info)}): K has eigenvalues below "
                 "zero or is too large for double precision; add jitter to its diagonal"
             )
+        self._half: Array | None = None
         self._inverse: Array | None = None
         self._tau = sites.tau
         self.negative = np.flatnonzero(sites.tau < 0.0)
@@ -164,12 +165,18 @@ class Factor:
             value += 2.0 * float(np.log(self._small.diagonal()).sum())
         return value
 
+    def _half_inverse(self) -> Array:
+        """Return L^-1 in the lower triangle; kept."""
+        if self._half is None:
+            self._half, _ = dtrtri(self.lower, lower=1)
+        return self._half
+
     def inverse(self) -> Array:
-        """Return B^-1, shape (N, N); kept."""
+        """Return B^-1, shape (N, N); kept, in place of L^-1."""
         if self._inverse is None:
-            inverse, _ = dpotri(self.lower, lower=1)
+            inverse, _ = dlauum(self._half_inverse(), lower=1, overwrite_c=1)
             mirror_upper(inverse.T)
-            self._inverse = inverse
+            self._half, self._inverse = None, inverse
         return self._inverse
 
     def marginals(self) -> tuple[Array, Array]:
@@ -179,8 +186,7 @@ class Factor:
         be lost to cancellation where a site dominates its marginal.
         """
         if self._inverse is None:
-            half, _ = dtrtri(self.lower, lower=1)
-            kept = squares_of_rows(half.T)
+            kept = squares_of_rows(self._half_inverse().T)
         else:
             kept = self._inverse.diagonal().copy()
         lost = 1.0 - kept < _LOST

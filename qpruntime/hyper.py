@@ -152,10 +152,12 @@ class Objective:
             return abs(self._worst) + 1e3, np.zeros_like(theta)
         inner = np.outer(post.factor.weights, post.factor.weights)
         inner -= post.factor.inner()
+        K: Array | None = post.factor.K
         if self.scales is not None:
             inner *= self.scales
+            K = None
         self._worst = max(self._worst, -post.log_evidence)
-        gradient = -0.5 * contract_gradient(kernel, self.X, inner)
+        gradient = -0.5 * contract_gradient(kernel, self.X, inner, K)
         self._slope = float(np.abs(gradient).max())
         return -post.log_evidence, gradient
 
