@@ -1,6 +1,6 @@
-"""Evidence maximisation over the hyper-parameters of a scikit-learn kernel.
+"""Maximisation of an objective over the hyper-parameters of a scikit-learn kernel.
 
-The objective is EP's log evidence also when QP is asked for, as in the paper: only EP's gradient
+By default that is EP's log evidence also when QP is asked for, as in the paper: only EP's gradient
 is exact at its fixed point. Sites are carried from one evaluation to the next; the fixed point
 does not depend on where an iteration starts.
 """
@@ -20,10 +20,10 @@ from qpruntime.engine import Problem, Settled, iterate, settle
 from qpruntime.errors import NumericalError
 from qpruntime.factor import ImproperPosterior, Sites
 from qpruntime.inference import summarise
-from qpruntime.posterior import Posterior
+from qpruntime.loo import loo_slope
 from qpruntime.projection import Projector
 
-__all__ = ["Optimum", "maximise", "settle_fast"]
+__all__ = ["OBJECTIVES", "LeaveOneOut", "Objective", "Optimum", "maximise", "settle_fast"]
 
 Array = NDArray[np.float64]
 
@@ -91,7 +91,9 @@ def settle_fast(
 
 
 class Objective:
-    """Negative log evidence of EP and its gradient, as a function of theta, for one optimiser run.
+    """Negative log evidence and its gradient, as a function of theta, for one optimiser run.
+
+    Subclasses measure something else: they override `tolerance` and `measure`.
 
     Parameters
     ----------
@@ -115,51 +117,75 @@ class Objective:
         self.tol, self.max_sweeps = tol, max_sweeps
         self.scales = None if scale is None else np.outer(scale, scale)
         self.evaluations = 0
-        self._sites: Sites | None = None
+        self.sites: Sites | None = None
         self._bounded = False
         self._accelerator = Anderson()
         self._worst = -np.inf
         self._slope = np.inf
 
-    def posterior(self, theta: Array) -> tuple[Any, Posterior]:
-        """Return the kernel at `theta` and EP's posterior."""
-        kernel = self.kernel.clone_with_theta(theta)
-        K = kernel(self.X)
-        if self.scales is not None:
-            K *= self.scales
+    def tolerance(self) -> float:
+        """How far the sites have to settle: less far from the optimum, where they only steer."""
+        return max(self.tol, min(_LOOSE, 3e-5 * self._slope))
+
+    def measure(self, problem: Problem, end: Settled) -> tuple[float, Array]:
+        """Return the value to be maximised and M, with d value = sum_ij M_ij dK_ij."""
+        post = summarise(problem, end)
+        M = 0.5 * np.outer(end.factor.weights, end.factor.weights)
+        M -= 0.5 * end.factor.inner()
+        return post.log_evidence, M
+
+    def settle(self, K: Array) -> tuple[Problem, Settled]:
+        """Run inference from the sites of the evaluation before."""
         problem = Problem(K, self.y, self.projector, self.prior, self._bounded)
         end = settle_fast(
             problem,
-            tol=max(self.tol, min(_LOOSE, 3e-5 * self._slope)),
+            tol=self.tolerance(),
             max_sweeps=self.max_sweeps,
-            sites=self._sites,
+            sites=self.sites,
             accelerator=self._accelerator,
         )
-        self._sites = end.sites
+        self.sites = end.sites
         # Held once, held for good: one smooth objective, whose gradient is exact either way.
         self._bounded |= end.held > 0
-        return kernel, summarise(problem, end)
+        return problem, end
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         self.evaluations += 1
+        kernel = self.kernel.clone_with_theta(theta)
+        K = plain = kernel(self.X)
+        if self.scales is not None:
+            K = K * self.scales
         try:
-            kernel, post = self.posterior(theta)
+            value, M = self.measure(*self.settle(K))
         except NumericalError:
             if self.evaluations == 1:
                 raise
             # Too far for double precision: a value no line search accepts.
-            self._sites = None
+            self.sites = None
             return abs(self._worst) + 1e3, np.zeros_like(theta)
-        inner = np.outer(post.factor.weights, post.factor.weights)
-        inner -= post.factor.inner()
-        K: Array | None = post.factor.K
         if self.scales is not None:
-            inner *= self.scales
-            K = None
-        self._worst = max(self._worst, -post.log_evidence)
-        gradient = -0.5 * contract_gradient(kernel, self.X, inner, K)
+            M *= self.scales
+        self._worst = max(self._worst, -value)
+        gradient = -contract_gradient(kernel, self.X, M, plain)
         self._slope = float(np.abs(gradient).max())
-        return -post.log_evidence, gradient
+        return -value, gradient
+
+
+class LeaveOneOut(Objective):
+    """Negative sum of the leave-one-out log predictive densities of the posterior itself.
+
+    Unlike the evidence it is not stationary in the sites, so they have to settle.
+    """
+
+    def tolerance(self) -> float:
+        return 1e-2 * self.tol
+
+    def measure(self, problem: Problem, end: Settled) -> tuple[float, Array]:
+        return loo_slope(problem, end)
+
+
+#: What `maximise` can maximise, by the name estimators use.
+OBJECTIVES: dict[str, type[Objective]] = {"evidence": Objective, "loo": LeaveOneOut}
 
 
 def maximise(
@@ -175,8 +201,9 @@ def maximise(
     tol: float = 1e-6,
     max_sweeps: int = 100,
     scale: Array | None = None,
+    objective: type[Objective] = Objective,
 ) -> tuple[Optimum, Sites | None]:
-    """Maximise EP's evidence by L-BFGS-B in the log parameters, within the kernel's bounds.
+    """Maximise an objective by L-BFGS-B in the log parameters, within the kernel's bounds.
 
     Parameters
     ----------
@@ -185,7 +212,7 @@ def maximise(
     y : ndarray, shape (N,)
         Encoded observations.
     projector : Projector
-        Of method "ep".
+        Of method "ep" for the evidence, whose gradient is exact for EP only.
     prior : ndarray, shape (N,)
         Prior mean.
     start : ndarray, optional
@@ -196,6 +223,8 @@ def maximise(
         Of the EP run inside every evaluation.
     scale : ndarray, shape (N,), optional
         The latent values observed are these multiples of the kernel's: K_ij scale_i scale_j.
+    objective : subclass of Objective
+        What to maximise; by default the log evidence.
 
     Returns
     -------
@@ -209,9 +238,9 @@ def maximise(
         If EP fails at the starting point.
     """
     theta0 = np.array(kernel.theta if start is None else start, dtype=float)
-    objective = Objective(kernel, X, y, projector, prior, tol, max_sweeps, scale)
+    function = objective(kernel, X, y, projector, prior, tol, max_sweeps, scale)
     result = minimize(
-        objective,
+        function,
         theta0,
         jac=True,
         method="L-BFGS-B",
@@ -222,9 +251,9 @@ def maximise(
         theta=result.x,
         value=-float(result.fun),
         n_iterations=int(result.nit),
-        n_evaluations=objective.evaluations,
+        n_evaluations=function.evaluations,
         success=bool(result.success),
         message=str(result.message),
         start=theta0,
     )
-    return optimum, objective._sites
+    return optimum, function.sites

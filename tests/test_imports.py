@@ -23,7 +23,7 @@ RANKS = [
     {"projection"},
     {"sweep", "posterior", "predictive"},
     {"engine"},
-    {"inference"},
+    {"inference", "loo"},
     {"hyper"},
     {"estimators"},
     {"regressor"},
