@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,14 @@ from numpy.typing import NDArray
 
 from qpruntime.errors import InputError, TableError
 
-__all__ = ["DATASET", "SCHEMA", "Axis", "Metadata"]
+__all__ = ["DATASET", "KINDS", "SCHEMA", "Axis", "Metadata"]
 
 #: Version of the metadata document; a reader refuses any other.
 SCHEMA = 1
 #: Name of the one dataset of a table file.
 DATASET = "sigma_star"
+#: Nodes of a grid, or spline coefficients over a likelihood's own coordinates.
+KINDS = ("grid", "compact")
 
 
 @dataclass(frozen=True)
@@ -80,22 +83,24 @@ class Metadata:
     likelihood : str
         Registered name; `parameters` are its parameters.
     outcomes : list of float
-        The y of each slab of the dataset; ``[1.0]`` for a mirror-symmetric likelihood.
-    mu, log10_sigma : Axis
-        Cavity mean, and log10 of the cavity standard deviation.
+        The y of each slab of the dataset, one apart; ``[1.0]`` if one slab serves every label.
+    axes : tuple of Axis
+        Of a grid: cavity mean, and log10 of the cavity standard deviation. Of a compact table:
+        one or two coordinates of the likelihood's `qpruntime.likelihoods.base.Reduction`.
     dtype : str
-        ``float64`` or ``float32``, little-endian, row-major; the axes are outcomes, mu,
-        log10_sigma.
+        ``float64`` or ``float32``, little-endian, row-major; the axes are outcomes, then `axes`.
     sha256 : str
         Of the bytes of the dataset.
     certificate : dict
         The measured error: see `tablegen.certify`.
+    kind : {"grid", "compact"}
+        Values of sigma* at the nodes, or coefficients of quintic B-splines of sigma*/sigma_EP,
+        four more than nodes along an axis.
     """
 
     likelihood: str
     outcomes: list[float]
-    mu: Axis
-    log10_sigma: Axis
+    axes: tuple[Axis, ...]
     dtype: str
     method: str
     generator: str
@@ -107,8 +112,22 @@ class Metadata:
     schema: int = SCHEMA
 
     @property
+    def mu(self) -> Axis:
+        """Cavity means of a grid."""
+        return self.axes[0]
+
+    @property
+    def log10_sigma(self) -> Axis:
+        """log10 of the cavity standard deviations of a grid."""
+        return self.axes[1]
+
+    @property
     def shape(self) -> tuple[int, int, int]:
-        return len(self.outcomes), self.mu.size, self.log10_sigma.size
+        """Shape of the dataset."""
+        if self.kind == "grid":
+            return len(self.outcomes), self.axes[0].size, self.axes[1].size
+        first = self.axes[0].size + 4 if len(self.axes) == 2 else 1
+        return len(self.outcomes), first, self.axes[-1].size + 4
 
     @property
     def nbytes(self) -> int:
@@ -140,8 +159,9 @@ class Metadata:
                 "build the table again with the tablegen of this version"
             )
         try:
-            document["mu"] = _axis(document["mu"])
-            document["log10_sigma"] = _axis(document["log10_sigma"])
+            if not isinstance(document["axes"], list):
+                raise TypeError(f"axes is {document['axes']!r}")
+            document["axes"] = tuple(_axis(entry) for entry in document["axes"])
             self = cls(**document)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise TableError(f"{source}: metadata is incomplete or malformed: {error}") from error
@@ -150,11 +170,12 @@ class Metadata:
 
     def _check(self, source: str) -> None:
         problems = {
-            "kind": self.kind != "grid",
+            "kind": self.kind not in KINDS,
+            "axes": len(self.axes) not in ((2,) if self.kind == "grid" else (1, 2)),
             "likelihood": not isinstance(self.likelihood, str),
             "dtype": self.dtype not in ("float64", "float32"),
             "byte_order": self.byte_order != "little",
-            "outcomes": not _numbers(self.outcomes) or not self.outcomes,
+            "outcomes": not _consecutive(self.outcomes),
             "parameters": not isinstance(self.parameters, dict),
             "certificate": not isinstance(self.certificate, dict),
             "sha256": not isinstance(self.sha256, str),
@@ -164,13 +185,17 @@ class Metadata:
                 raise TableError(f"{source}: metadata field {name!r} is {getattr(self, name)!r}")
 
 
-def _numbers(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(v, (int, float)) and not isinstance(v, bool) and abs(v) < 1e300 for v in value
-    )
+def _consecutive(value: object) -> bool:
+    """Whether this is a list of numbers, each one more than the last: the row of y is y - y[0]."""
+    if not isinstance(value, list) or not value:
+        return False
+    for v in value:
+        if not isinstance(v, (int, float)) or isinstance(v, bool) or not abs(v) < 1e15:
+            return False
+    return all(after - before == 1 for before, after in pairwise(value))
 
 
-def _axis(entry: dict[str, Any]) -> Axis:
+def _axis(entry: Any) -> Axis:
     if not isinstance(entry["size"], int) or isinstance(entry["size"], bool):
         raise TypeError(f"axis size is {entry['size']!r}")
     return Axis(

@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from qpruntime.jit import kernel
-from qpruntime.projection import INSIDE, OUTSIDE_GRID, project_site
+from qpruntime.site import INSIDE, OUTSIDE_GRID, project_site
 from qpruntime.wasserstein import NO_MASS, OK
 
 __all__ = ["BLOCK", "cavity", "parallel", "site_terms", "sweep"]

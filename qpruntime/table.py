@@ -1,14 +1,17 @@
-"""Open a table: find it, validate its metadata, map its data read-only.
+"""Open a table: find it, validate its metadata, map its data read-only, and look sigma* up in it.
 
-Nothing is computed here and nothing is read but the metadata; pages of the data come in when they
-are looked up. ``open_table(..., verify=True)`` reads everything once and compares the hash.
+Of a grid nothing is read but the metadata; pages of the data come in when they are looked up. A
+compact table is read whole, and its hash compared.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +24,9 @@ from qpruntime import likelihoods
 from qpruntime.artifact import DATASET, Metadata
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
+from qpruntime.site import COMPACT, GRID, project_many
 
-__all__ = ["OUTSIDE", "Table", "open_table", "table_directory"]
+__all__ = ["OUTSIDE", "Table", "open_table", "shipped", "shipped_path", "table_directory"]
 
 #: What a lookup outside the grid gives: sigma_EP as in the paper, or the quadrature's sigma*.
 OUTSIDE = ("ep", "exact")
@@ -34,19 +38,25 @@ def table_directory() -> Path:
     return Path(named) if named else Path(platformdirs.user_data_dir("qpruntime")) / "tables"
 
 
+def shipped_path(likelihood: str) -> Path:
+    """Return where the compact table of a likelihood stands inside the package."""
+    with as_file(files("qpruntime") / "data" / f"{likelihood}-compact.h5") as path:
+        return path
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
-    """An opened table of sigma* (a standard deviation) over cavity mean and log10 cavity sigma.
+    """An opened table of sigma* (a standard deviation) for one likelihood.
 
     Attributes
     ----------
     path : Path
     metadata : Metadata
     likelihood : Likelihood
-    values : ndarray, shape (outcomes, mu, log10_sigma)
-        Read-only memory map.
+    values : ndarray, shape ``metadata.shape``
+        Read-only: the memory map of a grid, the coefficients of a compact table.
     outside : {"ep", "exact"}
-        What a lookup outside the grid gives.
+        What a lookup outside a grid gives; a compact table has no outside.
     """
 
     path: Path
@@ -61,12 +71,24 @@ class Table:
         return self.metadata.sha256
 
     def axes(self) -> NDArray[np.float64]:
-        """Return the six numbers `qpruntime.interpolate.bilinear` takes, then the first outcome."""
-        m, s = self.metadata.mu, self.metadata.log10_sigma
-        per_mu = (m.size - 1) / (m.stop - m.start)
-        per_sigma = (s.size - 1) / (s.stop - s.start)
-        first = self.metadata.outcomes[0]
-        return np.array([m.start, m.stop, per_mu, s.start, s.stop, per_sigma, first])
+        """Return start, stop and cells per unit of both axes, then the first outcome.
+
+        This is what `qpruntime.interpolate` takes. Of a table with one axis, the first three are
+        not used.
+        """
+        numbers = []
+        for axis in (self.metadata.axes[0], self.metadata.axes[-1]):
+            numbers += [axis.start, axis.stop, (axis.size - 1) / (axis.stop - axis.start)]
+        return np.array([*numbers, self.metadata.outcomes[0]])
+
+    def source(self) -> tuple[Any, ...]:
+        """Return what `qpruntime.site.project_site` takes."""
+        kind = GRID if self.metadata.kind == "grid" else COMPACT
+        axes = self.axes()
+        axes.flags.writeable = False
+        coordinates = self.likelihood.coordinates().handle
+        exact = self.outside == "exact"
+        return kind, self.likelihood.mirror, exact, self.values, axes, coordinates
 
     def lookup(
         self, mu: ArrayLike, sigma: ArrayLike, y: ArrayLike
@@ -81,12 +103,11 @@ class Table:
         Returns
         -------
         sigma_star : ndarray
-            Standard deviations, never above sigma_EP; outside the grid what `outside` says.
+            Standard deviations, never above sigma_EP; outside a grid what `outside` says.
         inside : ndarray of bool
+            True everywhere for a compact table.
         """
-        from qpruntime.projection import project_arrays
-
-        result = project_arrays(self.likelihood, mu, sigma, y, method="qp", table=self)
+        result = project_many(self.likelihood, self.source(), mu, sigma, y)
         return result.std, result.inside
 
     def verify_hash(self) -> None:
@@ -98,24 +119,27 @@ class Table:
         if digest.hexdigest() != self.sha256:
             raise TableError(
                 f"{self.path}: data hash is {digest.hexdigest()[:16]}..., metadata says "
-                f"{self.sha256[:16]}...; the file is damaged, build it again: "
-                f"tablegen build --likelihood {self.likelihood.name} --force --output {self.path}"
+                f"{self.sha256[:16]}...; the file is damaged, build it again: tablegen build "
+                + ("" if self.metadata.kind == "grid" else "--preset compact ")
+                + f"--likelihood {self.likelihood.name} --force --output {self.path}"
             )
 
 
 def open_table(
-    table: str | os.PathLike[str], *, outside: str = "ep", verify: bool = False
+    table: str | os.PathLike[str], *, outside: str = "ep", verify: bool | None = None
 ) -> Table:
-    """Open a table by path, or by the name of its likelihood if it is installed.
+    """Open a table by path, or by name if it is installed or ships with the package.
 
     Parameters
     ----------
     table : str or path
-        A file, or a bare name such as ``"probit"``, which is looked for in `table_directory()`.
+        A file, or a bare name: ``"probit"`` is looked for in `table_directory()`,
+        ``"probit-compact"`` there and among the tables inside the package.
     outside : {"ep", "exact"}
-        Outside the grid: sigma_EP, as published (up to 10 % above sigma*), or quadrature.
-    verify : bool
-        Read all data once and compare its hash.
+        Outside a grid: sigma_EP, as published (up to 10 % above sigma*), or quadrature.
+    verify : bool, optional
+        Read all data once and compare its hash; by default only of compact tables, which are read
+        whole in any case.
 
     Raises
     ------
@@ -132,16 +156,55 @@ def open_table(
             f"{path}: made for the likelihood {metadata.likelihood!r}; this version knows {known}"
         )
     dtype = np.dtype(metadata.dtype).newbyteorder("<")
-    values = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=metadata.shape)
     likelihood = likelihoods.get(metadata.likelihood)
     try:
         likelihood.validate(metadata.outcomes)
     except InputError as error:
         raise TableError(f"{path}: metadata field 'outcomes': {error}") from error
+    compact = metadata.kind == "compact"
+    if compact:
+        _check_coordinates(path, metadata, likelihood)
+        values = np.fromfile(path, dtype, math.prod(metadata.shape), offset=offset)
+        values = values.reshape(metadata.shape)
+        values.flags.writeable = False
+    else:
+        values = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=metadata.shape)
     opened = Table(path, metadata, likelihood, values.view(np.ndarray), outside)
-    if verify:
+    if verify or (verify is None and compact):
         opened.verify_hash()
     return opened
+
+
+@cache
+def shipped(likelihood: Likelihood) -> Table | None:
+    """Return the compact table of a registered likelihood, opened once; None without a `Reduction`.
+
+    A likelihood that is not in the registry has no table, even if it was made from one that is.
+
+    Raises
+    ------
+    TableError
+        If the package is incomplete.
+    """
+    name = likelihood.name
+    registered = name in likelihoods.names() and likelihoods.get(name) is likelihood
+    if not registered or likelihood.reduction is None:
+        return None
+    return open_table(shipped_path(name))
+
+
+def _check_coordinates(path: Path, metadata: Metadata, likelihood: Likelihood) -> None:
+    """Refuse a compact table over coordinates that are not the likelihood's."""
+    reduction = likelihood.reduction
+    if reduction is not None:
+        ours = [axis.name for axis in (reduction.u, reduction.v) if axis]
+        same_rows = metadata.outcomes[0] == reduction.outcomes[0]
+        if [axis.name for axis in metadata.axes] == ours and same_rows:
+            return
+    raise TableError(
+        f"{path}: a compact table over other coordinates than those of {likelihood.name!r}; "
+        f"build it again: tablegen build --preset compact --likelihood {likelihood.name}"
+    )
 
 
 def _find(table: str | os.PathLike[str]) -> Path:
@@ -152,8 +215,10 @@ def _find(table: str | os.PathLike[str]) -> Path:
         return path
     if path.name == os.fspath(table) and not path.suffix:
         installed = table_directory() / f"{path.name}.h5"
-        if installed.is_file():
-            return installed
+        inside = shipped_path(path.name.removesuffix("-compact"))
+        for known in (installed, inside):
+            if known.is_file() and known.stem == path.name:
+                return known
         raise TableError(
             f"no table {path.name!r} in {table_directory()}; "
             f"build it: tablegen build --likelihood {path.name}"

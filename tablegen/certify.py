@@ -1,28 +1,20 @@
 # mypy: disable-error-code=no-untyped-def
-"""Measure the error of a table by a second quadrature rule that shares nothing but the likelihood.
-
-The table's own rule integrates phi(Phi^-1(F)); this one goes back to the formula before the
-integration by parts, sigma* = int (f - mean) Phi^-1(F(f)) q(f) df, on other nodes: the centre is
-shifted by a fraction of the width, steps are shorter, panels have eight points.
-"""
+"""Measure the error of a grid by the second quadrature rule, at nodes and in cells."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime import likelihoods
 from qpruntime.artifact import Axis, Metadata
 from qpruntime.errors import NumericalError
-from qpruntime.jit import call_frame, call_split, kernel
-from qpruntime.special import ndtri_density
-from qpruntime.wasserstein import default_frame, place
+from qpruntime.jit import kernel
+from tablegen.second_rule import RULE, independent
 
-__all__ = ["TOLERANCES", "certify", "independent", "worst_nodes"]
+__all__ = ["TOLERANCES", "certify", "worst_nodes"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -31,96 +23,6 @@ Index = NDArray[np.int64]
 TOLERANCES = {"float64": 1e-12, "float32": 1e-7}
 #: Nodes on each edge, random cells, and worst places kept.
 EDGE, CELLS, WORST = 49, 1000, 64
-
-_CUT = 46.0
-_STEP = 0.085
-_MARCH_LIMIT = 2000
-_NODES, _WEIGHTS = (tuple(a.tolist()) for a in np.polynomial.legendre.leggauss(8))
-
-
-@kernel
-def _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta):
-    """log q(anchor + d) - log q(anchor); slope = (anchor - mu)/sigma^2, inverse = 1/sigma^2."""
-    rest, curvature = call_split(split, anchor + d, y, theta)
-    e = rest - rest0 - d * (curvature * anchor + slope) - 0.5 * d * d * (curvature + inverse)
-    return e - 0.5 * (curvature - curvature0) * anchor * anchor
-
-
-@kernel
-def _independent(theta, has_frame, split, frame, mu, sigma, y):
-    """Return sigma* by the second rule, NaN if it does not converge."""
-    if has_frame:
-        centre, width, refine, side = call_frame(frame, mu, sigma, y, theta)
-    else:
-        centre, width, refine, side = default_frame(split, mu, sigma, y, theta)
-    width *= 0.81
-    if side == 0.0:
-        centre += 0.17 * width
-    anchor = centre + side * width
-    inverse = 1.0 / (sigma * sigma)
-    slope = (anchor - mu) * inverse
-    rest0, curvature0 = call_split(split, anchor, y, theta)
-    best = -math.inf
-    ends = np.zeros(2)
-    for end in range(2):
-        v = 0.0
-        for turn in range(_MARCH_LIMIT + 1):
-            d, jacobian = place(side, width, v)
-            e = _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta)
-            e += math.log(jacobian)
-            best = max(best, e)
-            if e < best - _CUT:
-                break
-            if turn == _MARCH_LIMIT or math.isnan(e):
-                return math.nan
-            v += 0.2 if end == 1 else -0.2
-        ends[end] = v
-    panels = math.ceil((ends[1] - ends[0]) / (_STEP * refine))
-    h = (ends[1] - ends[0]) / panels
-    mass = np.empty(panels)
-    total, first = 0.0, 0.0
-    for p in range(panels):
-        mass[p] = 0.0
-        for k in range(8):
-            d, jacobian = place(side, width, ends[0] + h * (p + 0.5 + 0.5 * _NODES[k]))
-            e = _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta)
-            m = math.exp(e - best) * jacobian * _WEIGHTS[k] * 0.5 * h
-            mass[p] += m
-            first += m * d
-        total += mass[p]
-    mean = first / total
-    upper = np.empty(panels)
-    upper[panels - 1] = mass[panels - 1]
-    for p in range(panels - 2, -1, -1):
-        upper[p] = upper[p + 1] + mass[p]
-    lower, star = 0.0, 0.0
-    for p in range(1, panels):
-        lower += mass[p - 1]
-        tail = min(lower, upper[p]) / total
-        if tail > 0.0:
-            x = ndtri_density(tail)[1]
-            if upper[p] < lower:
-                x = -x
-            d, jacobian = place(side, width, ends[0] + h * p)
-            e = _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta)
-            star += (d - mean) * x * math.exp(e - best) * jacobian
-    # Where f falls with v (side -1), lower and upper tail have changed places.
-    return abs(star) * h / total
-
-
-@kernel
-def _independent_points(theta, has_frame, split, frame, mu, sigma, y, out):
-    for i in range(mu.size):
-        out[i] = _independent(theta, has_frame, split, frame, mu[i], sigma[i], y[i])
-
-
-def independent(likelihood: str, mu: Array, sigma: Array, y: Array) -> Array:
-    """Integrate sigma* (a standard deviation) by the second rule; all arrays of shape (N,)."""
-    theta, _, has_frame, split, _, frame = likelihoods.get(likelihood).functions()[:6]
-    out = np.empty(mu.size)
-    _independent_points(theta, has_frame, split, frame, mu, sigma, y, out)
-    return out
-
 
 @kernel
 def _worst(values, first, last):
@@ -221,7 +123,7 @@ def certify(
     k, i, j = cells.T
     corners = [values[k, i + a, j + b].astype(np.float64) for a in (0, 1) for b in (0, 1)]
     return {
-        "rule": "sigma* = int (f - mean) Phi^-1(F) q df, 8-point panels",
+        "rule": RULE,
         "seed": seed,
         "random_nodes": points,
         "nodes": _compare(at_nodes, nodes, 0.0, metadata, run),

@@ -9,7 +9,10 @@ from typing import TypeVar
 
 from qpruntime.errors import InputError
 
-__all__ = ["run", "thread_count"]
+__all__ = ["Progress", "run", "thread_count"]
+
+#: ``progress(stage, done, total)``: stages are "integrate", "fill", "export", "certify", "scan".
+Progress = Callable[[str, int, int], None]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -38,7 +38,7 @@ def _plain_errors() -> Iterator[None]:
         raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
-def create_file(path: Path, plan: Plan) -> int:
+def create_file(path: Path, plan: Plan | Metadata) -> int:
     """Create the file with its dataset allocated but not written; return the data's offset."""
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_layout(h5py.h5d.CONTIGUOUS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -19,6 +20,7 @@ import numpy as np
 from qpruntime import likelihoods
 from qpruntime.artifact import Axis, Metadata
 from qpruntime.errors import InputError
+from qpruntime.likelihoods import Likelihood
 
 __all__ = ["DTYPES", "METHODS", "Chunk", "Plan", "make_plan"]
 
@@ -111,8 +113,7 @@ class Plan:
         return Metadata(
             likelihood=self.likelihood,
             outcomes=list(self.outcomes),
-            mu=self.mu,
-            log10_sigma=self.log10_sigma,
+            axes=(self.mu, self.log10_sigma),
             dtype=self.dtype,
             method=self.method,
             generator=f"tablegen {version('qpruntime')}",
@@ -137,8 +138,25 @@ def make_plan(
     mu_step: float = 1e-3,
     log10_sigma_range: Sequence[float] = (-1.0, 1.0),
     log10_sigma_step: float = 1e-3,
+    counts: Sequence[int] | None = None,
 ) -> Plan:
     """Check the options and return the plan; `nodes` is left to `tablegen.compute.resolve`.
+
+    Parameters
+    ----------
+    likelihood : str
+        Registered name.
+    method : {"spectral", "direct"}
+        Expand a series, along one axis where the likelihood declares that one is enough, or
+        integrate at every node. Grids too small or too wild for a series are integrated directly
+        either way; the metadata says what was done.
+    dtype : {"float64", "float32"}
+    mu_range, log10_sigma_range : (float, float)
+        First and last node of each axis.
+    mu_step, log10_sigma_step : float
+        Must divide the ranges.
+    counts : (int, int), optional
+        First and last observation, for likelihoods of counts; by default 0 and 50.
 
     Raises
     ------
@@ -146,10 +164,7 @@ def make_plan(
         If an option is not usable; the message names it and what would be.
     """
     model = likelihoods.get(likelihood)
-    if not model.mirror:
-        raise InputError(
-            f"likelihood {model.name!r} cannot be tabulated: a table needs finitely many outcomes"
-        )
+    outcomes = _outcomes(model, counts)
     for name, value, known in (("method", method, METHODS), ("dtype", dtype, DTYPES)):
         if value not in known:
             raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}")
@@ -159,7 +174,22 @@ def make_plan(
         raise InputError("log10 sigma must stay within -8 to 8, and mu within -1e8 to 1e8")
     row = sigma.size * np.dtype(dtype).itemsize
     rows = min(mu.size, max(1, CHUNK_BYTES // row))
-    return Plan(model.name, (1.0,), mu, sigma, dtype, method, rows)
+    return Plan(model.name, outcomes, mu, sigma, dtype, method, rows)
+
+
+def _outcomes(model: Likelihood, counts: Sequence[int] | None) -> tuple[float, ...]:
+    if model.mirror:
+        if counts is not None:
+            raise InputError(f"likelihood {model.name!r} has no counts: one slab serves both labels")
+        return (1.0,)
+    try:
+        first, last = (0, 50) if counts is None else (operator.index(c) for c in counts)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"counts need two whole numbers FIRST:LAST, got {counts!r}") from error
+    if first > last:
+        raise InputError(f"counts need FIRST <= LAST, got {first}:{last}")
+    model.validate([first, last])
+    return tuple(float(y) for y in range(first, last + 1))
 
 
 def _axis(name: str, ends: Sequence[float], step: float) -> Axis:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from qpruntime.artifact import SCHEMA, Axis, Metadata
 METADATA = Metadata(
     likelihood="probit",
     outcomes=[1.0],
-    mu=Axis.from_step("mu", -10.0, 10.0, 1e-3),
-    log10_sigma=Axis.from_step("log10_sigma", -1.0, 1.0, 1e-3, "log10"),
+    axes=(
+        Axis.from_step("mu", -10.0, 10.0, 1e-3),
+        Axis.from_step("log10_sigma", -1.0, 1.0, 1e-3, "log10"),
+    ),
     dtype="float64",
     method="direct",
     generator="test",
@@ -91,7 +94,6 @@ def test_other_schema(schema):
 
 AXIS = {"name": "mu", "start": 0.0, "stop": 1.0, "size": 3, "unit": ""}
 BAD_AXES = [
-    GONE,
     None,
     [],
     "mu",
@@ -108,18 +110,44 @@ BAD_AXES = [
 ]
 
 
-@pytest.mark.parametrize("name", ["mu", "log10_sigma"])
+@pytest.mark.parametrize("position", [0, 1])
 @pytest.mark.parametrize("axis", BAD_AXES)
-def test_bad_axis(name, axis):
+def test_bad_axis(position, axis):
+    axes = [AXIS, AXIS]
+    axes[position] = axis
     with pytest.raises(TableError, match="file: metadata is incomplete or malformed"):
-        Metadata.from_json(changed(**{name: axis}), "file")
+        Metadata.from_json(changed(axes=axes), "file")
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), [("grid", 0), ("grid", 1), ("grid", 3), ("compact", 0), ("compact", 3)]
+)
+def test_number_of_axes(kind, count):
+    with pytest.raises(TableError, match="metadata field 'axes' is"):
+        Metadata.from_json(changed(kind=kind, axes=[AXIS] * count), "file")
+
+
+@pytest.mark.parametrize("axes", [GONE, None, AXIS, "mu", 2])
+def test_axes_that_are_no_list(axes):
+    with pytest.raises(TableError, match="metadata is incomplete or malformed: .*axes"):
+        Metadata.from_json(changed(axes=axes), "file")
+
+
+def test_shapes_of_compact_tables():
+    u, v = Axis("u", 0.0, 1.0, 113), Axis("v", 0.0, 1.0, 241)
+    two = replace(METADATA, kind="compact", axes=(u, v))
+    assert two.shape == (1, 117, 245)
+    one = replace(METADATA, kind="compact", axes=(v,), outcomes=[1.0, 2.0, 3.0])
+    assert one.shape == (3, 1, 245)
+    assert one.nbytes == 3 * 245 * 8
+    assert Metadata.from_json(one.to_json(), "file") == one
 
 
 @pytest.mark.parametrize(
     ("name", "values"),
     [
         ("likelihood", [GONE, None, 3, ["probit"]]),
-        ("outcomes", [GONE, [], None, 1.0, ["1"], [True], [math.nan], [10**400], [[1.0]]]),
+        ("outcomes", [GONE, [], None, 1.0, ["1"], [True], [math.nan], [10**400], [[1.0]], [0.0, 2.0]]),
         ("dtype", [GONE, "float16", ">f8", "object", None, ["float64"]]),
         ("byte_order", ["big", None]),
         ("kind", ["spline", None]),

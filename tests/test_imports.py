@@ -19,18 +19,21 @@ RANKS = [
     {"errors", "jit", "covariance"},
     {"special", "interpolate", "factor", "artifact", "accelerate", "validation"},
     {"likelihoods"},
-    {"wasserstein", "table"},
+    {"wasserstein"},
+    {"site"},
+    {"table"},
     {"projection"},
     {"sweep", "posterior", "predictive"},
     {"engine"},
     {"inference", "loo"},
     {"hyper"},
+    {"training"},
     {"estimators"},
     {"regressor"},
 ]
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 # Imports inside functions, each with its reason.
-DEFERRED = {("table", "projection")}  # Table.lookup is a convenience over `project_arrays`
+DEFERRED: set[tuple[str, str]] = set()
 
 
 def imported(node):

@@ -28,7 +28,7 @@ def surface(mu, log10_sigma):
 
 def synthetic(outside="ep", dtype="float64", f=surface):
     mu, sigma = Axis("mu", -2.0, 1.0, 7), Axis("log10_sigma", -1.0, 0.5, 4)
-    metadata = Metadata("probit", [1.0], mu, sigma, dtype, "test", "test")
+    metadata = Metadata("probit", [1.0], (mu, sigma), dtype, "test", "test")
     values = f(mu.nodes()[:, None], sigma.nodes())[None].astype(dtype)
     values.flags.writeable = False
     return Table(Path("synthetic"), metadata, likelihoods.get("probit"), values, outside)

@@ -99,7 +99,7 @@ def test_refuses_other_files(tmp_path, copy):
         ({"schema": 99}, "schema is 99"),
         ({"likelihood": "cauchit"}, "likelihood 'cauchit'; this version knows"),
         ({"dtype": "float32"}, "dataset is float64"),
-        ({"outcomes": [1.0, -1.0]}, "dataset is float64"),
+        ({"outcomes": [0.0, 1.0]}, "dataset is float64"),
         ({"outcomes": [2.0]}, "outcomes"),
         ({"kind": "spline"}, "kind"),
     ],

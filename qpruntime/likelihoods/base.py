@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qpruntime.artifact import Axis
 from qpruntime.errors import InputError
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, Pointer
 
-__all__ = ["Likelihood", "Reduction", "signs"]
+__all__ = ["CLOSED", "INTEGRATE", "Likelihood", "Reduction", "signs"]
 
 Array = NDArray[np.float64]
+
+#: Rows of `Reduction.coordinates` that no table has: integrate; u is the answer.
+INTEGRATE, CLOSED = -1.0, -2.0
 
 
 def _no_parameters() -> Array:
@@ -32,7 +36,7 @@ def _absent_frame(mu, sigma, y, theta):
 
 
 def _absent_coordinates(mu, sigma, y, theta):
-    return -1.0, np.nan, np.nan
+    return INTEGRATE, np.nan, np.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,23 +47,28 @@ class Reduction:
     ----------
     coordinates : Pointer
         ``coordinates(mu, sigma, y, theta) -> (row, u, v)``. Arguments beyond the ends of an axis
-        count as its end; a row the table does not have is integrated instead.
+        count as its end. Row `CLOSED` says that u is R itself; any other row that the table does
+        not have is integrated.
     cavity : callable
         ``cavity(row, u, v) -> (mu, sigma, y)``: some cavity with these coordinates.
-    u, v : (start, stop, cells)
+    u, v : Axis
         The axes of the shipped table; `u` is None for a function of `v` alone.
-    names : (str, str)
-        What u and v are, for people.
-    rows : int
-        Slabs of the table: 1, or one for each of the counts 0, 1, ...
+    outcomes : range
+        The y of each row.
+    largest : int
+        The largest outcome the coordinates answer for.
+    scale : Pointer, optional
+        ``scale(mu, sigma, y, theta) -> (length, v, 0)``, if sigma*/length depends on the row and v
+        alone, v being defined for every cavity. Dense grids are then expanded from one axis.
     """
 
     coordinates: Pointer
     cavity: Callable[[int, float, float], tuple[float, float, float]]
-    v: tuple[float, float, int]
-    u: tuple[float, float, int] | None = None
-    names: tuple[str, str] = ("", "")
-    rows: int = 1
+    v: Axis
+    u: Axis | None = None
+    outcomes: range = range(1, 2)
+    largest: int = 1
+    scale: Pointer | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.base import Likelihood, signs
+from qpruntime.artifact import Axis
+from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer
+from qpruntime.likelihoods.base import Likelihood, Reduction, signs
 from qpruntime.special import log_ndtr, probit_series
 
 __all__ = ["likelihood"]
@@ -35,6 +36,34 @@ def _frame(mu, sigma, y, theta):
     return 0.0, 2.0 * sigma * math.sqrt(v), 1.0, y
 
 
+# R = sigma*/sigma_EP is analytic in v = z/sqrt(16 + z^2) on [-1, v(8)], z = y mu/sigma, its limit
+# 0.9031972855686 for z -> -inf included, and 1 to 1e-15 for z >= 8. With p = (sqrt(16 + z^2) - z)/2,
+# sigma*/length, length = sigma/sqrt(1 + p^2), is of order one on the whole line.
+_FAR = 1e8
+_V_STOP = 8.0 / math.sqrt(80.0)
+
+
+def _coordinates(mu, sigma, y, theta):
+    z = y * mu / sigma
+    if not abs(z) < _FAR:
+        z = math.copysign(_FAR, z)
+    return 0.0, 0.0, z / math.sqrt(16.0 + z * z)
+
+
+def _scale(mu, sigma, y, theta):
+    z = y * mu / sigma
+    if not abs(z) < _FAR:
+        z = math.copysign(_FAR, z)
+    root = math.sqrt(16.0 + z * z)
+    p = 0.5 * (root - z) if z < 0.0 else 8.0 / (root + z)
+    return sigma / math.sqrt(1.0 + p * p), z / root, 0.0
+
+
+def _cavity(row, u, v):
+    z = math.copysign(_FAR, v) if abs(v) >= 1.0 - 1e-13 else 4.0 * v / math.sqrt(1.0 - v * v)
+    return z, 1.0, 1.0
+
+
 likelihood = Likelihood(
     name="heaviside",
     outcomes="labels -1 and +1",
@@ -43,4 +72,10 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     mirror=True,
+    reduction=Reduction(
+        coordinates=Pointer(_coordinates, COORDINATES),
+        cavity=_cavity,
+        v=Axis("z/sqrt(16 + z^2), z = y mu/sigma", -1.0, _V_STOP, 193),
+        scale=Pointer(_scale, COORDINATES),
+    ),
 )

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.errors import InputError
-from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.base import Likelihood
+from qpruntime.artifact import Axis
+from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.base import CLOSED, INTEGRATE, Likelihood, Reduction
+from qpruntime.special import power_peak_ratio
 
 __all__ = ["LARGEST_COUNT", "likelihood"]
 
@@ -169,6 +171,42 @@ def _frame(mu, sigma, y, theta):
     return 0.0, _WIDTH * s, 1.0, side
 
 
+# R = sigma*/sigma_EP is an even analytic function of x = asinh(W/4), W = b sqrt(b^2 + 4n), for each
+# count. The log of the two peaks' ratio lies between W/2 and W: beyond W = 80 the lower peak is gone
+# (e^-47 at y = 1) and a series holds for every count.
+_W_STOP = 80.0
+_X_STOP = math.asinh(0.25 * _W_STOP)
+#: Counts with a row in the shipped table; beyond, two peaks are integrated.
+TABULATED = range(1, 501)
+_LAST_ROW = float(TABULATED[-1])
+
+
+def _coordinates(mu, sigma, y, theta):
+    if y == 0.0:
+        return CLOSED, 1.0, 0.0
+    b = abs(mu) / (sigma * math.sqrt(1.0 + 2.0 * sigma * sigma))
+    w = b * math.sqrt(b * b + 8.0 * y)
+    if w > _W_STOP:
+        return CLOSED, power_peak_ratio(2.0 * y, b), 0.0
+    if y > _LAST_ROW:
+        return INTEGRATE, 0.0, 0.0
+    w *= 0.25
+    return y - 1.0, 0.0, math.log(w + math.sqrt(1.0 + w * w))
+
+
+def _scale(mu, sigma, y, theta):
+    root = math.sqrt(1.0 + 2.0 * sigma * sigma)
+    b = abs(mu) / (sigma * root)
+    return sigma / root, math.asinh(0.25 * b * math.sqrt(b * b + 8.0 * y)), 0.0
+
+
+def _cavity(row, u, v):
+    # W^2 = b^4 + 4 n b^2, solved for b without cancellation; sigma = 1.
+    y = row + 1.0
+    w, n2 = 4.0 * math.sinh(v), 4.0 * y
+    return math.sqrt(3.0) * w / math.sqrt(n2 + math.sqrt(n2 * n2 + w * w)), 1.0, y
+
+
 def _counts(y: ArrayLike) -> NDArray[np.float64]:
     """Validate counts and return them as floats; whole floats and booleans are counts."""
     counts = np.asarray(y)
@@ -197,4 +235,17 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     log_concave=False,
+    reduction=Reduction(
+        coordinates=Pointer(_coordinates, COORDINATES),
+        cavity=_cavity,
+        v=Axis(
+            "asinh(W/4), W = b sqrt(b^2 + 8y), b = |mu|/(sigma root), root = sqrt(1 + 2 sigma^2)",
+            0.0,
+            _X_STOP,
+            241,
+        ),
+        outcomes=TABULATED,
+        largest=LARGEST_COUNT,
+        scale=Pointer(_scale, COORDINATES),
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from qpruntime.artifact import Axis
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer
 from qpruntime.likelihoods.base import Likelihood, Reduction, signs
 from qpruntime.special import erfcx, log_ndtr, probit_series
@@ -86,8 +87,7 @@ likelihood = Likelihood(
     reduction=Reduction(
         coordinates=Pointer(_coordinates, COORDINATES),
         cavity=_cavity,
-        u=(-1.0, _X_STOP, 112),
-        v=(-1.6, 5.0, 240),
-        names=("k/sqrt(16 + k^2), k = y mu/sqrt(1 + sigma^2)", "log10(sigma/sqrt(1 + p^2))"),
+        u=Axis("x = k/sqrt(16 + k^2), k = y mu/sqrt(1 + sigma^2)", -1.0, _X_STOP, 113),
+        v=Axis("log10(sigma/sqrt(1 + p^2)), p = (sqrt(16 + k^2) - k)/2", -1.6, 5.0, 241),
     ),
 )

@@ -17,7 +17,7 @@ import tablegen
 from qpruntime.artifact import DATASET, Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.table import open_table
-from tablegen import builder, certify
+from tablegen import builder, certify, grid
 from tablegen.workspace import Workspace
 
 SMALL = {"mu_step": 0.5, "log10_sigma_step": 0.1}
@@ -163,16 +163,16 @@ def test_a_disk_too_small_is_seen_before_the_work(target, monkeypatch):
 
 
 def test_a_disk_that_fills_up_is_one_error_and_resumable(target, monkeypatch):
-    real = builder._write_all
+    real = grid._write_all
 
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(builder, "_write_all", full)
+    monkeypatch.setattr(grid, "_write_all", full)
     with pytest.raises(TableError, match=r"No space left on device; .*same command resumes"):
         builder.build("probit", target, **SMALL)
     assert names(target.parent) == [".probit.h5.build"]
-    monkeypatch.setattr(builder, "_write_all", real)
+    monkeypatch.setattr(grid, "_write_all", real)
     builder.build("probit", target, **SMALL)
     assert names(target.parent) == ["probit.h5"]
 

@@ -1,0 +1,151 @@
+"""One tilted density becomes one Gaussian: the kernel behind `project`, tables and sweeps.
+
+The mean is the tilted mean for every method. The standard deviation is that of the tilted density
+(EP), or sigma* from a table or by quadrature (QP). Which table, and whether an argument is usable,
+is decided above, in `qpruntime.projection`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime.errors import InputError, NumericalError
+from qpruntime.interpolate import bilinear, quintic
+from qpruntime.jit import call_coordinates, call_moments, kernel
+from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods.base import CLOSED
+from qpruntime.wasserstein import DECAY, OK, exact_point
+
+__all__ = ["Projections", "compact_ratio", "project_many", "project_site", "raise_status"]
+
+# How `project_site` finds a standard deviation, and what a lookup reports.
+EP, GRID, EXACT, COMPACT = 0, 1, 2, 3
+COMPUTED, INSIDE, OUTSIDE_GRID = 0, 1, 2
+
+NO_VALUES = np.zeros((1, 2, 2))
+NO_AXES = np.array([0.0, -1.0, 1.0, 0.0, -1.0, 1.0, 0.0])
+for _array in (NO_VALUES, NO_AXES):
+    _array.flags.writeable = False
+
+
+@kernel
+def compact_ratio(coordinates, values, axes, mu, sigma, y, theta):
+    """Return sigma*/sigma_EP by a compact table or in closed form, NaN where it has to integrate.
+
+    The table's rows are the outcomes from ``axes[6]`` on, which the coordinates know.
+    """
+    row, u, v = call_coordinates(coordinates, mu, sigma, y, theta)
+    if 0.0 <= row < values.shape[0]:
+        return min(quintic(values, axes, int(row), u, v), 1.0)
+    return min(u, 1.0) if row == CLOSED else math.nan
+
+
+@kernel
+def project_site(functions, source, mu, sigma, y, scratch):
+    """Project one tilted density; return (status, log Z, mean, standard deviation, where).
+
+    `functions` is `Likelihood.functions()`, `source` is `Projector.source`, `sigma` the cavity's
+    standard deviation, `scratch` an array of shape (1, 4).
+    """
+    theta, has_moments, has_frame, split, moments, frame = functions
+    kind, mirror, outside_exact, values, axes, coordinates = source
+    integrated = False
+    if has_moments:
+        log_z, mean, variance = call_moments(moments, mu, sigma, y, theta)
+    else:
+        status = exact_point(split, frame, has_frame, mu, sigma, y, theta, scratch)
+        if status != OK:
+            return status, 0.0, 0.0, 0.0, COMPUTED
+        integrated = True
+        log_z, mean, variance = scratch[0, 0], scratch[0, 1], scratch[0, 2]
+    std = math.sqrt(variance)
+    if kind == EP:
+        return OK, log_z, mean, std, COMPUTED
+    where = COMPUTED
+    if kind == COMPACT:
+        where = INSIDE
+        ratio = compact_ratio(coordinates, values, axes, mu, sigma, y, theta)
+        if not math.isnan(ratio):
+            return OK, log_z, mean, std * ratio, where
+    if kind == GRID:
+        if mirror:
+            row, location = 0, mu * y * axes[6]
+        else:
+            row, location = int(y - axes[6]), mu
+        where = OUTSIDE_GRID
+        if 0 <= row < values.shape[0]:
+            star, inside = bilinear(values, axes, row, location, math.log10(sigma))
+            if inside:
+                return OK, log_z, mean, min(star, std), INSIDE
+        if not outside_exact:
+            return OK, log_z, mean, std, where
+    if not integrated:
+        status = exact_point(split, frame, has_frame, mu, sigma, y, theta, scratch)
+        if status != OK:
+            return status, 0.0, 0.0, 0.0, where
+    return OK, log_z, mean, min(scratch[0, 3], std), where
+
+
+@kernel
+def _project_many(functions, source, mu, sigma, y, log_z, mean, std, where):
+    scratch = np.empty((1, 4))
+    for i in range(mu.size):
+        status, log_z[i], mean[i], std[i], where[i] = project_site(
+            functions, source, mu[i], sigma[i], y[i], scratch
+        )
+        if status != OK:
+            return status, i
+    return OK, 0
+
+
+class Projections(NamedTuple):
+    """Projected sites, all of the broadcast shape; `std` is a standard deviation."""
+
+    log_z: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64]
+    inside: NDArray[np.bool_]
+
+
+def project_many(
+    likelihood: Likelihood,
+    source: tuple[Any, ...],
+    mu: ArrayLike,
+    sigma: ArrayLike,
+    y: ArrayLike,
+) -> Projections:
+    """Check the arguments, which broadcast, and project every site."""
+    m, s, labels = np.broadcast_arrays(
+        np.asarray(mu, float), np.asarray(sigma, float), likelihood.validate(y)
+    )
+    shape = m.shape
+    flat = [np.ascontiguousarray(a, dtype=float).reshape(-1) for a in (m, s, labels)]
+    if not np.isfinite(flat[0]).all():
+        raise InputError("mu must be finite")
+    if not (np.isfinite(flat[1]).all() and (flat[1] > 0.0).all()):
+        raise InputError("sigma is a standard deviation: it must be positive and finite")
+    log_z, mean, std = (np.empty(m.size) for _ in range(3))
+    where = np.empty(m.size, dtype=np.int64)
+    functions = likelihood.functions()
+    status, i = _project_many(functions, source, *flat, log_z, mean, std, where)
+    if status != OK:
+        raise_status(status, likelihood, flat[0][i], flat[1][i], flat[2][i])
+    return Projections(
+        log_z.reshape(shape),
+        mean.reshape(shape),
+        std.reshape(shape),
+        (where == INSIDE).reshape(shape),
+    )
+
+
+def raise_status(status: int, likelihood: Likelihood, mu: float, sigma: float, y: float) -> None:
+    """Turn the status of an exact projection into an exception."""
+    reason = "does not decay" if status == DECAY else "has no finite mass"
+    raise NumericalError(
+        f"the tilted density of {likelihood.name} {reason} for the cavity "
+        f"N({mu:g}, {sigma:g}^2) and y = {y:g}; move the cavity or check the likelihood"
+    )

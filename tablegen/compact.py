@@ -1,0 +1,117 @@
+"""Build a compact table: R = sigma*/sigma_EP as splines over the likelihood's own coordinates.
+
+One small file that holds for every cavity: what its rectangle does not cover, the likelihood's
+`Reduction` answers in closed form or has integrated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime import likelihoods
+from qpruntime.artifact import Metadata
+from qpruntime.errors import InputError, NumericalError
+from qpruntime.likelihoods.base import Reduction
+from qpruntime.projection import project_arrays
+from qpruntime.table import Table
+from tablegen import export, regions, splines
+from tablegen.executors import Progress, run
+from tablegen.second_rule import SEED
+from tablegen.workspace import Workspace
+
+__all__ = ["TOLERANCE", "build", "metadata", "sample"]
+
+Array = NDArray[np.float64]
+
+#: Largest relative error allowed anywhere.
+TOLERANCE = 1e-9
+
+
+def reduction(likelihood: str) -> Reduction:
+    """Return the coordinates of a registered likelihood, or raise `InputError`."""
+    found = likelihoods.get(likelihood).reduction
+    if found is None:
+        raise InputError(
+            f"likelihood {likelihood!r} has no compact table: it declares no Reduction"
+        )
+    return found
+
+
+def metadata(likelihood: str) -> Metadata:
+    """Return the metadata of the table before it is built: no hash, no certificate."""
+    r = reduction(likelihood)
+    return Metadata(
+        likelihood=likelihoods.get(likelihood).name,
+        outcomes=[float(y) for y in r.outcomes],
+        axes=tuple(axis for axis in (r.u, r.v) if axis is not None),
+        dtype="float64",
+        method="collocation",
+        generator=f"tablegen {version('qpruntime')}",
+        kind="compact",
+    )
+
+
+def sample(likelihood: str, row: int, u: float, v: Array) -> Array:
+    """Integrate R on a line: one row, one u, every v."""
+    cavity = reduction(likelihood).cavity
+    mu, sigma, y = np.array([cavity(row, u, t) for t in v.tolist()]).T
+    star = project_arrays(likelihood, mu, sigma, y, table="exact").std
+    return np.asarray(star / project_arrays(likelihood, mu, sigma, y, method="ep").std)
+
+
+def integrate(likelihood: str, workers: int, report: Progress) -> Array:
+    """Return R at all collocation points, in the shape of the dataset."""
+    r = reduction(likelihood)
+    across = splines.points(r.u) if r.u is not None else np.zeros(1)
+    along = splines.points(r.v)
+    lines = [(row, u) for row in range(len(r.outcomes)) for u in across.tolist()]
+    done = 0
+
+    def line(where: tuple[int, float]) -> Array:
+        nonlocal done
+        values = sample(likelihood, *where, along)
+        done += 1
+        report("integrate", done, len(lines))
+        return values
+
+    values = np.array(run(line, lines, workers))
+    return values.reshape(len(r.outcomes), across.size, along.size)
+
+
+def build(
+    document: Metadata, workspace: Workspace, workers: int, tolerance: float, report: Progress
+) -> Metadata:
+    """Build the table in a locked workspace; arguments as those of `tablegen.build`."""
+    name, axes = document.likelihood, document.axes
+    report("integrate", 0, 1)
+    ratios = integrate(name, workers, report)
+    values = splines.coefficients(ratios, axes[0] if len(axes) == 2 else None, axes[-1])
+    values.flags.writeable = False
+    report("certify", 0, 1)
+    table = Table(workspace.partial, document, likelihoods.get(name), values)
+    certificate = regions.certify(table, run=partial(run, workers=workers), seed=SEED)
+    worst = regions.worst(certificate)
+    if not worst["max_relative_error"] <= tolerance:
+        raise NumericalError(
+            f"the table misses its tolerance: {regions.describe(worst)}, allowed {tolerance:.2g}; "
+            "raise --tolerance"
+        )
+    certificate |= {"tolerance": tolerance, "arithmetic": splines.arithmetic()}
+    data = values.astype("<f8").tobytes()
+    digest = hashlib.sha256(data).hexdigest()
+    finished = replace(document, sha256=digest, certificate=certificate)
+    offset = export.create_file(workspace.partial, finished)
+    with workspace.partial.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+    export.write_metadata(workspace.partial, finished)
+    export.publish(workspace.partial, workspace.target)
+    workspace.remove()
+    report("certify", 1, 1)
+    return finished

@@ -1,0 +1,116 @@
+"""Carry the plan of a dense grid out: fill the chunks, export, certify, publish.
+
+Interrupted at any moment, the same call takes up the finished chunks and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from qpruntime.artifact import Metadata
+from qpruntime.errors import NumericalError, TableError
+from tablegen import certify, compute, export
+from tablegen.executors import Progress, run
+from tablegen.plan import Chunk, Plan
+from tablegen.second_rule import SEED
+from tablegen.store import ChunkStore
+from tablegen.workspace import Workspace
+
+__all__ = ["carry_out"]
+
+
+def carry_out(
+    plan: Plan, workspace: Workspace, workers: int, tolerance: float, report: Progress
+) -> Metadata:
+    """Build the grid in a locked workspace; arguments as those of `tablegen.build`."""
+    workspace.partial.unlink(missing_ok=True)
+    store = ChunkStore(workspace.chunks, plan)
+    _fill(plan, store, workers, report)
+    digest, worst, offset = _export(plan, store, workspace.partial, report)
+    report("certify", 0, 1)
+    values = export.map_file(workspace.partial, plan, offset)
+    certificate = certify.certify(
+        values, plan.metadata(), worst, run=partial(run, workers=workers), seed=SEED
+    )
+    certificate |= {"tolerance": tolerance, "chebyshev_nodes": list(plan.nodes or ())}
+    nodes = certificate["nodes"]
+    if nodes["max_relative_error"] > tolerance:
+        raise NumericalError(
+            f"the table misses its tolerance: relative error {nodes['max_relative_error']:.2g} at "
+            f"mu = {nodes['mu']:g}, log10 sigma = {nodes['log10_sigma']:g}, allowed "
+            f"{tolerance:.2g}; raise --tolerance"
+            + ("" if plan.method == "direct" else " or use --method direct")
+        )
+    metadata = replace(plan.metadata(), sha256=digest, certificate=certificate)
+    export.write_metadata(workspace.partial, metadata)
+    export.publish(workspace.partial, workspace.target)
+    workspace.remove()
+    report("certify", 1, 1)
+    return metadata
+
+
+def _fill(plan: Plan, store: ChunkStore, workers: int, report: Progress) -> None:
+    missing = store.missing()
+    if not missing:
+        return
+    expansion = None
+    stop = threading.Event()
+    lock = threading.Lock()
+    total = len(plan.chunks)
+    done = total - len(missing)
+
+    def task(chunk: Chunk) -> None:
+        nonlocal done
+        if stop.is_set():
+            return
+        store.write(chunk, compute.fill(plan, chunk, expansion, stop.is_set))
+        with lock:
+            done += 1
+            report("fill", done, total)
+
+    if plan.nodes is not None:
+        report("integrate", 0, 1)
+        expansion = compute.expand(plan, partial(run, workers=workers))
+    report("fill", done, total)
+    run(task, missing, workers, cancel=stop.set)
+
+
+def _export(
+    plan: Plan, store: ChunkStore, path: Path, report: Progress
+) -> tuple[str, list[tuple[float, int, int, int]], int]:
+    """Stream the chunks to the file; return their hash, the most curved nodes and the offset."""
+    offset = position = export.create_file(path, plan)
+    digest = hashlib.sha256()
+    worst = []
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        for number, chunk in enumerate(plan.chunks):
+            report("export", number, len(plan.chunks))
+            values = store.read(chunk)
+            if values is None:
+                raise TableError(
+                    f"chunk {number} in {store.path} changed while the table was built; "
+                    "the same command repairs it"
+                )
+            digest.update(values.data)
+            position += _write_all(descriptor, values, position)
+            worst += certify.worst_nodes(values, chunk.outcome, chunk.start)
+    finally:
+        os.close(descriptor)
+    return digest.hexdigest(), worst, offset
+
+
+def _write_all(descriptor: int, values: NDArray[Any], position: int) -> int:
+    view = memoryview(values.data).cast("B")
+    written = 0
+    while written < len(view):
+        written += os.pwrite(descriptor, view[written:], position + written)
+    return written
