@@ -1,25 +1,23 @@
-"""scikit-learn estimators over `infer`: data and labels in, class probabilities out."""
+"""scikit-learn classifier over `infer`: data and labels in, class probabilities out."""
 
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri_exp
+from scipy.special import logsumexp, ndtr, ndtri, ndtri_exp
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from qpruntime.engine import Problem
-from qpruntime.errors import ConvergenceWarning, InputError
-from qpruntime.hyper import maximise, settle_fast
-from qpruntime.inference import summarise, warn_unsettled
+from qpruntime.errors import InputError
 from qpruntime.projection import Projector, project_arrays
 from qpruntime.table import Table
+from qpruntime.training import Callback, Settings, train
 
 __all__ = ["GPClassifier"]
 
@@ -30,7 +28,9 @@ _LEAST_VARIANCE = 1e-30
 
 
 class GPClassifier(ClassifierMixin, BaseEstimator):
-    """Binary Gaussian-process classification by QP or EP.
+    """Gaussian-process classification by QP or EP.
+
+    Two classes take one Gaussian process; K > 2 take K of them, each class against the rest.
 
     Parameters
     ----------
@@ -38,31 +38,45 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Default ``ConstantKernel(1) * RBF(1)`` with bounds wide enough for separable data.
     likelihood : str
         ``"probit"``, or ``"heaviside"``: the sign of the latent function without any noise.
-    method : {"qp", "ep"}
-        How the final posterior is computed. Hyper-parameters come from EP's evidence either way.
+    method : {"qp", "ep", "vb"}
+        How the final posterior is computed; "vb" maximises its own bound of the evidence.
     table : None, "exact", path, name or Table
         Where QP finds sigma*; see `qpruntime.infer`.
+    objective : {"evidence", "loo"}
+        What the hyper-parameters maximise: EP's evidence, as published, also for QP; or the
+        leave-one-out log predictive density of the very posterior that `method` gives.
     optimize : bool
-        Whether to maximise the evidence over the kernel's free parameters.
+        Whether to maximise the objective over the kernel's free parameters.
+    n_restarts : int
+        Further optimiser runs, from parameters drawn log-uniformly within a factor of 1000 of the
+        kernel's own and within its bounds.
     max_iter : int
         Optimiser iterations at most.
     ftol : float
-        Relative tolerance of the optimiser on the evidence.
+        Relative tolerance of the optimiser on the objective.
     tol, max_sweeps
         Of every EP or QP run; see `qpruntime.infer`.
+    n_jobs : int, optional
+        Threads for restarts, as in joblib.
+    verbose : int
+        Print every evaluation of the objective to stderr if not 0.
+    callback : callable, optional
+        Called with the log parameters and the objective after every evaluation.
+    random_state : int, RandomState or None
+        For restarts.
 
     Attributes
     ----------
-    classes_ : ndarray, shape (2,)
-        The labels; the second one is the positive class.
-    kernel_ : scikit-learn kernel
-        With the fitted parameters.
-    posterior_ : Posterior
-        Latent posterior at the training points.
+    classes_ : ndarray, shape (K,)
+        The labels; of two, the second is the positive class.
+    kernel_, posterior_ : scikit-learn kernel and Posterior
+        With the fitted parameters, and at the training points; K-tuples for K > 2 classes.
     optimum_ : Optimum or None
-        How the optimisation went.
+        The best optimiser run; a K-tuple for K > 2 classes.
+    optima_ : tuple of Optimum
+        Every optimiser run, best first; a K-tuple of such for K > 2 classes.
     n_iter_ : int
-        Optimiser iterations, at least 1.
+        Optimiser iterations of the longest best run, at least 1.
     X_train_ : ndarray, shape (N, d)
 
     Examples
@@ -81,21 +95,33 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         likelihood: str = "probit",
         method: str = "qp",
         table: Table | str | os.PathLike[str] | None = None,
+        objective: str = "evidence",
         optimize: bool = True,
+        n_restarts: int = 0,
         max_iter: int = 1000,
         ftol: float = 1e-9,
         tol: float = 1e-6,
         max_sweeps: int = 100,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        callback: Callback | None = None,
+        random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.kernel = kernel
         self.likelihood = likelihood
         self.method = method
         self.table = table
+        self.objective = objective
         self.optimize = optimize
+        self.n_restarts = n_restarts
         self.max_iter = max_iter
         self.ftol = ftol
         self.tol = tol
         self.max_sweeps = max_sweeps
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.callback = callback
+        self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> GPClassifier:
         """Fit hyper-parameters and posterior.
@@ -104,7 +130,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         ----------
         X : array-like, shape (N, d)
         y : array-like, shape (N,)
-            Any two labels.
+            Labels of two or more classes.
 
         Raises
         ------
@@ -122,82 +148,124 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         data, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(labels)
         self.classes_, encoded = np.unique(labels, return_inverse=True)
-        if self.classes_.size != 2:
+        if self.classes_.size < 2:
             raise InputError(
-                "Only binary classification is supported. GPClassifier separates two classes, "
-                f"got {self.classes_.size} class(es): "
-                f"{self.classes_[:5].tolist()}; for more wrap it in "
-                "sklearn.multiclass.OneVsRestClassifier"
+                f"GPClassifier needs two classes or more, got one class: {self.classes_.tolist()}"
             )
-        signs = np.where(encoded == 1, 1.0, -1.0)
-        prior = np.zeros(signs.size)
-        self.kernel_ = default_kernel() if self.kernel is None else clone(self.kernel)
-        self.optimum_, sites = None, None
-        if self.optimize and self.kernel_.n_dims:
-            self.optimum_, sites = maximise(
-                self.kernel_,
+        kernel = default_kernel() if self.kernel is None else clone(self.kernel)
+        settings = Settings(
+            self.objective,
+            self.optimize,
+            self.n_restarts,
+            self.max_iter,
+            self.ftol,
+            self.tol,
+            self.max_sweeps,
+            self.n_jobs,
+            self.verbose,
+            self.callback,
+        )
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        positive = [1] if self.classes_.size == 2 else range(self.classes_.size)
+        fits = tuple(
+            train(
+                kernel,
                 data,
-                signs,
-                Projector(projector.likelihood, "ep"),
-                prior,
-                max_iterations=self.max_iter,
-                ftol=self.ftol,
-                tol=self.tol,
-                max_sweeps=self.max_sweeps,
+                np.where(encoded == k, 1.0, -1.0),
+                projector,
+                np.zeros(len(data)),
+                settings,
+                rng,
+                stacklevel=4,
             )
-            if not self.optimum_.success:
-                warnings.warn(
-                    f"the evidence was not maximised: {self.optimum_.message}; raise max_iter "
-                    "or widen the kernel's bounds",
-                    ConvergenceWarning,
-                    stacklevel=2,
-                )
-            self.kernel_ = self.kernel_.clone_with_theta(self.optimum_.theta)
-        self.n_iter_ = max(1, self.optimum_.n_iterations if self.optimum_ else 1)
+            for k in positive
+        )
         self.X_train_ = data
-        problem = Problem(self.kernel_(data), signs, projector, prior)
-        end = settle_fast(problem, tol=self.tol, max_sweeps=self.max_sweeps, sites=sites)
-        warn_unsettled(end, self.tol, stacklevel=3)
-        self.posterior_ = summarise(problem, end)
+        self.kernel_ = _one_or_all([fit.kernel for fit in fits])
+        self.posterior_ = _one_or_all([fit.posterior for fit in fits])
+        self.optima_ = _one_or_all([fit.optima for fit in fits])
+        self.optimum_ = _one_or_all([fit.optima[0] if fit.optima else None for fit in fits])
+        self.n_iter_ = max([1] + [fit.optima[0].n_iterations for fit in fits if fit.optima])
         return self
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
-        """Mean and variance of the latent function at `X`, each of shape (T,)."""
+        """Mean and variance of the latent function at `X`.
+
+        Each of shape (T,) for two classes, (T, K) for K > 2.
+        """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        return self.posterior_.predict(self.kernel_(X, self.X_train_), self.kernel_.diag(X))
+        moments = [
+            posterior.predict(kernel(X, self.X_train_), kernel.diag(X))
+            for kernel, posterior in zip(*self._fitted(), strict=True)
+        ]
+        mean, variance = (_one_or_columns([m[i] for m in moments]) for i in (0, 1))
+        return mean, variance
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Score whose normal CDF is p(second class), shape (T,).
+        """Score whose normal CDF is p(second class), shape (T,); for K > 2 classes (T, K).
 
         For the probit mean / sqrt(1 + variance), for the heaviside mean / sqrt(variance).
         """
-        first, second = self.predict_log_proba(X).T
+        logs = self._log_both(X)
         # From the smaller of the two, which no probability near 1 has rounded.
-        return np.where(second < first, ndtri_exp(second), -ndtri_exp(first))
+        scores = [np.where(b < a, ndtri_exp(b), -ndtri_exp(a)) for a, b in logs]
+        return _one_or_columns(scores)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable label at each point, shape (T,)."""
-        first, second = self.predict_log_proba(X).T
-        return self.classes_[(second > first).astype(int)]
+        best = np.argmax(self.predict_log_proba(X), axis=1)
+        return self.classes_[best]
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Class probabilities in the order of ``classes_``, shape (T, 2)."""
+        """Class probabilities in the order of ``classes_``, shape (T, K)."""
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
-        """Log class probabilities, exact where the probabilities underflow, shape (T, 2).
+        """Log class probabilities, exact where the probabilities underflow, shape (T, K).
 
-        The normaliser of the likelihood under the latent predictive density.
+        The normaliser of the likelihood under the latent predictive density; for K > 2 classes
+        the probabilities of each class against the rest, scaled to sum to 1.
         """
-        mean, variance = self.latent(X)
-        std = np.sqrt(np.maximum(variance, _LEAST_VARIANCE))[:, None]
-        return project_arrays(self.likelihood, mean[:, None], std, (-1.0, 1.0), "ep").log_z
+        logs = self._log_both(X)
+        if len(logs) == 1:
+            return np.column_stack(logs[0])
+        positive = np.column_stack([b for _, b in logs])
+        return positive - logsumexp(positive, axis=1, keepdims=True)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
+        """Central credible interval of p(second class), shape (T, 2); two classes, probit.
+
+        Phi is monotone, so its quantiles are those of the latent function: no sampling.
+        """
+        if not 0.0 < level < 1.0:
+            raise InputError(f"level must be between 0 and 1, got {level}")
+        mean, variance = self.latent(X)
+        if mean.ndim != 1 or self.likelihood != "probit":
+            raise InputError("predict_interval needs two classes and the probit likelihood")
+        reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
+        return np.column_stack([ndtr(mean - reach), ndtr(mean + reach)])
+
+    def _fitted(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Kernels and posteriors, one per Gaussian process."""
+        if isinstance(self.posterior_, tuple):
+            return self.kernel_, self.posterior_
+        return (self.kernel_,), (self.posterior_,)
+
+    def _log_both(self, X: ArrayLike) -> list[tuple[Array, Array]]:
+        """Log probabilities of -1 and +1 for each Gaussian process, each of shape (T,)."""
+        mean, variance = (np.atleast_2d(a.T) for a in self.latent(X))
+        std = np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
+        project = [project_arrays(self.likelihood, mean, std, y, "ep").log_z for y in (-1.0, 1.0)]
+        return list(zip(*project, strict=True))
+
+
+def _one_or_all(items: list[Any]) -> Any:
+    return items[0] if len(items) == 1 else tuple(items)
+
+
+def _one_or_columns(items: list[Array]) -> Array:
+    return items[0] if len(items) == 1 else np.column_stack(items)
 
 
 def default_kernel() -> Kernel:

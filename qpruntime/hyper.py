@@ -7,6 +7,7 @@ does not depend on where an iteration starts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from qpruntime import variational
 from qpruntime.accelerate import Anderson
 from qpruntime.covariance import contract_gradient
 from qpruntime.engine import Problem, Settled, iterate, settle
@@ -31,7 +33,7 @@ Array = NDArray[np.float64]
 _PARALLEL = 30
 # Far from the optimum the sites need not settle further than this: the evidence is stationary in
 # them, and its gradient is right to about as many digits.
-_LOOSE = 3e-4
+_LOOSE = 3e-5
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,10 @@ def settle_fast(
     Sequential updates never leave the proper posteriors, parallel ones may: where precisions turn
     negative, what they found is not relied on.
     """
+    if problem.projector.method == "vb":
+        return variational.settle(
+            problem, tol=tol, max_sweeps=max_sweeps, sites=sites, accelerator=accelerator
+        )
     try:
         end = iterate(
             problem,
@@ -125,7 +131,7 @@ class Objective:
 
     def tolerance(self) -> float:
         """How far the sites have to settle: less far from the optimum, where they only steer."""
-        return max(self.tol, min(_LOOSE, 3e-5 * self._slope))
+        return max(self.tol, min(_LOOSE, 1e-5 * self._slope))
 
     def measure(self, problem: Problem, end: Settled) -> tuple[float, Array]:
         """Return the value to be maximised and M, with d value = sum_ij M_ij dK_ij."""
@@ -202,6 +208,7 @@ def maximise(
     max_sweeps: int = 100,
     scale: Array | None = None,
     objective: type[Objective] = Objective,
+    callback: Callable[[Array, float], Any] | None = None,
 ) -> tuple[Optimum, Sites | None]:
     """Maximise an objective by L-BFGS-B in the log parameters, within the kernel's bounds.
 
@@ -212,7 +219,7 @@ def maximise(
     y : ndarray, shape (N,)
         Encoded observations.
     projector : Projector
-        Of method "ep" for the evidence, whose gradient is exact for EP only.
+        Of method "ep" for the evidence, whose gradient is exact for EP only, or "vb" for its bound.
     prior : ndarray, shape (N,)
         Prior mean.
     start : ndarray, optional
@@ -225,6 +232,8 @@ def maximise(
         The latent values observed are these multiples of the kernel's: K_ij scale_i scale_j.
     objective : subclass of Objective
         What to maximise; by default the log evidence.
+    callback : callable, optional
+        Called with theta and the value after every evaluation.
 
     Returns
     -------
@@ -239,8 +248,15 @@ def maximise(
     """
     theta0 = np.array(kernel.theta if start is None else start, dtype=float)
     function = objective(kernel, X, y, projector, prior, tol, max_sweeps, scale)
+
+    def reported(theta: Array) -> tuple[float, Array]:
+        value, slope = function(theta)
+        if callback is not None:
+            callback(theta, -value)
+        return value, slope
+
     result = minimize(
-        function,
+        reported,
         theta0,
         jac=True,
         method="L-BFGS-B",

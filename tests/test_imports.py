@@ -18,6 +18,7 @@ FILES = {p.relative_to(ROOT).with_suffix("").as_posix(): p for p in ROOT.rglob("
 RANKS = [
     {"errors", "jit", "covariance"},
     {"special", "interpolate", "factor", "artifact", "accelerate", "validation"},
+    {"expected"},
     {"likelihoods"},
     {"wasserstein"},
     {"site"},
@@ -25,6 +26,7 @@ RANKS = [
     {"projection"},
     {"sweep", "posterior", "predictive"},
     {"engine"},
+    {"variational"},
     {"inference", "loo"},
     {"hyper"},
     {"training"},

@@ -1,0 +1,134 @@
+"""Restarts, objectives, many classes, intervals and progress of the classifier; the LOO slope."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracle import RBFData
+from scipy.special import ndtr
+from sklearn.datasets import load_iris
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from qpruntime import GPClassifier, InputError, infer
+from qpruntime.hyper import LeaveOneOut
+from qpruntime.projection import Projector
+
+FIXED = ConstantKernel(4.0, "fixed") * RBF(1.0, "fixed")
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return RBFData(40, seed=3)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        ConstantKernel(3.0) * RBF(1.2),
+        ConstantKernel(1e4) * RBF([3.0, 5.0]),
+        ConstantKernel(1e-3) * RBF(0.5),
+        ConstantKernel(2.0) * RBF(1.0) + WhiteKernel(0.1),
+    ],
+)
+def test_loo_slope(toy, kernel, method):
+    def objective():
+        # tolerance() is a hundredth of tol.
+        return LeaveOneOut(
+            kernel, toy.x, toy.y, Projector("probit", method), np.zeros(len(toy.y)), 1e-9, 2000
+        )
+
+    value, slope = objective()(kernel.theta)
+    K = kernel(toy.x)
+    assert -value == pytest.approx(infer(K, toy.y, method=method, tol=1e-11).loo().sum(), rel=1e-9)
+    h = 1e-3
+    for i, e in enumerate(np.eye(kernel.n_dims)):
+        f = [objective()(kernel.theta + k * h * e)[0] for k in (-2, -1, 1, 2)]
+        # Fourth-order differences: h^4 = 1e-12 of truncation, sites settled to 1e-11 over h.
+        difference = (8.0 * (f[2] - f[1]) - (f[3] - f[0])) / (12.0 * h)
+        assert slope[i] == pytest.approx(difference, rel=1e-6, abs=1e-7)
+
+
+def test_loo_objective_finds_what_it_maximises(toy):
+    kernel = ConstantKernel(1.0, (1e-3, 1e5)) * RBF(1.0, (1e-2, 1e2))
+    loo = GPClassifier(kernel, objective="loo").fit(toy.x, toy.y)
+    evidence = GPClassifier(kernel).fit(toy.x, toy.y)
+    assert loo.posterior_.loo().sum() >= evidence.posterior_.loo().sum()
+    assert loo.optimum_.value == pytest.approx(loo.posterior_.loo().sum(), abs=1e-5)
+    assert evidence.optimum_.value >= infer(loo.kernel_(toy.x), toy.y, method="ep").log_evidence
+
+
+def test_restarts_are_kept_seeded_and_used(toy):
+    def fit(seed):
+        kernel = ConstantKernel(1.0, (1e-2, 1e4)) * RBF(20.0, (1e-2, 1e2))
+        return GPClassifier(kernel, n_restarts=3, random_state=seed, n_jobs=2).fit(toy.x, toy.y)
+
+    first, again, other = fit(0), fit(0), fit(1)
+    starts = np.array([o.start for o in first.optima_])
+    assert starts.shape == (4, 2)
+    values = [o.value for o in first.optima_]
+    assert values == sorted(values, reverse=True)
+    np.testing.assert_allclose(first.kernel_.theta, first.optima_[0].theta, rtol=1e-12)
+    np.testing.assert_array_equal(starts, [o.start for o in again.optima_])
+    assert not np.array_equal(starts, [o.start for o in other.optima_])
+    low, high = np.log([[1e-2, 1e-2], [1e4, 1e2]])
+    assert ((starts >= low) & (starts <= high)).all()
+
+
+def test_more_than_two_classes_are_one_against_the_rest():
+    X, y = load_iris(return_X_y=True)
+    X, y = X[::3], np.array(["a", "b", "c"])[y[::3]]
+    model = GPClassifier(FIXED).fit(X, y)
+    peer = OneVsRestClassifier(GPClassifier(FIXED)).fit(X, y)
+    proba = model.predict_proba(X)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(proba, peer.predict_proba(X), rtol=1e-9)
+    assert len(model.kernel_) == len(model.posterior_) == 3
+    assert model.decision_function(X).shape == model.latent(X)[0].shape == (50, 3)
+    assert model.score(X, y) > 0.9
+    with pytest.raises(InputError, match="two classes"):
+        model.predict_interval(X)
+
+
+def test_interval_holds_its_share_of_the_latent_mass(toy):
+    model = GPClassifier(FIXED).fit(toy.x, toy.y)
+    low, high = model.predict_interval(toy.x[:3], level=0.8).T
+    mean, variance = model.latent(toy.x[:3])
+    draws = ndtr(mean + np.sqrt(variance) * np.random.default_rng(0).standard_normal((200_000, 3)))
+    # Three standard errors of a share of 0.8 from 200 000 draws are 0.0027.
+    np.testing.assert_allclose(((draws > low) & (draws < high)).mean(0), 0.8, atol=0.003)
+    np.testing.assert_allclose((draws < low).mean(0), 0.1, atol=0.002)
+    with pytest.raises(InputError, match="level must be between 0 and 1, got 1"):
+        model.predict_interval(toy.x, level=1.0)
+
+
+def test_progress_goes_where_it_is_asked_to(toy, capsys):
+    seen = []
+    kernel = ConstantKernel(1.0) * RBF(1.0)
+    GPClassifier(kernel, callback=lambda theta, value: seen.append((theta, value))).fit(
+        toy.x, toy.y
+    )
+    assert capsys.readouterr() == ("", "")
+    model = GPClassifier(kernel, verbose=1).fit(toy.x, toy.y)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == model.optimum_.n_evaluations == len(seen)
+    assert err.startswith("evidence -")
+    assert max(value for _, value in seen) == pytest.approx(model.optimum_.value, rel=1e-12)
+
+
+def test_pipeline_and_grid_search(toy):
+    pipeline = make_pipeline(StandardScaler(), GPClassifier(FIXED))
+    search = GridSearchCV(pipeline, {"gpclassifier__method": ["ep", "qp"]}, cv=3)
+    search.fit(toy.x, toy.y)
+    assert search.best_score_ > 0.5
+    assert pipeline.fit(toy.x, toy.y).score(toy.x, toy.y) > 0.5
+
+
+def test_refuses_unknown_objective(toy):
+    with pytest.raises(InputError, match="objective must be one of"):
+        GPClassifier(FIXED, objective="laplace").fit(toy.x, toy.y)
