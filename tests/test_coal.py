@@ -1,0 +1,64 @@
+"""The coal-mining demonstration, end to end, where the data are ($QP_DATA)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "demo_coal.py"
+DATA = os.environ.get("QP_DATA", "")
+needs_data = pytest.mark.skipif(
+    not (DATA and (Path(DATA) / "coal-mining.csv").is_file()),
+    reason="set QP_DATA to a folder with coal-mining.csv",
+)
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True
+    )
+
+
+def numbers(output):
+    """NTLL and TE of EP and QP."""
+    rows = [line.split() for line in output.splitlines() if line.startswith(("EP", "QP"))]
+    return [(float(r[1]), float(r[6])) for r in rows]
+
+
+@needs_data
+def test_six_splits(tmp_path):
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "rate.png"
+    done = run("--data", DATA, "--splits", 6, "--figure", figure)
+    assert done.returncode == 0, done.stderr
+    # A prototype of the protocol gave 1597.4 and 1597.3, TE 118.
+    for ntll, error in numbers(done.stdout):
+        assert ntll == pytest.approx(1597.3, abs=0.3)
+        assert error == pytest.approx(118.0, abs=0.5)
+    assert figure.stat().st_size > 10_000
+
+
+@pytest.mark.slow
+@needs_data
+def test_all_splits():
+    done = run("--data", DATA, "--splits", 200)
+    # Published: 1606.8 (EP) and 1606.5 (QP), TE 118.6, with standard errors of 8 and 2.
+    for ntll, error in numbers(done.stdout):
+        assert ntll == pytest.approx(1595.9, abs=1.0)
+        assert error == pytest.approx(114.8, abs=1.0)
+
+
+def test_says_how_to_get_the_data(tmp_path):
+    done = run("--data", tmp_path)
+    assert done.returncode == 1
+    assert "coal-mining.csv" in done.stderr
+    assert "--help" in done.stderr
+    help_text = run("--help").stdout
+    assert "Jarrett" in help_text
+    assert "boot::coal" in help_text
+    (tmp_path / "coal-mining.csv").write_text("year,count\n1851,4\n")
+    assert "expected the years 1851 to 1962" in run("--data", tmp_path).stderr

@@ -1,0 +1,143 @@
+"""EP and QP against stored runs of elliptical slice sampling; sites of negative precision."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import oracle
+import pytest
+from conftest import REFERENCE
+from scipy.special import gammaln
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from qpruntime import ConvergenceWarning, infer
+from qpruntime.engine import Problem, iterate
+from qpruntime.projection import Projector
+
+STORED = {
+    entry["case"]["name"]: entry
+    for entry in json.loads((REFERENCE / "mcmc.json").read_text())["cases"]
+}
+
+
+def posterior(case, method, **options):
+    x = np.array(case["x"])[:, None]
+    K = (ConstantKernel(case["variance"]) * RBF(case["length_scale"]))(x)
+    return infer(
+        K, case["y"], case["likelihood"], method, "exact", case["mean"], tol=1e-9, **options
+    )
+
+
+def differences(entry, post):
+    """Largest difference of means in posterior standard deviations, of variances relative."""
+    mean, variance = np.array(entry["mean"]), np.array(entry["variance"])
+    gap = np.abs(post.mean - mean) / np.sqrt(variance)
+    return gap.max(), np.abs(post.variance / variance - 1.0).max()
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+@pytest.mark.parametrize("name", [n for n, e in STORED.items() if e["case"]["within"]])
+def test_marginals(name, method):
+    entry = STORED[name]
+    assert max(entry["mean_error"]) < 0.01 * min(entry["variance"]) ** 0.5
+    assert max(np.divide(entry["variance_error"], entry["variance"])) < 0.02
+    mean, variance = differences(entry, posterior(entry["case"], method))
+    assert mean < 0.1
+    assert variance < 0.15
+
+
+def test_problems_are_what_they_say():
+    assert sum(e["case"]["likelihood"] == "poisson" for e in STORED.values()) >= 3
+    assert posterior(STORED["steep"]["case"], "ep").n_negative > 0
+    assert posterior(STORED["moderate"]["case"], "ep").n_negative == 0
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+@pytest.mark.parametrize("name", [n for n, e in STORED.items() if not e["case"]["within"]])
+def test_joint_peaks_of_both_signs_stay_bounded(name, method):
+    # One normal cannot cover them: the means are right to a standard deviation, no more is asked.
+    entry = STORED[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        post = posterior(entry["case"], method)
+    assert np.isfinite(post.log_evidence)
+    assert np.all((post.variance > 0.0) & np.isfinite(post.variance))
+    assert differences(entry, post)[0] < 1.0
+
+
+@pytest.mark.parametrize("order", ["sequential", "random", "parallel"])
+def test_held_sites_are_reported(order):
+    with pytest.warns(ConvergenceWarning, match=r"1 of 10 site precisions are held at zero") as w:
+        post = posterior(STORED["held"]["case"], "ep", order=order, random_state=0)
+    assert w[0].filename == __file__
+    assert (post.held, post.n_negative) == (1, 0)
+    assert post.converged
+    assert post.skipped > 0  # by the attempt without
+    assert post.sites.tau.min() >= 0.0
+
+
+def test_fixed_point_with_a_negative_site():
+    """Moments of every tilted density, by the oracle's quadrature, are those of the posterior."""
+    case = STORED["steep"]["case"]
+    post = posterior(case, "ep")
+    tau, nu = post.sites
+    precision = 1.0 / post.variance - tau
+    centre = (post.mean / post.variance - nu) / precision
+    assert precision.min() > 0.0
+    for i, y in enumerate(case["y"]):
+
+        def log_likelihood(f, y=y):
+            with np.errstate(divide="ignore"):
+                power = 2.0 * y * np.log(np.abs(f)) if y else 0.0
+            return power - f * f - gammaln(y + 1.0)
+
+        log_z, mean, variance, _ = oracle.tilted(log_likelihood, centre[i], precision[i] ** -0.5)
+        assert post.mean[i] == pytest.approx(mean, rel=1e-6)
+        assert post.variance[i] == pytest.approx(variance, rel=1e-6)
+        assert post.loo()[i] == pytest.approx(log_z, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+def test_never_without_a_result(method):
+    """Problems drawn from wide priors, where zeros are crossed all the time."""
+    rng = np.random.default_rng(3)
+    held = 0
+    for _ in range(60):
+        n, mean = int(rng.integers(2, 25)), float(rng.choice([0.0, 0.1, 1.0, 2.0]))
+        x = np.sort(rng.uniform(0.0, 10.0, n))[:, None]
+        K = (ConstantKernel(10.0 ** rng.uniform(-1, 2)) * RBF(10.0 ** rng.uniform(-0.7, 0.7)))(x)
+        f = mean + np.linalg.cholesky(K + 1e-8 * K[0, 0] * np.eye(n)) @ rng.standard_normal(n)
+        y = rng.poisson(f**2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            post = infer(K, y, "poisson", method, "exact", mean)
+        assert np.isfinite([post.log_evidence, *post.mean, *post.variance, *post.loo()]).all()
+        assert np.all(post.variance > 0.0)
+        # A posterior of f is no wider than the counts allow.
+        assert np.all(post.variance + post.mean**2 < 20.0 * (y.max() + 1.0) + K[0, 0])
+        held += post.held > 0
+    assert held > 5  # the last resort is among them
+
+
+def test_sites_of_another_prior_are_a_start():
+    # Negative precisions that leave no posterior under a wider prior are forgotten.
+    case = STORED["steep"]["case"]
+    sites = posterior(case, "ep").sites
+    sites.tau[sites.tau < 0.0] = -50.0
+    again = posterior(case, "ep", sites=sites)
+    np.testing.assert_allclose(again.mean, posterior(case, "ep").mean, rtol=1e-6)
+
+
+def test_bounded_problem_keeps_precisions_nonnegative():
+    case = STORED["steep"]["case"]
+    K = (ConstantKernel(case["variance"]) * RBF(case["length_scale"]))(np.array(case["x"])[:, None])
+    y = np.array(case["y"], dtype=float)
+    free = Problem(K, y, Projector("poisson", "ep"), np.full(y.size, case["mean"]))
+    bounded = Problem(*(getattr(free, n) for n in ("K", "y", "projector", "prior")), bounded=True)
+    assert iterate(free).sites.tau.min() < 0.0
+    for order in ("sequential", "parallel"):
+        end = iterate(bounded, order=order)
+        assert end.converged
+        assert end.sites.tau.min() >= 0.0

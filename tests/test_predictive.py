@@ -1,0 +1,173 @@
+"""Predictive counts: pmf, quantiles and mode against quadrature, scipy, mpmath and sampling."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import gammaincc
+from scipy.stats import nbinom, ncx2, norm, poisson
+
+from qpruntime import InputError, NumericalError
+from qpruntime.likelihoods.poisson import LARGEST_COUNT
+from qpruntime.predictive import gamma_match, log_pmf, mode, quantiles, rate_quantiles
+
+# Latent mean and standard deviation: one peak, two, near zero, wide, narrow, large.
+LATENT = [(1.3, 0.4), (0.1, 1.0), (-0.4, 0.2), (2.0, 5.0), (-3.0, 1e-3), (40.0, 2.0)]
+Q = np.array([1e-6, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0 - 1e-6])
+
+
+def one(mean, std):
+    return np.array([mean]), np.array([std**2])
+
+
+def by_hermite(mean, std, y):
+    """E Poisson(y | f^2) by 100 Gauss-Hermite nodes, for standard deviations that these resolve."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(100)
+    f = mean + std * nodes
+    return poisson.pmf(np.asarray(y)[:, None], f**2) @ (weights / weights.sum())
+
+
+@pytest.mark.parametrize(("mean", "std"), LATENT[:3])
+def test_exact_pmf_by_quadrature(mean, std):
+    y = np.arange(9)
+    np.testing.assert_allclose(
+        np.exp(log_pmf(*one(mean, std), y)), by_hermite(mean, std, y), rtol=1e-10
+    )
+
+
+@pytest.mark.parametrize(("mean", "std"), LATENT)
+def test_gamma_matches_two_moments_of_the_rate(mean, std):
+    shape, scale = gamma_match(*one(mean, std))
+    rate = ncx2(1, (mean / std) ** 2, scale=std**2)
+    assert shape[0] * scale[0] == pytest.approx(rate.mean(), rel=1e-12)
+    # scipy's variance of a narrow rate cancels less than this.
+    assert shape[0] * scale[0] ** 2 == pytest.approx(rate.var(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("mean", "variance", "y"),
+    [
+        *((m, s * s, y) for m, s in LATENT for y in (0, 1, 3, 50)),
+        (30.0, 1e-12, 950),
+        (900.0, 3.0, 800_000),
+        (0.0, 1e-10, 3),
+        (5.0, 1e-29, 20),
+    ],
+)
+def test_negative_binomial_by_mpmath(mean, variance, y):
+    with mpmath.workdps(60):
+        m, v = mpmath.mpf(mean), mpmath.mpf(variance)
+        rate, half = m * m + v, v * (2 * m * m + v)
+        k, c = rate**2 / half / 2, 2 * half / rate
+        expected = mpmath.loggamma(k + y) - mpmath.loggamma(k) - mpmath.loggamma(y + 1)
+        expected += y * mpmath.log(c) - (k + y) * mpmath.log1p(c)
+    got = log_pmf(np.array([mean]), np.array([variance]), y, "gamma")
+    np.testing.assert_allclose(got, float(expected), rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("predictive", ["exact", "gamma"])
+@pytest.mark.parametrize(("mean", "std"), LATENT)
+def test_sums_to_one_with_the_right_mean(mean, std, predictive):
+    y = np.arange(20_000)
+    p = np.exp(log_pmf(*one(mean, std), y, predictive))
+    assert p.sum() == pytest.approx(1.0, rel=1e-11)
+    assert p @ y == pytest.approx(mean**2 + std**2, rel=1e-11)
+
+
+@pytest.mark.parametrize(("mean", "std"), LATENT)
+def test_quantiles_of_the_exact_predictive(mean, std):
+    # P(Y <= y | f) = Q(y + 1, f^2), the regularised incomplete gamma function.
+    def below(y):
+        if y < 0:
+            return 0.0
+        points = [mean - k * std for k in (-3, 0, 3)]
+        value, _ = quad(
+            lambda f: gammaincc(y + 1.0, f * f) * norm.pdf(f, mean, std),
+            mean - 9.0 * std,
+            mean + 9.0 * std,
+            points=points,
+            epsabs=1e-12,
+            limit=500,
+        )
+        return value
+
+    for level, count in zip(Q, quantiles(*one(mean, std), Q)[0], strict=True):
+        assert below(count - 1) < level + 1e-10
+        assert below(count) > level - 1e-10
+
+
+@pytest.mark.parametrize(("mean", "std"), LATENT)
+def test_quantiles_of_the_negative_binomial(mean, std):
+    shape, scale = gamma_match(*one(mean, std))
+    expected = nbinom.ppf(Q, shape[:, None], 1.0 / (1.0 + scale[:, None]))
+    np.testing.assert_array_equal(quantiles(*one(mean, std), Q, "gamma"), expected)
+
+
+@pytest.mark.parametrize(("mean", "std"), LATENT)
+def test_mode(mean, std):
+    # The most probable count of the negative binomial; it differs from the exact one's.
+    y = np.arange(5000)
+    p = log_pmf(*one(mean, std), y, "gamma")
+    assert p[mode(*one(mean, std))[0]] == pytest.approx(p.max(), abs=1e-9)
+
+
+@pytest.mark.parametrize(("mean", "std"), LATENT)
+def test_quantiles_of_the_rate(mean, std):
+    q = np.array([0.01, 0.5, 0.95])
+    expected = ncx2.ppf(q, 1, (mean / std) ** 2) * std**2
+    np.testing.assert_allclose(rate_quantiles(*one(mean, std), q)[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "n", [1_000_000, pytest.param(10_000_000, marks=pytest.mark.slow)], ids="{:.0e}".format
+)
+@pytest.mark.parametrize("predictive", ["exact", "gamma"])
+@pytest.mark.parametrize(("mean", "std"), LATENT[:4])
+def test_monte_carlo(mean, std, predictive, n):
+    rng = np.random.default_rng(17)
+    if predictive == "exact":
+        rate = (mean + std * rng.standard_normal(n)) ** 2
+    else:
+        shape, scale = gamma_match(*one(mean, std))
+        rate = rng.gamma(shape[0], scale[0], n)
+    drawn = np.bincount(rng.poisson(rate)) / n
+    y = np.arange(drawn.size)
+    p = np.exp(log_pmf(*one(mean, std), y, predictive))
+    # Five standard errors, and one count for the rare ones.
+    assert np.all(np.abs(drawn - p) < 5.0 * np.sqrt(p / n) + 1.0 / n)
+    below = np.append(np.cumsum(drawn), 0.0)  # the last entry stands for P(Y <= -1)
+    levels = Q[1:-1]
+    error = 5.0 * np.sqrt(levels * (1.0 - levels) / n)
+    found = quantiles(*one(mean, std), levels, predictive)[0]
+    assert np.all(below[found - 1] < levels + error)
+    assert np.all(below[found] > levels - error)
+
+
+def test_latent_variance_lost_to_rounding():
+    for predictive in ("exact", "gamma"):
+        p = np.exp(log_pmf(np.array([1.5]), np.zeros(1), np.arange(8), predictive))
+        np.testing.assert_allclose(p, poisson.pmf(np.arange(8), 2.25), rtol=1e-12)
+        found = quantiles(np.array([1.5]), np.zeros(1), Q, predictive)[0]
+        np.testing.assert_array_equal(found, poisson.ppf(Q, 2.25))
+
+
+def test_large_counts():
+    mean, std = np.array([900.0]), np.array([0.3])
+    found = quantiles(mean, std**2, Q[1:-1])[0]
+    normal = 900.0 + norm.ppf(Q[1:-1]) * np.hypot(0.3, 0.5)  # sqrt(Y) ~ N(f, 1/4)
+    np.testing.assert_allclose(np.sqrt(found), normal, rtol=1e-6)
+
+
+@pytest.mark.parametrize("predictive", ["exact", "gamma"])
+def test_quantiles_have_a_bound(predictive):
+    with pytest.raises(NumericalError, match=rf"point 1.*beyond {LARGEST_COUNT}.*exposure"):
+        quantiles(np.array([1.0, 5.0]), np.array([1.0, 1e6]), Q, predictive)
+
+
+def test_refuses():
+    with pytest.raises(InputError, match=r"predictive must be one of.*'poisson'"):
+        log_pmf(*one(1.0, 1.0), 3, "poisson")
+    with pytest.raises(InputError, match="counts must be"):
+        log_pmf(*one(1.0, 1.0), 0.5, "gamma")
