@@ -64,7 +64,8 @@ class Problem:
 class Settled:
     """Where the iteration ended. `factor` and its `marginals()` belong to `sites`.
 
-    `held` counts sites whose precision would be negative were it not held at zero.
+    `held` counts sites whose precision would be negative were it not held at zero. `bound` is the
+    variational bound where that is what was maximised.
     """
 
     sites: Sites
@@ -77,6 +78,7 @@ class Settled:
     damped: int
     counts: Counts
     held: int = 0
+    bound: float | None = None
 
     @property
     def proper(self) -> bool:

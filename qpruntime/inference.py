@@ -1,4 +1,4 @@
-"""`infer`: validate, sweep until the sites settle, and hand over a Posterior."""
+"""`infer`: validate, iterate until the sites settle, and hand over a Posterior."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qpruntime import variational
 from qpruntime.engine import ORDERS, Problem, Settled, settle
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
 from qpruntime.factor import Sites
@@ -40,7 +41,7 @@ def infer(
     sites: Sites | Sequence[ArrayLike] | None = None,
     random_state: int | np.random.Generator | None = None,
 ) -> Posterior:
-    """Approximate the posterior of a Gaussian process by EP or QP.
+    """Approximate the posterior of a Gaussian process by EP, QP or a variational Gaussian.
 
     Parameters
     ----------
@@ -49,7 +50,9 @@ def infer(
     y : array-like, shape (N,)
         Observations; -1 and +1 for ``"probit"``.
     likelihood : str or Likelihood
-    method : {"qp", "ep"}
+    method : {"qp", "ep", "vb"}
+        Quantile or expectation propagation, or the Gaussian that maximises a lower bound of the
+        evidence (Opper & Archambeau, 2009), whose `log_evidence` is that bound.
     table : None, "exact", path, name or Table
         Where QP finds sigma*; None and "exact" integrate.
     mean : float or array-like, shape (N,)
@@ -63,6 +66,7 @@ def infer(
         Fraction of every site update that is taken. Sites that oscillate are damped further.
     order : {"sequential", "random", "parallel"}
         How the sites are visited; the fixed point is the same. Parallel iterations cost least.
+        Method "vb" is always parallel.
     sites : (tau, nu), optional
         Start from these sites instead of from the prior.
     random_state : int, Generator or None
@@ -112,15 +116,21 @@ def infer(
         raise InputError(f"order must be one of {ORDERS}, got {order!r}")
     max_sweeps = whole(max_sweeps, "max_sweeps", 1)
     problem = Problem(K, y, projector, np.broadcast_to(prior, (n,)))
-    end = settle(
-        problem,
-        tol=tol,
-        max_sweeps=max_sweeps,
-        damping=damping,
-        order=order,
-        sites=check_sites(sites, n, projector.likelihood.log_concave),
-        rng=np.random.default_rng(random_state) if order == "random" else None,
-    )
+    start = check_sites(sites, n, projector.likelihood.log_concave)
+    if method == "vb":
+        end = variational.settle(
+            problem, tol=tol, max_sweeps=max_sweeps, damping=damping, sites=start
+        )
+    else:
+        end = settle(
+            problem,
+            tol=tol,
+            max_sweeps=max_sweeps,
+            damping=damping,
+            order=order,
+            sites=start,
+            rng=np.random.default_rng(random_state) if order == "random" else None,
+        )
     warn_unsettled(end, tol)
     return summarise(problem, end)
 
@@ -174,7 +184,7 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
         sites=end.sites,
         mean=factor.mean,
         variance=end.variance,
-        log_evidence=float(evidence),
+        log_evidence=float(evidence) if end.bound is None else end.bound,
         converged=end.converged,
         n_sweeps=len(end.history),
         history=tuple(end.history),

@@ -35,7 +35,8 @@ class Posterior:
     mean, variance : ndarray, shape (N,)
         Of the latent function; `variance` is a variance.
     log_evidence : float
-        log Z_EP, paper Eq. 2, in the form of Rasmussen & Williams (3.65).
+        log Z_EP, paper Eq. 2, in the form of Rasmussen & Williams (3.65); for method "vb" its lower
+        bound.
     converged : bool
     n_sweeps : int
     history : tuple of float

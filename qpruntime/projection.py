@@ -17,9 +17,11 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.site import EP, EXACT, NO_AXES, NO_VALUES, Projections, project_many
 from qpruntime.table import Table, open_table, shipped
 
-__all__ = ["METHODS", "Projector", "project", "project_arrays"]
+__all__ = ["INFERENCE", "METHODS", "Projector", "project", "project_arrays"]
 
 METHODS = ("ep", "qp")
+#: Methods of inference; the variational one projects nothing, and its cavities are those of EP.
+INFERENCE = (*METHODS, "vb")
 
 
 class Projector:
@@ -28,7 +30,7 @@ class Projector:
     Parameters
     ----------
     likelihood : str or Likelihood
-    method : {"qp", "ep"}
+    method : {"qp", "ep", "vb"}
     table : None, "exact", path, name or Table
         Only used by QP. None is the table that ships with the likelihood, or quadrature if it has
         no `Reduction`; "exact" integrates.
@@ -47,8 +49,8 @@ class Projector:
         method: str = "qp",
         table: Table | str | os.PathLike[str] | None = None,
     ) -> None:
-        if method not in METHODS:
-            raise InputError(f"method must be one of {METHODS}, got {method!r}")
+        if method not in INFERENCE:
+            raise InputError(f"method must be one of {INFERENCE}, got {method!r}")
         self.likelihood = likelihoods.get(likelihood)
         self.method = method
         if isinstance(table, (str, os.PathLike)) and table != "exact":
@@ -68,7 +70,7 @@ class Projector:
         self.functions = self.likelihood.functions()
         #: A source that looks nothing up, for log Z alone.
         self.without_table = (EP, False, False, NO_VALUES, NO_AXES, coordinates)
-        if method == "ep":
+        if method in ("ep", "vb"):
             self.source = self.without_table
         elif self.table:
             self.source = self.table.source()
@@ -99,6 +101,8 @@ def project_arrays(
     table: Table | str | os.PathLike[str] | None = None,
 ) -> Projections:
     """`project`, with log Z and whether the table answered."""
+    if method not in METHODS:
+        raise InputError(f"method must be one of {METHODS}, got {method!r}")
     projector = Projector(likelihood, method, table)
     return project_many(projector.likelihood, projector.source, mu, sigma, y)
 

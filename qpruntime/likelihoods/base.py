@@ -104,6 +104,9 @@ class Likelihood:
         Whether log p(y|f) is concave in f, so that no site precision can be negative.
     reduction : Reduction, optional
         Coordinates for a compact table.
+    expected : Pointer, optional
+        ``expected(mean, std, y, theta) -> (E, dE/dmean, -2 dE/dvariance)``, E the mean of log p(y|f)
+        under f ~ N(mean, std^2). Method "vb" needs it.
     """
 
     name: str
@@ -116,6 +119,7 @@ class Likelihood:
     mirror: bool = False
     log_concave: bool = True
     reduction: Reduction | None = None
+    expected: Pointer | None = None
 
     def log_prob(self, f: ArrayLike, y: ArrayLike) -> Array:
         """Log p(y|f), elementwise over the broadcast shapes of `f` and `y`."""

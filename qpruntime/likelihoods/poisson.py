@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.errors import InputError
 from qpruntime.artifact import Axis
+from qpruntime.expected import poisson_expected
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.base import CLOSED, INTEGRATE, Likelihood, Reduction
 from qpruntime.special import power_peak_ratio
@@ -235,6 +236,7 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     log_concave=False,
+    expected=Pointer(poisson_expected, MOMENTS),
     reduction=Reduction(
         coordinates=Pointer(_coordinates, COORDINATES),
         cavity=_cavity,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from qpruntime.artifact import Axis
+from qpruntime.expected import probit_expected
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer
 from qpruntime.likelihoods.base import Likelihood, Reduction, signs
 from qpruntime.special import erfcx, log_ndtr, probit_series
@@ -84,6 +85,7 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     mirror=True,
+    expected=Pointer(probit_expected, MOMENTS),
     reduction=Reduction(
         coordinates=Pointer(_coordinates, COORDINATES),
         cavity=_cavity,
