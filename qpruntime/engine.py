@@ -46,6 +46,7 @@ class Problem:
     """What is to be inferred, checked and encoded: K (N, N), y (N,), prior mean (N,).
 
     `bounded` holds site precisions at zero or above also where the likelihood is not log-concave.
+    `power` is that of power EP, `weights` (N,) are powers of the single likelihoods.
     """
 
     K: Array
@@ -53,6 +54,13 @@ class Problem:
     projector: Projector
     prior: Array
     bounded: bool = False
+    power: float = 1.0
+    weights: Array | None = None
+
+    @property
+    def exponents(self) -> Array:
+        """Weight of every site, shape (N,)."""
+        return np.ones(self.y.size) if self.weights is None else self.weights
 
     @property
     def nonnegative(self) -> bool:
@@ -265,8 +273,9 @@ def _match_means(
             ignored,
         )
         # 1 + variance d_tau, from the cavity: it would cancel where a site dominates.
-        remaining = kept + variance * (sites.tau + d_tau)
-        tilted = (factor.mean + variance * d_nu) / remaining
+        power = problem.power
+        remaining = (1.0 - power) + power * (kept + variance * (sites.tau + d_tau))
+        tilted = (factor.mean + power * variance * d_nu) / remaining
         nu = nu + inner.step(nu, (tilted - factor.mean) / variance, unit)
         factor.relocate(nu)
     return Sites(sites.tau, nu)
@@ -288,6 +297,8 @@ def _proposals(
     status, site = parallel(
         problem.projector.functions,
         source,
+        problem.power,
+        problem.exponents,
         kept,
         variance,
         mean,
@@ -317,14 +328,18 @@ def _swept(
     covariance, mean = factor.covariance(), factor.mean.copy()
     variance = covariance.diagonal().copy()
     tau, nu, y = sites.tau.copy(), sites.nu.copy(), problem.y
+    weights = problem.exponents
     if turn is not None:
         covariance = covariance[np.ix_(turn, turn)]
-        mean, tau, nu, y = mean[turn], tau[turn], nu[turn], y[turn]
+        mean, tau, nu = mean[turn], tau[turn], nu[turn]
+        y, weights = y[turn], weights[turn]
     failure = np.zeros(2)
     likelihood = problem.projector.likelihood
     status, site = sweep(
         problem.projector.functions,
         problem.projector.source,
+        problem.power,
+        weights,
         np.ascontiguousarray(covariance.T),
         mean,
         tau,

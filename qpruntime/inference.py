@@ -37,6 +37,8 @@ def infer(
     tol: float = 1e-6,
     max_sweeps: int = 100,
     damping: float = 1.0,
+    power: float = 1.0,
+    weights: ArrayLike | None = None,
     order: str = "sequential",
     sites: Sites | Sequence[ArrayLike] | None = None,
     random_state: int | np.random.Generator | None = None,
@@ -64,6 +66,12 @@ def infer(
         Sweeps at most; running out of them warns and sets ``converged=False``.
     damping : float in (0, 1]
         Fraction of every site update that is taken. Sites that oscillate are damped further.
+    power : float in (0, 1]
+        Power EP (and QP): cavities are without this fraction of a site only, and what is projected
+        has the likelihood to this power. Smaller powers come closer to variational inference.
+    weights : array-like, shape (N,), optional
+        Powers of the single likelihoods, not negative; an observation of weight 0 is dropped.
+        Weights and powers other than 1 are integrated and need a log-concave likelihood.
     order : {"sequential", "random", "parallel"}
         How the sites are visited; the fixed point is the same. Parallel iterations cost least.
         Method "vb" is always parallel.
@@ -115,7 +123,8 @@ def infer(
     if order not in ORDERS:
         raise InputError(f"order must be one of {ORDERS}, got {order!r}")
     max_sweeps = whole(max_sweeps, "max_sweeps", 1)
-    problem = Problem(K, y, projector, np.broadcast_to(prior, (n,)))
+    power, weights = check_powers(power, weights, projector, n)
+    problem = Problem(K, y, projector, np.broadcast_to(prior, (n,)), power=power, weights=weights)
     start = check_sites(sites, n, projector.likelihood.log_concave)
     if method == "vb":
         end = variational.settle(
@@ -162,6 +171,8 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
     status, site = site_terms(
         problem.projector.functions,
         problem.projector.without_table,
+        problem.power,
+        problem.exponents,
         end.kept,
         end.variance,
         factor.mean,
@@ -195,6 +206,28 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
         log_z=log_z,
         factor=factor,
     )
+
+
+def check_powers(
+    power: float, weights: ArrayLike | None, projector: Projector, n: int
+) -> tuple[float, Array | None]:
+    """Return power and weights, None for weights of 1, or raise `InputError`."""
+    if not 0.0 < power <= 1.0:
+        raise InputError(f"power must be in (0, 1], got {power}")
+    checked = None if weights is None else finite(weights, "weights", (n,))
+    if checked is not None and (checked < 0.0).any():
+        raise InputError(f"weights must not be negative, got {checked.min():g}")
+    if checked is not None and (checked == 1.0).all():
+        checked = None
+    if power != 1.0 or checked is not None:
+        if projector.method == "vb":
+            raise InputError('method "vb" takes neither weights nor a power; use "ep" or "qp"')
+        if not projector.likelihood.log_concave:
+            raise InputError(
+                f"weights and powers need a log-concave likelihood, {projector.likelihood.name!r} "
+                "is not; repeat or leave out observations instead, or use exposure"
+            )
+    return float(power), checked
 
 
 def check_sites(

@@ -18,7 +18,7 @@ from qpruntime.interpolate import bilinear, quintic
 from qpruntime.jit import call_coordinates, call_moments, kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import CLOSED
-from qpruntime.wasserstein import DECAY, OK, exact_point
+from qpruntime.wasserstein import DECAY, OK, exact_point, powered_point
 
 __all__ = ["Projections", "compact_ratio", "project_many", "project_site", "raise_status"]
 
@@ -45,14 +45,21 @@ def compact_ratio(coordinates, values, axes, mu, sigma, y, theta):
 
 
 @kernel
-def project_site(functions, source, mu, sigma, y, scratch):
+def project_site(functions, source, power, mu, sigma, y, scratch):
     """Project one tilted density; return (status, log Z, mean, standard deviation, where).
 
     `functions` is `Likelihood.functions()`, `source` is `Projector.source`, `sigma` the cavity's
-    standard deviation, `scratch` an array of shape (1, 4).
+    standard deviation, `scratch` an array of shape (1, 4). A likelihood raised to a power other
+    than 1 is integrated, for EP too: closed moments and tables are those of the first power.
     """
     theta, has_moments, has_frame, split, moments, frame = functions
     kind, mirror, outside_exact, values, axes, coordinates = source
+    if power != 1.0:
+        status = powered_point(split, frame, has_frame, power, mu, sigma, y, theta, scratch)
+        std = math.sqrt(scratch[0, 2])
+        if kind != EP:
+            std = min(std, scratch[0, 3])
+        return status, scratch[0, 0], scratch[0, 1], std, COMPUTED
     integrated = False
     if has_moments:
         log_z, mean, variance = call_moments(moments, mu, sigma, y, theta)
@@ -95,7 +102,7 @@ def _project_many(functions, source, mu, sigma, y, log_z, mean, std, where):
     scratch = np.empty((1, 4))
     for i in range(mu.size):
         status, log_z[i], mean[i], std[i], where[i] = project_site(
-            functions, source, mu[i], sigma[i], y[i], scratch
+            functions, source, 1.0, mu[i], sigma[i], y[i], scratch
         )
         if status != OK:
             return status, i

@@ -38,15 +38,35 @@ def cavity(kept, variance, mean, nu):
 
 @kernel
 def propose(
-    functions, source, kept, variance, mean, tau, nu, y, log_concave, scratch, counts, failure
+    functions,
+    source,
+    power,
+    weight,
+    kept,
+    variance,
+    mean,
+    tau,
+    nu,
+    y,
+    log_concave,
+    scratch,
+    counts,
+    failure,
 ):
-    """Return (status, change of tau, change of nu) for one site with this marginal."""
-    cavity_mean, cavity_std = cavity(kept, variance, mean, nu)
+    """Return (status, change of tau, change of nu) for one site with this marginal.
+
+    The cavity is without the fraction `power` of the site, and the tilted density has the
+    likelihood to `power` times `weight`; a site of weight 0 is dropped.
+    """
+    if weight == 0.0:
+        return OK, -tau, -nu
+    own = (1.0 - power) + power * kept
+    cavity_mean, cavity_std = cavity(own, variance, mean, power * nu)
     if not cavity_std > 0.0:
         counts[2] += 1
         return OK, 0.0, 0.0
     status, _, tilted_mean, std, where = project_site(
-        functions, source, cavity_mean, cavity_std, y, scratch
+        functions, source, power * weight, cavity_mean, cavity_std, y, scratch
     )
     if status != OK:
         failure[0], failure[1] = cavity_mean, cavity_std
@@ -59,6 +79,8 @@ def propose(
         # Theorem 2: never negative; what rounding leaves below zero is of order 1e-16.
         new_tau = max(new_tau, 0.0)
     new_nu = tilted_mean * (cavity_tau + new_tau) - cavity_mean * cavity_tau
+    new_tau /= power
+    new_nu /= power
     if not (math.isfinite(new_tau) and math.isfinite(new_nu)):
         counts[2] += 1
         return OK, 0.0, 0.0
@@ -67,7 +89,21 @@ def propose(
 
 @kernel
 def parallel(
-    functions, source, kept, variance, mean, tau, nu, y, log_concave, d_tau, d_nu, counts, failure
+    functions,
+    source,
+    power,
+    weights,
+    kept,
+    variance,
+    mean,
+    tau,
+    nu,
+    y,
+    log_concave,
+    d_tau,
+    d_nu,
+    counts,
+    failure,
 ):
     """Fill the changes of all sites that one and the same posterior asks for."""
     scratch = np.empty((1, 4))
@@ -75,6 +111,8 @@ def parallel(
         status, d_tau[i], d_nu[i] = propose(
             functions,
             source,
+            power,
+            weights[i],
             kept[i],
             variance[i],
             mean[i],
@@ -108,7 +146,21 @@ def apply_panel(covariance, panel, weight, count, start):
 
 
 @kernel
-def sweep(functions, source, covariance, mean, tau, nu, y, log_concave, damping, counts, failure):
+def sweep(
+    functions,
+    source,
+    power,
+    weights,
+    covariance,
+    mean,
+    tau,
+    nu,
+    y,
+    log_concave,
+    damping,
+    counts,
+    failure,
+):
     """Update every site once, first to last; return a status and the site it belongs to.
 
     Changes in place the site parameters `tau` (precision) and `nu` (precision times mean) and
@@ -132,6 +184,8 @@ def sweep(functions, source, covariance, mean, tau, nu, y, log_concave, damping,
         status, d_tau, d_nu = propose(
             functions,
             source,
+            power,
+            weights[i],
             1.0 - tau[i] * row[i],
             row[i],
             mean[i],
@@ -163,12 +217,27 @@ def sweep(functions, source, covariance, mean, tau, nu, y, log_concave, damping,
 
 
 @kernel
-def site_terms(functions, source, kept, variance, mean, prior, tau, nu, y, log_z, terms):
+def site_terms(
+    functions,
+    source,
+    power,
+    weights,
+    kept,
+    variance,
+    mean,
+    prior,
+    tau,
+    nu,
+    y,
+    log_z,
+    terms,
+):
     """Fill log Z of every cavity and the site terms of the evidence; return (status, site).
 
-    terms[i] = log of the site's normaliser, written for f measured from the prior mean:
+    log_z[i] = log p(y_i | y_-i), of one observation whatever its weight and without its whole
+    site. terms[i] = log of the site's normaliser, written for f measured from the prior mean:
     log Z_i + log(1 + tau/tau_c)/2 + (tau_c m_c (tau m_c - 2 nu) - nu^2)/(2 (tau_c + tau)), the
-    stable form of Rasmussen & Williams (3.73) and (3.74).
+    stable form of Rasmussen & Williams (3.73) and (3.74), for the fraction `power` of the site.
     """
     scratch = np.empty((1, 4))
     for i in range(mean.size):
@@ -176,14 +245,27 @@ def site_terms(functions, source, kept, variance, mean, prior, tau, nu, y, log_z
         if not cavity_std > 0.0:
             return NO_MASS, i
         status, log_z[i], _, _, _ = project_site(
-            functions, source, cavity_mean, cavity_std, y[i], scratch
+            functions, source, 1.0, cavity_mean, cavity_std, y[i], scratch
         )
         if status != OK:
             return status, i
+        own_log_z = log_z[i]
+        if weights[i] == 0.0:
+            terms[i] = 0.0
+            continue
+        if power != 1.0 or weights[i] != 1.0:
+            own = (1.0 - power) + power * kept[i]
+            cavity_mean, cavity_std = cavity(own, variance[i], mean[i], power * nu[i])
+            status, own_log_z, _, _, _ = project_site(
+                functions, source, power * weights[i], cavity_mean, cavity_std, y[i], scratch
+            )
+            if status != OK:
+                return status, i
+        t, v = power * tau[i], power * nu[i]
         cavity_tau = 1.0 / (cavity_std * cavity_std)
         m = cavity_mean - prior[i]
-        shifted = nu[i] - tau[i] * prior[i]
-        total = cavity_tau + tau[i]
-        quadratic = cavity_tau * m * (tau[i] * m - 2.0 * shifted) - shifted * shifted
-        terms[i] = log_z[i] + 0.5 * math.log1p(tau[i] / cavity_tau) + 0.5 * quadratic / total
+        shifted = v - t * prior[i]
+        quadratic = cavity_tau * m * (t * m - 2.0 * shifted) - shifted * shifted
+        terms[i] = own_log_z + 0.5 * math.log1p(t / cavity_tau)
+        terms[i] = (terms[i] + 0.5 * quadratic / (cavity_tau + t)) / power
     return OK, 0

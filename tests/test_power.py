@@ -1,0 +1,105 @@
+"""Power EP and weighted observations against dense algebra, dropped rows and quadrature."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracle import RBFData
+from scipy.special import log_ndtr
+
+from qpruntime import InputError, infer
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return RBFData(12, seed=5)
+
+
+def tilted(weight, mu, variance, y):
+    """log Z, mean and variance of Phi(y f)^weight N(f | mu, variance) by a plain fine sum."""
+    std = np.sqrt(variance)
+    f = mu + std * np.linspace(-12.0, 12.0, 40_001)
+    log_p = weight * log_ndtr(y * f) - 0.5 * ((f - mu) / std) ** 2
+    p = np.exp(log_p - log_p.max())
+    step = f[1] - f[0]
+    mean = (p @ f) / p.sum()
+    log_z = np.log(p.sum() * step) + log_p.max() - 0.5 * np.log(2.0 * np.pi * variance)
+    return log_z, mean, (p @ (f - mean) ** 2) / p.sum()
+
+
+@pytest.mark.parametrize("order", ["sequential", "parallel"])
+@pytest.mark.parametrize(("power", "heavy"), [(1.0, 2.5), (0.5, 1.0), (0.3, 0.4)])
+def test_fixed_point_of_power_ep(toy, order, power, heavy):
+    weights = np.where(np.arange(12) % 3 == 0, heavy, 1.0)
+    post = infer(toy.K, toy.y, method="ep", power=power, weights=weights, order=order, tol=1e-11)
+    assert post.converged
+    tau, nu = post.sites
+    S = np.linalg.inv(np.linalg.inv(toy.K) + np.diag(tau))
+    mean = S @ nu
+    log_evidence = 0.0
+    for i in range(12):
+        v, m = S[i, i], mean[i]
+        cavity_tau, cavity_nu = 1.0 / v - power * tau[i], m / v - power * nu[i]
+        cavity = cavity_nu / cavity_tau, 1.0 / cavity_tau
+        log_z, mu, variance = tilted(power * weights[i], *cavity, toy.y[i])
+        # The tilted moments are the marginal's: that is the fixed point.
+        assert mu == pytest.approx(m, rel=1e-8, abs=1e-8)
+        assert variance == pytest.approx(v, rel=1e-8)
+        # The site's normaliser to the power: Z over that of the Gaussian product.
+        gauss = -0.5 * np.log1p(power * tau[i] / cavity_tau) + 0.5 * (m**2 / v)
+        gauss -= 0.5 * cavity_nu**2 / cavity_tau
+        log_evidence += (log_z - gauss) / power
+    sign, log_det = np.linalg.slogdet(np.eye(12) + toy.K * tau)
+    log_evidence += 0.5 * nu @ mean - 0.5 * log_det
+    assert sign == 1.0
+    assert post.log_evidence == pytest.approx(log_evidence, rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+@pytest.mark.parametrize("order", ["sequential", "parallel"])
+def test_weight_zero_drops_the_observation(toy, method, order):
+    keep = np.arange(12) % 4 != 1
+    options = {"method": method, "order": order, "tol": 1e-11}
+    dropped = infer(toy.K, toy.y, weights=keep.astype(float), **options)
+    without = infer(toy.K[np.ix_(keep, keep)], toy.y[keep], **options)
+    np.testing.assert_array_equal(dropped.sites.tau[~keep], 0.0)
+    np.testing.assert_allclose(dropped.sites.tau[keep], without.sites.tau, rtol=1e-8, atol=1e-11)
+    assert dropped.log_evidence == pytest.approx(without.log_evidence, rel=1e-10)
+    # What is left out is predicted by the others.
+    mean, variance = without.predict(toy.K[np.ix_(~keep, keep)], toy.K.diagonal()[~keep])
+    np.testing.assert_allclose(
+        dropped.loo()[~keep], log_ndtr(toy.y[~keep] * mean / np.sqrt(1.0 + variance)), rtol=1e-8
+    )
+
+
+def test_weights_of_one_are_no_weights(toy):
+    plain = infer(toy.K, toy.y, tol=1e-10)
+    weighted = infer(toy.K, toy.y, weights=np.ones(12), tol=1e-10)
+    np.testing.assert_array_equal(plain.sites, weighted.sites)
+
+
+def test_one_site_of_any_power_is_exact(toy):
+    # For N = 1 every power has the true evidence: log E Phi(f)^w under the prior.
+    expected = tilted(2.0, 0.0, 3.0, 1.0)[0]
+    post = infer([[3.0]], [1], method="ep", weights=[2.0], tol=1e-11)
+    assert post.log_evidence == pytest.approx(expected, rel=1e-9)
+    half = infer([[3.0]], [1], method="ep", power=0.25, tol=1e-11)
+    assert half.log_evidence == pytest.approx(np.log(0.5), abs=0.02)  # power EP approximates
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"power": 0.0}, r"power must be in \(0, 1\]"),
+        ({"power": 1.5}, "power must be in"),
+        ({"weights": [1.0]}, r"weights must have shape \(12,\)"),
+        ({"weights": [-1.0] * 12}, "must not be negative, got -1"),
+        ({"weights": [np.nan] * 12}, r"weights\[0\] is nan"),
+        ({"weights": [2.0] * 12, "method": "vb"}, "vb"),
+        ({"power": 0.5, "likelihood": "poisson"}, "log-concave"),
+    ],
+)
+def test_refuses(toy, options, words):
+    y = np.abs(toy.y) if "likelihood" in options else toy.y
+    with pytest.raises(InputError, match=words):
+        infer(toy.K, y, **options)
