@@ -1,18 +1,18 @@
 """Expected log likelihoods E log p(y|f) under f ~ N(mean, std^2), and their derivatives.
 
-Each function returns (E, dE/dmean, -2 dE/dvariance); likelihoods hand them to kernels. By Price's theorem the derivatives are
-E d log p/df and -E d^2 log p/df^2, the site of the variational approximation. They hold where a
-second derivative has no expectation, as for log f^2.
+Each function returns (E, dE/dmean, -2 dE/dvariance); likelihoods hand them to kernels.
+By Price's theorem the derivatives are E d log p/df and -E d^2 log p/df^2, the site of the
+variational approximation; they also hold for log f^2, whose second derivative has no expectation.
 """
 
 from __future__ import annotations
 
 import math
 
-from qpruntime.jit import kernel
+from qpruntime.jit import call_moments, kernel
 from qpruntime.special import erfcx, probit_series
 
-__all__ = ["poisson_expected", "probit_expected"]
+__all__ = ["expect_all", "poisson_expected", "probit_expected"]
 
 _SQRT1_2 = math.sqrt(0.5)
 _SQRT_2_PI = math.sqrt(2.0 / math.pi)
@@ -52,7 +52,7 @@ def probit_expected(mean, std, y, theta):
     value, slope, curvature = 0.0, 0.0, 0.0
     if std <= _WIDE or a < -_REACH * std:
         h = _STEP if a < -_REACH * std else min(_STEP, _STEP_F / std)
-        count = int(math.ceil(_REACH / h))
+        count = math.ceil(_REACH / h)
         for j in range(-count, count + 1):
             t = h * j
             x = a + std * t
@@ -125,3 +125,12 @@ def poisson_expected(mean, std, y, theta):
         y * by_mean - 2.0 * mean,
         2.0 - 2.0 * y * by_variance,
     )
+
+
+@kernel
+def expect_all(expected, theta, mean, variance, y, value, slope, curvature):
+    """Fill the three results of a likelihood's `expected` for N observations."""
+    for i in range(mean.size):
+        value[i], slope[i], curvature[i] = call_moments(
+            expected, mean[i], math.sqrt(variance[i]), y[i], theta
+        )

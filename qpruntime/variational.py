@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from qpruntime.accelerate import Anderson
 from qpruntime.engine import Problem, Settled
 from qpruntime.errors import InputError
+from qpruntime.expected import expect_all
 from qpruntime.factor import Factor, ImproperPosterior, Sites
-from qpruntime.jit import call_moments, kernel
 from qpruntime.likelihoods import Likelihood
 
 __all__ = ["check_likelihood", "settle"]
@@ -31,14 +31,6 @@ _MEAN_STEPS = 3
 _ROUNDING = 1e-12
 _HALVINGS = 30
 _LONGER = 1.4
-
-
-@kernel
-def _expect(expected, theta, mean, variance, y, value, slope, curvature):
-    for i in range(mean.size):
-        value[i], slope[i], curvature[i] = call_moments(
-            expected, mean[i], np.sqrt(variance[i]), y[i], theta
-        )
 
 
 def check_likelihood(likelihood: Likelihood) -> Any:
@@ -72,7 +64,7 @@ class _State:
         n, problem = self.variance.size, self._problem
         value, self.slope, self.curvature = np.empty(n), np.empty(n), np.empty(n)
         theta, mean = problem.projector.likelihood.theta, self.factor.mean
-        _expect(
+        expect_all(
             self._handle,
             theta,
             mean,

@@ -1,0 +1,74 @@
+"""Expected log likelihoods against a slow rule that knows nothing of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from oracle import NODES, WEIGHTS
+from scipy.special import gammaln, log_ndtr
+
+from qpruntime import likelihoods
+
+STEPS = 1.15 ** -np.arange(260.0)
+
+
+def expectation(log_p, mean, std):
+    """E log p under N(mean, std^2), and by Stein's identities its derivatives.
+
+    Gauss-Legendre panels that shrink towards 0, where log p may be singular, and to the mean.
+    """
+    reach = 12.0 * std
+    edges = np.concatenate([[c, *(c + reach * STEPS), *(c - reach * STEPS)] for c in (0.0, mean)])
+    edges = np.unique(edges[np.abs(edges - mean) <= reach])
+    f = edges[:-1, None] + 0.5 * np.diff(edges)[:, None] * (1.0 + NODES)
+    t = (f - mean) / std
+    weight = 0.5 * np.diff(edges)[:, None] * WEIGHTS * np.exp(-0.5 * t * t)
+    weight *= log_p(f) / (std * math.sqrt(2 * math.pi))
+    slope, curvature = np.sum(weight * t) / std, -np.sum(weight * (t * t - 1.0)) / std**2
+    return np.sum(weight), slope, curvature
+
+
+def poisson(y):
+    return lambda f: (2 * y * np.log(np.abs(f)) if y else 0.0) - f * f - gammaln(y + 1.0)
+
+
+CASES = [
+    ("probit", y, lambda f, y=y: log_ndtr(y * f), mean, std)
+    for y in (-1.0, 1.0)
+    for mean in (-60.0, -9.0, -1.0, 0.0, 0.4, 5.0)
+    for std in (0.05, 0.9, 1.3, 1.31, 4.0, 30.0, 1e3, 1e6)
+] + [
+    ("poisson", y, poisson(y), mean, std)
+    for y in (0.0, 1.0, 7.0, 300.0)
+    for mean in (-3.0, 0.0, 0.2, 1.0, 16.0)
+    for std in (0.1, 0.6, 3.0, 50.0)
+]
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize(("name", "y", "log_p", "mean", "std"), CASES)
+def test_against_quadrature(name, y, log_p, mean, std):
+    likelihood = likelihoods.get(name)
+    got = likelihood.expected(mean, std, y, likelihood.theta)
+    wanted = expectation(log_p, mean, std)
+    # Stein's identities cancel log p at the mean, once over std and once over std^2.
+    lost = 1e-14 * max(1.0, abs(wanted[0]))
+    for value, reference, power in zip(got, wanted, (0, 1, 2), strict=True):
+        assert value == pytest.approx(reference, rel=1e-9, abs=1e-11 + 30.0 * lost / std**power)
+
+
+def test_where_series_meet():
+    # E log f^2 changes its form at mean^2 = 80 variance.
+    likelihood = likelihoods.get("poisson")
+    below, above = (
+        likelihood.expected(math.sqrt(80.0 * (1.0 + e)), 1.0, 5.0, likelihood.theta)
+        for e in (-1e-13, 1e-13)
+    )
+    np.testing.assert_allclose(below, above, rtol=1e-12)
+
+
+def test_every_registered_likelihood_is_covered():
+    has = {n for n in likelihoods.names() if likelihoods.get(n).expected is not None}
+    assert has == {case[0] for case in CASES}
