@@ -105,7 +105,7 @@ class Likelihood:
     reduction : Reduction, optional
         Coordinates for a compact table.
     expected : Pointer, optional
-        ``expected(mean, std, y, theta) -> (E, dE/dmean, -2 dE/dvariance)``, E the mean of log p(y|f)
+        ``expected(mean, std, y, theta) -> (E, dE/dmean, -2 dE/dvariance)``, E = E log p(y|f)
         under f ~ N(mean, std^2). Method "vb" needs it.
     """
 
