@@ -12,6 +12,12 @@ Protocol of the paper's Table 1: every year goes to training with probability 1/
 (RandomState(seed).rand() > 0.5, seeds 0, 1, ...), prior mean 1, one squared exponential with
 variance and length-scale (in years) started at 1. NTLL: mean of -log p(count) over the test years,
 of the paper's negative binomial. TE: mean of |count - mode|.
+
+The evidence has several maxima: from a length-scale of one year the optimiser reaches trends of
+decades on most splits, and on some stops at one or two years. All 200 splits give NTLL 1594.1 and
+TE 114.8 for both methods. If the optimiser moves the parameters through log(1 + exp(u)), as GPy
+does, instead of exp(u), it stops early more often, and EP gives 1604.7 (116.8) and 118.3 (27.4):
+the published numbers.
 """
 
 from __future__ import annotations
