@@ -12,9 +12,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from qpruntime.errors import InputError
+from qpruntime.inference import check_powers
 from qpruntime.projection import Projector, project_arrays
 from qpruntime.table import Table
 from qpruntime.training import Callback, Settings, train
@@ -123,7 +124,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.callback = callback
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> GPClassifier:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> GPClassifier:
         """Fit hyper-parameters and posterior.
 
         Parameters
@@ -131,6 +134,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         X : array-like, shape (N, d)
         y : array-like, shape (N,)
             Labels of two or more classes.
+        sample_weight : array-like, shape (N,), optional
+            Powers of the single likelihoods, not negative; rows of weight 0 are dropped.
 
         Raises
         ------
@@ -147,6 +152,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             ) from error
         data, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(labels)
+        if sample_weight is not None:
+            given: Array = _check_sample_weight(sample_weight, data, ensure_non_negative=True)
+            data, labels, sample_weight = (a[given > 0.0] for a in (data, labels, given))
+        _, weights = check_powers(1.0, sample_weight, projector, len(data))
         self.classes_, encoded = np.unique(labels, return_inverse=True)
         if self.classes_.size < 2:
             raise InputError(
@@ -176,6 +185,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 np.zeros(len(data)),
                 settings,
                 rng,
+                weights,
                 stacklevel=4,
             )
             for k in positive

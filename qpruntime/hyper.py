@@ -103,7 +103,7 @@ class Objective:
 
     Parameters
     ----------
-    kernel, X, y, projector, prior, tol, max_sweeps, scale
+    kernel, X, y, projector, prior, tol, max_sweeps, scale, weights
         As for `maximise`.
     """
 
@@ -117,8 +117,9 @@ class Objective:
         tol: float,
         max_sweeps: int,
         scale: Array | None = None,
+        weights: Array | None = None,
     ) -> None:
-        self.kernel, self.X, self.y = kernel, X, y
+        self.kernel, self.X, self.y, self.weights = kernel, X, y, weights
         self.projector, self.prior = projector, prior
         self.tol, self.max_sweeps = tol, max_sweeps
         self.scales = None if scale is None else np.outer(scale, scale)
@@ -142,7 +143,9 @@ class Objective:
 
     def settle(self, K: Array) -> tuple[Problem, Settled]:
         """Run inference from the sites of the evaluation before."""
-        problem = Problem(K, self.y, self.projector, self.prior, self._bounded)
+        problem = Problem(
+            K, self.y, self.projector, self.prior, self._bounded, weights=self.weights
+        )
         end = settle_fast(
             problem,
             tol=self.tolerance(),
@@ -207,6 +210,7 @@ def maximise(
     tol: float = 1e-6,
     max_sweeps: int = 100,
     scale: Array | None = None,
+    weights: Array | None = None,
     objective: type[Objective] = Objective,
     callback: Callable[[Array, float], Any] | None = None,
 ) -> tuple[Optimum, Sites | None]:
@@ -230,6 +234,8 @@ def maximise(
         Of the EP run inside every evaluation.
     scale : ndarray, shape (N,), optional
         The latent values observed are these multiples of the kernel's: K_ij scale_i scale_j.
+    weights : ndarray, shape (N,), optional
+        Powers of the single likelihoods.
     objective : subclass of Objective
         What to maximise; by default the log evidence.
     callback : callable, optional
@@ -247,7 +253,7 @@ def maximise(
         If EP fails at the starting point.
     """
     theta0 = np.array(kernel.theta if start is None else start, dtype=float)
-    function = objective(kernel, X, y, projector, prior, tol, max_sweeps, scale)
+    function = objective(kernel, X, y, projector, prior, tol, max_sweeps, scale, weights)
 
     def reported(theta: Array) -> tuple[float, Array]:
         value, slope = function(theta)

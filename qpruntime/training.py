@@ -69,6 +69,7 @@ def train(
     prior: Array,
     settings: Settings,
     rng: np.random.Generator,
+    weights: Array | None = None,
     stacklevel: int = 3,
 ) -> Fit:
     """Maximise the objective from the kernel's parameters and from restarts, then infer."""
@@ -76,11 +77,13 @@ def train(
         raise InputError(
             f"objective must be one of {tuple(OBJECTIVES)}, got {settings.objective!r}"
         )
+    if weights is not None and settings.objective == "loo":
+        raise InputError('objective "loo" takes no sample weights; use "evidence"')
     with _threads(len(X)):
         optima: tuple[Optimum, ...] = ()
         sites: Sites | None = None
         if settings.optimize and kernel.n_dims:
-            optima, sites = _optimise(kernel, X, y, projector, prior, settings, rng)
+            optima, sites = _optimise(kernel, X, y, projector, prior, settings, rng, weights)
             if not optima[0].success:
                 warnings.warn(
                     f"the {settings.objective} was not maximised: {optima[0].message}; "
@@ -89,7 +92,7 @@ def train(
                     stacklevel=stacklevel,
                 )
             kernel = kernel.clone_with_theta(optima[0].theta)
-        problem = Problem(kernel(X), y, projector, prior)
+        problem = Problem(kernel(X), y, projector, prior, weights=weights)
         end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
         warn_unsettled(end, settings.tol, stacklevel=stacklevel + 1)
         return Fit(kernel, summarise(problem, end), optima)
@@ -103,6 +106,7 @@ def _optimise(
     prior: Array,
     settings: Settings,
     rng: np.random.Generator,
+    weights: Array | None,
 ) -> tuple[tuple[Optimum, ...], Sites | None]:
     """All optimiser runs, best first, and the sites where the best one ended."""
     objective = OBJECTIVES[settings.objective]
@@ -123,6 +127,7 @@ def _optimise(
             ftol=settings.ftol,
             tol=settings.tol,
             max_sweeps=settings.max_sweeps,
+            weights=weights,
             objective=objective,
             callback=_reporter(settings),
         )

@@ -155,6 +155,8 @@ def sweeps() -> list[Row]:
                 sweep(
                     projector.functions,
                     projector.source,
+                    1.0,
+                    np.ones(n),
                     C,
                     np.zeros(n),
                     tau,

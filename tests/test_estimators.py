@@ -23,7 +23,15 @@ FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
 NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0
 
 
-@parametrize_with_checks([GPClassifier()])
+EXPECTED_FAILURES = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "a weight of 2 is one site with the squared likelihood, two equal rows are two sites on "
+        "one latent value: EP approximates the second less well, and the evidence differs"
+    ),
+}
+
+
+@parametrize_with_checks([GPClassifier()], expected_failed_checks=lambda _: EXPECTED_FAILURES)
 def test_scikit_learn_contract(estimator, check):
     with warnings.catch_warnings():
         # Random labels leave the optimiser on flat ground, of which it says so.

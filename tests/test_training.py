@@ -132,3 +132,28 @@ def test_pipeline_and_grid_search(toy):
 def test_refuses_unknown_objective(toy):
     with pytest.raises(InputError, match="objective must be one of"):
         GPClassifier(FIXED, objective="laplace").fit(toy.x, toy.y)
+
+
+def test_sample_weights(toy):
+    weights = np.where(np.arange(40) % 5 == 0, 0.0, 1.0)
+    kernel = ConstantKernel(1.0, (1e-2, 1e4)) * RBF(1.0, (1e-2, 1e2))
+    dropped = GPClassifier(kernel).fit(toy.x, toy.y, sample_weight=weights)
+    without = GPClassifier(kernel).fit(toy.x[weights > 0], toy.y[weights > 0])
+    np.testing.assert_allclose(
+        dropped.predict_proba(toy.x), without.predict_proba(toy.x), rtol=1e-10
+    )
+    # A likelihood counted three times outweighs its neighbours.
+    heavy = GPClassifier(FIXED).fit(toy.x, toy.y, sample_weight=1.0 + 2.0 * (np.arange(40) == 0))
+    plain = GPClassifier(FIXED).fit(toy.x, toy.y)
+    column = int(toy.y[0] > 0)
+    assert heavy.predict_proba(toy.x[:1])[0, column] > plain.predict_proba(toy.x[:1])[0, column]
+    # The evidence of weighted sites is still what the optimiser climbs.
+    tuned = GPClassifier(kernel).fit(toy.x, toy.y, sample_weight=1.0 + (np.arange(40) < 3))
+    fixed = GPClassifier(kernel, optimize=False).fit(
+        toy.x, toy.y, sample_weight=1.0 + (np.arange(40) < 3)
+    )
+    assert tuned.optimum_.value > fixed.posterior_.log_evidence
+    with pytest.raises(ValueError, match="[Nn]egative"):
+        GPClassifier(FIXED).fit(toy.x, toy.y, sample_weight=-np.ones(40))
+    with pytest.raises(InputError, match="loo"):
+        GPClassifier(FIXED, objective="loo").fit(toy.x, toy.y, sample_weight=np.full(40, 2.0))
