@@ -29,6 +29,7 @@ __all__ = [
     "call_moments",
     "call_split",
     "contracted",
+    "inlined",
     "kernel",
 ]
 
@@ -60,6 +61,21 @@ def contracted(function: Callable[..., Any]) -> Callable[..., Any]:
         "nogil": True,
         "error_model": "numpy",
         "fastmath": {"contract"},
+    }
+    return _cached(numba.njit(**options)(function))
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`contracted`, and copied into its callers: handing over arrays can cost more than the work.
+
+    In a caller that is a plain `kernel` its sums are not fused.
+    """
+    options: dict[str, Any] = {
+        "cache": True,
+        "nogil": True,
+        "error_model": "numpy",
+        "fastmath": {"contract"},
+        "inline": "always",
     }
     return _cached(numba.njit(**options)(function))
 

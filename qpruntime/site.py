@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.interpolate import bilinear, quintic
-from qpruntime.jit import call_coordinates, call_moments, kernel
+from qpruntime.jit import call_coordinates, call_moments, contracted, kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import CLOSED
 from qpruntime.wasserstein import DECAY, OK, exact_point, powered_point
@@ -32,7 +32,7 @@ for _array in (NO_VALUES, NO_AXES):
     _array.flags.writeable = False
 
 
-@kernel
+@contracted
 def compact_ratio(coordinates, values, axes, mu, sigma, y, theta):
     """Return sigma*/sigma_EP by a compact table or in closed form, NaN where it has to integrate.
 

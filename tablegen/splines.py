@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.artifact import Axis
-from qpruntime.interpolate import quintic_weights
-from qpruntime.jit import kernel
+from qpruntime.jit import contracted, kernel
 
 __all__ = ["arithmetic", "coefficients", "points", "roughest"]
 
@@ -117,6 +116,11 @@ def roughest(values: Array, count: int) -> NDArray[np.int64]:
     return np.concatenate(found) if found else np.zeros((0, 3), dtype=np.int64)
 
 
+@contracted
+def _fused(t):
+    return t * t - 0.1 * t
+
+
 @kernel
 def _sample(x, out):
     for i in range(x.size):
@@ -130,7 +134,7 @@ def _sample(x, out):
         out[i, 6] = math.asinh(t)
         out[i, 7] = math.lgamma(t)
         out[i, 8] = 10.0**t
-        out[i, 9] = quintic_weights(t - math.floor(t))[1]
+        out[i, 9] = _fused(t)
 
 
 def arithmetic() -> str:

@@ -172,11 +172,11 @@ def _frame(mu, sigma, y, theta):
     return 0.0, _WIDTH * s, 1.0, side
 
 
-# R = sigma*/sigma_EP is an even analytic function of x = asinh(W/4), W = b sqrt(b^2 + 4n), for each
-# count. The log of the two peaks' ratio lies between W/2 and W: beyond W = 80 the lower peak is gone
-# (e^-47 at y = 1) and a series holds for every count.
-_W_STOP = 80.0
-_X_STOP = math.asinh(0.25 * _W_STOP)
+# R = sigma*/sigma_EP is, for each count, an analytic function of W^2 = b^2 (b^2 + 8y), and of
+# x = log(1 + W^2/16). The log of the two peaks' ratio lies between W/2 and W: beyond W = 80 the
+# lower peak is gone (e^-47 at y = 1), and a series holds for every count.
+_W2_STOP = 6400.0
+_X_STOP = math.log1p(_W2_STOP / 16.0)
 #: Counts with a row in the shipped table; beyond, two peaks are integrated.
 TABULATED = range(1, 501)
 _LAST_ROW = float(TABULATED[-1])
@@ -185,27 +185,27 @@ _LAST_ROW = float(TABULATED[-1])
 def _coordinates(mu, sigma, y, theta):
     if y == 0.0:
         return CLOSED, 1.0, 0.0
-    b = abs(mu) / (sigma * math.sqrt(1.0 + 2.0 * sigma * sigma))
-    w = b * math.sqrt(b * b + 8.0 * y)
-    if w > _W_STOP:
-        return CLOSED, power_peak_ratio(2.0 * y, b), 0.0
+    s2 = sigma * sigma
+    b2 = mu * mu / (s2 * (1.0 + 2.0 * s2))
+    w2 = b2 * (b2 + 8.0 * y)
+    if w2 > _W2_STOP:
+        return CLOSED, power_peak_ratio(2.0 * y, math.sqrt(b2)), 0.0
     if y > _LAST_ROW:
         return INTEGRATE, 0.0, 0.0
-    w *= 0.25
-    return y - 1.0, 0.0, math.log(w + math.sqrt(1.0 + w * w))
+    return y - 1.0, 0.0, math.log(1.0 + w2 * 0.0625)
 
 
 def _scale(mu, sigma, y, theta):
     root = math.sqrt(1.0 + 2.0 * sigma * sigma)
-    b = abs(mu) / (sigma * root)
-    return sigma / root, math.asinh(0.25 * b * math.sqrt(b * b + 8.0 * y)), 0.0
+    b2 = (mu / (sigma * root)) ** 2
+    return sigma / root, math.log1p(b2 * (b2 + 8.0 * y) / 16.0), 0.0
 
 
 def _cavity(row, u, v):
-    # W^2 = b^4 + 4 n b^2, solved for b without cancellation; sigma = 1.
+    # W^2 solved for b^2 without cancellation; sigma = 1.
     y = row + 1.0
-    w, n2 = 4.0 * math.sinh(v), 4.0 * y
-    return math.sqrt(3.0) * w / math.sqrt(n2 + math.sqrt(n2 * n2 + w * w)), 1.0, y
+    w2, half = 16.0 * math.expm1(max(v, 0.0)), 4.0 * y
+    return math.sqrt(3.0 * w2 / (half + math.sqrt(half * half + w2))), 1.0, y
 
 
 def _counts(y: ArrayLike) -> NDArray[np.float64]:
