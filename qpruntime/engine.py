@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.accelerate import Anderson
+from qpruntime.errors import NumericalError
 from qpruntime.factor import Factor, ImproperPosterior, Sites
 from qpruntime.projection import Projector
 from qpruntime.site import raise_status
@@ -150,16 +151,18 @@ def iterate(
     start = Sites(np.zeros(n), np.zeros(n)) if sites is None else sites
     if problem.bounded:
         start = _without_negative(start)
-    try:
-        factor = Factor(problem.K, start, problem.prior)
-    except ImproperPosterior:
-        # Sites carried over from another K.
-        start = _without_negative(start)
-        factor = Factor(problem.K, start, problem.prior)
-    if order == "parallel":
-        anderson = accelerator or Anderson()
-        return _settle_parallel(problem, start, factor, tol, max_sweeps, damping, anderson)
-    return _settle_visiting(problem, start, factor, tol, max_sweeps, damping, rng)
+    # What overflows is found by `_change`, which says so in words.
+    with np.errstate(all="ignore"):
+        try:
+            factor = Factor(problem.K, start, problem.prior)
+        except ImproperPosterior:
+            # Sites carried over from another K.
+            start = _without_negative(start)
+            factor = Factor(problem.K, start, problem.prior)
+        if order == "parallel":
+            anderson = accelerator or Anderson()
+            return _settle_parallel(problem, start, factor, tol, max_sweeps, damping, anderson)
+        return _settle_visiting(problem, start, factor, tol, max_sweeps, damping, rng)
 
 
 def _without_negative(sites: Sites) -> Sites:
@@ -383,5 +386,13 @@ def _change(d_tau: Array, d_nu: Array, variance: Array) -> tuple[float, Array]:
     step = np.concatenate([d_tau * variance, d_nu * np.sqrt(np.abs(variance))])
     # tau is the difference of two precisions: smaller changes than their rounding are none.
     d_tau = np.where(np.abs(step[:n]) < 1e-14, 0.0, d_tau)
-    squares = max(d_tau @ d_tau, d_nu @ d_nu, step[:n] @ step[:n], step[n:] @ step[n:])
-    return float(np.sqrt(squares / n)), step
+    squares = d_tau @ d_tau, d_nu @ d_nu, step[:n] @ step[:n], step[n:] @ step[n:]
+    change = float(np.sqrt(max(squares) / n))
+    if not np.isfinite(sum(squares)):
+        site = int(np.argmax(np.where(np.isfinite(step[:n] + step[n:]), 0.0, 1.0)))
+        raise NumericalError(
+            f"the sites grow without bound, site {site} first: observations that the kernel ties "
+            "together contradict each other, as equal points with opposite labels do under the "
+            'heaviside; use likelihood="probit", or add a WhiteKernel to the kernel'
+        )
+    return change, step

@@ -111,7 +111,8 @@ class Factor:
         if info != 0 or not np.isfinite(self.lower.diagonal()).all():
             raise NumericalError(
                 f"I + R K R is not positive definite (row {abs(info)}): K has eigenvalues below "
-                "zero or is too large for double precision; add jitter to its diagonal"
+                "zero, or K or the sites are too large for double precision; add jitter to its "
+                "diagonal"
             )
         self._half: Array | None = None
         self._inverse: Array | None = None
@@ -150,6 +151,13 @@ class Factor:
         self.weights = linear - self._inner_times(self.K @ linear)
         #: Posterior mean, shape (N,).
         self.mean = self.prior + self.K @ self.weights
+        if not np.isfinite(self.mean).all():
+            site = int(np.argmin(np.isfinite(self.mean)))
+            raise NumericalError(
+                f"the posterior mean is not finite, at site {site} first: the sites have grown "
+                "beyond double precision, because observations that K ties together contradict "
+                "each other; add jitter to its diagonal"
+            )
 
     def _inner_times(self, right: Array) -> Array:
         """Return R B^-1 R right."""

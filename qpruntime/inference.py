@@ -104,7 +104,7 @@ def infer(
     >>> K = np.exp(-0.5 * (x[:, None] - x) ** 2)
     >>> post = infer(K, np.sign(x + 0.1), method="ep")
     >>> post.converged, round(post.log_evidence, 6)
-    (True, -2.637263)
+    (True, -3.265058)
     """
     projector = Projector(likelihood, method, table)
     K = covariance(K)
@@ -191,12 +191,17 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
         )
     centred = factor.mean - problem.prior
     evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * factor.shifted @ centred
+    if not np.isfinite(evidence):
+        raise NumericalError(
+            f"the log evidence is {evidence}: an observation has no likelihood left in double "
+            "precision under the others; check outliers, or widen the kernel"
+        )
     return Posterior(
         sites=end.sites,
         mean=factor.mean,
         variance=end.variance,
         log_evidence=float(evidence) if end.bound is None else end.bound,
-        converged=end.converged,
+        converged=bool(end.converged),
         n_sweeps=len(end.history),
         history=tuple(end.history),
         lookups=Lookups(int(end.counts[0]), int(end.counts[1])),

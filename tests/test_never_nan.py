@@ -1,0 +1,78 @@
+"""Random problems far outside what is sensible: every result is finite, or one known exception."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from qpruntime import ConvergenceWarning, NumericalError, infer, likelihoods
+
+
+def problem(seed):
+    """A random Gram matrix, observations and options; nothing about them is gentle."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 61))
+    X = rng.standard_normal((n, int(rng.integers(1, 4))))
+    if rng.random() < 0.3:
+        X[:, 0] = 1.0  # a constant column
+    if rng.random() < 0.3:
+        X = X[rng.integers(0, n, n)]  # duplicates
+    variance = 10.0 ** rng.uniform(-6, 12)
+    length = 10.0 ** rng.uniform(-3, 4)
+    distance = ((X[:, None] - X) ** 2).sum(-1)
+    K = variance * np.exp(-0.5 * distance / length**2)
+    name = str(rng.choice(likelihoods.names()))
+    if name == "poisson":
+        y = rng.poisson(10.0 ** rng.uniform(-1, 4), n).astype(float)
+    else:
+        y = rng.choice([-1.0, 1.0], n)  # contradictory where points coincide
+    options = {
+        "likelihood": name,
+        "method": str(rng.choice(["ep", "qp"])),
+        "order": str(rng.choice(["sequential", "parallel"])),
+        "mean": float(rng.choice([0.0, rng.normal() * 10.0 ** rng.uniform(-2, 3)])),
+    }
+    return K, y, options
+
+
+def outcome(seed):
+    """Run one problem; return what it ended in."""
+    K, y, options = problem(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        try:
+            post = infer(K, y, max_sweeps=30, **options)
+        except NumericalError as error:
+            assert len(str(error)) > 40, "an exception has to name its cause"
+            return type(error).__name__
+    mean, variance = post.predict(K[: len(y)], K.diagonal(), options["mean"])
+    for name, value in {
+        "mean": post.mean,
+        "variance": post.variance,
+        "evidence": post.log_evidence,
+        "tau": post.sites.tau,
+        "nu": post.sites.nu,
+        "loo": post.loo(),
+        "predicted mean": mean,
+        "predicted variance": variance,
+    }.items():
+        assert np.isfinite(value).all(), f"{name} is not finite: seed {seed}, {options}"
+    assert (post.variance > 0.0).all(), f"seed {seed}, {options}"
+    assert np.isfinite(post.evidence_gradient(K))
+    return "converged" if post.converged else "unsettled"
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_problems(block):
+    seen = [outcome(seed) for seed in range(60 * block, 60 * (block + 1))]
+    assert seen.count("converged") > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_ten_thousand_random_problems(block):
+    seen = [outcome(10_000 + seed) for seed in range(500 * block, 500 * (block + 1))]
+    assert seen.count("converged") > 250
