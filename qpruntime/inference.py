@@ -124,7 +124,9 @@ def infer(
         raise InputError(f"order must be one of {ORDERS}, got {order!r}")
     max_sweeps = whole(max_sweeps, "max_sweeps", 1)
     power, weights = check_powers(power, weights, projector, n)
-    problem = Problem(K, y, projector, np.broadcast_to(prior, (n,)), power=power, weights=weights)
+    problem = Problem(
+        K, y, projector, np.array(np.broadcast_to(prior, (n,))), power=power, weights=weights
+    )
     start = check_sites(sites, n, projector.likelihood.log_concave)
     if method == "vb":
         end = variational.settle(

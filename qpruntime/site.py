@@ -130,7 +130,7 @@ def project_many(
         np.asarray(mu, float), np.asarray(sigma, float), likelihood.validate(y)
     )
     shape = m.shape
-    flat = [np.ascontiguousarray(a, dtype=float).reshape(-1) for a in (m, s, labels)]
+    flat = [np.array(a, dtype=float).reshape(-1) for a in (m, s, labels)]
     if not np.isfinite(flat[0]).all():
         raise InputError("mu must be finite")
     if not (np.isfinite(flat[1]).all() and (flat[1] > 0.0).all()):

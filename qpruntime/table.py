@@ -110,6 +110,10 @@ class Table:
         result = project_many(self.likelihood, self.source(), mu, sigma, y)
         return result.std, result.inside
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a reference: path, hash and likelihood, never the data."""
+        return _reopen, (str(self.path), self.sha256, self.metadata.likelihood, self.outside)
+
     def verify_hash(self) -> None:
         """Read all data once; raise `TableError` if it is not what was written."""
         digest = hashlib.sha256()
@@ -204,6 +208,21 @@ def _check_coordinates(path: Path, metadata: Metadata, likelihood: Likelihood) -
     raise TableError(
         f"{path}: a compact table over other coordinates than those of {likelihood.name!r}; "
         f"build it again: tablegen build --preset compact --likelihood {likelihood.name}"
+    )
+
+
+def _reopen(path: str, sha256: str, likelihood: str, outside: str) -> Table:
+    """Open the table a pickle refers to: at its path, shipped, or installed, by its hash."""
+    places = [Path(path), shipped_path(likelihood), table_directory() / f"{likelihood}.h5"]
+    for place in places:
+        if place.is_file():
+            table = open_table(place, outside=outside)
+            if table.sha256 == sha256:
+                return table
+    raise TableError(
+        f"the table of this model (data sha256 {sha256}) is not at {path} nor in "
+        f"{table_directory()}; copy it there, or build it: "
+        f"tablegen build --likelihood {likelihood} --output {path}"
     )
 
 

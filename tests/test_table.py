@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 
@@ -150,3 +151,22 @@ def test_verify_finds_one_flipped_bit(copy):
 def test_refuses_unknown_outside(small_table):
     with pytest.raises(InputError, match="outside must be one of"):
         open_table(small_table, outside="extrapolate")
+
+
+def test_pickles_refer_to_the_table_by_its_hash(small_table, tmp_path, monkeypatch):
+    moved = tmp_path / "here.h5"
+    moved.write_bytes(small_table.read_bytes())
+    table = open_table(moved, outside="exact")
+    document = pickle.dumps(table)
+    assert len(document) < 1000
+    again = pickle.loads(document)
+    assert (again.path, again.sha256, again.outside) == (moved, table.sha256, "exact")
+    # Elsewhere it is found among the installed tables, by what it holds.
+    installed = tmp_path / "installed" / "probit.h5"
+    installed.parent.mkdir()
+    moved.rename(installed)
+    monkeypatch.setenv("QP_TABLES", str(installed.parent))
+    assert pickle.loads(document).path == installed
+    installed.unlink()
+    with pytest.raises(TableError, match=rf"{table.sha256}.*tablegen build --likelihood probit"):
+        pickle.loads(document)
