@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from qpruntime.artifact import Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.table import open_table, table_directory
-from tablegen import certify, compact, compute, grid
+from tablegen import certify, compact, compute, grid, regions
 from tablegen.executors import Progress, thread_count
 from tablegen.plan import Plan, make_plan
 from tablegen.workspace import Workspace
@@ -24,10 +24,27 @@ __all__ = ["PRESETS", "build", "prepare", "target_path"]
 PRESETS = ("grid", "compact")
 
 
-def prepare(likelihood: str = "probit", **options: Any) -> Plan:
-    """Return the plan `build` would carry out with these options; writes nothing."""
+def prepare(likelihood: str = "probit", *, preset: str = "grid", **options: Any) -> Plan | Metadata:
+    """Return what `build` would carry out with these options; writes nothing.
+
+    The plan of a grid, its method resolved, or the metadata of a compact table.
+    """
+    described = _describe(likelihood, preset, options)
+    if isinstance(described, Metadata):
+        return described
     with threadpool_limits(1, "blas"):
-        return compute.resolve(make_plan(likelihood, **options))
+        return compute.resolve(described)
+
+
+def _describe(likelihood: str, preset: str, options: dict[str, Any]) -> Plan | Metadata:
+    if preset not in PRESETS:
+        raise InputError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
+    if preset == "grid":
+        return make_plan(likelihood, **options)
+    if options:
+        names = ", ".join(sorted(options))
+        raise InputError(f"a compact table has no such options: {names}; leave them out")
+    return compact.metadata(likelihood)
 
 
 def build(
@@ -80,15 +97,10 @@ def build(
     NumericalError
         If the table misses the tolerance; nothing is left behind.
     """
-    if preset not in PRESETS:
-        raise InputError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
-    if preset == "compact" and options:
-        names = ", ".join(sorted(options))
-        raise InputError(f"a compact table has no such options: {names}; leave out --preset")
-    plan = make_plan(likelihood, **options) if preset == "grid" else compact.metadata(likelihood)
+    plan = _describe(likelihood, preset, options)
     workers = thread_count(workers)
     if tolerance is None:
-        tolerance = compact.TOLERANCE if preset == "compact" else certify.TOLERANCES[plan.dtype]
+        tolerance = regions.TOLERANCE if preset == "compact" else certify.TOLERANCES[plan.dtype]
     if not tolerance > 0.0:
         raise InputError(f"tolerance must be positive, got {tolerance:g}")
     workspace = Workspace(target_path(plan.likelihood, output, preset))

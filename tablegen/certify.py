@@ -14,7 +14,7 @@ from qpruntime.errors import NumericalError
 from qpruntime.jit import kernel
 from tablegen.second_rule import RULE, independent
 
-__all__ = ["TOLERANCES", "certify", "worst_nodes"]
+__all__ = ["TOLERANCES", "certify", "rough_nodes", "worst_nodes"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -23,6 +23,7 @@ Index = NDArray[np.int64]
 TOLERANCES = {"float64": 1e-12, "float32": 1e-7}
 #: Nodes on each edge, random cells, and worst places kept.
 EDGE, CELLS, WORST = 49, 1000, 64
+
 
 @kernel
 def _worst(values, first, last):
@@ -63,6 +64,58 @@ def worst_nodes(
     return found
 
 
+@kernel
+def _rough(values, first, last):
+    """Return the largest relative sixth difference that starts in columns first:last (-1: none).
+
+    With it row and column of its first node and the axis it runs along.
+    """
+    best, row, column, axis = -1.0, 0, 0, 0
+    m, n = values.shape
+    for i in range(m):
+        for j in range(first, last):
+            v = values[i, j]
+            if i + 6 < m:
+                bend = abs(
+                    (v + values[i + 6, j])
+                    - 6.0 * (values[i + 1, j] + values[i + 5, j])
+                    + 15.0 * (values[i + 2, j] + values[i + 4, j])
+                    - 20.0 * values[i + 3, j]
+                )
+                if bend > best * v:
+                    best, row, column, axis = bend / v, i, j, 0
+            if j + 6 < n:
+                bend = abs(
+                    (v + values[i, j + 6])
+                    - 6.0 * (values[i, j + 1] + values[i, j + 5])
+                    + 15.0 * (values[i, j + 2] + values[i, j + 4])
+                    - 20.0 * values[i, j + 3]
+                )
+                if bend > best * v:
+                    best, row, column, axis = bend / v, i, j, 1
+    return best, row, column, axis
+
+
+def rough_nodes(
+    values: NDArray[Any], outcome: int, start: int
+) -> list[tuple[float, int, int, int]]:
+    """Return the seven nodes that fit each other worst in each of 16 column blocks.
+
+    One wrong node is seen as twenty times its error, where a smooth function leaves next to
+    nothing. Arguments and result as those of `worst_nodes`.
+    """
+    chunk = np.array(values, dtype=np.float64, order="C")
+    columns = chunk.shape[1]
+    found = []
+    for block in range(16):
+        first, last = block * columns // 16, (block + 1) * columns // 16
+        bend, i, j, axis = _rough(chunk, first, last)
+        if bend >= 0.0:
+            steps = ((k, 0) if axis == 0 else (0, k) for k in range(7))
+            found += [(bend, outcome, start + i + a, j + b) for a, b in steps]
+    return found
+
+
 Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
 
 
@@ -71,21 +124,23 @@ def certify(
     metadata: Metadata,
     worst: Sequence[tuple[float, int, int, int]],
     *,
+    rough: Sequence[tuple[float, int, int, int]] = (),
     run: Runner,
     points: int = 2000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Compare a table with the second rule.
+    """Compare a grid with the second rule.
 
     Parameters
     ----------
     values : ndarray, shape (outcomes, mu.size, log10_sigma.size)
-    worst : sequence
-        Results of `worst_nodes` over all chunks.
+    worst, rough : sequence
+        Results of `worst_nodes` and `rough_nodes` over all chunks.
     run : callable
         ``run(function, items)`` maps on any number of threads.
     points : int
-        Random nodes; edges, corners and the most curved nodes come on top.
+        Random nodes; edges, corners, the most curved and the roughest nodes come on top. With
+        `rough`, a grid of up to four times as many nodes is looked at whole.
     seed : int
         Of the random nodes and cells.
 
@@ -103,14 +158,13 @@ def certify(
     """
     rng = np.random.default_rng(seed)
     outcomes, rows, columns = values.shape
-    curved = np.array(sorted(worst, reverse=True)[:WORST]).reshape(-1, 4)[:, 1:].astype(np.int64)
-    nodes = np.concatenate(
-        [
-            rng.integers((outcomes, rows, columns), size=(points, 3)),
-            _edges(outcomes, rows, columns),
-            curved,
-        ]
-    )
+    curved = _worst_of(worst, WORST)
+    if rough and values.size <= 4 * points:
+        drawn = np.stack(np.unravel_index(np.arange(values.size), values.shape), 1)
+    else:
+        drawn = rng.integers((outcomes, rows, columns), size=(points, 3))
+    extra = [_edges(outcomes, rows, columns), curved, _worst_of(rough, 7 * WORST)]
+    nodes = np.concatenate([drawn, *extra])
     cells = np.concatenate(
         [
             rng.integers((outcomes, rows - 1, columns - 1), size=(CELLS, 3)),
@@ -129,6 +183,11 @@ def certify(
         "nodes": _compare(at_nodes, nodes, 0.0, metadata, run),
         "cells": _compare(sum(corners) / 4.0, cells, 0.5, metadata, run),
     }
+
+
+def _worst_of(places: Sequence[tuple[float, int, int, int]], count: int) -> Index:
+    chosen = np.array(sorted(places, reverse=True)[:count]).reshape(-1, 4)
+    return chosen[:, 1:].astype(np.int64)
 
 
 def _edges(outcomes: int, rows: int, columns: int) -> Index:

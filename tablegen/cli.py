@@ -45,26 +45,32 @@ def _parser() -> argparse.ArgumentParser:
         help="default: NAME.h5 in $QP_TABLES or the user's data directory",
     )
     build.add_argument(
+        "--preset",
+        default="grid",
+        metavar="PRESET",
+        help="grid: the paper's shape (default); compact: small, holds for every cavity",
+    )
+    build.add_argument(
         "--method",
-        default="spectral",
         metavar="METHOD",
         help="spectral: expand a Chebyshev series (default); direct: integrate at every node",
     )
-    build.add_argument("--dtype", default="float64", metavar="TYPE", help="float64 or float32")
+    build.add_argument("--dtype", metavar="TYPE", help="float64 (default) or float32")
+    for axis, ends in (("mu", "-10 10"), ("log10-sigma", "-1 1")):
+        build.add_argument(
+            f"--{axis}-range", nargs=2, type=float, metavar=("LO", "HI"), help=f"default: {ends}"
+        )
+        build.add_argument(f"--{axis}-step", type=float, metavar="STEP", help="default: 0.001")
     build.add_argument(
-        "--mu-range", nargs=2, type=float, default=(-10.0, 10.0), metavar=("LO", "HI")
+        "--counts", type=_counts, metavar="FIRST:LAST", help="of a likelihood of counts; 0:50"
     )
-    build.add_argument("--mu-step", type=float, default=1e-3, metavar="STEP")
-    build.add_argument(
-        "--log10-sigma-range", nargs=2, type=float, default=(-1.0, 1.0), metavar=("LO", "HI")
-    )
-    build.add_argument("--log10-sigma-step", type=float, default=1e-3, metavar="STEP")
     build.add_argument("--workers", type=int, metavar="N", help="threads; default: all cores")
     build.add_argument(
         "--tolerance",
         type=float,
         metavar="ERROR",
-        help="relative error above which the build fails; default: 1e-12, float32: 1e-7",
+        help="relative error above which the build fails; default: 1e-12, float32: 1e-7, "
+        "compact: 1e-9",
     )
     build.add_argument("--force", action="store_true", help="replace an existing table")
     build.add_argument(
@@ -74,26 +80,41 @@ def _parser() -> argparse.ArgumentParser:
     info = commands.add_parser("info", help="metadata and certificate of a table")
     info.add_argument("table", metavar="FILE|NAME")
 
-    verify = commands.add_parser("verify", help="hash a table and integrate random nodes again")
+    verify = commands.add_parser("verify", help="hash a table and integrate random points again")
     verify.add_argument("table", metavar="FILE|NAME")
     verify.add_argument("--points", type=int, default=2000, metavar="N", help="default: 2000")
     verify.add_argument("--seed", type=int, metavar="N", help="default: a new one each time")
     verify.add_argument("--tolerance", type=float, metavar="ERROR", help="default: the table's own")
     verify.add_argument("--workers", type=int, metavar="N", help="threads; default: all cores")
 
-    commands.add_parser("list", help="installed tables")
+    plot = commands.add_parser("plot", help="draw sigma*/sigma_EP and the error of a table")
+    plot.add_argument("table", metavar="FILE|NAME")
+    plot.add_argument("--output", required=True, metavar="FILE", help="a .png or .svg file")
+    plot.add_argument("--outcome", type=float, metavar="Y", help="default: 1")
+    plot.add_argument("--mu-range", nargs=2, type=float, metavar=("LO", "HI"))
+    plot.add_argument("--log10-sigma-range", nargs=2, type=float, metavar=("LO", "HI"))
+
+    commands.add_parser("list", help="installed tables, and those inside the package")
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
+
+
+def _counts(text: str) -> tuple[int, int]:
+    """Parse ``FIRST:LAST``."""
+    match = re.fullmatch(r"(\d+):(\d+)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"needs FIRST:LAST, two counts, got {text!r}")
+    return int(match[1]), int(match[2])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``tablegen`` with these arguments and return its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
     arguments = _parser().parse_args(argv)
-    command = {"build": _build, "info": _info, "verify": _verify, "list": _list}[arguments.command]
+    commands = {"build": _build, "info": _info, "verify": _verify, "plot": _plot, "list": _list}
     try:
-        return command(arguments)
+        return commands[arguments.command](arguments)
     except InputError as error:
         return _fail(error, USAGE)
     except (QPError, OSError) as error:
@@ -118,17 +139,11 @@ def _build(arguments: argparse.Namespace) -> int:
     from tablegen import builder, describe
     from tablegen.bar import bar
 
-    options = {
-        name: getattr(arguments, name)
-        for name in (
-            "method",
-            "dtype",
-            "mu_range",
-            "mu_step",
-            "log10_sigma_range",
-            "log10_sigma_step",
-        )
-    }
+    axes = ("mu_range", "mu_step", "log10_sigma_range", "log10_sigma_step")
+    names = ("method", "dtype", *axes, "counts")
+    given = {name: getattr(arguments, name) for name in names}
+    options = {name: value for name, value in given.items() if value is not None}
+    options["preset"] = arguments.preset
     if arguments.dry_run:
         plan = builder.prepare(arguments.likelihood, **options)
         document = describe.plan(plan, arguments.output, arguments.workers)
@@ -145,7 +160,7 @@ def _build(arguments: argparse.Namespace) -> int:
             force=arguments.force,
             progress=progress,
         )
-    path = builder.target_path(arguments.likelihood, arguments.output)
+    path = builder.target_path(arguments.likelihood, arguments.output, arguments.preset)
     document = describe.table(path, metadata)
     _print(document, describe.text(document), arguments.json)
     print(f"tablegen: built in {time.perf_counter() - started:.1f} s", file=sys.stderr)
@@ -181,6 +196,22 @@ def _verify(arguments: argparse.Namespace) -> int:
     for problem in report.problems:
         print(f"tablegen: error: {report.path}: {problem}", file=sys.stderr)
     return DONE if report.ok else FAILED
+
+
+def _plot(arguments: argparse.Namespace) -> int:
+    from tablegen import plot
+
+    document = plot.plot(
+        arguments.table,
+        arguments.output,
+        outcome=arguments.outcome,
+        mu_range=arguments.mu_range,
+        log10_sigma_range=arguments.log10_sigma_range,
+    )
+    _print(
+        document, "\n".join(f"{key:<18} {value}" for key, value in document.items()), arguments.json
+    )
+    return DONE
 
 
 def _list(arguments: argparse.Namespace) -> int:

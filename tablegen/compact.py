@@ -25,12 +25,9 @@ from tablegen.executors import Progress, run
 from tablegen.second_rule import SEED
 from tablegen.workspace import Workspace
 
-__all__ = ["TOLERANCE", "build", "metadata", "sample"]
+__all__ = ["build", "metadata", "sample"]
 
 Array = NDArray[np.float64]
-
-#: Largest relative error allowed anywhere.
-TOLERANCE = 1e-9
 
 
 def reduction(likelihood: str) -> Reduction:

@@ -1,7 +1,8 @@
 # mypy: disable-error-code=no-untyped-def
-"""Fill chunks of a table: by quadrature at every node, or by expanding a Chebyshev series.
+"""Fill chunks of a grid: by quadrature at every node, or by expanding a series.
 
-Both methods integrate with `qpruntime.wasserstein.exact_run`. The series is that of the ratio
+One-dimensional splines, where the likelihood allows them, are in `tablegen.one_axis`. Both methods
+here integrate with `qpruntime.wasserstein.exact_run`. The series is that of the ratio
 psi = sigma*/sigma, which stays of order one, so that its error is relative everywhere. Nothing here
 knows of files or of dask.
 """
@@ -9,8 +10,9 @@ knows of files or of dask.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,8 @@ from qpruntime.artifact import Axis
 from qpruntime.errors import NumericalError
 from qpruntime.jit import kernel
 from qpruntime.wasserstein import OK, exact_run
+from tablegen import one_axis
+from tablegen.one_axis import Curves
 from tablegen.plan import Chunk, Plan
 
 __all__ = ["Expansion", "expand", "fill", "integrate", "resolve"]
@@ -133,11 +137,16 @@ def _basis(axis: Axis, points: Array, n: int) -> Array:
 def resolve(plan: Plan) -> Plan:
     """Choose the numbers of Chebyshev nodes, or the direct method where a series does not pay.
 
-    psi is sampled along a few lines through the rectangle, its edges among them, until the
+    A likelihood with an exact scale needs one axis only: the method is then "one-axis". Else psi
+    is sampled along a few lines through the rectangle, its edges among them, until the
     coefficients have decayed to noise. That no line missed anything is what the certificate shows.
     """
     if plan.method == "direct":
         return plan
+    reduction = likelihoods.get(plan.likelihood).reduction
+    if reduction is not None and reduction.scale is not None:
+        pays = math.prod(plan.shape[1:]) > _NODE_COST * one_axis.CELLS
+        return replace(plan, method="one-axis" if pays else "direct")
     counts = []
     for axis, other in ((plan.mu, plan.log10_sigma), (plan.log10_sigma, plan.mu)):
         # Not symmetric about the middle, so that an odd or even psi cannot hide.
@@ -173,18 +182,21 @@ def _count(plan: Plan, axis: Axis, lines: Array, y: float) -> int:
     return _MOST_NODES + 1
 
 
-Runner = Callable[[Callable[[int], Array], range], list[Array]]
+Runner = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 
-def expand(plan: Plan, run: Runner) -> Expansion:
-    """Integrate psi at the Chebyshev nodes and return its series.
+def expand(plan: Plan, run: Runner) -> Expansion | Curves | None:
+    """Integrate psi at the Chebyshev nodes, or along one axis; None for the direct method.
 
     Parameters
     ----------
     run : callable
         ``run(function, items)`` maps in any order, on any number of threads.
     """
-    assert plan.nodes is not None
+    if plan.method == "one-axis":
+        return one_axis.expand(plan, run)
+    if plan.nodes is None:
+        return None
     n_mu, n_sigma = plan.nodes
     mu = chebyshev_nodes(plan.mu, n_mu)
     sigma = 10.0 ** chebyshev_nodes(plan.log10_sigma, n_sigma)
@@ -203,7 +215,10 @@ def expand(plan: Plan, run: Runner) -> Expansion:
 
 
 def fill(
-    plan: Plan, chunk: Chunk, expansion: Expansion | None, interrupted: Callable[[], bool]
+    plan: Plan,
+    chunk: Chunk,
+    expansion: Expansion | Curves | None,
+    interrupted: Callable[[], bool],
 ) -> NDArray[np.floating]:
     """Compute one chunk.
 
@@ -213,7 +228,9 @@ def fill(
         sigma* in the byte order and precision of the file.
     """
     mu = plan.mu.nodes()[chunk.start : chunk.stop]
-    if expansion is not None:
+    if isinstance(expansion, Curves):
+        values = one_axis.fill(plan, chunk, expansion)
+    elif expansion is not None:
         coefficients = expansion.coefficients[chunk.outcome]
         rows = _basis(plan.mu, mu, coefficients.shape[0]) @ coefficients
         values = rows @ expansion.columns

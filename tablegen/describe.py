@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qpruntime import likelihoods
 from qpruntime.artifact import Axis, Metadata
 from qpruntime.errors import TableError
+from tablegen import regions
 
 if TYPE_CHECKING:
     from tablegen.plan import Plan
@@ -18,18 +20,28 @@ __all__ = ["installed", "listing", "plan", "report", "table", "text"]
 
 Document = dict[str, Any]
 
+REGION_WORDS = {"nodes": "at nodes", "cells": "in cells", "seams": "at seams", "far": "far out"}
+AXES = ("mu", "log10_sigma", "u", "v")
+
 
 def _axis(axis: Axis) -> Document:
     return {"start": axis.start, "stop": axis.stop, "step": axis.step, "size": axis.size}
 
 
-def plan(what: Plan, output: str | os.PathLike[str] | None, workers: int | None) -> Document:
+def plan(
+    what: Plan | Metadata, output: str | os.PathLike[str] | None, workers: int | None
+) -> Document:
     """Describe what a build would do, for ``--dry-run``."""
     from qpruntime.table import table_directory
     from tablegen.executors import thread_count
 
-    path = Path(output) if output is not None else table_directory() / f"{what.likelihood}.h5"
+    name = f"{what.likelihood}{'-compact' if isinstance(what, Metadata) else ''}.h5"
+    path = Path(output) if output is not None else table_directory() / name
     threads = thread_count(workers)
+    if isinstance(what, Metadata):
+        unknown = ("path", "sha256", "guarantee", "certificate")
+        rest = {k: v for k, v in table(path, what).items() if k not in unknown}
+        return {"path": str(path.absolute()), **rest, "workers": threads}
     return {
         "path": str(path.absolute()),
         "likelihood": what.likelihood,
@@ -48,22 +60,65 @@ def plan(what: Plan, output: str | os.PathLike[str] | None, workers: int | None)
 
 def table(path: Path, metadata: Metadata) -> Document:
     """Describe a finished table."""
+    compact = metadata.kind == "compact"
+    names = ("u", "v")[-len(metadata.axes) :] if compact else ("mu", "log10_sigma")
     return {
         "path": str(path),
+        "kind": metadata.kind,
         "likelihood": metadata.likelihood,
         "parameters": metadata.parameters,
         "outcomes": metadata.outcomes,
-        "mu": _axis(metadata.mu),
-        "log10_sigma": _axis(metadata.log10_sigma),
-        "nodes": math.prod(metadata.shape),
+        **{
+            name: _axis(axis) | ({"coordinate": axis.name} if compact else {})
+            for name, axis in zip(names, metadata.axes, strict=True)
+        },
+        "coefficients" if compact else "nodes": math.prod(metadata.shape),
         "dtype": metadata.dtype,
         "bytes": metadata.nbytes,
         "method": metadata.method,
         "generator": metadata.generator,
         "schema": metadata.schema,
         "sha256": metadata.sha256,
+        "guarantee": guarantee(metadata),
         "certificate": metadata.certificate,
     }
+
+
+def guarantee(metadata: Metadata) -> str:
+    """Say in one line where the table holds, how well, and how that was measured."""
+    found = metadata.certificate
+    try:
+        if metadata.kind == "compact":
+            words = likelihoods.get(metadata.likelihood).outcomes
+            low, high = regions.DOMAIN
+            worst = max(found[name]["max_relative_error"] for name in regions.REGIONS)
+            count = sum(found[name]["points"] for name in regions.REGIONS)
+            return (
+                "every finite mu, sigma {:g} to {:g}, {}: relative error of sigma* below {:g}; "
+                "largest found {:.2g} at {} points by a second quadrature rule"
+            ).format(10.0**low, 10.0**high, words, found["tolerance"], worst, count)
+        nodes, cells = found["nodes"], found["cells"]
+        return (
+            "mu {:g} to {:g}, log10 sigma {:g} to {:g}, y = {}: relative error of sigma* {:.2g} "
+            "between nodes (bilinear), {:.2g} at nodes, the largest found at {} points by a second "
+            "quadrature rule; outside: sigma_EP, or quadrature on request"
+        ).format(
+            metadata.mu.start,
+            metadata.mu.stop,
+            metadata.log10_sigma.start,
+            metadata.log10_sigma.stop,
+            "-1 and 1" if metadata.outcomes == [1.0] else _outcomes(metadata.outcomes),
+            cells["max_relative_error"],
+            nodes["max_relative_error"],
+            nodes["points"] + cells["points"],
+        )
+    except (TypeError, KeyError, ValueError):
+        return "none: the errors of this table were not measured"
+
+
+def _outcomes(outcomes: list[float]) -> str:
+    first, last = outcomes[0], outcomes[-1]
+    return f"{first:g}" if first == last else f"{first:g} to {last:g}"
 
 
 def report(found: Report) -> Document:
@@ -80,36 +135,53 @@ def report(found: Report) -> Document:
 
 
 def installed() -> Document:
-    """Describe every table in the directory of installed tables, unreadable ones included."""
-    from qpruntime.table import open_table, table_directory
+    """Describe the shipped tables, and every one in the directory of installed tables.
+
+    Unreadable ones are included, with the reason.
+    """
+    from qpruntime.table import shipped_path, table_directory
 
     directory = table_directory().absolute()
-    tables = []
-    for path in sorted(directory.glob("*.h5")):
-        try:
-            tables.append(table(path, open_table(path).metadata))
-        except TableError as error:
-            tables.append({"path": str(path), "error": str(error)})
-    return {"directory": str(directory), "tables": tables}
+    shipped = [shipped_path(name) for name in likelihoods.names()]
+    return {
+        "directory": str(directory),
+        "tables": [_entry(path) for path in sorted(directory.glob("*.h5"))],
+        "shipped": [_entry(path) for path in shipped if path.exists()],
+    }
+
+
+def _entry(path: Path) -> Document:
+    from qpruntime.table import open_table
+
+    try:
+        return table(path, open_table(path).metadata)
+    except TableError as error:
+        return {"path": str(path), "error": str(error)}
 
 
 def listing(document: Document) -> str:
     """Return the text of ``tablegen list``."""
-    lines = [document["directory"]]
-    for entry in document["tables"]:
-        name = Path(entry["path"]).stem
-        if "error" in entry:
-            lines.append(f"  {name:<12} {entry['error']}")
-            continue
-        error = _error(entry["certificate"].get("nodes"))
-        lines.append(
-            f"  {name:<12} {entry['likelihood']:<10} {entry['dtype']} "
-            f"{entry['mu']['size']} x {entry['log10_sigma']['size']}  "
-            f"{_size(entry['bytes']):>9}  {error}"
-        )
+    lines = [document["directory"], *_rows(document["tables"])]
     if not document["tables"]:
         lines.append("  no tables; build one: tablegen build --likelihood probit")
-    return "\n".join(lines)
+    return "\n".join([*lines, "shipped with the package", *_rows(document["shipped"])])
+
+
+def _rows(entries: list[Document]) -> list[str]:
+    lines = []
+    for entry in entries:
+        name = Path(entry["path"]).stem
+        if "error" in entry:
+            lines.append(f"  {name:<18} {entry['error']}")
+            continue
+        sizes = [str(entry[axis]["size"]) for axis in AXES if axis in entry]
+        if len(entry["outcomes"]) > 1:
+            sizes.insert(0, str(len(entry["outcomes"])))
+        lines.append(
+            f"  {name:<18} {entry['likelihood']:<10} {entry['dtype']} {' x '.join(sizes):<16} "
+            f"{_size(entry['bytes']):>9}  {entry['guarantee']}"
+        )
+    return lines
 
 
 def text(document: Document) -> str:
@@ -117,13 +189,20 @@ def text(document: Document) -> str:
     lines = []
     for key, value in document.items():
         if key == "certificate":
-            lines += [f"{'error at nodes':<18} {_error(value.get('nodes'))}"]
-            lines += [f"{'error in cells':<18} {_error(value.get('cells'))}, bilinear"]
+            for name in REGION_WORDS:
+                if name in value:
+                    label = f"error {REGION_WORDS[name]}"
+                    lines.append(f"{label:<18} {_error(value[name])}")
+            if not value:
+                lines.append(f"{'error':<18} not measured")
             continue
         if key == "bytes":
             value = f"{value} ({_size(value)})"
+        elif key == "outcomes":
+            value = _outcomes(value)
         elif isinstance(value, dict) and "step" in value:
-            value = "{start:g} to {stop:g}, step {step:g}, {size} nodes".format(**value)
+            words = "{start:g} to {stop:g}, step {step:g}, {size} nodes".format(**value)
+            value = words + (f": {value['coordinate']}" if "coordinate" in value else "")
         elif isinstance(value, list):
             value = ", ".join(str(v) for v in value)
         if value not in ("", None) and value != {}:
@@ -135,11 +214,11 @@ def _error(entry: Any) -> str:
     try:
         return (
             "at most {max_relative_error:.2g} relative at {points} points, "
-            "worst at mu = {mu:g}, log10 sigma = {log10_sigma:g}"
+            "worst at mu = {mu:g}, log10 sigma = {log10_sigma:g}, y = {outcome:g}"
         ).format(**entry)
     except (TypeError, KeyError, ValueError):
         return "not measured"
 
 
 def _size(nbytes: int) -> str:
-    return f"{nbytes / 1e6:.1f} MB"
+    return f"{nbytes / 1e6:.1f} MB" if nbytes >= 1e6 else f"{nbytes / 1e3:.1f} KB"

@@ -61,7 +61,6 @@ def _fill(plan: Plan, store: ChunkStore, workers: int, report: Progress) -> None
     missing = store.missing()
     if not missing:
         return
-    expansion = None
     stop = threading.Event()
     lock = threading.Lock()
     total = len(plan.chunks)
@@ -76,9 +75,9 @@ def _fill(plan: Plan, store: ChunkStore, workers: int, report: Progress) -> None
             done += 1
             report("fill", done, total)
 
-    if plan.nodes is not None:
+    if plan.method != "direct":
         report("integrate", 0, 1)
-        expansion = compute.expand(plan, partial(run, workers=workers))
+    expansion = compute.expand(plan, partial(run, workers=workers))
     report("fill", done, total)
     run(task, missing, workers, cancel=stop.set)
 

@@ -34,6 +34,7 @@ ALGORITHM = 1
 _DIRECT_SECONDS = 4e-6
 _POINT_SECONDS = 3.5e-5
 _EXPAND_SECONDS = 4e-8
+_AXIS_SECONDS = 0.25
 _BYTES_PER_SECOND = 2e8
 _OVERHEAD_SECONDS = 3.0
 
@@ -60,7 +61,7 @@ class Plan:
     mu, log10_sigma : Axis
         Cavity mean, and log10 of the cavity standard deviation.
     dtype, method : str
-        One of `DTYPES`, one of `METHODS`.
+        One of `DTYPES`; one of `METHODS`, or "one-axis" once resolved.
     nodes : (int, int) or None
         Chebyshev nodes in mu and in log10 sigma; None for the direct method.
     rows : int
@@ -121,7 +122,9 @@ class Plan:
 
     def estimate_seconds(self, workers: int) -> float:
         """Return a rough time for the whole build on a machine like the one measured."""
-        if self.nodes is None:
+        if self.method == "one-axis":
+            work = len(self.outcomes) * _AXIS_SECONDS + self.size * _EXPAND_SECONDS
+        elif self.nodes is None:
             work = self.size * _DIRECT_SECONDS
         else:
             points = len(self.outcomes) * math.prod(self.nodes)
@@ -180,7 +183,7 @@ def make_plan(
 def _outcomes(model: Likelihood, counts: Sequence[int] | None) -> tuple[float, ...]:
     if model.mirror:
         if counts is not None:
-            raise InputError(f"likelihood {model.name!r} has no counts: one slab serves both labels")
+            raise InputError(f"likelihood {model.name!r} takes no counts: one slab for both labels")
         return (1.0,)
     try:
         first, last = (0, 50) if counts is None else (operator.index(c) for c in counts)

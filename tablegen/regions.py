@@ -17,11 +17,13 @@ from qpruntime.table import Table
 from tablegen import splines
 from tablegen.second_rule import RULE, independent
 
-__all__ = ["DOMAIN", "REGIONS", "certify", "describe", "worst"]
+__all__ = ["DOMAIN", "REGIONS", "TOLERANCE", "certify", "describe", "worst"]
 
 Array = NDArray[np.float64]
 Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
 
+#: Largest relative error allowed anywhere.
+TOLERANCE = 1e-9
 REGIONS = ("nodes", "cells", "seams", "far")
 #: log10 sigma goes from here to there; mu up to `_REACH` times the larger of sigma and 1.
 DOMAIN = (-6.0, 8.0)

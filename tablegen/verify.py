@@ -1,12 +1,11 @@
 # mypy: disable-error-code=no-untyped-def
-"""Check a finished table: its hash, the bounds of every value, and fresh random nodes."""
+"""Check a finished table: its hash, the bounds of every value, and fresh random points."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, TableError
 from qpruntime.jit import call_moments, kernel
 from qpruntime.table import Table, open_table
-from tablegen import certify
-from tablegen.executors import run, thread_count
+from tablegen import certify, regions
+from tablegen.executors import Progress, run, thread_count
 
 __all__ = ["Report", "verify"]
 
@@ -79,7 +78,7 @@ def verify(
     seed: int | None = None,
     tolerance: float | None = None,
     workers: int | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Check a table file against its metadata and against the second quadrature rule.
 
@@ -88,9 +87,11 @@ def verify(
     table : str or path
         A file, or the name of an installed table.
     points : int
-        Random nodes to integrate again; edges, corners and the most curved nodes come on top.
+        Random points to integrate again: nodes of a grid, points in each region of a compact
+        table. Edges, corners, and the nodes that fit their neighbours worst come on top; small
+        grids are integrated whole.
     seed : int, optional
-        Of the random nodes; by default a new one each time, which the report states.
+        Of the random points; by default a new one each time, which the report states.
     tolerance : float, optional
         By default the one the table was certified with.
 
@@ -103,39 +104,79 @@ def verify(
         raise InputError(f"points must be at least 1, got {points}")
     if seed is not None and seed < 0:
         raise InputError(f"seed must not be negative, got {seed}")
-    opened = open_table(table)
+    opened = open_table(table, verify=False)
     metadata = opened.metadata
     workers = thread_count(workers)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
+    compact = metadata.kind == "compact"
     if tolerance is None:
         stated = metadata.certificate.get("tolerance")
-        tolerance = stated if isinstance(stated, float) else certify.TOLERANCES[metadata.dtype]
-    problems, worst = _scan(
-        opened, tolerance, workers, progress or (lambda stage, done, total: None)
-    )
-    certificate: dict[str, Any] = {}
-    if not any("outside" in problem for problem in problems):
-        certificate = certify.certify(
-            opened.values,
-            metadata,
-            worst,
-            run=partial(run, workers=workers),
-            points=points,
-            seed=seed,
-        )
-        nodes = certificate["nodes"]
-        if nodes["max_relative_error"] > tolerance:
-            problems.append(
-                f"relative error {nodes['max_relative_error']:.2g} at mu = {nodes['mu']:g}, "
-                f"log10 sigma = {nodes['log10_sigma']:g}, allowed {tolerance:.2g}"
-            )
+        default = regions.TOLERANCE if compact else certify.TOLERANCES[metadata.dtype]
+        tolerance = stated if isinstance(stated, float) else default
+    report = progress or (lambda stage, done, total: None)
+    check = _check_compact if compact else _check_grid
+    problems, certificate = check(opened, points, seed, tolerance, workers, report)
     return Report(opened.path, tuple(problems), seed, points, tolerance, certificate)
 
 
+Found = tuple[list[str], dict[str, Any]]
+
+
+def _check_compact(
+    table: Table, points: int, seed: int, tolerance: float, workers: int, report: Progress
+) -> Found:
+    """Return the problems of a compact table and the errors measured."""
+    problems = []
+    try:
+        table.verify_hash()
+    except TableError as error:
+        problems.append(str(error).removeprefix(f"{table.path}: "))
+    bad = int(np.sum(~np.isfinite(table.values)))
+    if bad:
+        return [f"{bad} coefficients are not finite", *problems], {}
+    report("certify", 0, 1)
+    certificate = regions.certify(
+        table, run=partial(run, workers=workers), points=points, seed=seed
+    )
+    report("certify", 1, 1)
+    worst = regions.worst(certificate)
+    if not worst["max_relative_error"] <= tolerance:
+        problems.append(f"{regions.describe(worst)}, allowed {tolerance:.2g}")
+    return problems, certificate
+
+
+def _check_grid(
+    table: Table, points: int, seed: int, tolerance: float, workers: int, report: Progress
+) -> Found:
+    """Return the problems of a grid and the errors measured."""
+    problems, worst, rough = _scan(table, tolerance, workers, report)
+    if any("outside" in problem for problem in problems):
+        return problems, {}
+    certificate = certify.certify(
+        table.values,
+        table.metadata,
+        worst,
+        rough=rough,
+        run=partial(run, workers=workers),
+        points=points,
+        seed=seed,
+    )
+    nodes = certificate["nodes"]
+    if nodes["max_relative_error"] > tolerance:
+        problems.append(
+            f"relative error {nodes['max_relative_error']:.2g} at mu = {nodes['mu']:g}, "
+            f"log10 sigma = {nodes['log10_sigma']:g}, allowed {tolerance:.2g}"
+        )
+    return problems, certificate
+
+
+Places = list[tuple[float, int, int, int]]
+
+
 def _scan(
-    table: Table, tolerance: float, workers: int, report: Callable[[str, int, int], None]
-) -> tuple[list[str], list[tuple[float, int, int, int]]]:
-    """Read everything once; return the problems found and the most curved nodes."""
+    table: Table, tolerance: float, workers: int, report: Progress
+) -> tuple[list[str], Places, Places]:
+    """Read everything once; return the problems, the most curved and the roughest nodes."""
     theta, has_moments, _, _, moments, _ = table.likelihood.functions()[:6]
     mu, sigma = table.metadata.mu.nodes(), 10.0 ** table.metadata.log10_sigma.nodes()
     outcomes, rows, columns = table.values.shape
@@ -149,7 +190,7 @@ def _scan(
             hasher.update(np.ascontiguousarray(table.values[k, a:b]).data)
         return hasher.hexdigest()
 
-    def look(block: tuple[int, int, int]) -> tuple[int, str, list[tuple[float, int, int, int]]]:
+    def look(block: tuple[int, int, int]) -> tuple[int, str, Places, Places]:
         nonlocal done
         k, a, b = block
         values = np.array(table.values[k, a:b], dtype=np.float64)
@@ -159,18 +200,21 @@ def _scan(
         if count:
             where = f"{values[i, j]:g} at mu = {mu[a + i]:g}, log10 sigma = {np.log10(sigma[j]):g}"
         worst = [] if count else certify.worst_nodes(values, k, a)
+        rough = [] if count else certify.rough_nodes(values, k, a)
         done += 1
         report("scan", done, len(blocks))
-        return count, where, worst
+        return count, where, worst, rough
 
     problems = []
     found = run(look, blocks, workers)
-    count = sum(c for c, _, _ in found)
+    count = sum(part[0] for part in found)
     if count:
-        first = next(where for c, where, _ in found if c)
+        first = next(part[1] for part in found if part[0])
         problems.append(f"{count} values outside (0, sigma_EP], the first {first}")
     if (actual := digest()) != table.metadata.sha256:
         problems.append(
             f"data hash is {actual[:16]}..., metadata says {table.metadata.sha256[:16]}..."
         )
-    return problems, [place for _, _, worst in found for place in worst]
+    worst = [place for part in found for place in part[2]]
+    rough = [place for part in found for place in part[3]]
+    return problems, worst, rough

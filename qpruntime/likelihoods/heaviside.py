@@ -14,6 +14,9 @@ from qpruntime.special import log_ndtr, probit_series
 
 __all__ = ["likelihood"]
 
+#: z beyond which nothing changes but overflow.
+_FAR = 1e8
+
 
 def _split(f, y, theta):
     return (0.0 if y * f > 0.0 else -math.inf), 0.0
@@ -22,6 +25,8 @@ def _split(f, y, theta):
 def _moments(mu, sigma, y, theta):
     # z = y mu/sigma, r = phi(z)/Phi(z): mean mu + y sigma r, variance sigma^2 (1 - r (r + z)).
     z = y * mu / sigma
+    if z > _FAR:
+        return 0.0, mu, sigma * sigma
     r, r_plus_z, v = probit_series(z)
     mean = y * sigma * r_plus_z if z < 0.0 else mu + y * sigma * r
     return log_ndtr(z), mean, sigma * sigma * v
@@ -37,9 +42,8 @@ def _frame(mu, sigma, y, theta):
 
 
 # R = sigma*/sigma_EP is analytic in v = z/sqrt(16 + z^2) on [-1, v(8)], z = y mu/sigma, its limit
-# 0.9031972855686 for z -> -inf included, and 1 to 1e-15 for z >= 8. With p = (sqrt(16 + z^2) - z)/2,
-# sigma*/length, length = sigma/sqrt(1 + p^2), is of order one on the whole line.
-_FAR = 1e8
+# 0.9031972855686 for z -> -inf included, and 1 to 1e-15 for z >= 8. sigma*/length, length =
+# sigma/sqrt(1 + p^2), p = (sqrt(16 + z^2) - z)/2, is of order one on the whole line.
 _V_STOP = 8.0 / math.sqrt(80.0)
 
 

@@ -12,8 +12,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.errors import InputError
 from qpruntime.artifact import Axis
+from qpruntime.errors import InputError
 from qpruntime.expected import poisson_expected
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.base import CLOSED, INTEGRATE, Likelihood, Reduction
@@ -28,6 +28,8 @@ _RECURSION = 50
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 #: A second peak below exp(-_MINOR) of the first moves sigma* by less than 1e-13.
 _MINOR = 46.0
+#: Where b is above this.
+_BEYOND = 1e70
 #: Even steps of 0.12 times this (in s): thirds of it change sigma* by less than 1e-13.
 _WIDTH = 1.3
 
@@ -149,6 +151,12 @@ def by_sum(mu, sigma, y):
 
 
 def _moments(mu, sigma, y, theta):
+    a = 1.0 + 2.0 * sigma * sigma
+    if abs(mu) > _BEYOND * sigma * math.sqrt(a):
+        # Squares would overflow; the likelihood is exp(-f^2) times a constant on this scale.
+        centre = mu / a
+        log_z = 2.0 * y * math.log(abs(centre)) - math.lgamma(y + 1.0) - 0.5 * math.log(a)
+        return log_z - mu * centre, centre, sigma * sigma / a
     if y <= _RECURSION:
         return by_recursion(mu, sigma, y)
     return by_sum(mu, sigma, y)
@@ -205,6 +213,8 @@ def _cavity(row, u, v):
     # W^2 solved for b^2 without cancellation; sigma = 1.
     y = row + 1.0
     w2, half = 16.0 * math.expm1(max(v, 0.0)), 4.0 * y
+    if w2 == 0.0:
+        return 0.0, 1.0, y
     return math.sqrt(3.0 * w2 / (half + math.sqrt(half * half + w2))), 1.0, y
 
 
@@ -241,10 +251,7 @@ likelihood = Likelihood(
         coordinates=Pointer(_coordinates, COORDINATES),
         cavity=_cavity,
         v=Axis(
-            "asinh(W/4), W = b sqrt(b^2 + 8y), b = |mu|/(sigma root), root = sqrt(1 + 2 sigma^2)",
-            0.0,
-            _X_STOP,
-            241,
+            "log(1 + b^2 (b^2 + 8y)/16), b^2 = mu^2/(sigma^2 (1 + 2 sigma^2))", 0.0, _X_STOP, 241
         ),
         outcomes=TABULATED,
         largest=LARGEST_COUNT,
