@@ -8,6 +8,8 @@ the same, but cost 10 us each whenever one is handed over, and warn that they ar
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 import numba
 from llvmlite import ir
 from numba import types
+from numba.core import event
 from numba.extending import intrinsic
 
 __all__ = [
@@ -51,18 +54,13 @@ COORDINATES = types.UniTuple(_float, 3)(_float, _float, _float, _VECTOR)
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile lazily, cached on disk, without the GIL, with IEEE division and no reassociation."""
-    return _cached(numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    return _compiled(function, {"nogil": True, "error_model": "numpy"})
 
 
 def contracted(function: Callable[..., Any]) -> Callable[..., Any]:
     """`kernel` that may fuse multiply and add: a third faster where sums of products dominate."""
-    options: dict[str, Any] = {
-        "cache": True,
-        "nogil": True,
-        "error_model": "numpy",
-        "fastmath": {"contract"},
-    }
-    return _cached(numba.njit(**options)(function))
+    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
+    return _compiled(function, options)
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,14 +68,16 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
 
     In a caller that is a plain `kernel` its sums are not fused.
     """
-    options: dict[str, Any] = {
-        "cache": True,
-        "nogil": True,
-        "error_model": "numpy",
-        "fastmath": {"contract"},
-        "inline": "always",
-    }
-    return _cached(numba.njit(**options)(function))
+    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}, "inline": "always"}
+    return _compiled(function, options)
+
+
+def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    try:
+        return _cached(numba.njit(cache=True, **options)(function))
+    except RuntimeError:
+        # Nowhere to keep a cache: compile in every process rather than not at all.
+        return numba.njit(**options)(function)
 
 
 @cache
@@ -96,10 +96,43 @@ def _cached(dispatcher: Any) -> Any:
     numba looks at the function's own file only: a kernel that calls one from an edited file would
     be loaded as it was before the edit.
     """
-    file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    store: Any = getattr(dispatcher, "_cache", None)
+    file: Any = getattr(store, "_cache_file", None)
     if hasattr(file, "_source_stamp"):
         file._source_stamp = (file._source_stamp, _sources())
+    if hasattr(store, "save_overload"):
+        store.save_overload = _forgiving(store.save_overload)
     return dispatcher
+
+
+def _forgiving(save: Callable[..., Any]) -> Callable[..., Any]:
+    """A cache that cannot be written, on a full or read-only disk, is none; not an error."""
+
+    def attempt(*args: Any) -> None:
+        with contextlib.suppress(OSError):
+            save(*args)
+
+    return attempt
+
+
+class _Notice(event.Listener):
+    """Say once per process that kernels compile, which takes seconds when nothing is cached."""
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if not _said and function.__module__.split(".")[0] in ("qpruntime", "tablegen"):
+            _said.append(True)
+            print(
+                "qpruntime: compiling kernels for this machine; takes seconds, once",
+                file=sys.stderr,
+            )
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+_said: list[bool] = []
+event.register("numba:compile", _Notice())
 
 
 class Pointer:
