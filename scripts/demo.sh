@@ -3,7 +3,8 @@
 # Safe to run twice: what is there and valid is kept.
 set -eu
 cd "$(dirname "$0")/.."
-. scripts/env.sh build,plot
+extras=build,plot
+. scripts/env.sh
 
 table=tables/probit.h5
 if ! "$PY" -m tablegen info "$table" >/dev/null 2>&1; then

@@ -1,7 +1,5 @@
 # Sourced by the other scripts: makes .venv at the top of the checkout and installs the project.
-# Usage: cd to the top, then `. scripts/env.sh EXTRAS`. Leaves $PY, the interpreter of .venv.
-
-extras=$1
+# Usage: cd to the top, set $extras, then `. scripts/env.sh`. Leaves $PY, the interpreter of .venv.
 
 find_python() {
   for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python; do

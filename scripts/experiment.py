@@ -5,10 +5,12 @@
 
 Blocks:
 
-``main``  EP at the maximum of its evidence, and QP at the same hyper-parameters
+``main``  EP at the maximum of its evidence, and QP at the same hyper-parameters; the optimiser
+          moves softplus^-1 of the parameters, as GPy does, from which the published numbers come
+``log``   the same, but the optimiser moves their logarithms, as GPClassifier does
 ``grid``  the same QP on the paper's bounded grid, with three rules for what falls outside
 ``vb``    the variational Gaussian approximation at the maximum of its bound
-``ard``   as ``main`` with one length-scale per feature
+``ard``   as ``log`` with one length-scale per feature
 ``loo``   EP and QP at the maximum of EP's leave-one-out log predictive density
 ``all``   as ``main``, with folds that test every row (the paper never tests the remainder)
 """
@@ -22,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from scipy.special import log_ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 
@@ -34,16 +37,17 @@ from qpruntime import (
     open_table,
 )
 from qpruntime.factor import Factor
+from qpruntime.hyper import Objective
 from qpruntime.likelihoods import get
 from qpruntime.posterior import Sites
 from qpruntime.predictive import log_pmf, mode
-from qpruntime.projection import project_arrays
+from qpruntime.projection import Projector, project_arrays
 from qpruntime.wasserstein import OK, exact_point
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-BLOCKS = ("main", "vb", "grid", "ard", "loo", "all")
+BLOCKS = ("main", "log", "vb", "grid", "ard", "loo", "all")
 FOLDS = 10
 #: Rounds of Table 1; a round of Mining is one split in two.
 ROUNDS = {"mining": 200}
@@ -123,6 +127,38 @@ class Fold:
             )
         return GPClassifier(kernel, method=method, **options).fit(self.X, self.y)
 
+    def softplus_optimum(self) -> tuple[Kernel, dict[str, Any]]:
+        """Maximise EP's evidence over x, the parameters being log(1 + e^x).
+
+        Where the evidence has several maxima the path decides which one is found. On Pima, whose
+        rows repeat, a quarter of these paths end at a length-scale that tells repeated rows apart.
+        """
+        start, kernel = time.perf_counter(), start_kernel(self.X.shape[1])
+        projector = Projector(self.likelihood, "ep")
+        prior = np.full(len(self.y), self.mean)
+        objective = Objective(kernel, self.X, self.y, projector, prior, 1e-6, 100)
+
+        def negative(x: Array) -> tuple[float, Array]:
+            value = np.maximum(np.logaddexp(0.0, x), 1e-10)
+            result, slope = objective(np.log(value))
+            return result, slope / value * -np.expm1(-value)
+
+        found = minimize(
+            negative,
+            np.log(np.expm1(np.ones(kernel.n_dims))),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": 1000, "ftol": 1e-9},
+        )
+        theta = np.log(np.maximum(np.logaddexp(0.0, found.x), 1e-10))
+        return kernel.clone_with_theta(theta), {
+            "theta": [float(f"{t:.12g}") for t in theta],
+            "seconds": round(time.perf_counter() - start, 4),
+            "iterations": int(found.nit),
+            "evaluations": objective.evaluations,
+            "success": bool(found.success),
+        }
+
     def score(self, kernel: Kernel, post: Posterior) -> dict[str, Any]:
         """Test error and negative test log-likelihood."""
         mean, variance = post.predict(
@@ -191,6 +227,8 @@ def _optimum(fold: Fold, options: dict[str, Any]) -> tuple[Kernel, dict[str, Any
         kernel = start_kernel(fold.X.shape[1], task.block == "ard")
         return kernel.clone_with_theta(options["theta"]), {"theta": list(options["theta"])}
     start = time.perf_counter()
+    if task.block in ("main", "all"):
+        return fold.softplus_optimum()
     if task.block == "vb":
         model = fold.fit("vb")
     elif task.block == "loo":
