@@ -15,9 +15,13 @@ if [ "${1:-}" = "--all" ]; then
   shift
 fi
 
-echo "== ruff" && "$PY" -m ruff check . && "$PY" -m ruff format --check .
-echo "== mypy" && "$PY" -m mypy
-echo "== shell scripts" && for script in scripts/*.sh .ci/run; do sh -n "$script"; done
+echo "== ruff"
+"$PY" -m ruff check .
+"$PY" -m ruff format --check .
+echo "== mypy"
+"$PY" -m mypy
+echo "== shell scripts"
+for script in scripts/*.sh .ci/run; do sh -n "$script"; done
 echo "== kernels with the jit off: line coverage"
 NUMBA_DISABLE_JIT=1 "$PY" -m pytest -q -m "interpreted and not slow" -p no:cacheprovider \
   --cov=qpruntime --cov-report= --cov-config=pyproject.toml tests

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+
 from oracle import RBFData
 
 REFERENCE = Path(__file__).with_name("reference")

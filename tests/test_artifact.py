@@ -129,7 +129,7 @@ def test_number_of_axes(kind, count):
 
 @pytest.mark.parametrize("axes", [GONE, None, AXIS, "mu", 2])
 def test_axes_that_are_no_list(axes):
-    with pytest.raises(TableError, match="metadata is incomplete or malformed: .*axes"):
+    with pytest.raises(TableError, match=r"metadata is incomplete or malformed: .*axes"):
         Metadata.from_json(changed(axes=axes), "file")
 
 
@@ -147,7 +147,10 @@ def test_shapes_of_compact_tables():
     ("name", "values"),
     [
         ("likelihood", [GONE, None, 3, ["probit"]]),
-        ("outcomes", [GONE, [], None, 1.0, ["1"], [True], [math.nan], [10**400], [[1.0]], [0.0, 2.0]]),
+        (
+            "outcomes",
+            [GONE, [], None, 1.0, ["1"], [True], [math.nan], [10**400], [[1.0]], [0.0, 2.0]],
+        ),
         ("dtype", [GONE, "float16", ">f8", "object", None, ["float64"]]),
         ("byte_order", ["big", None]),
         ("kind", ["spline", None]),

@@ -6,7 +6,6 @@ import pickle
 import warnings
 
 import numpy as np
-import oracle
 import pytest
 from scipy.optimize import minimize
 from scipy.special import log_ndtr, ndtr
@@ -17,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import oracle
 from qpruntime import ConvergenceWarning, GPClassifier, InputError, TableError, infer
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from oracle import NODES, WEIGHTS
 from scipy.special import gammaln, log_ndtr
 
+from oracle import NODES, WEIGHTS
 from qpruntime import likelihoods
 
 STEPS = 1.15 ** -np.arange(260.0)

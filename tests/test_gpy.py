@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracle import RBFData
 from scipy.special import ndtr
 
+from oracle import RBFData
 from qpruntime import infer
 
 CASES = [(name, i) for name in ("wine", "breast_cancer") for i in range(3)]

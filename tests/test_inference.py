@@ -6,12 +6,12 @@ import math
 import re
 
 import numpy as np
-import oracle
 import pytest
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
+import oracle
 from qpruntime import ConvergenceWarning, infer, project
 from qpruntime.jit import SPLIT, Pointer
 from qpruntime.likelihoods.base import Likelihood, signs

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracle import tilted
 from scipy.special import gammaln, log_ndtr
 
+from oracle import tilted
 from qpruntime import InputError, likelihoods
 from qpruntime.projection import project_arrays
 

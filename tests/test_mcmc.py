@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import warnings
+from pathlib import Path
 
 import numpy as np
-import oracle
 import pytest
-from conftest import REFERENCE
 from scipy.special import gammaln
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+import oracle
 from qpruntime import ConvergenceWarning, infer
 from qpruntime.engine import Problem, iterate
 from qpruntime.projection import Projector
 
-STORED = {
-    entry["case"]["name"]: entry
-    for entry in json.loads((REFERENCE / "mcmc.json").read_text())["cases"]
-}
+_FILE = Path(__file__).with_name("reference") / "mcmc.json"
+STORED = {entry["case"]["name"]: entry for entry in json.loads(_FILE.read_text())["cases"]}
 
 
 def posterior(case, method, **options):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -46,8 +47,7 @@ def outcome(seed):
         try:
             post = infer(K, y, max_sweeps=30, **options)
         except NumericalError as error:
-            assert len(str(error)) > 40, "an exception has to name its cause"
-            return type(error).__name__
+            return f"{type(error).__name__}: {error}"
     mean, variance = post.predict(K[: len(y)], K.diagonal(), options["mean"])
     for name, value in {
         "mean": post.mean,
@@ -65,14 +65,19 @@ def outcome(seed):
     return "converged" if post.converged else "unsettled"
 
 
+def check(seen):
+    """Half of all converge, and an exception says what the cause is and what to do."""
+    assert 2 * seen.count("converged") > len(seen)
+    for text in set(seen) - {"converged", "unsettled"}:
+        assert re.search("add jitter|WhiteKernel|check outliers", text), text
+
+
 @pytest.mark.parametrize("block", range(4))
 def test_random_problems(block):
-    seen = [outcome(seed) for seed in range(60 * block, 60 * (block + 1))]
-    assert seen.count("converged") > 30
+    check([outcome(seed) for seed in range(60 * block, 60 * (block + 1))])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(20))
 def test_ten_thousand_random_problems(block):
-    seen = [outcome(10_000 + seed) for seed in range(500 * block, 500 * (block + 1))]
-    assert seen.count("converged") > 250
+    check([outcome(10_000 + seed) for seed in range(500 * block, 500 * (block + 1))])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracle import RBFData
 from scipy.special import log_ndtr
 
+from oracle import RBFData
 from qpruntime import InputError, infer
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracle import probit_moments
 
+from oracle import probit_moments
 from qpruntime import InputError, TableError, project
 from qpruntime.projection import project_arrays
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-import oracle
 import pytest
 
+import oracle
 from qpruntime import ConvergenceWarning, infer, project
 from qpruntime.sweep import cavity
 

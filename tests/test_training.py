@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracle import RBFData
 from scipy.special import ndtr
 from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -13,6 +12,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from oracle import RBFData
 from qpruntime import GPClassifier, InputError, infer
 from qpruntime.hyper import LeaveOneOut
 from qpruntime.projection import Projector
@@ -153,7 +153,7 @@ def test_sample_weights(toy):
         toy.x, toy.y, sample_weight=1.0 + (np.arange(40) < 3)
     )
     assert tuned.optimum_.value > fixed.posterior_.log_evidence
-    with pytest.raises(ValueError, match="[Nn]egative"):
+    with pytest.raises(ValueError, match=r"[Nn]egative"):
         GPClassifier(FIXED).fit(toy.x, toy.y, sample_weight=-np.ones(40))
     with pytest.raises(InputError, match="loo"):
         GPClassifier(FIXED, objective="loo").fit(toy.x, toy.y, sample_weight=np.full(40, 2.0))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracle import RBFData
 from scipy.optimize import minimize
 from scipy.special import gammaln, log_ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from oracle import RBFData
 from qpruntime import GPClassifier, GPPoissonRegressor, InputError, infer, project
 from qpruntime.hyper import Objective
 from qpruntime.projection import Projector

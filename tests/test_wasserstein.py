@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from oracle import tilted
 from scipy.integrate import quad
 from scipy.special import ndtr, ndtri, owens_t
 
+from oracle import tilted
 from qpruntime import NumericalError, infer, likelihoods, project, wasserstein
 from qpruntime.jit import FRAME, SPLIT, Pointer, kernel
 from qpruntime.likelihoods import probit

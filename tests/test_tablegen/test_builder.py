@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import h5py
 import numpy as np
-import oracle
 import pytest
 
+import oracle
 import tablegen
 from qpruntime.artifact import DATASET, Metadata
 from qpruntime.errors import InputError, NumericalError, TableError

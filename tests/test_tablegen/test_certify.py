@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-import oracle
 import pytest
 
+import oracle
 from qpruntime.errors import NumericalError
 from tablegen import certify, compute
 from tablegen.executors import run

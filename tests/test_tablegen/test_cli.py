@@ -11,9 +11,9 @@ import sys
 import time
 
 import pytest
-from conftest import SMALL, start
 
 import tablegen.bar
+from conftest import SMALL, start
 from qpruntime.table import open_table
 
 #: 5001 x 2001 nodes in 10 chunks: long enough to be interrupted, short enough for a test.

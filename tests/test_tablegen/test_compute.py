@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import oracle
 import pytest
 from numpy.polynomial import chebyshev
 
+import oracle
 from qpruntime.artifact import Axis
 from tablegen import compute
 from tablegen.plan import make_plan
