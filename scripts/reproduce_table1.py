@@ -214,7 +214,10 @@ def compute(options: argparse.Namespace, results: Results) -> None:
     tasks = [task for task in asked if task not in results]
 
     def prepare(task: Task) -> tuple:
-        fit: dict[str, Any] = {"variances": task.round == 0, "grid": options.grid}
+        fit: dict[str, Any] = {
+            "variances": task.round < (10 if task.data == "mining" else 1),
+            "grid": options.grid,
+        }
         known = results.records.get(task._replace(block="main"))
         if task.block == "grid" and known is not None:
             fit["theta"] = known["theta"]

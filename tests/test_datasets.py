@@ -1,0 +1,132 @@
+"""Loaders of the paper's data: shapes and contents where the files are, errors everywhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+DATA = Path(os.environ.get("QP_DATA", "."))
+needs_data = pytest.mark.skipif(
+    not (DATA / "wine.data").is_file(), reason="set QP_DATA to the folder of the raw data files"
+)
+
+
+def script(name):
+    """Import a script as the module that other scripts import."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+datasets = script("datasets")
+
+# Rows and features as in the paper, but for Ionosphere, whose second column is constant.
+SHAPES = {
+    "ionosphere": (351, 33, 225),
+    "cancer": (683, 9, 239),
+    "pima": (732, 7, 245),
+    "crabs": (200, 7, 100),
+    "sonar": (208, 60, 97),
+    "glass": (214, 10, 51),
+    "wine1": (130, 13, 71),
+    "wine2": (107, 13, 48),
+    "wine3": (119, 13, 48),
+    "mining": (112, 1, 191),
+    "pima532": (532, 7, 177),
+    "glass9": (214, 9, 51),
+}
+
+
+@needs_data
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_and_classes(name):
+    X, y = datasets.load(name, DATA)
+    rows, features, positive = SHAPES[name]
+    assert X.shape == (rows, features)
+    assert np.isfinite(X).all()
+    if name == "mining":
+        assert y.sum() == positive
+        np.testing.assert_array_equal(X[:, 0], np.arange(1851, 1963))
+    else:
+        assert set(np.unique(y)) == {-1.0, 1.0}
+        assert (y > 0).sum() == positive
+        assert (X.std(axis=0) > 0).all()
+
+
+def test_names_are_those_of_the_table():
+    assert tuple(SHAPES) == datasets.NAMES + datasets.VARIANTS
+
+
+@needs_data
+def test_the_two_quirks():
+    pima, _ = datasets.load("pima", DATA)
+    clean, _ = datasets.load("pima532", DATA)
+    assert len(np.unique(pima, axis=0)) == len(np.unique(clean, axis=0)) == len(clean)
+    glass, y = datasets.load("glass", DATA)
+    np.testing.assert_array_equal(glass[:, 0], np.arange(1, 215))
+    # Sorted by class: the row number alone separates the classes.
+    assert (np.diff(y) >= 0).all()
+    np.testing.assert_array_equal(glass[:, 1:], datasets.load("glass9", DATA)[0])
+
+
+@pytest.mark.parametrize("name", sorted(datasets.FILES))
+def test_missing_file(name, tmp_path):
+    with pytest.raises(datasets.DataError) as caught:
+        datasets.raw_path(name, tmp_path)
+    message, raw = str(caught.value), datasets.FILES[name]
+    assert str(tmp_path / name) in message
+    assert raw.sha256 in message
+    assert (raw.url or "Jarrett") in message
+
+
+@needs_data
+def test_altered_file(tmp_path):
+    shutil.copy(DATA / "wine.data", tmp_path)
+    path = tmp_path / "wine.data"
+    path.chmod(0o644)
+    path.write_text(path.read_text().replace("14.23", "14.24", 1))
+    with pytest.raises(datasets.DataError, match=r"is not the file.*wine/wine\.data"):
+        datasets.load("wine1", tmp_path, download=True)
+
+
+def test_failed_download(tmp_path, monkeypatch):
+    pooch = pytest.importorskip("pooch")
+
+    def offline(*arguments, **options):
+        raise OSError("no network")
+
+    monkeypatch.setattr(pooch, "retrieve", offline)
+    with pytest.raises(datasets.DataError, match=r"no network.*crabs\.dat.*sha256"):
+        datasets.load("crabs", tmp_path, download=True)
+
+
+@needs_data
+def test_download(tmp_path, monkeypatch):
+    pooch = pytest.importorskip("pooch")
+    asked = []
+
+    def fetch(url, known_hash, fname, path):
+        asked.append((url, known_hash))
+        shutil.copy(DATA / fname, path)
+
+    monkeypatch.setattr(pooch, "retrieve", fetch)
+    X, _ = datasets.load("crabs", tmp_path, download=True)
+    raw = datasets.FILES["crabs.dat"]
+    assert asked == [(raw.url, f"sha256:{raw.sha256}")]
+    datasets.load("crabs", tmp_path, download=True)
+    assert len(asked) == 1
+    assert X.shape == (200, 7)
+
+
+def test_unknown_name(tmp_path):
+    with pytest.raises(KeyError, match="unknown data set 'iris'; known are ionosphere"):
+        datasets.load("iris", tmp_path)
