@@ -425,7 +425,8 @@ def draw(records: list[Record], path: Path) -> None:
 
     pairs: dict[str, list[Array]] = defaultdict(list)
     for record in records:
-        if "variances" in record and record["data"] in datasets.NAMES:
+        wanted = record["block"] == "main" and record["data"] in datasets.NAMES
+        if wanted and "variances" in record:
             pairs[record["data"]].append(np.array(record["variances"]))
     figure, axes = plt.subplots(2, 2, figsize=(9.0, 8.0), layout="constrained")
     sides = ([d for d in datasets.NAMES if d != "mining"], ["mining"])
