@@ -93,8 +93,8 @@ FILES = {
             "coal-mining.csv",
             "",
             "ff472ea9b3ac20e2cf54b62ca3f059e9c81d5601ef12f9f2fe6a1018f499f864",
-            "accidents per year 1851 to 1962 of Jarrett, Biometrika 66 (1979), lines 'year,count' "
-            "under that header",
+            "accidents per year 1851 to 1962 of Jarrett, Biometrika 66 (1979), boot::coal in R, as "
+            "lines 'year,count' under that header",
         ),
     )
 }
