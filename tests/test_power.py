@@ -27,6 +27,7 @@ def tilted(weight, mu, variance, y):
     return log_z, mean, (p @ (f - mean) ** 2) / p.sum()
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("order", ["sequential", "parallel"])
 @pytest.mark.parametrize(("power", "heavy"), [(1.0, 2.5), (0.5, 1.0), (0.3, 0.4)])
 def test_fixed_point_of_power_ep(toy, order, power, heavy):
@@ -55,6 +56,7 @@ def test_fixed_point_of_power_ep(toy, order, power, heavy):
     assert post.log_evidence == pytest.approx(log_evidence, rel=1e-9)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("method", ["ep", "qp"])
 @pytest.mark.parametrize("order", ["sequential", "parallel"])
 def test_weight_zero_drops_the_observation(toy, method, order):
