@@ -185,7 +185,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--workers", type=int, help="processes (default: all cores)")
     parser.add_argument("--scheduler", help="address of a dask.distributed scheduler")
-    parser.add_argument("--grid", help="table on the paper's grid, for block 'grid'")
+    parser.add_argument("--grid", help="table on the paper's grid, for blocks 'grid', 'time'")
     parser.add_argument(
         "--folds", type=Path, default=ROOT / "tables/.table1-folds.jsonl", help="finished fits"
     )
@@ -196,8 +196,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.data is None and not options.report:
         parser.error("--data DIRECTORY is needed, or QP_DATA in the environment")
-    if "grid" in options.blocks and not options.grid:
-        parser.error("block 'grid' needs --grid: tablegen build --likelihood probit")
+    if {"grid", "time"} & set(options.blocks) and not options.grid:
+        parser.error("blocks 'grid' and 'time' need --grid: tablegen build --likelihood probit")
     if options.rounds is not None and options.rounds < 1:
         parser.error("--rounds must be at least 1")
     if options.workers is None:
@@ -219,7 +219,7 @@ def compute(options: argparse.Namespace, results: Results) -> None:
             "grid": options.grid,
         }
         known = results.records.get(task._replace(block="main"))
-        if task.block == "grid" and known is not None:
+        if task.block in ("grid", "time") and known is not None:
             fit["theta"] = known["theta"]
         return task, *data[task.data], fit
 

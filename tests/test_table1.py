@@ -142,7 +142,7 @@ def test_dask_gives_the_same(tmp_path):
     [
         (["--data", "x", "--rounds", "0"], "--rounds must be at least 1"),
         (["--data", "x", "--workers", "0"], "--workers must be at least 1"),
-        (["--data", "x", "--blocks", "grid"], "needs --grid"),
+        (["--data", "x", "--blocks", "grid"], "need --grid"),
         (["--data", "x", "--data-sets", "iris"], "invalid choice: 'iris'"),
     ],
 )
