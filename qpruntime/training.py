@@ -77,6 +77,8 @@ def train(
         raise InputError(
             f"objective must be one of {tuple(OBJECTIVES)}, got {settings.objective!r}"
         )
+    if projector.method == "vb" and settings.objective == "loo":
+        raise InputError('method "vb" maximises its bound; objective "loo" needs "ep" or "qp"')
     if weights is not None and settings.objective == "loo":
         raise InputError('objective "loo" takes no sample weights; use "evidence"')
     with _threads(len(X)):

@@ -245,3 +245,5 @@ def test_refusals(toy):
         infer(toy.K, toy.y, "heaviside", method="vb")
     with pytest.raises(InputError, match=r"\('ep', 'qp'\), got 'vb'"):
         project("probit", 0.0, 1.0, 1, method="vb")
+    with pytest.raises(InputError, match="maximises its bound"):
+        GPClassifier(method="vb", objective="loo").fit(toy.x, toy.y)
