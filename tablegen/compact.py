@@ -93,12 +93,8 @@ def build(
     report("certify", 0, 1)
     table = Table(workspace.partial, document, likelihoods.get(name), values)
     certificate = regions.certify(table, run=partial(run, workers=workers), seed=SEED)
-    worst = regions.worst(certificate)
-    if not worst["max_relative_error"] <= tolerance:
-        raise NumericalError(
-            f"the table misses its tolerance: {regions.describe(worst)}, allowed {tolerance:.2g}; "
-            "raise --tolerance"
-        )
+    if missed := regions.problems(certificate, tolerance):
+        raise NumericalError(f"the table misses its tolerance: {missed[0]}; raise --tolerance")
     certificate |= {"tolerance": tolerance, "arithmetic": splines.arithmetic()}
     data = values.astype("<f8").tobytes()
     digest = hashlib.sha256(data).hexdigest()

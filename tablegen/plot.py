@@ -147,7 +147,9 @@ def _draw(
     low = min(float(ratio.min()), 0.999)
     image = left.imshow(ratio, cmap=_RATIO_COLOURS, vmin=low, vmax=1.0, **look)
     levels = _levels(low)
-    lines = left.contour(mu, log10_sigma, ratio, levels, colors="white", linewidths=0.8)
+    # Lines that stand out from the colour under them.
+    colours = ["white" if level < 0.5 * (1.0 + low) else "black" for level in levels]
+    lines = left.contour(mu, log10_sigma, ratio, levels, colors=colours, linewidths=0.8)
     left.clabel(lines, fmt="%g", fontsize=8)
     figure.colorbar(image, ax=left, label=r"$\sigma^*/\sigma_{\mathrm{EP}}$")
     left.set_title(f"{table.likelihood.name}, y = {y:g}")

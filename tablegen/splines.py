@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.artifact import Axis
+from qpruntime.interpolate import quintic
 from qpruntime.jit import contracted, kernel
 
-__all__ = ["arithmetic", "coefficients", "points", "roughest"]
+__all__ = ["arithmetic", "coefficients", "evaluate", "points"]
 
 Array = NDArray[np.float64]
 
@@ -97,23 +98,17 @@ def coefficients(values: Array, first: Axis | None, last: Axis) -> Array:
     return solved
 
 
-def roughest(values: Array, count: int) -> NDArray[np.int64]:
-    """Return the indices, shape (N, 3), of coefficients that fit their neighbours worst.
+@kernel
+def _evaluate(values, axes, where, out):
+    for i in range(out.size):
+        out[i] = quintic(values, axes, int(where[i, 0]), where[i, 1], where[i, 2])
 
-    A sixth difference of a smooth function is tiny, and twenty times the error of one wrong
-    number. The windows of seven with the largest ones, `count` along each axis, are returned whole.
-    """
-    found = []
-    for axis in (1, 2):
-        if values.shape[axis] < 7:
-            continue
-        rough = np.abs(np.diff(values.astype(np.float64), 6, axis=axis))
-        top = np.argsort(rough, axis=None, kind="stable")[::-1][:count]
-        start = np.stack(np.unravel_index(top, rough.shape), 1)
-        step = np.zeros((7, 3), dtype=np.int64)
-        step[:, axis] = np.arange(7)
-        found.append((start[:, None] + step).reshape(-1, 3))
-    return np.concatenate(found) if found else np.zeros((0, 3), dtype=np.int64)
+
+def evaluate(values: Array, axes: Array, where: Array) -> Array:
+    """Return the splines at rows (row, u, v) of `where`; `axes` is `Table.axes()`."""
+    out = np.empty(len(where))
+    _evaluate(values, axes, np.ascontiguousarray(where, dtype=np.float64), out)
+    return out
 
 
 @contracted

@@ -139,9 +139,7 @@ def _check_compact(
         table, run=partial(run, workers=workers), points=points, seed=seed
     )
     report("certify", 1, 1)
-    worst = regions.worst(certificate)
-    if not worst["max_relative_error"] <= tolerance:
-        problems.append(f"{regions.describe(worst)}, allowed {tolerance:.2g}")
+    problems += regions.problems(certificate, tolerance)
     return problems, certificate
 
 

@@ -64,7 +64,8 @@ def _coordinates(mu, sigma, y, theta):
     s2 = sigma * sigma
     k = y * mu / math.sqrt(1.0 + s2)
     if k < -1e8:
-        k = -1e8
+        # p = -k to the last digit, and its square may overflow.
+        return 0.0, -1.0, 2.0 * _HALF_LOG10_E * math.log(max(sigma / -k, 1e-300))
     root = math.sqrt(16.0 + k * k)
     p = 0.5 * (root - k)
     return 0.0, k / root, _HALF_LOG10_E * math.log(s2 / (1.0 + p * p))

@@ -74,6 +74,37 @@ def test_a_table_that_is_wrong_everywhere_fails_with_a_right_hash(copy):
     assert verify(copy, points=10, seed=0, tolerance=1e-8).ok
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A grid of 40 000 nodes, of which verification draws 2000."""
+    path = tmp_path_factory.mktemp("verify") / "large.h5"
+    builder.build("probit", path, mu_step=0.05, log10_sigma_step=0.02)
+    return path
+
+
+@pytest.mark.parametrize("place", [(0, 0), (1, 1), (400, 3), (200, 100), (333, 77), (399, 50)])
+def test_one_node_altered_by_a_millionth_is_found(large, tmp_path, place):
+    def edit(values):
+        values[0][place] *= 1.0 - 1e-6
+
+    path = shutil.copy(large, tmp_path / "t.h5")
+    change(path, edit, rehash=True)
+    report = verify(path, seed=0)
+    assert report.problems[0].startswith("relative error 1e-06 at mu = ")
+    assert len(report.problems) == 1
+    nodes = report.certificate["nodes"]
+    assert nodes["mu"] == pytest.approx(-10.0 + 0.05 * place[0])
+    assert nodes["log10_sigma"] == pytest.approx(-1.0 + 0.02 * place[1])
+
+
+def test_small_grids_are_integrated_whole(copy):
+    def edit(values):
+        values[0, 33, 17] *= 1.0 - 1e-6
+
+    change(copy, edit, rehash=True)
+    assert not verify(copy, seed=0).ok
+
+
 def test_one_flipped_bit_fails_the_hash(copy):
     def edit(values):
         values.view("u8")[0, 11, 12] ^= 1

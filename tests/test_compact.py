@@ -1,0 +1,297 @@
+"""The tables inside the package: right to 1e-9 for every cavity, continuous, monotone, the default.
+
+The exact projection is the truth here; it is tested against mpmath in test_wasserstein.py and in
+the tests of the likelihoods.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qpruntime import TableError, infer, likelihoods, open_table, project
+from qpruntime import table as table_module
+from qpruntime.likelihoods.base import CLOSED, INTEGRATE
+from qpruntime.likelihoods.poisson import LARGEST_COUNT, TABULATED
+from qpruntime.projection import Projector, project_arrays
+from qpruntime.special import power_peak_ratio
+from qpruntime.table import shipped, shipped_path
+
+#: The promise: relative error of sigma*.
+BOUND = 1e-9
+#: The heaviside's (and the wide probit's) limit for a cavity far on the wrong side.
+FAR_RATIO = 0.90319728556863
+
+
+def exact(name, mu, sigma, y):
+    return project(name, mu, sigma, y, table="exact")[1]
+
+
+def error(name, mu, sigma, y):
+    """Largest relative error of the default table."""
+    got = project_arrays(name, mu, sigma, y)
+    assert got.inside.all()
+    truth = exact(name, mu, sigma, y)
+    return np.abs(got.std / truth - 1.0).max()
+
+
+def labels(name, rng, size):
+    if name == "poisson":
+        counts = np.floor((LARGEST_COUNT + 1.0) ** rng.uniform(0, 1, size)) - 1.0
+        return np.where(rng.random(size) < 0.3, rng.integers(0, 12, size), counts)
+    return rng.choice([-1.0, 1.0], size)
+
+
+@pytest.mark.parametrize("name", likelihoods.names())
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_cavity(name, seed):
+    """mu from 1e-6 to 1e6 times the wider of cavity and likelihood, sigma from 1e-6 to 1e8."""
+    rng = np.random.default_rng(seed)
+    sigma = 10.0 ** rng.uniform(-6, 8, 6000)
+    size = np.maximum(sigma, 1.0) * 10.0 ** rng.uniform(-6, 6, sigma.size)
+    # Beyond 1e9 sigma a double does not hold mu well enough to integrate: test_extremes.
+    mu = rng.choice([-1.0, 1.0], sigma.size) * np.minimum(size, 1e9 * sigma)
+    assert error(name, mu, sigma, labels(name, rng, sigma.size)) <= BOUND
+
+
+@pytest.mark.parametrize("name", likelihoods.names())
+def test_where_fits_live(name):
+    rng = np.random.default_rng(2)
+    sigma = 10.0 ** rng.uniform(-2, 3, 8000)
+    mu = rng.normal(size=sigma.size) * 3.0 * np.maximum(sigma, 1.0)
+    assert error(name, mu, sigma, labels(name, rng, sigma.size)) <= BOUND
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("probit", "probit"),
+        ("probit", "probit_far"),
+        ("heaviside", "heaviside"),
+        ("poisson", "poisson"),
+        ("poisson", "poisson_large"),
+    ],
+)
+def test_high_precision_references(reference, name, file):
+    ref = reference(file)
+    star = project(name, ref.mu, ref.sigma, ref.y)[1]
+    np.testing.assert_allclose(star, ref.sigma_star, rtol=BOUND, atol=0)
+
+
+@pytest.mark.parametrize("sigma", [1e-6, 1e-3, 1.0, 1e3, 1e8])
+@pytest.mark.parametrize("mu", [1e10, 1e30, 1e150, 1e200, 1.7e308])
+def test_extremes(mu, sigma):
+    """Where no quadrature can follow the limits are known."""
+    for y in (1.0, -1.0):
+        # On the right side nothing happens; on the wrong one a Gaussian is left, of the product's
+        # variance, unless the cavity is wide enough for an exponential tail.
+        assert project("probit", y * mu, sigma, y)[1] == pytest.approx(sigma, rel=BOUND)
+        assert project("heaviside", y * mu, sigma, y)[1] == pytest.approx(sigma, rel=BOUND)
+        if mu > 1e7 * sigma * max(sigma, 1.0):
+            expected = sigma / math.sqrt(1.0 + sigma * sigma)
+            got = project("probit", -y * mu, sigma, y)[1]
+            assert got == pytest.approx(expected, rel=BOUND)
+        if mu > 1e6 * sigma and mu / sigma**2 < 1e150:
+            got = project("heaviside", -y * mu, sigma, y)[1]
+            assert got == pytest.approx(FAR_RATIO * sigma**2 / mu, rel=BOUND)
+    if mu > 1e10 * sigma * sigma:
+        for y in (0.0, 1.0, 50.0, 60.0, 501.0, 1e6):
+            expected = sigma / math.sqrt(1.0 + 2.0 * sigma * sigma)
+            got = project("poisson", -mu, sigma, y)[1]
+            assert got == pytest.approx(expected, rel=BOUND)
+
+
+def test_limits_of_the_ratio():
+    for name, mu, sigma in (("heaviside", -1e7, 1.0), ("probit", -1e15, 1e10)):
+        ep = project(name, mu, sigma, 1, method="ep")[1]
+        assert project(name, mu, sigma, 1)[1] / ep == pytest.approx(FAR_RATIO, rel=1e-9)
+    for name, mu, sigma in (("heaviside", 9.0, 1.0), ("probit", 90.0, 3.0), ("poisson", 3.0, 1e-6)):
+        ep = project(name, mu, sigma, 1, method="ep")
+        np.testing.assert_allclose(project(name, mu, sigma, 1), ep, rtol=3e-15)
+    assert project("poisson", 0.3, 2.0, 0) == project("poisson", 0.3, 2.0, 0, method="ep")
+
+
+def both_sides(at, steps=(1e-12, 1e-9, 1e-6)):
+    return np.array([at * (1.0 + s * d) for s in steps for d in (-1.0, 1.0)])
+
+
+def probit_sigma(k, ell):
+    p = 0.5 * (math.sqrt(16.0 + k * k) - k)
+    return 10.0**ell * math.sqrt(1.0 + p * p)
+
+
+@pytest.mark.parametrize("k", [-1e6, -30.0, -2.0, 0.0, 1.0, 4.0, 7.9])
+@pytest.mark.parametrize("ell", [-1.6, 5.0])
+def test_probit_seams_of_sigma(k, ell):
+    sigma = both_sides(probit_sigma(k, ell))
+    for y in (1.0, -1.0):
+        assert error("probit", y * k * np.sqrt(1.0 + sigma**2), sigma, y) <= BOUND
+
+
+@pytest.mark.parametrize("sigma", [1e-6, 0.1, 1.0, 30.0, 1e4, 1e8])
+def test_seams_at_k_8(sigma):
+    k = both_sides(8.0)
+    for y in (1.0, -1.0):
+        assert error("probit", y * k * math.sqrt(1.0 + sigma**2), sigma, y) <= 1e-11
+        assert error("heaviside", y * k * sigma, sigma, y) <= 1e-11
+
+
+def seam_of_count(y, sigma=1.0):
+    """The |mu| at which W = 80."""
+    b2 = 6400.0 / (4.0 * y + math.sqrt(16.0 * y * y + 6400.0))
+    return math.sqrt(b2) * sigma * math.sqrt(1.0 + 2.0 * sigma**2)
+
+
+@pytest.mark.parametrize("y", [1, 2, 3, 7, 20, 100, 499, 500, 501, 2000, 50_000, 10**6])
+@pytest.mark.parametrize("sigma", [1e-6, 1.0, 1e5])
+def test_poisson_seams(y, sigma):
+    mu = both_sides(seam_of_count(y, sigma))
+    coordinates = likelihoods.get("poisson").reduction.coordinates
+    rows = {coordinates(m, sigma, float(y), np.zeros(0))[0] for m in mu}
+    assert rows == {CLOSED, y - 1.0 if y <= TABULATED[-1] else INTEGRATE}
+    assert error("poisson", mu, sigma, y) <= (1e-10 if y <= 2000 else BOUND)
+    assert error("poisson", [0.0, 1e-300, 1e-9 * mu[0], 1e-3 * mu[0]], sigma, y) <= BOUND
+
+
+@pytest.mark.parametrize("y", [1, 2, 5, 8, 20, 60, 400])
+def test_series_of_a_lone_peak(y):
+    for w in (80.0, 100.0, 500.0):
+        b = math.sqrt(2.0 * w * w / (8.0 * y + math.sqrt(64.0 * y * y + 4.0 * w * w)))
+        mu = b * math.sqrt(3.0)
+        ratio = exact("poisson", mu, 1.0, y) / project("poisson", mu, 1.0, y, method="ep")[1]
+        assert power_peak_ratio(2.0 * y, b) == pytest.approx(float(ratio), rel=3e-11)
+
+
+def test_continuous_along_lines_through_every_seam():
+    """Neighbouring values differ by what the exact ones differ by."""
+    sigma = np.geomspace(1e-6, 1e8, 4001)
+    for name, mu, y in (("probit", -3.0, 1), ("probit", 20.0, 1), ("probit", -1e4, 1)):
+        step = np.diff(np.log(project(name, mu, sigma, y)[1]))
+        true = np.diff(np.log(exact(name, mu, sigma, y)))
+        np.testing.assert_allclose(step, true, rtol=0, atol=2 * BOUND)
+    mu = np.linspace(0.0, 40.0, 4001)
+    for y in (1, 30, 500, 501):
+        step = np.diff(np.log(project("poisson", mu, 1.0, y)[1]))
+        true = np.diff(np.log(exact("poisson", mu, 1.0, y)))
+        np.testing.assert_allclose(step, true, rtol=0, atol=2 * BOUND)
+
+
+def test_monotone_where_sigma_star_is():
+    """In mu for probit and heaviside, in sigma for all, wherever sigma* grows measurably.
+
+    Where it is level, rounding is all there is.
+    """
+    for name in ("probit", "heaviside"):
+        for sigma in (0.05, 0.3, 1.0, 3.0, 30.0, 1e3, 1e6):
+            mu = np.linspace(-12.0, 12.0, 24001) * max(sigma, 1.0)
+            star = project(name, mu, sigma, 1)[1]
+            assert (np.diff(star) >= -1e-15 * star[1:]).all()
+            slope = np.diff(exact(name, mu[::20], sigma, 1)) / star[20::20]
+            grows = slope > 1e-10
+            assert grows.any() or sigma < 0.1
+            assert (np.diff(star[::20])[grows] > 0.0).all()
+    for name, y in (("probit", 1), ("probit", -1), ("heaviside", -1), ("poisson", 0)):
+        sigma = np.geomspace(1e-6, 1e8, 40001)
+        star = project(name, 0.7, sigma, y)[1]
+        step = np.diff(star) / star[1:]
+        assert (step >= -1e-15).all()
+        grows = np.diff(exact(name, 0.7, sigma[::20], y)) / star[20::20] > 1e-9
+        assert (np.diff(star[::20])[grows] > 0.0).all()
+
+
+def test_labels_mirror_exactly():
+    rng = np.random.default_rng(5)
+    mu, sigma = rng.normal(size=500) * 10, 10.0 ** rng.uniform(-3, 3, 500)
+    for name in ("probit", "heaviside"):
+        np.testing.assert_array_equal(
+            project(name, mu, sigma, 1)[1], project(name, -mu, sigma, -1)[1]
+        )
+    np.testing.assert_array_equal(
+        project("poisson", mu, sigma, 3)[1], project("poisson", -mu, sigma, 3)[1]
+    )
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("name", likelihoods.names())
+def test_coordinates_undo_cavity(name):
+    rng = np.random.default_rng(3)
+    likelihood = likelihoods.get(name)
+    reduction = likelihood.reduction
+    for _ in range(50):
+        row = rng.integers(len(reduction.outcomes))
+        u = rng.uniform(reduction.u.start, reduction.u.stop) if reduction.u else 0.0
+        v = rng.uniform(reduction.v.start, reduction.v.stop)
+        mu, sigma, y = reduction.cavity(row, u, v)
+        got = reduction.coordinates(mu, sigma, y, likelihood.theta)
+        assert got == pytest.approx((row, u, v), abs=1e-11)
+        if reduction.scale is not None:
+            length, place, _ = reduction.scale(mu, sigma, y, likelihood.theta)
+            assert place == pytest.approx(v, abs=1e-12)
+            # The same v from another cavity: sigma* goes with the length.
+            star = exact(name, mu, sigma, y)
+            assert 0.2 < star / length < 40.0
+
+
+@pytest.mark.parametrize("name", ["heaviside", "poisson"])
+def test_scale_is_exact(name):
+    """sigma*/length is the same for cavities of one v."""
+    likelihood = likelihoods.get(name)
+    scale = likelihood.reduction.scale
+    for y in (1.0, 7.0) if name == "poisson" else (1.0,):
+        for z in (0.0, 0.3, 2.0, -3.0, 11.0):
+            ratios = []
+            for sigma in (0.01, 1.0, 40.0):
+                reach = math.sqrt(1.0 + 2.0 * sigma**2) if name == "poisson" else 1.0
+                mu = z * sigma * reach
+                length = scale(mu, sigma, y, likelihood.theta)[0]
+                ratios.append(exact(name, mu, sigma, y) / length)
+            np.testing.assert_allclose(ratios, ratios[0], rtol=1e-12)
+
+
+def test_sizes_of_the_files():
+    sizes = {name: shipped_path(name).stat().st_size for name in likelihoods.names()}
+    assert sizes["probit"] <= 400_000
+    assert sum(sizes.values()) <= 2_000_000
+
+
+def test_default_is_the_shipped_table(toy):
+    probit = likelihoods.get("probit")
+    table = shipped(probit)
+    assert table is shipped(probit)
+    assert table.path == shipped_path("probit")
+    assert not table.values.flags.writeable
+    assert Projector("probit").table is table
+    assert Projector("probit", "ep").table is None
+    assert Projector("probit", "qp", "exact").table is None
+    by_name = open_table("probit-compact")
+    assert by_name.sha256 == table.sha256
+    post = infer(toy.K, toy.y)
+    assert post.lookups.outside == 0
+    assert post.lookups.inside == post.n_sweeps * len(toy.y)
+    truth = infer(toy.K, toy.y, table="exact")
+    np.testing.assert_allclose(post.mean, truth.mean, rtol=1e-7, atol=1e-9)
+    star, inside = table.lookup(toy.K[:, 0], 1.0, 1)
+    assert inside.all()
+    np.testing.assert_array_equal(star, project("probit", toy.K[:, 0], 1.0, 1)[1])
+
+
+def test_likelihoods_without_a_table_are_integrated():
+    probit = likelihoods.get("probit")
+    for other in (replace(probit), replace(probit, name="mine", reduction=None)):
+        assert shipped(other) is None
+        got = project(other, 0.3, 2.0, 1)
+        assert got == project("probit", 0.3, 2.0, 1, table="exact")
+
+
+def test_a_missing_file_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(table_module, "shipped_path", lambda name: tmp_path / f"{name}.h5")
+    shipped.cache_clear()
+    try:
+        with pytest.raises(TableError, match=r"no table at .*probit\.h5"):
+            project("probit", 0.0, 1.0, 1)
+        assert project("probit", 0.0, 1.0, 1, table="exact")[1] > 0.8
+    finally:
+        shipped.cache_clear()
