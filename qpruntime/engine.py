@@ -247,6 +247,7 @@ def _settle_parallel(
             # No site may turn negative: such a site takes its plain step.
             plain = sites.tau + move[:n] < 0.0
             move[:n][plain], move[n:][plain] = d_tau[plain], d_nu[plain]
+        factor.discard()
         sites, factor, halvings = _advance(problem, sites, move[:n], move[n:], damping)
         damped += n * halvings
     if not converged:
@@ -328,7 +329,7 @@ def _swept(
     counts: Counts,
 ) -> tuple[Array, Array, Array]:
     """One sweep in the order `turn`; return the variances before it and the changes of sites."""
-    covariance, mean = factor.covariance(), factor.mean.copy()
+    covariance, mean = factor.covariance(last=True), factor.mean.copy()
     variance = covariance.diagonal().copy()
     tau, nu, y = sites.tau.copy(), sites.nu.copy(), problem.y
     weights = problem.exponents

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dlauum, dpotrf, dpotrs, dtrtri
+from scipy.linalg.blas import dsyrk
+from scipy.linalg.lapack import dlauum, dpotrf, dpotrs, dtrtri, dtrtrs
 
 from qpruntime.errors import NumericalError
 from qpruntime.jit import contracted, kernel
@@ -197,44 +198,59 @@ class Factor:
             kept = squares_of_rows(self._half_inverse().T)
         else:
             kept = self._inverse.diagonal().copy()
-        lost = 1.0 - kept < _LOST
+        lost = np.flatnonzero(1.0 - kept < _LOST)
         square = self.root * self.root
         square[lost] = 1.0
         variance = (1.0 - kept) / square
-        if lost.any():
-            columns = self._half_times(self.K[:, lost])
-            variance[lost] = self.K.diagonal()[lost] - np.einsum("ij,ij->j", columns, columns)
+        for some in np.array_split(lost, 1 + lost.size // 512):
+            columns = self._half_times(self.K[:, some])
+            variance[some] = self.K.diagonal()[some] - np.einsum("ij,ij->j", columns, columns)
         if self.negative.size:
             part = solve_triangular(self._small, self._spread.T, lower=True)
             variance += np.einsum("ij,ij->j", part, part)
             kept = 1.0 - self._tau * variance
         return variance, kept
 
-    def covariance(self) -> Array:
-        """Return the posterior covariance, shape (N, N)."""
+    def covariance(self, last: bool = False) -> Array:
+        """Return the posterior covariance, shape (N, N).
+
+        With `last` it takes over the memory of the factorisation, which is of no use afterwards.
+        """
+        if not self.root.any() and not self.negative.size:
+            return self.K.copy()
         inverse = self.inverse()
         lost = np.flatnonzero(1.0 - inverse.diagonal() < _LOST)
         if 3 * lost.size > len(self.K):
+            del inverse
+            self._inverse = None
             half = self._half_times(self.K)
-            covariance = self.K - half.T @ half
+            covariance = dsyrk(-1.0, half, beta=1.0, c=self.K.T, overwrite_c=0, trans=1, lower=1)
+            mirror_upper(covariance.T)
         else:
             # S = R^-1 (I - B^-1) R^-1 subtracts nothing large where the sites are strong;
             # S R = K R B^-1 and S = K - K R B^-1 R K serve the few rows where they are weak.
             scale = np.ones(len(self.K))
             np.divide(1.0, self.root, out=scale, where=self.root > 0.0)
-            covariance = inverse * -scale
+            rows = (self.K[lost] * self.root) @ inverse * scale
+            half = self._half_times(self.K[:, lost])
+            rows[:, lost] = self.K[np.ix_(lost, lost)] - half.T @ half
+            covariance = inverse if last else inverse.copy(order="K")
+            covariance *= -scale
             covariance *= scale[:, None]
             covariance.flat[:: len(self.K) + 1] += scale**2
-            if lost.size:
-                rows = (self.K[lost] * self.root) @ inverse * scale
-                half = self._half_times(self.K[:, lost])
-                rows[:, lost] = self.K[np.ix_(lost, lost)] - half.T @ half
-                covariance[lost] = rows
-                covariance[:, lost] = rows.T
+            covariance[lost] = rows
+            covariance[:, lost] = rows.T
         if self.negative.size:
             part = solve_triangular(self._small, self._spread.T, lower=True)
             covariance += part.T @ part
+        if last:
+            self.discard()
         return covariance
+
+    def discard(self) -> None:
+        """Give back the memory of the factorisation; weights and mean stay."""
+        self._half = self._inverse = None
+        self.lower = np.empty((0, 0))
 
     def inner(self) -> Array:
         """Return (K + diag(1/tau))^-1, shape (N, N)."""
@@ -256,6 +272,5 @@ class Factor:
 
     def _half_times(self, columns: Array) -> Array:
         """Return L^-1 R columns."""
-        return solve_triangular(
-            self.lower, self.root[:, None] * columns, lower=True, check_finite=False
-        )
+        scaled = np.multiply(self.root[:, None], columns, order="F")
+        return dtrtrs(self.lower, scaled, lower=1, overwrite_b=1)[0]

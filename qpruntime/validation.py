@@ -26,7 +26,7 @@ def real(value: ArrayLike, name: str) -> Array:
             array.dtype.kind == "O" and all(np.isreal(v) for v in array.flat)
         ):
             raise TypeError(f"{array.dtype} values")
-        return array.astype(np.float64)
+        return array.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be an array of real numbers: {error}") from error
 
@@ -58,19 +58,23 @@ def covariance(K: ArrayLike) -> Array:
         raise InputError(f"K must be a square matrix, got shape {K.shape}")
     finite(K, "K")
     scale = np.abs(K).max()
-    gap = np.abs(K - K.T)
+    gap = K - K.T
+    np.abs(gap, out=gap)
     if gap.max() > 1e-10 * scale:
         i, j = divmod(int(np.argmax(gap)), len(K))
         raise InputError(
             f"K is not symmetric: K[{i}, {j}] = {K[i, j]:.17g} but K[{j}, {i}] = {K[j, i]:.17g}; "
             "pass (K + K.T) / 2"
         )
+    del gap
     if K.diagonal().min() <= 0.0:
         i = int(np.argmin(K.diagonal()))
         raise InputError(f"K[{i}, {i}] = {K[i, i]:g}: prior variances must be positive")
     shifted = K.copy()
     shifted.flat[:: len(K) + 1] += _NEGATIVE * scale
-    _, info = dpotrf(shifted, lower=1, overwrite_a=1)
+    # K is symmetric: its transpose is it in LAPACK's order, without another copy.
+    _, info = dpotrf(shifted.T, lower=1, overwrite_a=1)
+    del shifted
     if info != 0:
         smallest = eigvalsh(K, subset_by_index=[0, 0])[0]
         raise InputError(

@@ -30,6 +30,8 @@ _MEAN_STEPS = 3
 # A bound may fall by its own rounding, relative to its size.
 _ROUNDING = 1e-12
 _HALVINGS = 30
+#: Slopes and curvatures below this count as zero.
+_NOTHING = 1e-30
 _LONGER = 1.4
 
 
@@ -74,6 +76,10 @@ class _State:
             self.slope,
             self.curvature,
         )
+        for tiny in (self.slope, self.curvature):
+            # A site far on the right side of Phi has a curvature of 1e-100: in a factorisation
+            # its products are subnormal, and 30 times slower.
+            tiny[np.abs(tiny) < _NOTHING] = 0.0
         centred = mean - problem.prior
         # KL(q || prior): trace(K^-1 S) - N = -sum tau v, log |K|/|S| = log |I + K diag tau|.
         spread = self.factor.log_det - float(np.sum(1.0 - self.kept))
