@@ -250,7 +250,7 @@ def markdown(report: dict[str, Any]) -> str:
         ("all", "Folds that test every row"),
     ):
         parts += _comparison(report, block, title)
-    parts += _grid(report) + _theorem(report) + _times(report)
+    parts += _quirks(report) + _grid(report) + _theorem(report) + _times(report)
     return "\n".join(parts)
 
 
@@ -287,6 +287,41 @@ def _comparison(report: dict[str, Any], block: str, title: str) -> list[str]:
         f"## {title}\n",
         "± standard errors over rounds; p: corrected paired t-test on the folds' NTLL.\n",
         _table([*header, "p", "converged"], lines),
+    ]
+
+
+def _quirks(report: dict[str, Any]) -> list[str]:
+    """Pairs of rows that differ in one quirk, over the rounds both have."""
+    entries = {(r["data"], r["block"]): r for r in report["rows"]}
+    pairs = [
+        ("Pima: 200 rows twice, or once", ("pima", "main"), ("pima532", "main")),
+        ("Glass: with row number, or without", ("glass", "main"), ("glass9", "main")),
+    ]
+    pairs += [
+        (f"{_title(data)}: remainder untested, or tested", (data, "main"), (data, "all"))
+        for data, given in published().items()
+        if given["m"] % experiment.FOLDS
+    ]
+    lines = []
+    for words, *keys in pairs:
+        found = [entries[key]["methods"] for key in keys if key in entries]
+        if len(found) < 2:
+            continue
+        rounds = min(len(f["ep"]["ntll_rounds"]) for f in found)
+        cells = [
+            f"{np.mean(f[m][f'{k}_rounds'][:rounds]):.{digits}f}"
+            for k, digits in (("te", 2), ("ntll", 2))
+            for m in ("ep", "qp")
+            for f in found
+        ]
+        pairs_of_cells = [f"{a}, {b}" for a, b in zip(cells[::2], cells[1::2], strict=True)]
+        lines.append([words, str(rounds), *pairs_of_cells])
+    if not lines:
+        return []
+    return [
+        "## Quirks of the published data and folds\n",
+        "As published, then without; means over the same number of rounds.\n",
+        _table(["quirk", "rounds", "TE EP", "TE QP", "NTLL EP", "NTLL QP"], lines),
     ]
 
 
@@ -337,7 +372,7 @@ def _short(value: float) -> str:
 def _theorem(report: dict[str, Any]) -> list[str]:
     lines = []
     for entry in report["rows"]:
-        if "theorem2" in entry:
+        if "theorem2" in entry and entry["block"] != "log":
             cells = [entry[name] for name in ("theorem2", "predictive", "marginal")]
             block = "" if entry["block"] == "main" else f" ({entry['block']})"
             lines.append(
