@@ -40,8 +40,8 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
     kernel : scikit-learn kernel, optional
         Default ``ConstantKernel(1) * RBF(1)``. Features are not scaled: where the length-scale
         starts decides which maximum of the evidence is found.
-    method : {"qp", "ep"}
-        How the final posterior is computed. Hyper-parameters come from EP's evidence either way.
+    method : {"qp", "ep", "vb"}
+        How the final posterior is computed; "vb" maximises its own bound of the evidence. Hyper-parameters come from EP's evidence either way.
     table : None, "exact", path, name or Table
         Where QP finds sigma*; see `qpruntime.infer`.
     mean : float, optional

@@ -53,8 +53,10 @@ def published() -> dict[str, dict[str, Any]]:
 def whole_rounds(records: list[Record]) -> dict[tuple[str, str], list[Record]]:
     """Group by data set and block, leave out rounds without all their folds, and sort."""
     groups: dict[tuple[str, str], dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    known = {*datasets.NAMES, *datasets.VARIANTS}
     for record in records:
-        groups[record["data"], record["block"]][record["round"]].append(record)
+        if record["data"] in known and record["block"] in experiment.BLOCKS:
+            groups[record["data"], record["block"]][record["round"]].append(record)
     found = {}
     for (data, block), turns in groups.items():
         count = experiment.folds(data, block)
