@@ -41,7 +41,8 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
         Default ``ConstantKernel(1) * RBF(1)``. Features are not scaled: where the length-scale
         starts decides which maximum of the evidence is found.
     method : {"qp", "ep", "vb"}
-        How the final posterior is computed; "vb" maximises its own bound of the evidence. Hyper-parameters come from EP's evidence either way.
+        How the final posterior is computed. Hyper-parameters come from EP's evidence; those of
+        "vb" from its own bound.
     table : None, "exact", path, name or Table
         Where QP finds sigma*; see `qpruntime.infer`.
     mean : float, optional
@@ -147,7 +148,7 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
                 self.kernel_,
                 data,
                 counts,
-                Projector("poisson", "ep"),
+                projector if self.method == "vb" else Projector("poisson", "ep"),
                 prior,
                 max_iterations=self.max_iter,
                 ftol=self.ftol,
