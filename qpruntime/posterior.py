@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -105,6 +105,16 @@ class Posterior:
                 raise InputError(f"{name} must have shape {mean.shape}, got {given.shape}")
         mean += offset
         return mean, np.maximum(prior - self.factor.reduction(K_star), 0.0)
+
+    def plot_history(self, axes: Any = None) -> Any:
+        """Draw the change per sweep on a log scale; needs matplotlib. Returns the axes."""
+        if axes is None:
+            import matplotlib.pyplot as plt
+
+            axes = plt.subplots(layout="constrained")[1]
+        axes.semilogy(np.arange(1, len(self.history) + 1), self.history, marker="o")
+        axes.set(xlabel="sweep", ylabel="change of the sites", title=f"converged: {self.converged}")
+        return axes
 
     def loo(self) -> Array:
         """Leave-one-out log predictive densities log p(y_i | y_-i), shape (N,).

@@ -211,3 +211,17 @@ def test_coinciding_points_with_both_labels():
     z = ndtr(math.sqrt(3.0) * x[:, None] * y).prod(axis=1) @ w / math.sqrt(2.0 * math.pi)
     np.testing.assert_allclose(post.mean, post.mean[0], rtol=1e-12)
     assert post.log_evidence == pytest.approx(math.log(z), abs=5e-3)  # EP's own error
+
+
+def test_history_is_drawn(toy):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    post = infer(toy.K, toy.y, method="ep")
+    axes = post.plot_history()
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), post.history)
+    assert axes.get_yscale() == "log"
+    assert post.plot_history(axes) is axes
+    pyplot.close("all")
