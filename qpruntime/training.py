@@ -10,12 +10,13 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from qpruntime.engine import Problem
 from qpruntime.errors import ConvergenceWarning, InputError
@@ -165,8 +166,14 @@ def _reporter(settings: Settings) -> Callback | None:
     return report
 
 
+@cache
+def _blas() -> ThreadpoolController:
+    """The BLAS libraries of this process; finding them takes milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
+
+
 @contextlib.contextmanager
 def _threads(n: int) -> Iterator[None]:
     """One BLAS thread for small matrices."""
-    with threadpool_limits(1, "blas") if n < _ONE_THREAD else contextlib.nullcontext():
+    with _blas().limit(limits=1) if n < _ONE_THREAD else contextlib.nullcontext():
         yield
