@@ -31,6 +31,10 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"tablegen: error: {message} (see {self.prog} --help)\n")
 
 
+#: Packages that only some commands need, and the extra that brings them.
+EXTRAS = {"dask": "build", "zarr": "build", "rich": "build", "matplotlib": "plot"}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="tablegen", description="Build and check lookup tables of sigma*.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -119,6 +123,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, USAGE)
     except (QPError, OSError) as error:
         return _fail(error, FAILED)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        extra = EXTRAS[error.name]
+        return _fail(
+            QPError(f"{arguments.command} needs {error.name}: pip install 'qpruntime[{extra}]'"),
+            FAILED,
+        )
     except KeyboardInterrupt:
         again = shlex.join(["tablegen", *argv])
         verb = "resume" if arguments.command == "build" else "run again"

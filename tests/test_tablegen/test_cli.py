@@ -13,6 +13,7 @@ import time
 import pytest
 
 import tablegen.bar
+import tablegen.cli
 from conftest import SMALL, start
 from qpruntime.table import open_table
 
@@ -280,3 +281,14 @@ def test_a_terminal_gets_a_bar_and_nobody_else(monkeypatch, capsys):
         progress("export", 1, 4)
     out, _ = capsys.readouterr()
     assert out == ""
+
+
+@pytest.mark.parametrize(("package", "extra"), [("zarr", "build"), ("matplotlib", "plot")])
+def test_a_missing_extra_is_named(command, monkeypatch, package, extra):
+    def absent(arguments):
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+    monkeypatch.setattr(tablegen.cli, "_list", absent)
+    result = command("list")
+    assert result.code == 1
+    assert f"pip install 'qpruntime[{extra}]'" in result.err
