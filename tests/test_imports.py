@@ -25,6 +25,7 @@ RANKS = [
     {"table"},
     {"projection"},
     {"sweep", "posterior", "predictive"},
+    {"steps"},
     {"engine"},
     {"variational"},
     {"inference", "loo"},
