@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime import likelihoods
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, NumericalError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.site import EP, EXACT, NO_AXES, NO_VALUES, Projections, project_many
 from qpruntime.table import Table, open_table, shipped
@@ -150,4 +150,11 @@ def project(
     (0.564189583548, 0.825215532)
     """
     result = project_arrays(likelihood, mu, sigma, y, method, table)
+    wrong = ~(np.isfinite(result.mean) & (result.std > 0.0) & np.isfinite(result.std))
+    if wrong.any():
+        m, s = (np.broadcast_to(np.asarray(a, float), wrong.shape)[wrong][0] for a in (mu, sigma))
+        raise NumericalError(
+            f"the projection of the cavity N({m:g}, {s:g}^2) leaves double precision, whose "
+            "squares reach from 1e-308 to 1e308: rescale the latent function"
+        )
     return result.mean, result.std

@@ -228,8 +228,6 @@ def _reopen(path: str, sha256: str, likelihood: str, outside: str) -> Table:
 
 def _find(table: str | os.PathLike[str]) -> Path:
     path = Path(table)
-    if path.is_dir():
-        raise TableError(f"{path} is a directory; give the .h5 file in it")
     if path.is_file():
         return path
     if path.name == os.fspath(table) and not path.suffix:
@@ -238,10 +236,13 @@ def _find(table: str | os.PathLike[str]) -> Path:
         for known in (installed, inside):
             if known.is_file() and known.stem == path.name:
                 return known
-        raise TableError(
-            f"no table {path.name!r} in {table_directory()}; "
-            f"build it: tablegen build --likelihood {path.name}"
-        )
+        if not path.is_dir():
+            raise TableError(
+                f"no table {path.name!r} in {table_directory()}; "
+                f"build it: tablegen build --likelihood {path.name}"
+            )
+    if path.is_dir():
+        raise TableError(f"{path} is a directory; give the .h5 file in it")
     raise TableError(f"no table at {path}; build one: tablegen build --output {path}")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from oracle import probit_moments
-from qpruntime import InputError, TableError, project
+from qpruntime import InputError, NumericalError, TableError, project
 from qpruntime.projection import project_arrays
 
 pytestmark = pytest.mark.interpreted
@@ -86,3 +86,11 @@ def test_refuses(arguments, error, words, tmp_path, monkeypatch):
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
     with pytest.raises(error, match=words):
         project(**({"likelihood": "probit", "mu": 0.0, "sigma": 1.0, "y": 1} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("mu", "sigma", "method"), [(0.0, 1e160, "ep"), (0.0, 1e-200, "ep"), (-1e200, 1e-3, "qp")]
+)
+def test_beyond_double_precision_is_said(mu, sigma, method):
+    with pytest.raises(NumericalError, match="leaves double precision"):
+        project("probit", [0.0, mu], [1.0, sigma], 1, method=method)

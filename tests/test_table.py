@@ -170,3 +170,12 @@ def test_pickles_refer_to_the_table_by_its_hash(small_table, tmp_path, monkeypat
     installed.unlink()
     with pytest.raises(TableError, match=rf"{table.sha256}.*tablegen build --likelihood probit"):
         pickle.loads(document)
+
+
+def test_a_folder_of_the_same_name_does_not_hide_a_table(small_table, tmp_path, monkeypatch):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "probit.h5").write_bytes(small_table.read_bytes())
+    (tmp_path / "probit").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QP_TABLES", str(tmp_path / "tables"))
+    assert open_table("probit").path == tmp_path / "tables" / "probit.h5"
