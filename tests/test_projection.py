@@ -88,9 +88,8 @@ def test_refuses(arguments, error, words, tmp_path, monkeypatch):
         project(**({"likelihood": "probit", "mu": 0.0, "sigma": 1.0, "y": 1} | arguments))
 
 
-@pytest.mark.parametrize(
-    ("mu", "sigma", "method"), [(0.0, 1e160, "ep"), (0.0, 1e-200, "ep"), (-1e200, 1e-3, "qp")]
-)
-def test_beyond_double_precision_is_said(mu, sigma, method):
+@pytest.mark.parametrize("sigma", [1e160, 1e-200])
+@pytest.mark.parametrize("method", ["ep", "qp"])
+def test_beyond_double_precision_is_said(sigma, method):
     with pytest.raises(NumericalError, match="leaves double precision"):
-        project("probit", [0.0, mu], [1.0, sigma], 1, method=method)
+        project("probit", 0.0, [1.0, sigma], 1, method=method)
