@@ -56,7 +56,7 @@ def infer(
         Quantile or expectation propagation, or the Gaussian that maximises a lower bound of the
         evidence (Opper & Archambeau, 2009), whose `log_evidence` is that bound.
     table : None, "exact", path, name or Table
-        Where QP finds sigma*; None and "exact" integrate.
+        Where QP finds sigma*: None is the table shipped with the likelihood, "exact" integrates.
     mean : float or array-like, shape (N,)
         Prior mean.
     tol : float

@@ -127,7 +127,7 @@ def project(
         QP keeps the mean and takes sigma* (paper, Eqs. 5 and 8); EP matches both moments.
     table : None, "exact", path, name or Table
         Where QP finds sigma*. None is the small table inside the package, right to 1e-9
-        everywhere; "exact" integrates, 1000 times slower; a path or name is a grid built by
+        everywhere; "exact" integrates, 100 times slower; a path or name is a grid built by
         ``tablegen build``.
 
     Returns

@@ -20,7 +20,7 @@ __all__ = ["DECAY", "NO_MASS", "OK", "exact_point", "exact_run", "place", "power
 
 OK, DECAY, NO_MASS = 0, 1, 2
 
-#: Trapezoid step in v. Halving it changes no result by more than 2e-15 (tests/test_wasserstein.py).
+#: Trapezoid step in v. Halving it changes no result by more than 2e-14 (tests/test_wasserstein.py).
 STEP = 0.12
 #: Mass below exp(-CUT) of the peak is left out.
 CUT = 42.0
