@@ -166,8 +166,8 @@ class Objective:
             K = K * self.scales
         try:
             value, M = self.measure(*self.settle(K))
-        except NumericalError:
-            if self.evaluations == 1:
+        except NumericalError as error:
+            if self.evaluations == 1 or error.__cause__ is not None:  # a user's own exception
                 raise
             # Too far for double precision: a value no line search accepts.
             self.sites = None

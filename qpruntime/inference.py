@@ -186,6 +186,7 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
         terms,
     )
     if status != OK:
+        problem.projector.likelihood.raise_failure()
         raise NumericalError(
             f"site {site} has no proper cavity (marginal variance {end.variance[site]:.3g}, "
             f"site precision {tau[site]:.3g}): K is too close to singular there for double "

@@ -27,6 +27,7 @@ __all__ = [
     "MOMENTS",
     "SPLIT",
     "Pointer",
+    "address",
     "call_coordinates",
     "call_frame",
     "call_moments",
@@ -150,6 +151,10 @@ class Pointer:
     def __call__(self, *args: Any) -> Any:
         return self._kernel(*args)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # An address means nothing in another process.
+        return {**self.__dict__, "_address": 0}
+
     @property
     def handle(self) -> Any:
         """What to hand to a kernel: the address, or with the jit off the function itself."""
@@ -157,10 +162,27 @@ class Pointer:
             return self._kernel
         if not self._address:
             self._kernel.compile(self._signature)
-            result = self._kernel.overloads[self._signature.args]
-            name = result.fndesc.llvm_cfunc_wrapper_name
-            self._address = result.library.get_pointer_to_function(name)
+            self._address = address(self._kernel, self._signature)
         return self._address
+
+    def reset(self) -> None:
+        """Forget a failure; what is compiled has none."""
+
+    def failure(
+        self, mu: float = 0.0, sigma: float = 0.0, y: float = 0.0
+    ) -> tuple[str, BaseException | None] | None:
+        """Say what a user's function did wrong in a kernel of this thread, and what it raised.
+
+        A cavity N(mu, sigma^2) says where to look if that is not on record.
+        """
+        return None
+
+
+def address(compiled: Any, signature: Any) -> int:
+    """Where the wrapper of a compiled function begins, which is called as from C."""
+    result = compiled.overloads[signature.args]
+    name = result.fndesc.llvm_cfunc_wrapper_name
+    return int(result.library.get_pointer_to_function(name))
 
 
 def _lower_call(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -150,7 +150,8 @@ def project_many(
 
 
 def raise_status(status: int, likelihood: Likelihood, mu: float, sigma: float, y: float) -> None:
-    """Turn the status of an exact projection into an exception."""
+    """Turn the status of an exact projection into an exception, or that of the user's function."""
+    likelihood.raise_failure(mu, sigma, y)
     reason = "does not decay" if status == DECAY else "has no finite mass"
     raise NumericalError(
         f"the tilted density of {likelihood.name} {reason} for the cavity "

@@ -89,6 +89,7 @@ def integrate(likelihood: str, mu: Array, sigma: Array, y: float) -> Array:
     out = np.empty((mu.size, sigma.size))
     status, i, j = _fill_direct(theta, has_frame, split, frame, mu, sigma, y, out)
     if status != OK:
+        likelihoods.get(likelihood).raise_failure()
         raise NumericalError(
             f"{likelihood}: no quadrature at mu = {mu[i]:g}, sigma = {sigma[j]:g} "
             f"(status {status}); narrow the ranges"

@@ -17,7 +17,7 @@ FILES = {p.relative_to(ROOT).with_suffix("").as_posix(): p for p in ROOT.rglob("
 # From the ground up. A module imports at its top only from lower ranks; a new one goes in here.
 RANKS = [
     {"errors", "jit", "covariance"},
-    {"special", "interpolate", "factor", "artifact", "accelerate", "validation"},
+    {"special", "interpolate", "factor", "artifact", "accelerate", "validation", "callback"},
     {"expected"},
     {"likelihoods"},
     {"wasserstein"},
@@ -66,7 +66,7 @@ def test_imports_run_upwards(name):
     top, deferred = imports(FILES[name])
     for module in top - {own}:
         assert RANK[module] < RANK[own], f"{own} imports {module}"
-    assert {(own, module) for module in deferred} <= DEFERRED
+    assert {(own, module) for module in deferred - {own}} <= DEFERRED
 
 
 def test_ranks_are_of_modules_that_exist():

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.artifact import Axis
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, NumericalError
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, Pointer
 
 __all__ = ["CLOSED", "INTEGRATE", "Likelihood", "Reduction", "signs"]
@@ -107,6 +107,13 @@ class Likelihood:
     expected : Pointer, optional
         ``expected(mean, std, y, theta) -> (E, dE/dmean, -2 dE/dvariance)``, E = E log p(y|f)
         under f ~ N(mean, std^2). Method "vb" needs it.
+    parameters : dict, optional
+        Names and values of the entries of `theta`, in order.
+    landmarks : sequence of float or callable, optional
+        Values of f where log p(y|f) has a kink, a jump or a narrow peak, which adaptive quadrature
+        then puts on edges of its panels; or ``landmarks(y, theta)`` that returns them.
+    recipe : tuple, optional
+        Arguments of `from_log_prob`, by which it pickles.
     """
 
     name: str
@@ -120,6 +127,95 @@ class Likelihood:
     log_concave: bool = True
     reduction: Reduction | None = None
     expected: Pointer | None = None
+    parameters: dict[str, float] = field(default_factory=dict)
+    landmarks: Any = None
+    recipe: tuple[tuple[str, Any], ...] | None = None
+
+    @classmethod
+    def from_log_prob(
+        cls, log_prob: Callable[..., Any], *, name: str, **options: Any
+    ) -> Likelihood:
+        """Make a likelihood of any log density of your own.
+
+        Parameters
+        ----------
+        log_prob : callable
+            ``log_prob(f, y, theta)`` or ``log_prob(f, y)``: log p(y|f) for one f and one y, one
+            real number; -inf where there is no density. What numba compiles is compiled at first
+            use, with the globals it has then. Anything else (SciPy calls, objects, functions that
+            only take arrays of f) is called in Python, 100 times slower.
+        name : str
+            For messages and for tables.
+        theta : array-like or dict
+            Parameters, handed to `log_prob` as a float array; a dict also names them.
+        outcomes : None, list or tuple (low, high)
+            What y may be: any finite number, one of the numbers in the list, or an interval. A
+            tuple of two numbers is an interval, a list of two is two values.
+        validate : callable, optional
+            Turns observations into a float array or raises `InputError`, instead of `outcomes`.
+        log_concave : bool
+            Whether log p(y|f) is concave in f for every y. Default False, which is always right;
+            True keeps site precisions from being negative and allows weights and powers.
+        mirror : bool
+            Whether p(y|f) = p(-y|-f).
+        parameters : dict or sequence of str, optional
+            Names of the entries of `theta`, as a dict with their values.
+        landmarks : sequence of float or callable, optional
+            Values of f, or ``landmarks(y, theta)`` returning them, where log_prob has a kink, a
+            jump or a narrow peak.
+
+        Returns
+        -------
+        Likelihood
+            For `infer`, `project` and ``tablegen.build``. It pickles if `log_prob` does.
+
+        Raises
+        ------
+        InputError
+            If `log_prob`, tried at a few f for every outcome, fails or returns anything but a real
+            number; the message says what it returned.
+
+        Notes
+        -----
+        An exception inside `log_prob` during inference ends it with a `NumericalError` that is
+        raised from that exception.
+
+        Examples
+        --------
+        >>> from qpruntime import project
+        >>> from qpruntime.likelihoods import Likelihood
+        >>> laplace = Likelihood.from_log_prob(
+        ...     lambda f, y, theta: -abs(y - f) / theta[0],
+        ...     name="laplace",
+        ...     theta={"scale": 0.5},
+        ...     log_concave=True,
+        ...     landmarks=lambda y, theta: [y],
+        ... )
+        >>> mean, std = project(laplace, 0.0, 1.0, [1.0, 3.0])
+        >>> mean.round(2)
+        array([0.73, 1.79])
+        """
+        from qpruntime.likelihoods.custom import from_log_prob
+
+        return from_log_prob(log_prob, name=name, **options)
+
+    def __copy__(self) -> Likelihood:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Likelihood:
+        # Immutable, and told apart by identity: a clone of an estimator keeps its tables.
+        return self
+
+    def __reduce__(self) -> Any:
+        from qpruntime import likelihoods
+
+        if self.recipe is not None:
+            from qpruntime.likelihoods.custom import restore
+
+            return restore, (self.recipe,)
+        if self.name in likelihoods.names() and likelihoods.get(self.name) is self:
+            return likelihoods.get, (self.name,)
+        return object.__reduce_ex__(self, 2)
 
     def log_prob(self, f: ArrayLike, y: ArrayLike) -> Array:
         """Log p(y|f), elementwise over the broadcast shapes of `f` and `y`."""
@@ -130,8 +226,25 @@ class Likelihood:
             out[i] = rest - 0.5 * curvature * f[i] ** 2
         return out
 
+    def raise_failure(self, mu: float = 0.0, sigma: float = 0.0, y: float = 0.0) -> None:
+        """Raise `NumericalError` if a user's function failed in a kernel, from what it raised.
+
+        An interrupt is raised as it is. The cavity, if known, is where to look for the failure.
+        """
+        found = self.split.failure(mu, sigma, y)
+        if found is None:
+            return
+        what, cause = found
+        if cause is not None and not isinstance(cause, Exception):
+            raise cause
+        raise NumericalError(
+            f"log_prob of {self.name} {what}; it is asked for every real f: "
+            "return -inf where there is no density"
+        ) from cause
+
     def functions(self) -> tuple[Any, ...]:
         """Return (theta, has_moments, has_frame, split, moments, frame), as kernels take them."""
+        self.split.reset()
         return (
             self.theta,
             self.moments is not None,

@@ -1,0 +1,241 @@
+"""A user's scalar log density as a function that kernels can call.
+
+What numba compiles is compiled, when it first crosses into a kernel, and kept in memory only:
+numba's files know neither the globals a function reads nor the notebook it was typed in. Anything
+else is called back through ctypes: a compiled function of the signature that kernels call hands f
+and y to Python, which takes the GIL for it. That costs microseconds a call but is right.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import math
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+from numpy.typing import NDArray
+
+from qpruntime.jit import INTERPRETED, SPLIT, Pointer, address
+
+__all__ = ["LogDensity", "number"]
+
+Array = NDArray[np.float64]
+
+_C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, ctypes.c_double)
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+# Compiled and interpreted values at the probes may differ by rounding; what differs by more is
+# arithmetic that means something else once compiled, such as integers that overflow.
+_AGREE = 1e-8
+
+# Where a failure is looked for, in standard deviations: every cavity is integrated as far as this.
+_LOOK = sorted((s * 0.5 * k for k in range(17) for s in (1, -1)), key=abs)
+
+
+def number(value: Any) -> float:
+    """Return what `log_prob` returned as a float, or raise `TypeError` saying what it is."""
+    if type(value) is float:
+        return value
+    if isinstance(value, np.ndarray) and value.size != 1:
+        raise TypeError(f"an array of shape {value.shape}")
+    if isinstance(value, (str, bytes, complex, np.complexfloating)) or (
+        isinstance(value, np.ndarray) and value.dtype.kind not in "fiubO"
+    ):
+        raise TypeError(f"{value!r}, which is not a real number")
+    try:
+        return float(value.item() if isinstance(value, np.ndarray) else value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{value!r} of type {type(value).__name__}") from error
+
+
+def takes_theta(log_prob: Callable[..., Any]) -> bool:
+    """Whether the function is ``log_prob(f, y, theta)`` rather than ``log_prob(f, y)``."""
+    try:
+        signature = inspect.signature(log_prob)
+    except (TypeError, ValueError):  # written in C
+        return True
+    try:
+        signature.bind(0.0, 0.0, ())
+    except TypeError:
+        signature.bind(0.0, 0.0)
+        return False
+    return True
+
+
+class LogDensity(Pointer):
+    """``split(f, y, theta) -> (log_prob, 0)`` of a user's `log_prob`.
+
+    Parameters
+    ----------
+    log_prob : callable
+        ``log_prob(f, y, theta)`` or ``log_prob(f, y)``; returns one real number.
+    theta : ndarray
+        Parameters, bound where Python is called.
+    """
+
+    def __init__(self, log_prob: Callable[..., Any], theta: Array) -> None:
+        self.log_prob = log_prob
+        self.theta = theta
+        self.with_theta = takes_theta(log_prob)
+        #: Whether `log_prob` only takes arrays of f; set by `probe`.
+        self.wants_array = False
+        #: None until the function has first crossed into a kernel.
+        self.compiled: bool | None = None
+        self._probes: list[tuple[float, float, float]] = []
+        self._failed = threading.local()
+        self._address = 0
+
+    def __call__(self, f: float, y: float, theta: Array) -> tuple[float, float]:
+        """Run the Python function; exceptions are the user's own."""
+        return self.value(f, y), 0.0
+
+    def value(self, f: float, y: float) -> float:
+        """Log density by Python; f and y are NumPy floats, for which 1/0 is inf as in kernels."""
+        point: Any = np.array([f]) if self.wants_array else np.float64(f)
+        arguments = (
+            (point, np.float64(y), self.theta) if self.with_theta else (point, np.float64(y))
+        )
+        with np.errstate(all="ignore"):
+            return number(self._python(*arguments))
+
+    @property
+    def _python(self) -> Callable[..., Any]:
+        if isinstance(self.log_prob, Dispatcher):
+            return self.log_prob.py_func
+        return self.log_prob
+
+    def probe(self, f: float, y: float) -> float:
+        """`value`, tried with an array of one f if the function does not take a number."""
+        try:
+            value = self.value(f, y)
+        except (TypeError, IndexError, AttributeError) as error:
+            if self.wants_array or self._probes:
+                raise
+            self.wants_array = True
+            try:
+                value = self.value(f, y)
+            except Exception:
+                self.wants_array = False
+                raise error from None
+        self._probes.append((f, y, value))
+        return value
+
+    @property
+    def handle(self) -> Any:
+        """What to hand to a kernel, as `Pointer.handle`; compiles at first."""
+        if INTERPRETED:
+            return self._recorded_split
+        if not self._address:
+            split = self._compile()
+            self.compiled = split is not None
+            if split is None:
+                split = self._through_python()
+            self._kernel = split  # keeps the machine code alive
+            self._address = address(split, SPLIT)
+        return self._address
+
+    def reset(self) -> None:
+        """Forget an exception that nobody asked for."""
+        self._failed.error = None
+
+    def failure(
+        self, mu: float = 0.0, sigma: float = 0.0, y: float = 0.0
+    ) -> tuple[str, BaseException | None] | None:
+        """Return, once, what went wrong in this thread since the last `reset`.
+
+        Compiled code keeps no exceptions, and a NaN is no exception: both are looked for around
+        the cavity N(mu, sigma^2).
+        """
+        error = getattr(self._failed, "error", None)
+        self._failed.error = None
+        if error is None and sigma > 0.0:
+            for z in _LOOK:
+                f = mu + z * sigma
+                try:
+                    value = self.value(f, y)
+                except Exception as raised:
+                    error = raised
+                    break
+                if math.isnan(value):
+                    return f"is nan at f = {f:g}, y = {y:g}", None
+        return None if error is None else (f"raised {type(error).__name__}: {error}", error)
+
+    def _recorded(self, f: float, y: float) -> float:
+        """`value`, or NaN with the exception kept; after one exception everything is NaN."""
+        if getattr(self._failed, "error", None) is not None:
+            return math.nan
+        try:
+            return self.value(f, y)
+        except BaseException as error:
+            self._failed.error = error
+            return math.nan
+
+    def _recorded_split(self, f: float, y: float, theta: Array) -> tuple[float, float]:
+        return self._recorded(f, y), 0.0
+
+    def _compile(self) -> Any:
+        """Return the compiled `split`, or None if numba cannot, or would compute something else."""
+        if not isinstance(self.log_prob, Dispatcher) and (
+            self.wants_array or not inspect.isfunction(self.log_prob)
+        ):
+            return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                split = _compiled_split(self.log_prob, self.with_theta)
+                split.compile(SPLIT)
+            except Exception:  # numba fails in many ways, and none of them is an error here
+                return None
+        for f, y, expected in self._probes:
+            got = split(f, y, self.theta)[0]
+            if not np.isclose(got, expected, rtol=_AGREE, atol=_AGREE, equal_nan=True):
+                return None
+        return split
+
+    def _through_python(self) -> Any:
+        """Return a compiled `split` that calls Python."""
+        self._callback = _C_FUNCTION(self._recorded)
+        split = _calling_split(self._callback)
+        split.compile(SPLIT)
+        return split
+
+
+def _compiled_split(log_prob: Callable[..., Any], with_theta: bool) -> Any:
+    jitted = log_prob if isinstance(log_prob, Dispatcher) else numba.njit(**_OPTIONS)(log_prob)
+
+    # What a compiled function raises cannot cross into a kernel; NaN can.
+    def full(f, y, theta):  # type: ignore[no-untyped-def]
+        value = math.nan
+        try:
+            value = float(jitted(f, y, theta))
+        except Exception:
+            value = math.nan
+        return value, 0.0
+
+    def short(f, y, theta):  # type: ignore[no-untyped-def]
+        value = math.nan
+        try:
+            value = float(jitted(f, y))
+        except Exception:
+            value = math.nan
+        return value, 0.0
+
+    return _unannounced(full if with_theta else short)
+
+
+def _calling_split(callback: Any) -> Any:
+    def split(f, y, theta):  # type: ignore[no-untyped-def]
+        return callback(f, y), 0.0
+
+    return _unannounced(split)
+
+
+def _unannounced(function: Callable[..., Any]) -> Any:
+    """Compile a function of the user's, about which `qpruntime.jit` gives no notice."""
+    function.__module__ = "user"
+    return numba.njit(**_OPTIONS)(function)

@@ -1,0 +1,274 @@
+"""`Likelihood.from_log_prob`: a user's log density, compiled or called back, is projected right."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import threading
+
+import numba
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+from scipy.stats import norm
+
+from oracle import tilted
+from qpruntime import InputError, NumericalError, infer, likelihoods, project
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection import project_arrays
+
+
+def logistic(f, y, theta):
+    """Compiles: log(1/(1 + exp(-slope y f)))."""
+    t = -theta[0] * y * f
+    return -(max(t, 0.0) + math.log1p(math.exp(-abs(t))))
+
+
+def probit_scipy(f, y):
+    """Does not compile: a ufunc of SciPy."""
+    return log_ndtr(y * f)
+
+
+def gaussian_array(f, y):
+    """Does not compile and takes arrays of f alone."""
+    out = norm.logpdf(f, y, 0.5)
+    out[np.isnan(f)] = 0.0
+    return out
+
+
+class Robust:
+    """An object that is called."""
+
+    def __init__(self, df):
+        self.df = df
+
+    def __call__(self, f, y, theta):
+        return -0.5 * (self.df + 1.0) * np.log1p((y - f) ** 2 / self.df)
+
+
+def make(log_prob=logistic, **options):
+    options = {"name": "mine", "theta": [1.5], "outcomes": [-1, 1], "log_concave": True, **options}
+    return Likelihood.from_log_prob(log_prob, **options)
+
+
+CASES = {
+    "compiled": (make, lambda f: logistic(f, 1.0, [1.5]), 1.0, True),
+    "jitted": (lambda: make(numba.njit(logistic)), lambda f: logistic(f, 1.0, [1.5]), 1.0, True),
+    "lambda": (lambda: make(lambda f, y: -((f - y) ** 4)), lambda f: -((f - 1.0) ** 4), 1.0, True),
+    "ufunc": (lambda: make(probit_scipy), log_ndtr, 1.0, False),
+    "array": (
+        lambda: make(gaussian_array, outcomes=None),
+        lambda f: norm.logpdf(f, 0.7, 0.5),
+        0.7,
+        False,
+    ),
+    "object": (
+        lambda: make(Robust(4.0), outcomes=(-9.0, 9.0)),
+        lambda f: Robust(4.0)(f, 0.7, None),
+        0.7,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_projections_are_those_of_the_density(case):
+    build, log_p, y, compiled = CASES[case]
+    likelihood = build()
+    for mu, sigma in [(0.0, 1.0), (-2.0, 0.3), (3.0, 2.0)]:
+        log_z, mean, variance, star = tilted(np.vectorize(log_p), mu, sigma)
+        for method, std in (("ep", math.sqrt(variance)), ("qp", star)):
+            got = project_arrays(likelihood, mu, sigma, y, method=method)
+            # Quadrature around one peak that nobody pointed out.
+            np.testing.assert_allclose(got.log_z, log_z, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(got.mean, mean, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(got.std, std, rtol=1e-8)
+    assert likelihood.split.compiled is compiled
+
+
+def test_probit_by_hand_is_probit():
+    x = np.linspace(-2.0, 2.0, 12)
+    K = 2.0 * np.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-9 * np.eye(12)
+    y = np.sign(np.sin(2.0 * x) + 0.1)
+    for method in ("ep", "qp"):
+        mine = infer(K, y, make(probit_scipy), method=method, table="exact")
+        built_in = infer(K, y, "probit", method=method, table="exact")
+        assert mine.converged
+        np.testing.assert_allclose(mine.log_evidence, built_in.log_evidence, rtol=1e-8)
+        np.testing.assert_allclose(mine.mean, built_in.mean, atol=1e-7)
+        np.testing.assert_allclose(mine.variance, built_in.variance, rtol=1e-7)
+
+
+def test_several_threads_call_back():
+    likelihood = make(probit_scipy)
+    mu = np.linspace(-2.0, 2.0, 5)
+    expected = project("probit", mu, 1.0, 1.0, table="exact")[1]
+    found = {}
+
+    def work(k):
+        found[k] = project(likelihood, mu, 1.0, 1.0)[1]
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60.0)
+    assert len(found) == 3
+    for std in found.values():
+        np.testing.assert_allclose(std, expected, rtol=1e-9)
+
+
+class Trouble(Exception):
+    pass
+
+
+def troubled(f, y):
+    if abs(f) > 3.5:
+        raise Trouble(f"too far: {f!r:s}")
+    return -0.5 * (f - y) ** 2
+
+
+def troubled_compiled(f, y):
+    if abs(f) > 3.5:
+        raise ValueError("too far")
+    return -0.5 * (f - y) ** 2
+
+
+def test_an_exception_is_not_swallowed():
+    likelihood = make(troubled)
+    K = np.eye(2) + 0.5
+    for act in (
+        lambda: project(likelihood, 0.0, 1.0, 1.0),
+        lambda: infer(K, [1.0, -1.0], likelihood),
+        lambda: infer(K, [1.0, -1.0], likelihood, method="ep", order="parallel"),
+    ):
+        with pytest.raises(NumericalError, match="log_prob of mine raised Trouble") as caught:
+            act()
+        assert isinstance(caught.value.__cause__, Trouble)
+    assert likelihood.split.compiled is False
+    # Nothing is left behind: a cavity that never goes so far.
+    mean, _ = project(likelihood, 0.5, 0.05, 1.0)
+    np.testing.assert_allclose(mean, (0.5 / 0.05**2 + 1.0) / (1.0 / 0.05**2 + 1.0), rtol=1e-12)
+
+
+def test_compiled_exceptions_end_in_an_error_too(capfd):
+    likelihood = make(troubled_compiled)
+    with pytest.raises(NumericalError, match="raised ValueError: too far") as caught:
+        project(likelihood, 0.0, 1.0, 1.0)
+    assert likelihood.split.compiled is True
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert capfd.readouterr().err == ""
+
+
+def test_an_interrupt_is_one():
+    asked = []
+
+    def impatient(f, y):
+        asked.append(f)
+        if len(asked) > 50:
+            raise KeyboardInterrupt
+        return -0.5 * (f - y) ** 2
+
+    with pytest.raises(KeyboardInterrupt):
+        project(make(impatient), 0.0, 1.0, 1.0)
+    # What came after was not computed.
+    assert len(asked) == 51
+
+
+def test_nan_names_where():
+    likelihood = make(lambda f, y: math.nan if f > 3.5 else -0.5 * (f - y) ** 2)
+    with pytest.raises(NumericalError, match=r"log_prob of mine is nan at f = 4, y = 1"):
+        project(likelihood, 0.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("log_prob", [logistic, probit_scipy, numba.njit(logistic), Robust(3.0)])
+def test_pickles(log_prob):
+    likelihood = make(log_prob, parameters=["slope"])
+    expected = project(likelihood, 0.3, 2.0, 1.0)
+    back = pickle.loads(pickle.dumps(likelihood))
+    assert back.name == "mine"
+    assert back.parameters == {"slope": 1.5}
+    assert back.log_concave
+    np.testing.assert_array_equal(project(back, 0.3, 2.0, 1.0), expected)
+    with pytest.raises(InputError, match="y must be one of -1, 1, got 3"):
+        back.validate([3])
+
+
+def test_unpickles_to_one_object():
+    data = pickle.dumps(make())
+    assert pickle.loads(data) is pickle.loads(data)
+    assert copy.deepcopy(make(theta=[2.0])).theta[0] == 2.0
+    probit = likelihoods.get("probit")
+    assert pickle.loads(pickle.dumps(probit)) is probit
+    assert copy.deepcopy(probit) is probit
+
+
+def test_what_does_not_pickle_says_so():
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(make(lambda f, y: -f * f))
+
+
+def test_compiled_arithmetic_that_differs_is_not_used():
+    # 3^41 does not fit in 64 bits: compiled integers wrap around.
+    likelihood = make(lambda f, y: -f * f + 1e-19 * float(3 ** (40 + int(abs(y)))))
+    project(likelihood, 0.0, 1.0, 1.0)
+    assert likelihood.split.compiled is False
+    assert likelihood.log_prob(0.0, 1.0) == pytest.approx(1e-19 * 3.0**41)
+
+
+@pytest.mark.parametrize(
+    ("log_prob", "message"),
+    [
+        (lambda f, y: np.array([f, y]), r"returned .*array of shape \(2,\) at f = 0.3, y = -1"),
+        (lambda f, y: None, "returned .*None of type NoneType"),
+        (lambda f, y: "1.0", "'1.0', which is not a real number"),
+        (lambda f, y: 1j * f, "which is not a real number"),
+        (lambda f, y: np.complex128(f), "which is not a real number"),
+        (lambda f, y: math.nan, "returned NaN for y = -1 at every f"),
+        (lambda f, y: math.log(f), "raised ValueError: .* at f = -0.5, y = -1"),
+        (lambda f, y, theta: theta[3] * f, "raised IndexError"),
+        (lambda f, y: f.nothing, "raised AttributeError"),
+        (lambda f: f, r"must take \(f, y, theta\) or \(f, y\)"),
+        (3.0, "must be a function"),
+    ],
+)
+def test_what_log_prob_must_not_do(log_prob, message):
+    with pytest.raises(InputError, match=message):
+        make(log_prob)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "probit"}, "built-in"),
+        ({"name": ""}, "letters, digits"),
+        ({"name": "../x"}, "letters, digits"),
+        ({"outcomes": "few"}, "outcomes must be"),
+        ({"outcomes": (2.0, 1.0)}, "low must be below high"),
+        ({"outcomes": [np.nan]}, "finite numbers"),
+        ({"theta": [np.nan]}, "theta.* must be finite"),
+        ({"theta": ["a"]}, "theta must be an array of real numbers"),
+        ({"parameters": ["a", "b"]}, "names 2 entries, theta has 1"),
+        ({"parameters": {"slope": 3.0}}, "theta is"),
+        ({"theta": {"a": 1.0}, "parameters": ["b"]}, "not in both"),
+        ({"validate": 3}, "validate must be"),
+    ],
+)
+def test_options_are_checked(options, message):
+    with pytest.raises(InputError, match=message):
+        make(**options)
+
+
+def test_outcomes():
+    assert make(outcomes=None).validate([0.5, -7]).tolist() == [0.5, -7.0]
+    assert make().outcomes == "one of -1, 1"
+    interval = make(outcomes=(0, np.inf))
+    assert interval.outcomes == "numbers from 0 to inf"
+    assert interval.validate(3).tolist() == 3.0
+    for likelihood, wrong in ((make(), 0), (interval, -1), (interval, np.nan), (interval, "a")):
+        with pytest.raises(InputError, match=r"^y"):
+            likelihood.validate([wrong])
+    own = make(outcomes=None, validate=lambda y: np.asarray(y, float) + 1.0)
+    assert own.validate([1.0]).tolist() == [2.0]
+    assert make(theta={"slope": 2.0}).parameters == {"slope": 2.0}
