@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime import strict_json
 from qpruntime.errors import InputError, TableError
 
 __all__ = ["DATASET", "KINDS", "SCHEMA", "Axis", "Metadata"]
@@ -44,6 +45,11 @@ class Axis:
             )
         if self.size < 2:
             raise InputError(f"axis {self.name}: needs at least 2 nodes, got {self.size}")
+        if not 0.0 < (self.size - 1) / (self.stop - self.start) < math.inf:
+            raise InputError(
+                f"axis {self.name}: {self.size} nodes from {self.start:g} to {self.stop:g} have no "
+                "step in double precision"
+            )
 
     @classmethod
     def from_step(cls, name: str, start: float, stop: float, step: float, unit: str = "") -> Axis:
@@ -147,11 +153,9 @@ class Metadata:
             If the document is not one this version reads.
         """
         try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise TableError(f"{source}: metadata is not JSON; the file is damaged") from error
-        if not isinstance(document, dict):
-            raise TableError(f"{source}: metadata is not a JSON object; the file is damaged")
+            document = strict_json.loads(text)
+        except ValueError as error:
+            raise TableError(f"{source}: metadata is not plain JSON: {error}") from error
         schema = document.get("schema")
         if schema != SCHEMA:
             raise TableError(
@@ -179,6 +183,8 @@ class Metadata:
             "parameters": not isinstance(self.parameters, dict),
             "certificate": not isinstance(self.certificate, dict),
             "sha256": not isinstance(self.sha256, str),
+            "method": not isinstance(self.method, str),
+            "generator": not isinstance(self.generator, str),
         }
         for name, wrong in problems.items():
             if wrong:

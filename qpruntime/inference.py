@@ -90,6 +90,8 @@ def infer(
         If an argument is not usable; the message says which and what to do.
     NumericalError
         If double precision does not suffice.
+    TableError
+        If the table cannot be opened, or what it holds is damaged.
 
     Warns
     -----

@@ -67,7 +67,7 @@ def quintic(values, axes, row, u, v):
     b = min(max(v, axes[3]), axes[4])
     b = (b - axes[3]) * axes[5]
     m = values.shape[2] - 5
-    j = min(int(b), m - 1)
+    j = max(min(int(b), m - 1), 0)  # NaN becomes a negative integer, and gives NaN
     w0, w1, w2, w3, w4, w5 = quintic_weights(b - j)
     k = np.uint64(row)
     one = np.uint64(1)
@@ -85,7 +85,7 @@ def quintic(values, axes, row, u, v):
     a = min(max(u, axes[0]), axes[1])
     a = (a - axes[0]) * axes[2]
     n = values.shape[1] - 5
-    i = min(int(a), n - 1)
+    i = max(min(int(a), n - 1), 0)
     x0, x1, x2, x3, x4, x5 = quintic_weights(a - i)
     i0 = np.uint64(i)
     i1 = i0 + one

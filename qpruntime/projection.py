@@ -7,6 +7,7 @@ The one place that decides which table stands behind ``table=None``. The kernel 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -77,6 +78,11 @@ class Projector:
         else:
             self.source = (EXACT, False, True, NO_VALUES, NO_AXES, coordinates)
 
+    @property
+    def path(self) -> Path | None:
+        """Of the table, for messages."""
+        return self.table.path if self.table else None
+
     def check_outcomes(self, y: NDArray[np.float64]) -> None:
         """Raise `InputError` if a grid has no slab for one of these observations."""
         if self.table is None or self.table.metadata.kind != "grid" or self.likelihood.mirror:
@@ -104,7 +110,7 @@ def project_arrays(
     if method not in METHODS:
         raise InputError(f"method must be one of {METHODS}, got {method!r}")
     projector = Projector(likelihood, method, table)
-    return project_many(projector.likelihood, projector.source, mu, sigma, y)
+    return project_many(projector.likelihood, projector.source, mu, sigma, y, projector.path)
 
 
 def project(
@@ -141,6 +147,8 @@ def project(
         If an argument is not usable.
     NumericalError
         If a tilted density cannot be integrated.
+    TableError
+        If the table cannot be opened, or what it holds for a cavity is damaged.
 
     Examples
     --------

@@ -8,12 +8,13 @@ is decided above, in `qpruntime.projection`.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.errors import InputError, NumericalError
+from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.interpolate import bilinear, quintic
 from qpruntime.jit import call_coordinates, call_moments, contracted, kernel
 from qpruntime.likelihoods import Likelihood
@@ -25,6 +26,11 @@ __all__ = ["Projections", "compact_ratio", "project_many", "project_site", "rais
 # How `project_site` finds a standard deviation, and what a lookup reports.
 EP, GRID, EXACT, COMPACT = 0, 1, 2, 3
 COMPUTED, INSIDE, OUTSIDE_GRID = 0, 1, 2
+#: Status: a table holds what cannot be sigma*. Values above sigma_EP are no such thing: a coarse
+#: grid has them between its nodes, and they are cut to sigma_EP.
+DAMAGED = -1
+# A table's sigma*/sigma_EP below this is damage: it takes a second peak of mass 1e-20.
+_LEAST_RATIO = 1e-9
 
 NO_VALUES = np.zeros((1, 2, 2))
 NO_AXES = np.array([0.0, -1.0, 1.0, 0.0, -1.0, 1.0, 0.0])
@@ -76,8 +82,10 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
     if kind == COMPACT:
         where = INSIDE
         ratio = compact_ratio(coordinates, values, axes, mu, sigma, y, theta)
-        if not math.isnan(ratio):
+        if ratio >= _LEAST_RATIO:
             return OK, log_z, mean, std * ratio, where
+        if not math.isnan(ratio):
+            return DAMAGED, 0.0, 0.0, 0.0, where
     if kind == GRID:
         if mirror:
             row, location = 0, mu * y * axes[6]
@@ -87,6 +95,9 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
         if 0 <= row < values.shape[0]:
             star, inside = bilinear(values, axes, row, location, math.log10(sigma))
             if inside:
+                # Written so that NaN is damage in the table, and is none in the moments.
+                if not 0.0 < star < math.inf or star < _LEAST_RATIO * std:
+                    return DAMAGED, 0.0, 0.0, 0.0, INSIDE
                 return OK, log_z, mean, min(star, std), INSIDE
         if not outside_exact:
             return OK, log_z, mean, std, where
@@ -124,8 +135,9 @@ def project_many(
     mu: ArrayLike,
     sigma: ArrayLike,
     y: ArrayLike,
+    path: Path | None = None,
 ) -> Projections:
-    """Check the arguments, which broadcast, and project every site."""
+    """Check the arguments, which broadcast, and project every site; `path` is the table's."""
     m, s, labels = np.broadcast_arrays(
         np.asarray(mu, float), np.asarray(sigma, float), likelihood.validate(y)
     )
@@ -140,7 +152,7 @@ def project_many(
     functions = likelihood.functions()
     status, i = _project_many(functions, source, *flat, log_z, mean, std, where)
     if status != OK:
-        raise_status(status, likelihood, flat[0][i], flat[1][i], flat[2][i])
+        raise_status(status, likelihood, flat[0][i], flat[1][i], flat[2][i], path)
     return Projections(
         log_z.reshape(shape),
         mean.reshape(shape),
@@ -149,11 +161,27 @@ def project_many(
     )
 
 
-def raise_status(status: int, likelihood: Likelihood, mu: float, sigma: float, y: float) -> None:
-    """Turn the status of an exact projection into an exception, or that of the user's function."""
+def raise_status(
+    status: int,
+    likelihood: Likelihood,
+    mu: float,
+    sigma: float,
+    y: float,
+    path: Path | None = None,
+) -> None:
+    """Turn the status of a projection into an exception, or that of the user's function.
+
+    `path` is the table's.
+    """
     likelihood.raise_failure(mu, sigma, y)
+    place = f"the cavity N({mu:g}, {sigma:g}^2) and y = {y:g}"
+    if status == DAMAGED:
+        raise TableError(
+            f"{path}: damaged: what it holds for {place} is no standard deviation; "
+            f"tablegen verify {path} says more; build it again"
+        )
     reason = "does not decay" if status == DECAY else "has no finite mass"
     raise NumericalError(
-        f"the tilted density of {likelihood.name} {reason} for the cavity "
-        f"N({mu:g}, {sigma:g}^2) and y = {y:g}; move the cavity or check the likelihood"
+        f"the tilted density of {likelihood.name} {reason} for {place}; "
+        "move the cavity or check the likelihood"
     )

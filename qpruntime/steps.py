@@ -129,7 +129,8 @@ def propose_all(
         failure,
     )
     if status != OK:
-        raise_status(status, likelihood, failure[0], failure[1], problem.y[site])
+        path = problem.projector.path
+        raise_status(status, likelihood, failure[0], failure[1], problem.y[site], path)
     return d_tau, d_nu
 
 
@@ -168,7 +169,8 @@ def sweep_once(
         failure,
     )
     if status != OK:
-        raise_status(status, likelihood, failure[0], failure[1], y[site])
+        path = problem.projector.path
+        raise_status(status, likelihood, failure[0], failure[1], y[site], path)
     if turn is not None:
         back = np.argsort(turn)
         tau, nu = tau[back], nu[back]

@@ -1,27 +1,26 @@
 """Open a table: find it, validate its metadata, map its data read-only, and look sigma* up in it.
 
 Of a grid nothing is read but the metadata; pages of the data come in when they are looked up. A
-compact table is read whole, and its hash compared.
+compact table is read whole, and its hash compared. Files are read by their `qpruntime.seal`, never
+by an HDF5 library.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import h5py
 import numpy as np
 import platformdirs
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime import likelihoods
-from qpruntime.artifact import DATASET, Metadata
+from qpruntime import likelihoods, seal
+from qpruntime.artifact import Metadata
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.site import COMPACT, GRID, project_many
@@ -106,8 +105,13 @@ class Table:
             Standard deviations, never above sigma_EP; outside a grid what `outside` says.
         inside : ndarray of bool
             True everywhere for a compact table.
+
+        Raises
+        ------
+        TableError
+            If the numbers found there cannot be standard deviations: the file is damaged.
         """
-        result = project_many(self.likelihood, self.source(), mu, sigma, y)
+        result = project_many(self.likelihood, self.source(), mu, sigma, y, self.path)
         return result.std, result.inside
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -153,13 +157,16 @@ def open_table(
     if outside not in OUTSIDE:
         raise InputError(f"outside must be one of {OUTSIDE}, got {outside!r}")
     path = _find(table)
-    metadata, offset = _read_header(path)
+    try:
+        with path.open("rb") as file:
+            metadata, values = _read(file, path)
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read: {error.strerror or error}") from error
     if metadata.likelihood not in likelihoods.names():
         known = ", ".join(likelihoods.names())
         raise TableError(
             f"{path}: made for the likelihood {metadata.likelihood!r}; this version knows {known}"
         )
-    dtype = np.dtype(metadata.dtype).newbyteorder("<")
     likelihood = likelihoods.get(metadata.likelihood)
     try:
         likelihood.validate(metadata.outcomes)
@@ -168,12 +175,7 @@ def open_table(
     compact = metadata.kind == "compact"
     if compact:
         _check_coordinates(path, metadata, likelihood)
-        values = np.fromfile(path, dtype, math.prod(metadata.shape), offset=offset)
-        values = values.reshape(metadata.shape)
-        values.flags.writeable = False
-    else:
-        values = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=metadata.shape)
-    opened = Table(path, metadata, likelihood, values.view(np.ndarray), outside)
+    opened = Table(path, metadata, likelihood, values, outside)
     if verify or (verify is None and compact):
         opened.verify_hash()
     return opened
@@ -246,32 +248,24 @@ def _find(table: str | os.PathLike[str]) -> Path:
     raise TableError(f"no table at {path}; build one: tablegen build --output {path}")
 
 
-def _read_header(path: Path) -> tuple[Metadata, int]:
-    """Return the metadata and the byte offset of the data, both checked against the file."""
-    try:
-        with h5py.File(path, "r") as file:
-            text = file.attrs.get("metadata")
-            dataset = file.get(DATASET)
-            if not isinstance(text, str) or not isinstance(dataset, h5py.Dataset):
-                raise TableError(f"{path}: an HDF5 file, but not a table of tablegen")
-            metadata = Metadata.from_json(text, str(path))
-            plain = dataset.chunks is None and not dataset.external and not dataset.is_virtual
-            offset = dataset.id.get_offset() if plain else None
-            shape, dtype = dataset.shape, dataset.dtype
-    except (OSError, RuntimeError, KeyError, UnicodeDecodeError) as error:
+def _read(file: BinaryIO, path: Path) -> tuple[Metadata, NDArray[Any]]:
+    """Return metadata and data, which stay in the file if they are a grid's."""
+    sealed, text = seal.read(file, str(path))
+    metadata = Metadata.from_json(text, str(path))
+    dtype, shape = np.dtype(metadata.dtype).newbyteorder("<"), metadata.shape
+    if sealed.nbytes != metadata.nbytes or sealed.start % dtype.itemsize:
         raise TableError(
-            f"{path}: not a readable HDF5 file ({error}); truncated or damaged, build it again"
-        ) from error
-    expected = np.dtype(metadata.dtype).newbyteorder("<")
-    if shape != metadata.shape or dtype != expected:
-        raise TableError(
-            f"{path}: dataset is {dtype} {shape}, its metadata says {expected} {metadata.shape}"
+            f"{path}: {sealed.nbytes} bytes of data at {sealed.start}, but its metadata says "
+            f"{metadata.dtype} {shape}, {metadata.nbytes} bytes"
         )
-    if offset is None:
-        raise TableError(f"{path}: dataset is not one contiguous block and cannot be mapped")
-    if offset + metadata.nbytes > path.stat().st_size:
-        raise TableError(
-            f"{path}: truncated: {path.stat().st_size} bytes, the data alone ends at "
-            f"{offset + metadata.nbytes}; build it again"
-        )
-    return metadata, offset
+    if metadata.kind == "grid":
+        values = np.memmap(file, dtype, "r", sealed.start, shape).view(np.ndarray)
+    else:
+        file.seek(sealed.start)
+        data = file.read(sealed.nbytes)
+        if len(data) < sealed.nbytes:
+            raise TableError(f"{path}: became shorter while it was read")
+        values = np.frombuffer(data, dtype).reshape(shape)
+        if not np.isfinite(values).all():
+            raise TableError(f"{path}: coefficients that are not finite; the file is damaged")
+    return metadata, values

@@ -1,7 +1,7 @@
-"""Write the finished table: one HDF5 file, one contiguous dataset, no timestamps.
+"""Write the finished table: one HDF5 file, one contiguous dataset, no timestamps, and its seal.
 
 h5py makes the header, so that the data can be streamed to a known offset and mapped while it is
-being certified; the metadata comes last.
+being certified; the metadata come last, and behind them the `qpruntime.seal`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.artifact import DATASET, Metadata
+from qpruntime.errors import TableError
+from qpruntime.seal import LIMIT, Seal
 from tablegen.plan import Plan
 
-__all__ = ["create_file", "map_file", "publish", "write_metadata"]
+__all__ = ["create_file", "map_file", "publish", "seal", "write_metadata"]
 
 #: Fixed, so that another HDF5 library writes the same header.
 _FORMAT = ("earliest", "v110")
@@ -59,9 +61,34 @@ def map_file(path: Path, plan: Plan, offset: int) -> NDArray[Any]:
 
 
 def write_metadata(path: Path, metadata: Metadata) -> None:
-    """Add the metadata document to the file."""
+    """Add the metadata document to the file, and seal it."""
     with _plain_errors(), h5py.File(path, "r+", libver=_FORMAT) as file:
         file.attrs["metadata"] = metadata.to_json()
+    seal(path)
+
+
+def seal(path: Path) -> None:
+    """Put a seal behind the one dataset and the metadata of an HDF5 file.
+
+    Raises
+    ------
+    TableError
+        If there is no contiguous dataset, or too much besides it.
+    """
+    with _plain_errors(), h5py.File(path, "r") as file:
+        dataset, text = file[DATASET], file.attrs["metadata"].encode()
+        start, nbytes = dataset.id.get_offset(), dataset.nbytes
+    if start is None:
+        raise TableError(f"{path}: the dataset is not one contiguous block")
+    with path.open("r+b") as file:
+        before = file.read(start)
+        file.seek(start + nbytes)
+        after = file.read(LIMIT + 1)
+        if len(before) + len(after) > LIMIT:
+            raise TableError(f"{path}: more than {LIMIT} bytes besides the data")
+        position = after.find(text)
+        position = before.find(text) if position < 0 else start + nbytes + position
+        file.write(Seal(start, nbytes, position, len(text)).pack(before, after))
 
 
 def publish(path: Path, target: Path) -> None:

@@ -27,6 +27,8 @@ __all__ = ["DTYPES", "METHODS", "Chunk", "Plan", "make_plan"]
 METHODS = ("spectral", "direct")
 DTYPES = ("float64", "float32")
 CHUNK_BYTES = 8_000_000
+#: The metadata name every outcome, and have to stay below `qpruntime.seal.LIMIT` bytes.
+MOST_OUTCOMES = 100_000
 #: Raised whenever the same options would give other bytes.
 ALGORITHM = 1
 
@@ -192,6 +194,8 @@ def _outcomes(model: Likelihood, counts: Sequence[int] | None) -> tuple[float, .
     if first > last:
         raise InputError(f"counts need FIRST <= LAST, got {first}:{last}")
     model.validate([first, last])
+    if last - first >= MOST_OUTCOMES:
+        raise InputError(f"a grid holds at most {MOST_OUTCOMES} counts, got {first}:{last}")
     return tuple(float(y) for y in range(first, last + 1))
 
 

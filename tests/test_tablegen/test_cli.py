@@ -82,7 +82,7 @@ def test_list_shows_what_cannot_be_read(command, tmp_path, monkeypatch):
     listed = command("list")
     assert listed.code == 0
     assert "broken" in listed.out
-    assert "not a readable HDF5 file" in listed.out
+    assert "not an HDF5 file" in listed.out
 
 
 def test_verify_fails_on_damaged_data(command, tmp_path):

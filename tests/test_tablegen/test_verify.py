@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from qpruntime.artifact import DATASET, Metadata
 from qpruntime.errors import InputError, TableError
-from tablegen import builder
+from tablegen import builder, export
 from tablegen.verify import verify
 
 
@@ -25,7 +26,7 @@ def sound(tmp_path_factory):
 
 @pytest.fixture
 def copy(sound, tmp_path):
-    return shutil.copy(sound, tmp_path / "probit.h5")
+    return Path(shutil.copy(sound, tmp_path / "probit.h5"))
 
 
 def change(path, edit, rehash):
@@ -38,6 +39,7 @@ def change(path, edit, rehash):
             metadata = Metadata.from_json(file.attrs["metadata"], "test")
             digest = hashlib.sha256(values.tobytes()).hexdigest()
             file.attrs["metadata"] = replace(metadata, sha256=digest).to_json()
+    export.seal(path)
 
 
 def test_a_sound_table_passes_with_any_seed(sound):
@@ -87,7 +89,7 @@ def test_one_node_altered_by_a_millionth_is_found(large, tmp_path, place):
     def edit(values):
         values[0][place] *= 1.0 - 1e-6
 
-    path = shutil.copy(large, tmp_path / "t.h5")
+    path = Path(shutil.copy(large, tmp_path / "t.h5"))
     change(path, edit, rehash=True)
     report = verify(path, seed=0)
     assert report.problems[0].startswith("relative error 1e-06 at mu = ")
