@@ -1,8 +1,9 @@
 """The working store of a build: a zarr v3 array of checksummed chunks.
 
 A chunk is there whole or not at all: zarr's LocalStore writes to a temporary name and renames
-(since 3.1.2; before that, and after a power failure, the checksum tells). A store made by another
-plan is discarded.
+(since 3.1.2; before that, and after a power failure, the checksum tells). Every row begins with
+its own number, so that a chunk under another one's name is not taken for it. A store made by
+another plan is discarded.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from tablegen.plan import Chunk, Plan
 
 __all__ = ["ChunkStore"]
 
+#: Row numbers start again after this one: float32 holds no larger ones.
+_NUMBERS = 1 << 24
+
 
 class ChunkStore:
     """Chunks of one plan in the directory `path`, which is made, or taken up, or made anew.
@@ -34,6 +38,8 @@ class ChunkStore:
     def __init__(self, path: Path, plan: Plan) -> None:
         self.path = path
         self._plan = plan
+        outcomes, rows, columns = plan.shape
+        self._shape = outcomes, rows, columns + 1
         self._array = self._existing() or self._create()
 
     def _existing(self) -> Any:
@@ -41,8 +47,8 @@ class ChunkStore:
             return None
         expected = (
             self._plan.fingerprint(),
-            self._plan.shape,
-            (1, self._plan.rows, self._plan.shape[2]),
+            self._shape,
+            (1, self._plan.rows, self._shape[2]),
             np.dtype(self._plan.dtype),
         )
         try:
@@ -60,8 +66,8 @@ class ChunkStore:
     def _create(self) -> Any:
         return zarr.create_array(
             LocalStore(self.path),
-            shape=self._plan.shape,
-            chunks=(1, self._plan.rows, self._plan.shape[2]),
+            shape=self._shape,
+            chunks=(1, self._plan.rows, self._shape[2]),
             dtype=np.dtype(self._plan.dtype),
             filters=None,
             compressors=[Crc32cCodec()],
@@ -72,15 +78,23 @@ class ChunkStore:
 
     def write(self, chunk: Chunk, values: NDArray[Any]) -> None:
         """Store one chunk, `values` of shape (rows, columns)."""
-        self._array[chunk.outcome, chunk.start : chunk.stop] = values
+        rows = np.column_stack([self._numbers(chunk), values])
+        self._array[chunk.outcome, chunk.start : chunk.stop] = rows
 
     def read(self, chunk: Chunk) -> NDArray[Any] | None:
-        """Return a chunk, or None if it is missing or its checksum does not hold."""
+        """Return a chunk, or None if it is missing, damaged, or another one."""
         try:
-            values = self._array[chunk.outcome, chunk.start : chunk.stop]
+            rows = self._array[chunk.outcome, chunk.start : chunk.stop]
         except (ValueError, RuntimeError):
             return None
-        return None if np.isnan(values).any() else np.ascontiguousarray(values)
+        if not np.array_equal(rows[:, 0], self._numbers(chunk)) or np.isnan(rows).any():
+            return None
+        return np.ascontiguousarray(rows[:, 1:])
+
+    def _numbers(self, chunk: Chunk) -> NDArray[Any]:
+        first = chunk.outcome * self._plan.shape[1]
+        numbers = np.arange(first + chunk.start, first + chunk.stop) % _NUMBERS
+        return numbers.astype(self._plan.dtype)
 
     def missing(self) -> list[Chunk]:
         """Return the chunks that have to be computed, in order."""
