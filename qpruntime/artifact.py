@@ -180,7 +180,7 @@ class Metadata:
             "dtype": self.dtype not in ("float64", "float32"),
             "byte_order": self.byte_order != "little",
             "outcomes": not _consecutive(self.outcomes),
-            "parameters": not isinstance(self.parameters, dict),
+            "parameters": not _numbers(self.parameters),
             "certificate": not isinstance(self.certificate, dict),
             "sha256": not isinstance(self.sha256, str),
             "method": not isinstance(self.method, str),
@@ -199,6 +199,13 @@ def _consecutive(value: object) -> bool:
         if not isinstance(v, (int, float)) or isinstance(v, bool) or not abs(v) < 1e15:
             return False
     return all(after - before == 1 for before, after in pairwise(value))
+
+
+def _numbers(value: object) -> bool:
+    """Whether this is a dict of numbers."""
+    return isinstance(value, dict) and all(
+        isinstance(v, (int, float)) and not isinstance(v, bool) for v in value.values()
+    )
 
 
 def _axis(entry: Any) -> Axis:

@@ -78,3 +78,34 @@ def test_another_plan_starts_anew(plan, store):
 def test_a_damaged_header_starts_anew(plan, store, content):
     (store.path / "zarr.json").write_bytes(content)
     assert ChunkStore(store.path, plan).missing() == list(plan.chunks)
+
+
+def contents(path):
+    return {p: p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_no_flipped_bit_gets_into_a_table(plan, store, count):
+    """In chunks or in the header: what is read is what was written, or is computed again."""
+    whole = contents(store.path)
+    names = list(whole)
+    written = [store.read(chunk) for chunk in plan.chunks]
+    rng = np.random.default_rng(5)
+    lost = 0
+    for _ in range(count):
+        name = names[rng.integers(len(names))]
+        data = bytearray(whole[name])
+        data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+        name.write_bytes(data)
+        again = ChunkStore(store.path, plan)
+        for chunk, values in zip(plan.chunks, written, strict=True):
+            found = again.read(chunk)
+            lost += found is None
+            assert found is None or np.array_equal(found, values), name
+        if not name.exists() or name.read_bytes() != data:  # discarded and made anew
+            for path, content in whole.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+        name.write_bytes(whole[name])
+    assert lost > count // 2
+    assert ChunkStore(store.path, plan).missing() == []
