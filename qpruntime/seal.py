@@ -20,7 +20,7 @@ __all__ = ["LIMIT", "SIGNATURE", "SIZE", "Seal", "read"]
 #: First bytes of every HDF5 file.
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 #: Bytes other than data that a table may have.
-LIMIT = 1 << 20
+LIMIT = 1 << 18
 _MAGIC = b"qp-seal\x01"
 _FIELDS = struct.Struct("<8s4Q")
 #: Of the seal: the fields, then a SHA-256.

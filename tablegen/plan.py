@@ -28,7 +28,7 @@ METHODS = ("spectral", "direct")
 DTYPES = ("float64", "float32")
 CHUNK_BYTES = 8_000_000
 #: The metadata name every outcome, and have to stay below `qpruntime.seal.LIMIT` bytes.
-MOST_OUTCOMES = 100_000
+MOST_OUTCOMES = 20_000
 #: Raised whenever the same options would give other bytes.
 ALGORITHM = 1
 

@@ -22,6 +22,8 @@ from tablegen.executors import Progress, run, thread_count
 __all__ = ["Report", "verify"]
 
 _BLOCK_BYTES = 8_000_000
+#: More take hours, and their places alone gigabytes.
+MOST_POINTS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ def verify(
     TableError
         If the file cannot be opened as a table at all.
     """
-    if points < 1:
-        raise InputError(f"points must be at least 1, got {points}")
+    if not 1 <= points <= MOST_POINTS:
+        raise InputError(f"points must be at least 1 and at most {MOST_POINTS}, got {points}")
     if seed is not None and seed < 0:
         raise InputError(f"seed must not be negative, got {seed}")
     opened = open_table(table, verify=False)

@@ -1,0 +1,371 @@
+"""A seeded mutation fuzzer for the opener of tables and for the command line.
+
+Input number n of a target is a function of n alone. Workers are processes: one that dies or hangs
+is reported with the number it was at, and another goes on from the next. Every worker may take
+only `_HEADROOM` bytes more than it has after its imports.
+
+``python tests/fuzz.py opener 0 100000`` runs by hand, ``python tests/fuzz.py opener 17`` shows one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import itertools
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import forge
+from qpruntime.errors import NumericalError, TableError
+from qpruntime.table import open_table, shipped_path
+from tablegen import describe
+from tablegen.cli import main
+
+#: Seconds of processor time one input may take.
+LIMIT = 1.0
+# Seconds a worker may take to import and compile.
+_START = 300.0
+_HEADROOM = 128 << 20
+
+NUMBERS = [0, 1, 2, 7, 8, 255, 1 << 12, 1 << 16, 1 << 20, (1 << 31) - 1, 1 << 32, (1 << 63) - 1]
+NUMBERS += [(1 << 63), (1 << 64) - 1]
+# What takes the place of a value in the metadata; text, because `json` would not write all of it.
+TOKENS = [
+    *("null", "true", "false", "0", "-0.0", "-1", "1.5", "2", "1e308", "-1e308", "1e999", "1e-320"),
+    *("NaN", "Infinity", "-Infinity", "9" * 5000, "[]", "{}", '""', '"probit"', '"poisson"'),
+    *('"heaviside"', "\"__import__('os')\"", '"../../etc/passwd"', '"\\u0000"', '"\\u001b[2J"'),
+    *('"\\ud800"', '"grid"', '"compact"', '"float32"', '"float64"', '"object"', "[1.0]", "[0,1,2]"),
+    *("[" * 500 + "]" * 500, "[" * 100_000, '{"a":' * 20_000, '{"a":1,"a":2}', '"' + "x" * 10_000),
+]
+
+
+def corpus():
+    """Return (whole file, seal, document, data) of a grid and of two compact tables."""
+    found = []
+    for path in (shipped_path("heaviside"), shipped_path("probit")):
+        content = path.read_bytes()
+        at, _ = forge.layout(path)
+        found.append((content, forge.document(path), content[at.start : at.start + at.nbytes]))
+    document = dict(found[0][1], kind="grid", likelihood="probit", outcomes=[1.0])
+    document["axes"] = [
+        {"name": "mu", "start": -2.0, "stop": 2.0, "size": 9, "unit": ""},
+        {"name": "log10_sigma", "start": -1.0, "stop": 1.0, "size": 5, "unit": "log10"},
+    ]
+    data = np.full((1, 9, 5), 0.05).tobytes()
+    found.append((forge.sealed(json.dumps(document).encode(), data), document, data))
+    return found
+
+
+def bytewise(content, rng):
+    """Flip, set, drop, repeat and move bytes, a few times."""
+    content = bytearray(content)
+    for _ in range(int(rng.integers(1, 6))):
+        if not content:
+            break
+        at = int(rng.integers(len(content)))
+        size = int(min(rng.choice([1, 2, 4, 8, 64, 512]), len(content) - at))
+        kind = rng.integers(7)
+        if kind == 0:
+            content[at] ^= 1 << int(rng.integers(8))
+        elif kind == 1:
+            number = NUMBERS[rng.integers(len(NUMBERS))].to_bytes(8, "little")
+            content[at : at + size] = number[:size]
+        elif kind == 2:
+            content[at : at + size] = rng.bytes(size)
+        elif kind == 3:
+            del content[at : at + size]
+        elif kind == 4:
+            content[at:at] = content[at : at + size]
+        elif kind == 5:
+            del content[at:]
+        else:
+            content += rng.bytes(size)
+    return bytes(content)
+
+
+def leaves(value, path=()):
+    """Places of all values in a document."""
+    yield path
+    if isinstance(value, dict):
+        for name in value:
+            yield from leaves(value[name], (*path, name))
+    elif isinstance(value, list):
+        for i in range(len(value)):
+            yield from leaves(value[i], (*path, i))
+
+
+def document_text(document, rng):
+    """The metadata with one to three values replaced, renamed, removed or doubled."""
+    text = json.dumps(document)
+    for _ in range(int(rng.integers(1, 4))):
+        places = list(leaves(document))
+        path = places[rng.integers(len(places))]
+        value = document
+        for step in path:
+            value = value[step]
+        old = json.dumps(value)
+        token = TOKENS[rng.integers(len(TOKENS))]
+        if rng.random() < 0.2:
+            token = str(NUMBERS[rng.integers(len(NUMBERS))])
+        if rng.random() < 0.1:
+            token = f"{old},{token}"
+        text = text.replace(old, token, 1)
+        if rng.random() < 0.1 and path and isinstance(path[-1], str):
+            text = text.replace(f'"{path[-1]}":', '"other":', 1)
+    return text.encode()
+
+
+def table_file(number, seeds):
+    """Return mutated table number `number`."""
+    rng = np.random.default_rng([1, number])
+    content, document, data = seeds[rng.choice(len(seeds), p=[0.4, 0.1, 0.5])]
+    kind = rng.integers(6)
+    if kind == 0:
+        return bytewise(content, rng)
+    if kind == 1:
+        return forge.sealed(bytewise(json.dumps(document).encode(), rng), data)
+    if kind == 2:
+        fields = [4096, len(data), 4096 + len(data), 1000]
+        for _ in range(int(rng.integers(1, 4))):
+            fields[rng.integers(4)] = NUMBERS[rng.integers(len(NUMBERS))] + int(rng.integers(2))
+        fields = [min(f, (1 << 64) - 1) for f in fields]
+        return forge.sealed(json.dumps(document).encode(), data, fields=fields)
+    if kind == 3:
+        values = np.frombuffer(data).copy()
+        for _ in range(int(rng.integers(1, 20))):
+            values[rng.integers(values.size)] = rng.choice(
+                [np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, 5e-324, 1e-200, 1e300, 1.0]
+            )
+        data = values.tobytes()
+        fields = {"sha256": hashlib.sha256(data).hexdigest()}
+        return forge.sealed(json.dumps(document | fields).encode(), data)
+    return forge.sealed(document_text(document, rng), data)
+
+
+class Opener:
+    """Open a mutated table; look something up and describe it, should it open."""
+
+    limited = True
+
+    def __init__(self, directory):
+        self.path = Path(directory) / "table.h5"
+        self.seeds = corpus()
+        self.mu = np.array([-3.0, -1.97, 0.0, 0.4, 1.99, 50.0])
+        open_table("probit-compact").lookup(self.mu, 1.0, 1)
+        self.describe = lambda table: describe.text(describe.table(self.path, table.metadata))
+
+    def run(self, number):
+        self.path.write_bytes(table_file(number, self.seeds))
+        verify = (None, True, False)[number % 3]
+        try:
+            table = open_table(self.path, verify=verify)
+        except TableError as error:
+            if str(self.path) not in str(error):
+                raise
+            return "refused"
+        self.describe(table)
+        y = table.metadata.outcomes[0]
+        try:
+            star = table.lookup(self.mu, [[0.05], [0.7], [3.0], [11.0]], y)[0]
+        except (TableError, NumericalError):
+            return "damaged"
+        assert np.isfinite(star).all()
+        assert (star > 0.0).all()
+        return "opened"
+
+
+WORDS = [
+    *("build", "info", "verify", "plot", "list", "--likelihood", "--output", "--preset", "grid"),
+    *("compact", "--method", "direct", "spectral", "--dtype", "float32", "--mu-range", "-10", "10"),
+    *("--log10-sigma-range", "-1", "1", "--mu-step", "0.5", "--log10-sigma-step", "0.1"),
+    *("--counts", "0:50", "5:1", "--workers", "2", "--tolerance", "--force", "--dry-run", "--json"),
+    *("--points", "--seed", "--outcome", "--help", "probit", "poisson", "heaviside", "probit(a=1)"),
+    *("probit-compact", "nan", "inf", "-inf", "1e400", "-1e400", "0", "-0.0", "1e-320", "1e308"),
+    *("", " ", "--", "-", "-1e1", "9" * 400, "99999999999999999999", "0x10", "1_000", "１", "½"),
+    *("\0", "\x1b[2J", "\ud800", "a" * 5000, "../..", "/", "/dev/null", "/dev/zero", "/etc", "~"),
+    *("%s", "{0}", "$(id)", "`id`", "'", '"', "=", "--output=", "--json=1", "@file", "--li", "é"),
+]
+
+
+class Commands:
+    """Call the command line with random words, some of them sensible; builds are dry runs."""
+
+    limited = False
+
+    def __init__(self, directory):
+        os.chdir(directory)
+        os.environ["QP_TABLES"] = str(directory)
+        with contextlib.redirect_stdout(io.StringIO()):
+            for likelihood in ("probit", "poisson"):
+                main(["build", "--dry-run", "--likelihood", likelihood])
+
+    @staticmethod
+    def arguments(number):
+        rng = np.random.default_rng([2, number])
+        chosen = [WORDS[i] for i in rng.integers(len(WORDS), size=rng.integers(0, 9))]
+        if rng.random() < 0.7:
+            chosen.insert(0, str(rng.choice(["build", "build", "info", "verify", "plot", "list"])))
+        if chosen and chosen[0] == "build":
+            chosen.insert(1, "--dry-run")
+        if chosen and chosen[0] in ("verify", "plot"):
+            # Sound tables would be verified, which takes its time.
+            chosen = [w for w in chosen if "compact" not in w]
+        return chosen
+
+    def run(self, number):
+        silent = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+        with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
+            try:
+                code = main(self.arguments(number))
+            except SystemExit as stop:
+                code = stop.code
+        assert code in (0, 1, 2), code
+        return f"exit {code}"
+
+
+class Canary:
+    """Misbehaves in every way at known numbers, to show that the fuzzer sees it."""
+
+    limited = True
+
+    def __init__(self, directory):
+        pass
+
+    def run(self, number):
+        if number == 3:
+            os.abort()
+        if number == 5:
+            raise RecursionError("deep")
+        if number == 7:
+            end = time.process_time() + 1.2 * LIMIT
+            while time.process_time() < end:
+                pass
+        if number == 9:
+            bytearray(2 * _HEADROOM)
+        if number == 20:
+            time.sleep(600.0)
+        return "fine"
+
+
+TARGETS = {"opener": Opener, "commands": Commands, "canary": Canary}
+
+
+def work(target, first, stop, directory):
+    """Run inputs; write the number at hand to a file, and a line for every failure."""
+    numbers = os.open(f"{directory}/number", os.O_RDWR | os.O_CREAT)
+    subject = TARGETS[target](directory)
+    if subject.limited:
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + _HEADROOM, resource.RLIM_INFINITY))
+    seen: dict[str, int] = {}
+    for number in range(first, stop):
+        os.pwrite(numbers, b"%20d" % number, 0)
+        begin = time.process_time()
+        try:
+            result = subject.run(number)
+        except Exception as error:  # what the fuzzer looks for
+            print(json.dumps({"number": number, "error": repr(error)[:500]}), flush=True)
+            result = "failed"
+        if (seconds := time.process_time() - begin) > LIMIT:
+            print(json.dumps({"number": number, "error": f"took {seconds:.1f} s"}), flush=True)
+        seen[result] = seen.get(result, 0) + 1
+    print(json.dumps({"seen": seen}), flush=True)
+
+
+class _Worker:
+    """One process and the numbers it has left."""
+
+    def __init__(self, target, first, stop, directory, hang):
+        self.hang = hang
+        self.target, self.stop, self.directory = target, stop, directory
+        self.number, self.since = first, time.monotonic() + _START
+        Path(directory).mkdir(exist_ok=True)
+        Path(directory, "number").unlink(missing_ok=True)
+        self.output, self.errors = (
+            tempfile.TemporaryFile("w+")  # noqa: SIM115
+            for _ in range(2)
+        )
+        command = [sys.executable, __file__, "--work", target, first, stop, directory]
+        self.process = subprocess.Popen(
+            [str(c) for c in command], stdout=self.output, stderr=self.errors
+        )
+
+    def poll(self):
+        """Return None while it runs, else (lines of output, what ended it early)."""
+        code = self.process.poll()
+        with contextlib.suppress(OSError, ValueError):
+            at = int(Path(self.directory, "number").read_text())
+            if at != self.number or self.since > time.monotonic():
+                self.number, self.since = at, time.monotonic()
+        hung = code is None and time.monotonic() - self.since > self.hang
+        if code is None and not hung:
+            return None
+        if hung:
+            self.process.kill()
+            self.process.wait()
+        self.output.seek(0)
+        lines = [json.loads(line) for line in self.output.read().splitlines()]
+        self.errors.seek(0)
+        words = self.errors.read()[-500:]
+        self.output.close()
+        self.errors.close()
+        if hung:
+            return lines, f"no result within {self.hang:g} s"
+        if code:
+            name = signal.Signals(-code).name if code < 0 else f"exit {code}"
+            return lines, f"worker died, {name}: {words[-500:]}"
+        return lines, ""
+
+
+def fuzz(target, first, stop, directory, workers=2, hang=60.0):
+    """Return (how often which result was seen, list of failures); `hang` in seconds."""
+    bounds = np.linspace(first, stop, workers + 1).astype(int).tolist()
+    running = [
+        _Worker(target, a, b, Path(directory) / f"{target}-{i}", hang)
+        for i, (a, b) in enumerate(itertools.pairwise(bounds))
+    ]
+    seen: dict[str, int] = {}
+    failures = []
+    while running:
+        time.sleep(0.05)
+        for worker in list(running):
+            ended = worker.poll()
+            if ended is None:
+                continue
+            running.remove(worker)
+            lines, reason = ended
+            for line in lines:
+                for result, count in line.pop("seen", {}).items():
+                    seen[result] = seen.get(result, 0) + count
+                if line:
+                    failures.append(line)
+            if reason:
+                failures.append({"number": worker.number, "error": reason})
+                if worker.number + 1 < worker.stop and len(failures) < 50:
+                    running.append(
+                        _Worker(target, worker.number + 1, worker.stop, worker.directory, hang)
+                    )
+    return seen, failures
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--work":
+        work(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
+    else:
+        with tempfile.TemporaryDirectory() as scratch:
+            if len(sys.argv) == 3:
+                print(TARGETS[sys.argv[1]](scratch).run(int(sys.argv[2])))
+            else:
+                begin = time.perf_counter()
+                print(fuzz(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), scratch))
+                print(f"{time.perf_counter() - begin:.1f} s")
