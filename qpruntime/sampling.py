@@ -1,0 +1,339 @@
+"""Projections of a tilted density that can only be sampled, or evaluated up to a constant.
+
+The quantile function of weighted draws x_1 <= ... <= x_n with cumulated weights u_i is a staircase,
+for which sigma* = int F^-1(u) Phi^-1(u) du = sum_i I(u_i) (x_{i+1} - x_i), I(p) = phi(Phi^-1(p)).
+Everything here is a smooth function of the weighted empirical distribution, so standard errors come
+from influence functions: x - mean, ((x - mean)^2 - v)/(2 sqrt(v)), and for sigma* the H with
+H'(x) = Phi^-1(F(x)), each less its mean.
+
+Quadrature is a thousand times more accurate at the same cost where it can be used. In one
+dimension that is wherever the density can be evaluated without noise.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln, ndtri
+
+from qpruntime import likelihoods
+from qpruntime.errors import InputError, NumericalError, SamplingWarning
+from qpruntime.likelihoods import Likelihood
+from qpruntime.validation import finite, real, whole
+
+__all__ = ["SampledProjection", "project_sampled", "project_samples"]
+
+Array = NDArray[np.float64]
+
+#: Below this effective sample size standard errors are guesses.
+_LEAST = 100.0
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+# Proposals: this share of the cavity itself keeps every weight below likelihood/_SHARE; the rest
+# is a Student t around the tilted density, found in a few rounds of pilot draws.
+_SHARE = 0.2
+_FREEDOM = 5.0
+_ROUNDS = 12
+
+
+@dataclass(frozen=True)
+class SampledProjection:
+    """Projected sites and their standard errors, all of one shape.
+
+    Attributes
+    ----------
+    log_z, mean, std_ep, std : ndarray
+        log normaliser (NaN if there were only samples), tilted mean, standard deviation of the
+        tilted density and sigma*. Mean and `std` are the QP projection, mean and `std_ep` EP's.
+    log_z_error, mean_error, std_ep_error, std_error : ndarray
+        One standard error of each.
+    effective : ndarray
+        Effective sample size, (sum w)^2/sum w^2, less for correlated samples.
+    """
+
+    log_z: Array
+    mean: Array
+    std_ep: Array
+    std: Array
+    log_z_error: Array
+    mean_error: Array
+    std_ep_error: Array
+    std_error: Array
+    effective: Array
+
+
+class _Estimates(NamedTuple):
+    log_z: float
+    mean: float
+    std_ep: float
+    std: float
+    log_z_error: float
+    mean_error: float
+    std_ep_error: float
+    std_error: float
+    effective: float
+
+
+def project_samples(
+    samples: ArrayLike, weights: ArrayLike | None = None, *, correlated: bool = False
+) -> SampledProjection:
+    """Project draws from a tilted density.
+
+    Parameters
+    ----------
+    samples : array-like, shape (n,) or (n, sites)
+        Draws, one column per site; at least two different ones.
+    weights : array-like of the same shape, optional
+        Importance weights, not negative, up to a constant.
+    correlated : bool
+        Whether the draws are a Markov chain in order: standard errors are then those of about
+        sqrt(n) batch means.
+
+    Returns
+    -------
+    SampledProjection
+        Of shape () or (sites,). The bias of order 1/n that an unevenly weighted sample has is
+        estimated and taken out; what is left is of order n^-2, far below the standard error.
+
+    Raises
+    ------
+    InputError
+        If the arguments are not usable.
+
+    Warns
+    -----
+    SamplingWarning
+        If the effective sample size is below 100.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import project_samples
+    >>> found = project_samples(np.random.default_rng(0).exponential(size=100_000))
+    >>> bool(abs(found.std - 0.9031972856) < 3.0 * found.std_error), bool(found.std_error < 0.005)
+    (True, True)
+    """
+    x = finite(samples, "samples")
+    if x.ndim not in (1, 2) or x.shape[0] < 2:
+        raise InputError(f"samples must have shape (n,) or (n, sites), n >= 2, got {x.shape}")
+    w = np.ones(x.shape) if weights is None else finite(weights, "weights", x.shape)
+    if (w < 0.0).any():
+        raise InputError(f"weights must not be negative, got {w.min():g}")
+    columns = zip(x.reshape(len(x), -1).T, w.reshape(len(x), -1).T, strict=True)
+    found = [_estimate(a, b, correlated) for a, b in columns]
+    return _gather(found, x.shape[1:], "draw more samples, or thin a chain less")
+
+
+def project_sampled(
+    likelihood: str | Likelihood | Callable[..., Any],
+    mu: ArrayLike,
+    sigma: ArrayLike,
+    y: ArrayLike,
+    *,
+    n: int = 20_000,
+    random_state: int | np.random.Generator | None = None,
+) -> SampledProjection:
+    """Project tilted densities by importance sampling.
+
+    A few rounds of `n`/10 pilot draws find the tilted density; then `n` draws come from a mixture
+    of a Student t there and of the cavity, which bounds the weights.
+
+    Parameters
+    ----------
+    likelihood : str, Likelihood or callable
+        A callable ``log_prob(f, y)`` gets an array f of shape (draws,) and one y, and returns
+        log p(y|f) up to a constant, which then is in `log_z`. It may be noisy: if exp(log_prob) is
+        an unbiased estimate of the likelihood, results and standard errors stay right.
+    mu, sigma, y : array-like
+        Cavity mean, cavity standard deviation and observation; they broadcast.
+    n : int
+        Draws per site; 100 at least.
+    random_state : int, Generator or None
+        Seed; one and the same stream serves all sites in turn.
+
+    Returns
+    -------
+    SampledProjection
+        Of the broadcast shape.
+
+    Raises
+    ------
+    InputError
+        If an argument is not usable.
+    NumericalError
+        If no draw has any likelihood, or one has NaN.
+
+    Warns
+    -----
+    SamplingWarning
+        If the effective sample size is below 100 at some site.
+
+    Examples
+    --------
+    >>> from qpruntime import project_sampled
+    >>> found = project_sampled("probit", 0.0, 1.0, 1, random_state=0)
+    >>> bool(abs(found.std - 0.825215532) < 3.0 * found.std_error), bool(found.std_error < 0.01)
+    (True, True)
+    """
+    n = whole(n, "n", 100)
+    if isinstance(likelihood, (str, Likelihood)):
+        known = likelihoods.get(likelihood)
+        log_prob, labels = known.log_prob, known.validate(y)
+    elif callable(likelihood):
+        log_prob, labels = likelihood, real(y, "y")
+    else:
+        raise InputError(f"likelihood must be a name, a Likelihood or callable, got {likelihood!r}")
+    m, s, labels = np.broadcast_arrays(finite(mu, "mu"), finite(sigma, "sigma"), labels)
+    if not (s > 0.0).all():
+        raise InputError(f"sigma is a standard deviation: it must be positive, got {s.min():g}")
+    rng = np.random.default_rng(random_state)
+    found = []
+    for i in np.ndindex(m.shape):
+        site = _Site(log_prob, float(m[i]), float(s[i]), float(labels[i]))
+        found.append(site.project(n, rng))
+    return _gather(found, m.shape, "raise n, or if the likelihood is noisy make it less so")
+
+
+def _gather(found: list[_Estimates], shape: tuple[int, ...], remedy: str) -> SampledProjection:
+    columns = np.array(found).T.reshape(len(_Estimates._fields), *shape)
+    result = SampledProjection(*columns)
+    least = result.effective.min()
+    if least < _LEAST:
+        warnings.warn(
+            f"the effective sample size is {least:.3g}, less than {_LEAST:g}: estimates and their "
+            f"standard errors are not to be trusted; {remedy}",
+            SamplingWarning,
+            stacklevel=3,
+        )
+    return result
+
+
+def _estimate(x: Array, weights: Array, correlated: bool = False) -> _Estimates:
+    """Project one weighted sample; log Z is left out."""
+    kept = np.flatnonzero(weights > 0.0)
+    order = kept[np.argsort(x[kept], kind="stable")]
+    x, w = x[order], weights[order] / weights.max()
+    if x.size == 0 or x[0] == x[-1]:
+        raise InputError("a projection needs at least two different samples of positive weight")
+    w /= w.sum()
+    squares = w * w
+    concentration = squares.sum()  # 1 over the effective sample size
+    mean = x[0] + w @ (x - x[0])
+    d = x - mean
+    # Divided as unweighted variances are by n - 1.
+    variance = (w @ (d * d)) / (1.0 - concentration)
+    std_ep = math.sqrt(variance)
+
+    # Between x_i and x_{i+1}: mass below and above, each summed from its own end.
+    gap = np.diff(x)
+    below, above = np.cumsum(w)[:-1], np.cumsum(w[::-1])[-2::-1]
+    z = np.where(below < above, ndtri(below), -ndtri(above))
+    density = np.exp(-0.5 * z * z - _HALF_LOG_2PI)
+    part = np.cumsum(squares)[:-1]
+    # Bias of I(F) with Var F and E F - F as estimated: I' = -z, I'' = -1/I.
+    spread = above**2 * part + below**2 * (concentration - part)
+    shift = below * concentration - part
+    bias = gap @ (-z * shift - 0.5 * spread / density)
+    star = gap @ density - bias
+
+    H = np.concatenate([[0.0], np.cumsum(z * gap)])
+    influences = np.array([d, (d * d - variance) / (2.0 * std_ep), H - w @ H])
+    scaled = np.zeros((3, weights.size))
+    scaled[:, order] = w * influences
+    errors = np.sqrt(np.sum(scaled**2, axis=1))
+    effective = 1.0 / concentration
+    if correlated:
+        plain, errors = errors, _batch_errors(scaled)
+        ratios = plain[errors > 0.0] / errors[errors > 0.0]
+        effective *= min(1.0, float(ratios.min(initial=1.0)) ** 2)
+    mean += squares @ d  # the ratio of two sums: bias -sum w^2 (x - mean)
+    return _Estimates(
+        math.nan, mean, std_ep, star, math.nan, errors[0], errors[1], errors[2], effective
+    )
+
+
+def _batch_errors(scaled: Array) -> Array:
+    """Standard errors of row sums from sums over consecutive batches."""
+    count = max(2, math.isqrt(scaled.shape[1]))
+    sums = np.array([b.sum(axis=1) for b in np.array_split(scaled, count, axis=1)])
+    return np.sqrt(np.sum((sums - sums.mean(axis=0)) ** 2, axis=0) * count / (count - 1.0))
+
+
+@dataclass
+class _Site:
+    """One tilted density, and a Student t that is moved to it."""
+
+    log_prob: Callable[..., Any]
+    mu: float
+    sigma: float
+    y: float
+
+    def log_tilted(self, f: Array) -> Array:
+        value = np.asarray(self.log_prob(f, self.y), dtype=float)
+        if value.shape != f.shape:
+            raise InputError(
+                f"log_prob must return shape {f.shape} for f of that shape, got {value.shape}"
+            )
+        wrong = np.isnan(value) | (value == np.inf)
+        if wrong.any():
+            raise NumericalError(
+                f"log_prob is {value[wrong][0]} at f = {f[wrong][0]:g}, y = {self.y:g}; "
+                "return -inf where there is no density"
+            )
+        z = (f - self.mu) / self.sigma
+        return value - 0.5 * z * z - math.log(self.sigma) - _HALF_LOG_2PI
+
+    def propose(self, n: int, centre: float, scale: float, rng: np.random.Generator) -> Any:
+        """Draw from the mixture; return (f, log weights) for the tilted density."""
+        own = rng.random(n) < _SHARE
+        near = centre + scale * rng.standard_t(_FREEDOM, n)
+        f = np.where(own, self.mu + self.sigma * rng.standard_normal(n), near)
+        cavity = math.log(_SHARE / self.sigma) - 0.5 * ((f - self.mu) / self.sigma) ** 2
+        t = -0.5 * (_FREEDOM + 1.0) * np.log1p(((f - centre) / scale) ** 2 / _FREEDOM)
+        t += math.log((1.0 - _SHARE) / scale) - 0.5 * math.log(_FREEDOM * math.pi)
+        t += float(gammaln(0.5 * (_FREEDOM + 1.0)) - gammaln(0.5 * _FREEDOM))
+        return f, self.log_tilted(f) - np.logaddexp(cavity - _HALF_LOG_2PI, t)
+
+    def project(self, n: int, rng: np.random.Generator) -> _Estimates:
+        centre, scale = self.mu, self.sigma
+        for _ in range(_ROUNDS):
+            f, log_w = self.propose(max(n // 10, 50), centre, scale, rng)
+            best = log_w.max()
+            if best == -np.inf:
+                scale *= 4.0  # nothing found: look further
+                continue
+            w = np.exp(log_w - best)
+            w /= w.sum()
+            few = 1.0 / (w @ w)
+            if few < 10.0:
+                # Too few draws carry the weight: climb to the best, and keep looking around it.
+                moved = abs(f[log_w.argmax()] - centre)
+                centre = float(f[log_w.argmax()])
+                scale = max(moved, 0.5 * scale) if moved > 0.1 * scale else 0.5 * scale
+                continue
+            centre = float(w @ f)
+            scale = float(np.sqrt(w @ (f - centre) ** 2))
+            if few > 0.4 * f.size:
+                break
+        f, log_w = self.propose(n, centre, scale, rng)
+        best = log_w.max()
+        if best == -np.inf:
+            raise NumericalError(
+                f"none of {n} draws around the cavity N({self.mu:g}, {self.sigma:g}^2) has any "
+                f"likelihood for y = {self.y:g}; move the cavity or check the likelihood"
+            )
+        w = np.exp(log_w - best)
+        found = _estimate(f, w)
+        mean_w = w.mean()
+        variance = float(np.mean((w / mean_w - 1.0) ** 2)) / (n - 1)
+        return found._replace(
+            # The logarithm of a mean is low by half its relative variance.
+            log_z=best + math.log(mean_w) + 0.5 * variance,
+            log_z_error=math.sqrt(variance),
+        )
