@@ -8,6 +8,8 @@ data, large prior variance): plain iterations shrink the error by 0.6 each, acce
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -50,7 +52,8 @@ class Anderson:
 
         `unit` weighs the components of a residual against each other.
         """
-        size = float(np.sqrt(np.mean((residual * unit) ** 2)))
+        scaled = residual * unit
+        size = math.sqrt(float(scaled @ scaled) / scaled.size)
         fresh = self._last is None and size > self.near
         if size > self.begin or size > 2.0 * self._size or fresh:
             self._steps.clear()
@@ -71,5 +74,5 @@ class Anderson:
         weighted /= norm[:, None]
         gram = weighted @ weighted.T
         gram.flat[:: len(gram) + 1] += 1e-10
-        gamma = np.linalg.solve(gram, weighted @ (residual * unit)) / norm
+        gamma = np.linalg.solve(gram, weighted @ scaled) / norm
         return residual - gamma @ (np.array(self._steps) + F)

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from sklearn.base import clone
 
 from qpruntime import variational
 from qpruntime.accelerate import Anderson
 from qpruntime.covariance import contract_gradient
 from qpruntime.engine import Problem, Settled, iterate, settle
 from qpruntime.errors import NumericalError
+from qpruntime.extrapolate import Extrapolation
 from qpruntime.factor import ImproperPosterior, Sites
 from qpruntime.inference import summarise
 from qpruntime.loo import loo_slope
@@ -119,12 +121,13 @@ class Objective:
         scale: Array | None = None,
         weights: Array | None = None,
     ) -> None:
-        self.kernel, self.X, self.y, self.weights = kernel, X, y, weights
+        self.kernel, self.X, self.y, self.weights = clone(kernel), X, y, weights
         self.projector, self.prior = projector, prior
         self.tol, self.max_sweeps = tol, max_sweeps
         self.scales = None if scale is None else np.outer(scale, scale)
         self.evaluations = 0
         self.sites: Sites | None = None
+        self._extrapolation = Extrapolation()
         self._bounded = False
         self._accelerator = Anderson()
         self._worst = -np.inf
@@ -137,12 +140,10 @@ class Objective:
     def measure(self, problem: Problem, end: Settled) -> tuple[float, Array]:
         """Return the value to be maximised and M, with d value = sum_ij M_ij dK_ij."""
         post = summarise(problem, end)
-        M = 0.5 * np.outer(end.factor.weights, end.factor.weights)
-        M -= 0.5 * end.factor.inner()
-        return post.log_evidence, M
+        return post.log_evidence, end.factor.slope()
 
-    def settle(self, K: Array) -> tuple[Problem, Settled]:
-        """Run inference from the sites of the evaluation before."""
+    def settle(self, K: Array, theta: Array) -> tuple[Problem, Settled]:
+        """Run inference from what the evaluations before let expect."""
         problem = Problem(
             K, self.y, self.projector, self.prior, self._bounded, weights=self.weights
         )
@@ -150,27 +151,30 @@ class Objective:
             problem,
             tol=self.tolerance(),
             max_sweeps=self.max_sweeps,
-            sites=self.sites,
+            sites=self._extrapolation.guess(theta),
             accelerator=self._accelerator,
         )
         self.sites = end.sites
+        self._extrapolation.learn(theta, end.sites)
         # Held once, held for good: one smooth objective, whose gradient is exact either way.
         self._bounded |= end.held > 0
         return problem, end
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         self.evaluations += 1
-        kernel = self.kernel.clone_with_theta(theta)
+        kernel = self.kernel
+        kernel.theta = theta
         K = plain = kernel(self.X)
         if self.scales is not None:
             K = K * self.scales
         try:
-            value, M = self.measure(*self.settle(K))
+            value, M = self.measure(*self.settle(K, theta))
         except NumericalError as error:
             if self.evaluations == 1 or error.__cause__ is not None:  # a user's own exception
                 raise
             # Too far for double precision: a value no line search accepts.
             self.sites = None
+            self._extrapolation.forget()
             return abs(self._worst) + 1e3, np.zeros_like(theta)
         if self.scales is not None:
             M *= self.scales
