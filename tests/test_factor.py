@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qpruntime import NumericalError
-from qpruntime.factor import Factor, ImproperPosterior, Sites
+from qpruntime.factor import Factor, ImproperPosterior, Sites, inverse_triangle
 
 N = 12
 RNG = np.random.default_rng(4)
@@ -95,3 +95,34 @@ def test_indefinite_prior_is_refused():
     K = np.array([[1.0, 2.0], [2.0, 1.0]])
     with pytest.raises(NumericalError, match="not positive definite"):
         Factor(K, Sites(np.full(2, 10.0), np.zeros(2)), np.zeros(2))
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 199, 200, 399, 400])
+def test_inverse_of_a_triangle(n):
+    matrix = np.tril(np.random.default_rng(n).standard_normal((n, n)), -1) / np.sqrt(n)
+    matrix[np.diag_indices(n)] = np.linspace(1.0, 3.0, n)
+    inverse = np.tril(inverse_triangle(np.asfortranarray(matrix)))
+    np.testing.assert_allclose(inverse @ matrix, np.eye(n), atol=1e-13 * n)
+
+
+@pytest.mark.parametrize("name", ["moderate", "one negative", "some absent"])
+def test_slope_of_the_evidence(name):
+    factor = Factor(GRAM, Sites(PRECISIONS[name], NU), PRIOR)
+    expected = exact(GRAM, PRECISIONS[name], NU, PRIOR)
+    slope = 0.5 * (np.outer(expected["weights"], expected["weights"]) - expected["inner"])
+    np.testing.assert_allclose(factor.slope(), slope, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["moderate", "one negative"])
+def test_mean_before_and_after_the_inverse_and_after_giving_memory_back(name):
+    sites, moved = Sites(PRECISIONS[name], NU), NU + 1.0
+    expected = exact(GRAM, PRECISIONS[name], moved, PRIOR)["mean"]
+    before, after, late = (Factor(GRAM, sites, PRIOR) for _ in range(3))
+    before.relocate(moved)
+    np.testing.assert_allclose(before.mean, expected, rtol=1e-11, atol=1e-12)
+    after.marginals()
+    after.relocate(moved)
+    np.testing.assert_allclose(after.mean, expected, rtol=1e-11, atol=1e-12)
+    late.relocate(moved)
+    late.covariance(last=True)
+    np.testing.assert_allclose(late.mean, expected, rtol=1e-11, atol=1e-12)

@@ -27,6 +27,7 @@ RANKS = [
         "validation",
         "callback",
     },
+    {"extrapolate"},
     {"expected"},
     {"likelihoods"},
     {"wasserstein"},
