@@ -18,7 +18,7 @@ from qpruntime.posterior import Lookups, Posterior
 from qpruntime.projection import Projector
 from qpruntime.sweep import site_terms
 from qpruntime.table import Table
-from qpruntime.validation import covariance, finite, whole
+from qpruntime.validation import choice, covariance, finite, generator, number, whole
 from qpruntime.wasserstein import OK
 
 __all__ = ["infer", "summarise", "warn_unsettled"]
@@ -118,12 +118,9 @@ def infer(
     prior = finite(mean, "mean")
     if prior.shape not in ((), (n,)):
         raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
-    if not 0.0 < damping <= 1.0:
-        raise InputError(f"damping must be in (0, 1], got {damping}")
-    if not tol > 0.0:
-        raise InputError(f"tol must be positive, got {tol}")
-    if order not in ORDERS:
-        raise InputError(f"order must be one of {ORDERS}, got {order!r}")
+    damping = number(damping, "damping", above=0.0, most=1.0)
+    tol = number(tol, "tol", above=0.0)
+    choice(order, "order", ORDERS)
     max_sweeps = whole(max_sweeps, "max_sweeps", 1)
     power, weights = check_powers(power, weights, projector, n)
     problem = Problem(
@@ -142,7 +139,7 @@ def infer(
             damping=damping,
             order=order,
             sites=start,
-            rng=np.random.default_rng(random_state) if order == "random" else None,
+            rng=generator(random_state) if order == "random" else None,
         )
     warn_unsettled(end, tol)
     return summarise(problem, end)
@@ -222,8 +219,7 @@ def check_powers(
     power: float, weights: ArrayLike | None, projector: Projector, n: int
 ) -> tuple[float, Array | None]:
     """Return power and weights, None for weights of 1, or raise `InputError`."""
-    if not 0.0 < power <= 1.0:
-        raise InputError(f"power must be in (0, 1], got {power}")
+    power = number(power, "power", above=0.0, most=1.0)
     checked = None if weights is None else finite(weights, "weights", (n,))
     if checked is not None and (checked < 0.0).any():
         raise InputError(f"weights must not be negative, got {checked.min():g}")
@@ -237,7 +233,7 @@ def check_powers(
                 f"weights and powers need a log-concave likelihood, {projector.likelihood.name!r} "
                 "is not; repeat or leave out observations instead, or use exposure"
             )
-    return float(power), checked
+    return power, checked
 
 
 def check_sites(
@@ -246,9 +242,11 @@ def check_sites(
     """Return starting sites as float arrays, or raise `InputError`."""
     if sites is None:
         return None
-    if isinstance(sites, str) or not hasattr(sites, "__len__") or len(sites) != 2:
-        raise InputError(f"sites must be a pair (tau, nu) of arrays of shape ({n},)")
-    tau, nu = finite(sites[0], "tau", (n,)), finite(sites[1], "nu", (n,))
+    try:
+        first, second = sites
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sites must be a pair (tau, nu) of arrays of shape ({n},)") from error
+    tau, nu = finite(first, "tau", (n,)), finite(second, "nu", (n,))
     if log_concave and (tau < 0.0).any():
         raise InputError(f"site precisions must not be negative, got {tau.min():g}")
     return Sites(tau, nu)

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime import likelihoods
-from qpruntime.errors import InputError, NumericalError
+from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.site import EP, EXACT, NO_AXES, NO_VALUES, Projections, project_many
+from qpruntime.site import EP, EXACT, NO_AXES, NO_VALUES, Projections, check_range, project_many
 from qpruntime.table import Table, open_table, shipped
+from qpruntime.validation import choice, shown
 
 __all__ = ["INFERENCE", "METHODS", "Projector", "project", "project_arrays"]
 
@@ -50,17 +51,17 @@ class Projector:
         method: str = "qp",
         table: Table | str | os.PathLike[str] | None = None,
     ) -> None:
-        if method not in INFERENCE:
-            raise InputError(f"method must be one of {INFERENCE}, got {method!r}")
+        choice(method, "method", INFERENCE)
         self.likelihood = likelihoods.get(likelihood)
         self.method = method
-        if isinstance(table, (str, os.PathLike)) and table != "exact":
+        exact = isinstance(table, str) and table == "exact"
+        if isinstance(table, (str, os.PathLike)) and not exact:
             table = open_table(table)
         elif table is None and method == "qp":
             table = shipped(self.likelihood)
         self.table = table if isinstance(table, Table) else None
-        if not (self.table or table is None or table == "exact"):
-            raise InputError(f"table must be None, 'exact', a path or a Table, got {table!r}")
+        if not (self.table or table is None or exact):
+            raise InputError(f"table must be None, 'exact', a path or a Table, got {shown(table)}")
         if self.table and self.table.likelihood is not self.likelihood:
             raise InputError(
                 f"the table {self.table.path} is for the likelihood "
@@ -107,8 +108,7 @@ def project_arrays(
     table: Table | str | os.PathLike[str] | None = None,
 ) -> Projections:
     """`project`, with log Z and whether the table answered."""
-    if method not in METHODS:
-        raise InputError(f"method must be one of {METHODS}, got {method!r}")
+    choice(method, "method", METHODS)
     projector = Projector(likelihood, method, table)
     return project_many(projector.likelihood, projector.source, mu, sigma, y, projector.path)
 
@@ -158,11 +158,5 @@ def project(
     (0.564189583548, 0.825215532)
     """
     result = project_arrays(likelihood, mu, sigma, y, method, table)
-    wrong = ~(np.isfinite(result.mean) & (result.std > 0.0) & np.isfinite(result.std))
-    if wrong.any():
-        m, s = (np.broadcast_to(np.asarray(a, float), wrong.shape)[wrong][0] for a in (mu, sigma))
-        raise NumericalError(
-            f"the projection of the cavity N({m:g}, {s:g}^2) leaves double precision, whose "
-            "squares reach from 1e-308 to 1e308: rescale the latent function"
-        )
+    check_range(result, mu, sigma)
     return result.mean, result.std

@@ -19,9 +19,17 @@ from qpruntime.interpolate import bilinear, quintic
 from qpruntime.jit import call_coordinates, call_moments, contracted, kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import CLOSED
+from qpruntime.validation import real
 from qpruntime.wasserstein import DECAY, OK, exact_point, powered_point
 
-__all__ = ["Projections", "compact_ratio", "project_many", "project_site", "raise_status"]
+__all__ = [
+    "Projections",
+    "check_range",
+    "compact_ratio",
+    "project_many",
+    "project_site",
+    "raise_status",
+]
 
 # How `project_site` finds a standard deviation, and what a lookup reports.
 EP, GRID, EXACT, COMPACT = 0, 1, 2, 3
@@ -138,9 +146,12 @@ def project_many(
     path: Path | None = None,
 ) -> Projections:
     """Check the arguments, which broadcast, and project every site; `path` is the table's."""
-    m, s, labels = np.broadcast_arrays(
-        np.asarray(mu, float), np.asarray(sigma, float), likelihood.validate(y)
-    )
+    arrays = real(mu, "mu"), real(sigma, "sigma"), likelihood.validate(y)
+    try:
+        m, s, labels = np.broadcast_arrays(*arrays)
+    except ValueError as error:
+        shapes = ", ".join(str(a.shape) for a in arrays)
+        raise InputError(f"mu, sigma and y must broadcast, got shapes {shapes}") from error
     shape = m.shape
     flat = [np.array(a, dtype=float).reshape(-1) for a in (m, s, labels)]
     if not np.isfinite(flat[0]).all():
@@ -159,6 +170,17 @@ def project_many(
         std.reshape(shape),
         (where == INSIDE).reshape(shape),
     )
+
+
+def check_range(found: Projections, mu: ArrayLike, sigma: ArrayLike) -> None:
+    """Raise `NumericalError` where a projection is not finite and of positive width."""
+    wrong = ~(np.isfinite(found.mean) & (found.std > 0.0) & np.isfinite(found.std))
+    if wrong.any():
+        m, s = (np.broadcast_to(real(a, ""), wrong.shape)[wrong][0] for a in (mu, sigma))
+        raise NumericalError(
+            f"the projection of the cavity N({m:g}, {s:g}^2) leaves double precision, whose "
+            "squares reach from 1e-308 to 1e308: rescale the latent function"
+        )
 
 
 def raise_status(

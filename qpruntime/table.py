@@ -23,7 +23,8 @@ from qpruntime import likelihoods, seal
 from qpruntime.artifact import Metadata
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.site import COMPACT, GRID, project_many
+from qpruntime.site import COMPACT, GRID, check_range, project_many
+from qpruntime.validation import choice, shown
 
 __all__ = ["OUTSIDE", "Table", "open_table", "shipped", "shipped_path", "table_directory"]
 
@@ -108,10 +109,15 @@ class Table:
 
         Raises
         ------
+        InputError
+            If an argument is not usable.
+        NumericalError
+            If a projection cannot be had in double precision.
         TableError
             If the numbers found there cannot be standard deviations: the file is damaged.
         """
         result = project_many(self.likelihood, self.source(), mu, sigma, y, self.path)
+        check_range(result, mu, sigma)
         return result.std, result.inside
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -154,14 +160,18 @@ def open_table(
     TableError
         If there is no such table, or it does not validate.
     """
-    if outside not in OUTSIDE:
-        raise InputError(f"outside must be one of {OUTSIDE}, got {outside!r}")
-    path = _find(table)
+    choice(outside, "outside", OUTSIDE)
+    if not isinstance(table, (str, os.PathLike)):
+        raise InputError(f"a table is given by a path or a name, got {shown(table)}")
     try:
+        path = _find(table)
         with path.open("rb") as file:
             metadata, values = _read(file, path)
-    except OSError as error:
-        raise TableError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        if isinstance(error, TableError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise TableError(f"{shown(table)} cannot be read: {reason}") from error
     if metadata.likelihood not in likelihoods.names():
         known = ", ".join(likelihoods.names())
         raise TableError(

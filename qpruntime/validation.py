@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from numbers import Real
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigvalsh
@@ -9,7 +13,17 @@ from scipy.linalg.lapack import dpotrf
 
 from qpruntime.errors import InputError
 
-__all__ = ["covariance", "finite", "real", "whole"]
+__all__ = [
+    "choice",
+    "covariance",
+    "finite",
+    "floats",
+    "generator",
+    "number",
+    "real",
+    "shown",
+    "whole",
+]
 
 Array = NDArray[np.float64]
 
@@ -18,17 +32,67 @@ Array = NDArray[np.float64]
 _NEGATIVE = 1e-8
 
 
+def floats(value: ArrayLike) -> Array:
+    """Return `value` as a float64 array; a `TypeError` says what it is if that is not numbers.
+
+    Missing values become NaN. What would lose something without a word is refused: imaginary
+    parts, masks, text that looks like numbers.
+    """
+    if hasattr(value, "toarray"):
+        raise TypeError("a sparse matrix; pass its .toarray()")
+    if np.ma.is_masked(value):
+        raise TypeError("a masked array; leave masked entries out")
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind == "O":
+            for entry in array.flat:
+                if isinstance(entry, (str, bytes)):
+                    raise TypeError(f"{type(entry).__name__} values")
+        elif array.dtype.kind not in "fiub":
+            raise TypeError(f"{array.dtype} values")
+        with np.errstate(over="ignore"):
+            return array.astype(np.float64, copy=False)
+    except Exception as error:  # whatever the conversion of a foreign object raises
+        raise TypeError(str(error) or type(error).__name__) from error
+
+
 def real(value: ArrayLike, name: str) -> Array:
     """Return `value` as a float64 array, or raise `InputError`."""
     try:
-        array = np.asarray(value)
-        if array.dtype.kind not in "fiub" and not (
-            array.dtype.kind == "O" and all(np.isreal(v) for v in array.flat)
-        ):
-            raise TypeError(f"{array.dtype} values")
-        return array.astype(np.float64, copy=False)
-    except (TypeError, ValueError) as error:
+        return floats(value)
+    except TypeError as error:
         raise InputError(f"{name} must be an array of real numbers: {error}") from error
+
+
+def number(value: object, name: str, *, above: float = -math.inf, most: float = math.inf) -> float:
+    """Return `value` as a float in (above, most], or raise `InputError`."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    try:
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+            raise TypeError
+        found = float(value)
+        if not above < found <= most:
+            raise ValueError
+        return found
+    except (TypeError, ValueError, OverflowError) as error:
+        limits = f"in ({above:g}, {most:g}]" if most < math.inf else f"above {above:g}"
+        if (above, most) == (0.0, math.inf):
+            limits = "positive"
+        raise InputError(f"{name} must be {limits}, got {shown(value)}") from error
+
+
+def shown(value: object) -> str:
+    """Return `repr`, at most a line of it."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def choice(value: object, name: str, known: Iterable[str]) -> str:
+    """Return `value`, or raise `InputError` if it is not one of the known words."""
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"{name} must be one of {tuple(known)}, got {shown(value)}")
+    return value
 
 
 def finite(value: ArrayLike, name: str, shape: tuple[int, ...] | None = None) -> Array:
@@ -47,8 +111,16 @@ def finite(value: ArrayLike, name: str, shape: tuple[int, ...] | None = None) ->
 def whole(value: object, name: str, least: int) -> int:
     """Return `value` as an int of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        raise InputError(f"{name} must be a whole number of at least {least}, got {shown(value)}")
     return int(value)
+
+
+def generator(seed: object) -> np.random.Generator:
+    """Return the generator of this seed, or the generator itself."""
+    try:
+        return np.random.default_rng(seed)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"random_state must be None, a seed or a Generator: {error}") from error
 
 
 def covariance(K: ArrayLike) -> Array:

@@ -90,7 +90,7 @@ def test_refuses_observations(y, words):
         ({"max_sweeps": 1.5}, "max_sweeps must be a whole number"),
         ({"mean": "zero"}, "mean must be an array of real numbers"),
         ({"sites": ([1.0] * 3,) * 3}, "sites must be a pair"),
-        ({"sites": "ab"}, "sites must be a pair"),
+        ({"sites": "ab"}, "tau must be an array of real numbers: <U1 values"),
         ({"damping": 0.0}, r"damping must be in \(0, 1\]"),
         ({"damping": 1.5}, "damping must be in"),
         ({"damping": np.nan}, "damping must be in"),

@@ -276,7 +276,7 @@ def test_counts_become_floats(counts):
         (1 + 2j, "complex"),
         ("3", "<U1"),
         (None, "got nan|other objects"),
-        ([[]], "other objects"),
+        ([[]], "sequence"),
     ],
 )
 def test_no_counts(wrong, words):

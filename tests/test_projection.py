@@ -79,8 +79,8 @@ def test_refuses_mu(mu):
         ({"table": "no/such/table.h5"}, TableError, "no table at no/such/table.h5"),
         ({"y": 0}, InputError, "labels must be -1 or"),
         ({"y": "yes"}, InputError, "labels must be -1 or"),
-        ({"mu": "zero"}, ValueError, "could not convert"),
-        ({"mu": [0.0, 1.0], "sigma": [1.0, 2.0, 3.0]}, ValueError, "shape mismatch"),
+        ({"mu": "zero"}, InputError, "mu must be an array of real numbers"),
+        ({"mu": [0.0, 1.0], "sigma": [1.0, 2.0, 3.0]}, InputError, "must broadcast, got shapes"),
     ],
 )
 def test_refuses(arguments, error, words, tmp_path, monkeypatch):

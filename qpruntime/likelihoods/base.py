@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime.artifact import Axis
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, Pointer
+from qpruntime.validation import floats
 
 __all__ = ["CLOSED", "INTEGRATE", "Likelihood", "Reduction", "signs"]
 
@@ -266,11 +267,10 @@ ABSENT_COORDINATES = Pointer(_absent_coordinates, COORDINATES)
 
 def signs(y: ArrayLike) -> Array:
     """Validate labels -1 and +1 and return them as floats."""
-    labels = np.asarray(y)
     try:
-        values = labels.astype(float)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"labels must be -1 or +1, got {labels.dtype} values") from error
+        values = floats(y)
+    except TypeError as error:
+        raise InputError(f"labels must be -1 or +1, got {error}") from error
     wrong = ~np.isin(values, (-1.0, 1.0))
     if wrong.any():
         bad = values[wrong].flat[0]

@@ -18,6 +18,7 @@ from qpruntime.expected import poisson_expected
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.base import CLOSED, INTEGRATE, Likelihood, Reduction
 from qpruntime.special import power_peak_ratio
+from qpruntime.validation import floats
 
 __all__ = ["LARGEST_COUNT", "likelihood"]
 
@@ -220,13 +221,10 @@ def _cavity(row, u, v):
 
 def _counts(y: ArrayLike) -> NDArray[np.float64]:
     """Validate counts and return them as floats; whole floats and booleans are counts."""
-    counts = np.asarray(y)
-    if counts.dtype.kind not in "biufO":
-        raise InputError(f"counts must be numbers 0, 1, 2, ..., got {counts.dtype} values")
     try:
-        values = counts.astype(float) + 0.0
-    except (TypeError, ValueError) as error:
-        raise InputError("counts must be numbers 0, 1, 2, ..., got other objects") from error
+        values = floats(y) + 0.0
+    except TypeError as error:
+        raise InputError(f"counts must be numbers 0, 1, 2, ..., got {error}") from error
     wrong = ~((values >= 0.0) & (values == np.floor(values)) & np.isfinite(values))
     if wrong.any():
         raise InputError(f"counts must be 0, 1, 2, ..., got {values[wrong].flat[0]:g}")
