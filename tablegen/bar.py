@@ -9,6 +9,7 @@ from contextlib import contextmanager
 __all__ = ["bar"]
 
 _WORDS = {
+    "connect": "waiting for workers",
     "integrate": "integrating",
     "fill": "filling chunks",
     "export": "writing",

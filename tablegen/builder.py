@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,16 @@ from qpruntime.artifact import Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.table import open_table, table_directory
 from tablegen import certify, compact, compute, grid, regions
-from tablegen.executors import Progress, thread_count
+from tablegen.executors import Executor, ExecutorError, Progress, Threads
 from tablegen.plan import Plan, make_plan
-from tablegen.workspace import Workspace
+from tablegen.workspace import BuildStopped, Workspace
 
 __all__ = ["PRESETS", "build", "prepare", "target_path"]
 
 #: The grid of the paper's shape, or a small table that holds for every cavity.
 PRESETS = ("grid", "compact")
+#: Seconds to wait for a cluster.
+TIMEOUT = 60.0
 
 
 def prepare(likelihood: str = "probit", *, preset: str = "grid", **options: Any) -> Plan | Metadata:
@@ -53,6 +54,8 @@ def build(
     *,
     preset: str = "grid",
     workers: int | None = None,
+    scheduler: str | None = None,
+    timeout: float = TIMEOUT,
     tolerance: float | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -71,7 +74,13 @@ def build(
         A grid over cavity mean and log10 cavity standard deviation, or splines over the
         likelihood's own coordinates, which hold for every cavity and take no `options`.
     workers : int, optional
-        Threads; by default all cores. The bytes do not depend on it.
+        Threads of this process; by default all cores. The bytes do not depend on it.
+    scheduler : str, optional
+        Address of a dask cluster that computes the chunks, such as ``"tcp://host:8786"``. They come
+        back through dask, and this process alone writes: workers need no file system of ours, but
+        the same packages and arithmetic. The bytes are those of a build on this machine.
+    timeout : float
+        Seconds to wait for the scheduler, and for a first worker whenever there is none.
     tolerance : float, optional
         Largest relative error allowed: at the certified nodes of a grid, by default 1e-12, and
         1e-7 for float32, which rounds by 6e-8; anywhere for a compact table, by default 1e-9.
@@ -93,12 +102,15 @@ def build(
     InputError
         If an option is not usable.
     TableError
-        If the file cannot be made: it exists, the directory is missing, the disk is full.
+        If the file cannot be made: it exists, the directory is missing, another build is at it.
+    BuildStopped
+        A TableError: the disk is full or gone, or the cluster is. The same call resumes.
     NumericalError
         If the table misses the tolerance; nothing is left behind.
     """
     plan = _describe(likelihood, preset, options)
-    workers = thread_count(workers)
+    local = Threads(workers)
+    executor = _executor(local, workers, scheduler, timeout)
     if tolerance is None:
         tolerance = regions.TOLERANCE if preset == "compact" else certify.TOLERANCES[plan.dtype]
     if not tolerance > 0.0:
@@ -113,34 +125,43 @@ def build(
 
     def make() -> Metadata:
         if isinstance(plan, Metadata):
-            return (
-                _finished(workspace, plan)
-                if taken
-                else compact.build(plan, workspace, workers, tolerance, report)
-            )
+            if taken:
+                return _finished(workspace, plan)
+            return compact.build(plan, workspace, executor, local, tolerance, report)
         resolved = compute.resolve(plan)
         if taken:
             return _finished(workspace, resolved.metadata())
-        return grid.carry_out(resolved, workspace, workers, tolerance, report)
+        return grid.carry_out(resolved, workspace, executor, local, tolerance, report)
 
-    return _locked(workspace, make)
-
-
-def _locked(workspace: Workspace, make: Callable[[], Metadata]) -> Metadata:
     try:
-        with threadpool_limits(1, "blas"), workspace.locked():
+        if scheduler is not None:
+            report("connect", 0, 1)
+        with threadpool_limits(1, "blas"), executor, workspace.locked():
             try:
                 return make()
             except NumericalError:
                 # The same command would fail again: there is nothing to resume.
                 workspace.remove()
                 raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise TableError(
-            f"cannot build {workspace.target}: {reason}; finished chunks are kept in "
-            f"{workspace.directory}, the same command resumes"
+    except (OSError, ExecutorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        kept = f"finished chunks are kept in {workspace.directory}, " if workspace.exists else ""
+        raise BuildStopped(
+            f"cannot build {workspace.target}: {reason}; {kept}the same command resumes"
         ) from error
+
+
+def _executor(
+    local: Threads, workers: int | None, scheduler: str | None, timeout: float
+) -> Executor:
+    if scheduler is None:
+        return local
+    if workers is not None:
+        raise InputError("workers are threads of this machine; with a scheduler leave them out")
+    # distributed takes a second to import.
+    from tablegen.cluster import Cluster
+
+    return Cluster(scheduler, timeout)
 
 
 def target_path(

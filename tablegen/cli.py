@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from qpruntime.errors import InputError, QPError
+from tablegen.workspace import BuildStopped
 
 __all__ = ["main"]
 
@@ -32,7 +33,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 #: Packages that only some commands need, and the extra that brings them.
-EXTRAS = {"dask": "build", "zarr": "build", "rich": "build", "matplotlib": "plot"}
+EXTRAS = {
+    "dask": "build",
+    "distributed": "build",
+    "zarr": "build",
+    "rich": "build",
+    "matplotlib": "plot",
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,6 +76,17 @@ def _parser() -> argparse.ArgumentParser:
         "--counts", type=_counts, metavar="FIRST:LAST", help="of a likelihood of counts; 0:50"
     )
     build.add_argument("--workers", type=int, metavar="N", help="threads; default: all cores")
+    build.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="compute on a dask cluster, such as tcp://host:8786; this process writes the table",
+    )
+    build.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long to wait for the cluster, and for a worker when none is left; default: 60",
+    )
     build.add_argument(
         "--tolerance",
         type=float,
@@ -120,26 +138,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return commands[arguments.command](arguments)
     except InputError as error:
-        return _fail(error, USAGE)
+        return _fail(str(error), USAGE)
+    except BuildStopped as error:
+        return _fail(f"{error}: {_command(argv)}", FAILED)
     except (QPError, OSError) as error:
-        return _fail(error, FAILED)
+        return _fail(str(error), FAILED)
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
         extra = EXTRAS[error.name]
         return _fail(
-            QPError(f"{arguments.command} needs {error.name}: pip install 'qpruntime[{extra}]'"),
-            FAILED,
+            f"{arguments.command} needs {error.name}: pip install 'qpruntime[{extra}]'", FAILED
         )
     except KeyboardInterrupt:
-        again = shlex.join(["tablegen", *argv])
         verb = "resume" if arguments.command == "build" else "run again"
-        print(f"tablegen: interrupted; to {verb}: {again}", file=sys.stderr)
+        print(f"tablegen: interrupted; to {verb}: {_command(argv)}", file=sys.stderr)
         return INTERRUPTED
 
 
-def _fail(error: Exception, code: int) -> int:
-    print("tablegen: error:", " ".join(str(error).split()), file=sys.stderr)
+def _command(argv: Sequence[str]) -> str:
+    return shlex.join(["tablegen", *argv])
+
+
+def _fail(message: str, code: int) -> int:
+    print("tablegen: error:", " ".join(message.split()), file=sys.stderr)
     return code
 
 
@@ -158,9 +180,13 @@ def _build(arguments: argparse.Namespace) -> int:
     options["preset"] = arguments.preset
     if arguments.dry_run:
         plan = builder.prepare(arguments.likelihood, **options)
-        document = describe.plan(plan, arguments.output, arguments.workers)
+        document = describe.plan(
+            plan, arguments.output, arguments.workers, scheduler=arguments.scheduler
+        )
         _print(document, describe.text(document), arguments.json)
         return DONE
+    if arguments.timeout is not None:
+        options["timeout"] = arguments.timeout
     started = time.perf_counter()
     with bar() as progress:
         metadata = builder.build(
@@ -168,6 +194,7 @@ def _build(arguments: argparse.Namespace) -> int:
             arguments.output,
             **options,
             workers=arguments.workers,
+            scheduler=arguments.scheduler,
             tolerance=arguments.tolerance,
             force=arguments.force,
             progress=progress,

@@ -21,7 +21,7 @@ from qpruntime.likelihoods.base import Reduction
 from qpruntime.projection import project_arrays
 from qpruntime.table import Table
 from tablegen import export, regions, splines
-from tablegen.executors import Progress, run
+from tablegen.executors import Executor, Progress, Threads
 from tablegen.second_rule import SEED
 from tablegen.workspace import Workspace
 
@@ -62,37 +62,38 @@ def sample(likelihood: str, row: int, u: float, v: Array) -> Array:
     return np.asarray(star / project_arrays(likelihood, mu, sigma, y, method="ep").std)
 
 
-def integrate(likelihood: str, workers: int, report: Progress) -> Array:
+def integrate(likelihood: str, executor: Executor, report: Progress) -> Array:
     """Return R at all collocation points, in the shape of the dataset."""
     r = reduction(likelihood)
     across = splines.points(r.u) if r.u is not None else np.zeros(1)
     along = splines.points(r.v)
     lines = [(row, u) for row in range(len(r.outcomes)) for u in across.tolist()]
-    done = 0
-
-    def line(where: tuple[int, float]) -> Array:
-        nonlocal done
-        values = sample(likelihood, *where, along)
-        done += 1
-        report("integrate", done, len(lines))
-        return values
-
-    values = np.array(run(line, lines, workers))
+    line = partial(_line, likelihood, along)
+    values = np.array(executor.run(line, lines, partial(report, "integrate")))
     return values.reshape(len(r.outcomes), across.size, along.size)
 
 
+def _line(likelihood: str, along: Array, where: tuple[int, float]) -> Array:
+    return sample(likelihood, *where, along)
+
+
 def build(
-    document: Metadata, workspace: Workspace, workers: int, tolerance: float, report: Progress
+    document: Metadata,
+    workspace: Workspace,
+    executor: Executor,
+    local: Threads,
+    tolerance: float,
+    report: Progress,
 ) -> Metadata:
-    """Build the table in a locked workspace; arguments as those of `tablegen.build`."""
+    """Build the table in a locked workspace; arguments as those of `tablegen.grid.carry_out`."""
     name, axes = document.likelihood, document.axes
     report("integrate", 0, 1)
-    ratios = integrate(name, workers, report)
+    ratios = integrate(name, executor, report)
     values = splines.coefficients(ratios, axes[0] if len(axes) == 2 else None, axes[-1])
     values.flags.writeable = False
     report("certify", 0, 1)
     table = Table(workspace.partial, document, likelihoods.get(name), values)
-    certificate = regions.certify(table, run=partial(run, workers=workers), seed=SEED)
+    certificate = regions.certify(table, run=local.run, seed=SEED)
     if missed := regions.problems(certificate, tolerance):
         raise NumericalError(f"the table misses its tolerance: {missed[0]}; raise --tolerance")
     certificate |= {"tolerance": tolerance, "arithmetic": splines.arithmetic()}

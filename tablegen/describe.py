@@ -29,19 +29,23 @@ def _axis(axis: Axis) -> Document:
 
 
 def plan(
-    what: Plan | Metadata, output: str | os.PathLike[str] | None, workers: int | None
+    what: Plan | Metadata,
+    output: str | os.PathLike[str] | None,
+    workers: int | None,
+    scheduler: str | None = None,
 ) -> Document:
-    """Describe what a build would do, for ``--dry-run``."""
+    """Describe what a build would do, for ``--dry-run``; a scheduler is not asked."""
     from qpruntime.table import table_directory
     from tablegen.executors import thread_count
 
     name = f"{what.likelihood}{'-compact' if isinstance(what, Metadata) else ''}.h5"
     path = Path(output) if output is not None else table_directory() / name
-    threads = thread_count(workers)
+    threads = thread_count(workers) if scheduler is None else 1
+    who: Document = {"workers": threads} if scheduler is None else {"scheduler": scheduler}
     if isinstance(what, Metadata):
         unknown = ("path", "sha256", "guarantee", "certificate")
         rest = {k: v for k, v in table(path, what).items() if k not in unknown}
-        return {"path": str(path.absolute()), **rest, "workers": threads}
+        return {"path": str(path.absolute()), **rest, **who}
     return {
         "path": str(path.absolute()),
         "likelihood": what.likelihood,
@@ -53,7 +57,8 @@ def plan(
         "bytes": what.nbytes,
         "chunks": what.chunk_count,
         "chebyshev_nodes": list(what.nodes) if what.nodes else None,
-        "workers": threads,
+        **who,
+        # On a cluster: of one worker, and of what this process does.
         "estimated_seconds": round(what.estimate_seconds(threads), 1),
     }
 

@@ -1,21 +1,46 @@
-"""Carry out a list of independent tasks: the serial loop is the reference, dask does the same."""
+"""Carry out a list of independent calls: one after the other, or by threads of this process.
+
+The serial loop is the reference; `tablegen.cluster` does the same on a dask cluster. What a call
+returns does not depend on who carries it out.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import Any, TypeVar
 
 from qpruntime.errors import InputError
 
-__all__ = ["Progress", "run", "thread_count"]
+__all__ = [
+    "Call",
+    "Executor",
+    "ExecutorError",
+    "Progress",
+    "Stop",
+    "Threads",
+    "run",
+    "thread_count",
+]
 
-#: ``progress(stage, done, total)``: stages are "integrate", "fill", "export", "certify", "scan".
+#: ``progress(stage, done, total)``: stages are "connect", "integrate", "fill", "export", "certify"
+#: and "scan".
 Progress = Callable[[str, int, int], None]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+#: A function of one argument, and the argument. Calls that share a function should follow each
+#: other: a cluster gets it once.
+Call = tuple[Callable[[Any], Any], Any]
+
+
+class ExecutorError(Exception):
+    """Calls could not be carried out, for reasons that lie outside of them."""
 
 
 def thread_count(workers: int | None) -> int:
@@ -33,33 +58,127 @@ def thread_count(workers: int | None) -> int:
     return workers
 
 
-def run(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    workers: int,
-    cancel: Callable[[], None] | None = None,
-) -> list[Result]:
-    """Return ``[function(item) for item in items]``, computed by `workers` threads.
+class Stop:
+    """A flag that long calls look at. It does not travel: a copy in another process stays down."""
 
-    Results do not depend on `workers`: tasks share nothing, and results keep the order of `items`.
-    When a task fails or the user interrupts, waiting tasks are dropped, `cancel` is called so that
-    running ones can stop early, and these are awaited.
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def __call__(self) -> bool:
+        return self._event.is_set()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stop, ()
+
+
+class Executor(ABC):
+    """Carries out calls, in any order.
+
+    Attributes
+    ----------
+    stop : Stop
+        Up once a call failed or the user interrupted; calls that see it may end early.
     """
-    if workers == 1 or len(items) < 2:
-        return [function(item) for item in items]
-    import dask
 
-    # A fixed key keeps dask from hashing what the function carries.
-    tasks = [
-        dask.delayed(function, pure=False)(item, dask_key_name=f"task-{i}")
-        for i, item in enumerate(items)
-    ]
-    pool = ThreadPoolExecutor(workers)
-    try:
-        return list(dask.compute(*tasks, scheduler="threads", pool=pool, optimize_graph=False))
-    except BaseException:
-        if cancel is not None:
-            cancel()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    def __init__(self) -> None:
+        self.stop = Stop()
+
+    @abstractmethod
+    def each(self, calls: Iterable[Call], take: Callable[[int, Any], None]) -> None:
+        """Call ``take(number, function(item))`` for every call, its number counted from 0.
+
+        `calls` is consumed as calls are carried out, and no more results are held than there are
+        workers. `take` runs in this process, from several threads at a time. If a call fails, those
+        that wait are dropped and the error is raised.
+        """
+
+    def run(
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[Result]:
+        """Return ``[function(item) for item in items]``; `progress` is told (done, total)."""
+        results: dict[int, Result] = {}
+        lock = threading.Lock()
+
+        def take(number: int, result: Result) -> None:
+            with lock:
+                results[number] = result
+                if progress is not None:
+                    progress(len(results), len(items))
+
+        self.each(((function, item) for item in items), take)
+        return [results[number] for number in range(len(items))]
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return None
+
+
+class Threads(Executor):
+    """Threads of this process: kernels do not hold the interpreter lock.
+
+    Parameters
+    ----------
+    workers : int, optional
+        By default the number of cores this process may use; 1 is a plain loop.
+
+    Raises
+    ------
+    InputError
+        If `workers` is less than 1.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        super().__init__()
+        self.workers = thread_count(workers)
+
+    def each(self, calls: Iterable[Call], take: Callable[[int, Any], None]) -> None:
+        if self.workers == 1:
+            for number, (function, item) in enumerate(calls):
+                take(number, function(item))
+            return
+
+        def one(number: int, function: Callable[[Any], Any], item: Any) -> None:
+            if self.stop():
+                return
+            try:
+                take(number, function(item))
+            except BaseException:
+                self.stop.set()
+                raise
+
+        pool = ThreadPoolExecutor(self.workers)
+        pending: set[Future[None]] = set()
+        try:
+            for number, (function, item) in enumerate(calls):
+                pending.add(pool.submit(one, number, function, item))
+                if len(pending) > 2 * self.workers:
+                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        future.result()
+            for future in pending:
+                future.result()
+        except BaseException:
+            self.stop.set()
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def run(
+    function: Callable[[Item], Result], items: Sequence[Item], workers: int | None = None
+) -> list[Result]:
+    """Return ``[function(item) for item in items]``, computed by `workers` threads."""
+    return Threads(workers).run(function, items)

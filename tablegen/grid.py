@@ -1,6 +1,7 @@
 """Carry the plan of a dense grid out: fill the chunks, export, certify, publish.
 
 Interrupted at any moment, the same call takes up the finished chunks and ends with the same bytes.
+Only this process writes: chunks come back to it from wherever they are computed.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,8 @@ from numpy.typing import NDArray
 from qpruntime.artifact import Metadata
 from qpruntime.errors import NumericalError, TableError
 from tablegen import certify, compute, export
-from tablegen.executors import Progress, run
+from tablegen.executors import Call, Executor, Progress, Stop, Threads
+from tablegen.one_axis import Curves
 from tablegen.plan import Chunk, Plan
 from tablegen.second_rule import SEED
 from tablegen.store import ChunkStore
@@ -28,18 +31,31 @@ __all__ = ["carry_out"]
 
 
 def carry_out(
-    plan: Plan, workspace: Workspace, workers: int, tolerance: float, report: Progress
+    plan: Plan,
+    workspace: Workspace,
+    executor: Executor,
+    local: Threads,
+    tolerance: float,
+    report: Progress,
 ) -> Metadata:
-    """Build the grid in a locked workspace; arguments as those of `tablegen.build`."""
+    """Build the grid in a locked workspace.
+
+    Parameters
+    ----------
+    executor : Executor
+        Computes the chunks.
+    local : Threads
+        Certifies them, wherever they came from.
+    tolerance, report
+        As in `tablegen.build`.
+    """
     workspace.partial.unlink(missing_ok=True)
     store = ChunkStore(workspace.chunks, plan)
-    _fill(plan, store, workers, report)
+    _fill(plan, store, executor, report)
     digest, worst, offset = _export(plan, store, workspace.partial, report)
     report("certify", 0, 1)
     values = export.map_file(workspace.partial, plan, offset)
-    certificate = certify.certify(
-        values, plan.metadata(), worst, run=partial(run, workers=workers), seed=SEED
-    )
+    certificate = certify.certify(values, plan.metadata(), worst, run=local.run, seed=SEED)
     certificate |= {"tolerance": tolerance, "chebyshev_nodes": list(plan.nodes or ())}
     nodes = certificate["nodes"]
     if nodes["max_relative_error"] > tolerance:
@@ -57,29 +73,41 @@ def carry_out(
     return metadata
 
 
-def _fill(plan: Plan, store: ChunkStore, workers: int, report: Progress) -> None:
+def _fill(plan: Plan, store: ChunkStore, executor: Executor, report: Progress) -> None:
     missing = store.missing()
     if not missing:
         return
-    stop = threading.Event()
-    lock = threading.Lock()
-    total = len(plan.chunks)
+    total = plan.chunk_count
     done = total - len(missing)
+    lock = threading.Lock()
+    if plan.method != "direct":
+        report("integrate", 0, 1)
+    expansion = compute.expand(plan, partial(executor.run, progress=partial(report, "integrate")))
+    report("fill", done, total)
 
-    def task(chunk: Chunk) -> None:
+    def calls() -> Iterator[Call]:
+        outcome, function = -1, None
+        for chunk in missing:
+            if chunk.outcome != outcome or function is None:
+                outcome = chunk.outcome
+                part = None if expansion is None else expansion.only(outcome)
+                function = partial(_chunk, plan, part, executor.stop)
+            yield function, chunk
+
+    def take(number: int, values: NDArray[Any]) -> None:
         nonlocal done
-        if stop.is_set():
-            return
-        store.write(chunk, compute.fill(plan, chunk, expansion, stop.is_set))
+        store.write(missing[number], values)
         with lock:
             done += 1
             report("fill", done, total)
 
-    if plan.method != "direct":
-        report("integrate", 0, 1)
-    expansion = compute.expand(plan, partial(run, workers=workers))
-    report("fill", done, total)
-    run(task, missing, workers, cancel=stop.set)
+    executor.each(calls(), take)
+
+
+def _chunk(
+    plan: Plan, expansion: compute.Expansion | Curves | None, stop: Stop, chunk: Chunk
+) -> NDArray[Any]:
+    return compute.fill(plan, chunk, expansion, stop)
 
 
 def _export(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,24 @@ CELLS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Splines of sigma*/length over v: one row for each outcome, and what `quintic` takes."""
+    """Splines of sigma*/length over v: one row for each outcome, and what `quintic` takes.
+
+    Attributes
+    ----------
+    coefficients : ndarray, shape (outcomes, 1, points)
+    axes : ndarray, shape (7,)
+    first : int
+        Number of the first of these outcomes in the plan.
+    """
 
     coefficients: Array
     axes: Array
+    first: int = 0
+
+    def only(self, outcome: int) -> Curves:
+        """Return what chunks of one outcome need."""
+        part = outcome - self.first
+        return Curves(self.coefficients[part : part + 1], self.axes, outcome)
 
 
 @contracted
@@ -75,34 +90,34 @@ def expand(plan: Plan, run: Callable[[Callable[[Any], Any], Sequence[Any]], list
     Parameters
     ----------
     run : callable
-        ``run(function, items)`` maps in any order, on any number of threads.
+        ``run(function, items)`` maps in any order, on any number of threads or machines.
     """
-    likelihood = likelihoods.get(plan.likelihood)
-    assert likelihood.reduction is not None
-    reduction = likelihood.reduction
     ends = [_range(plan, y) for y in plan.outcomes]
     low, high = min(a for a, _ in ends), max(b for _, b in ends)
     axis = Axis("v", low, high, CELLS + 1)
     places = splines.points(axis)
-    scale, theta = _handle(plan)
-
-    def part(where: tuple[float, slice]) -> Array:
-        y, block = where
-        row = int(y) - reduction.outcomes[0]
-        cavities = [reduction.cavity(row, 0.0, v) for v in places[block].tolist()]
-        mu, sigma, ys = np.array(cavities).T
-        star = project_arrays(plan.likelihood, mu, sigma, ys, table="exact").std
-        length, v = np.empty((1, 1)), np.empty((1, 1))
-        for i in range(star.size):
-            _scales(scale, mu[i : i + 1], sigma[i : i + 1], y, theta, length, v)
-            star[i] /= length[0, 0]
-        return star
-
-    blocks = [slice(a, a + 512) for a in range(0, places.size, 512)]
-    values = np.concatenate(run(part, [(y, block) for y in plan.outcomes for block in blocks]))
+    blocks = [(y, places[a : a + 512]) for y in plan.outcomes for a in range(0, places.size, 512)]
+    values = np.concatenate(run(partial(_along, plan), blocks))
     values = values.reshape(len(plan.outcomes), 1, places.size)
     axes = np.array([0.0, 0.0, 0.0, low, high, CELLS / (high - low), plan.outcomes[0]])
     return Curves(splines.coefficients(values, None, axis), axes)
+
+
+def _along(plan: Plan, block: tuple[float, Array]) -> Array:
+    """Return sigma*/length for one outcome y at some places v."""
+    y, places = block
+    likelihood = likelihoods.get(plan.likelihood)
+    assert likelihood.reduction is not None
+    reduction = likelihood.reduction
+    scale, theta = _handle(plan)
+    row = int(y) - reduction.outcomes[0]
+    mu, sigma, ys = np.array([reduction.cavity(row, 0.0, v) for v in places.tolist()]).T
+    star = project_arrays(plan.likelihood, mu, sigma, ys, table="exact").std
+    length, v = np.empty((1, 1)), np.empty((1, 1))
+    for i in range(star.size):
+        _scales(scale, mu[i : i + 1], sigma[i : i + 1], y, theta, length, v)
+        star[i] /= length[0, 0]
+    return star
 
 
 def fill(plan: Plan, chunk: Chunk, curves: Curves) -> Array:
@@ -112,5 +127,6 @@ def fill(plan: Plan, chunk: Chunk, curves: Curves) -> Array:
     sigma = 10.0 ** plan.log10_sigma.nodes()
     out = np.empty((mu.size, sigma.size))
     y = plan.outcomes[chunk.outcome]
-    _expand(scale, curves.coefficients, curves.axes, chunk.outcome, mu, sigma, y, theta, out)
+    row = chunk.outcome - curves.first
+    _expand(scale, curves.coefficients, curves.axes, row, mu, sigma, y, theta, out)
     return out

@@ -1,7 +1,7 @@
 """The directory beside the target where a build lives until it is done, and its lock.
 
 ``probit.h5`` is built in ``.probit.h5.build/``. The lock is the kernel's (flock): it ends with the
-process that holds it, however that ends.
+process that holds it, however that ends. What the file says is only who that is.
 """
 
 from __future__ import annotations
@@ -10,15 +10,20 @@ import errno
 import fcntl
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qpruntime.errors import TableError
 
-__all__ = ["Workspace"]
+__all__ = ["BuildStopped", "Workspace"]
 
 _MARGIN = 1 << 20
+
+
+class BuildStopped(TableError):
+    """A build met an obstacle outside of it; once that is gone, the same call resumes."""
 
 
 class Workspace:
@@ -88,12 +93,12 @@ class Workspace:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(descriptor).st_ino == self._lock.stat().st_ino:
                     os.ftruncate(descriptor, 0)
-                    os.write(descriptor, str(os.getpid()).encode())
+                    os.write(descriptor, f"{os.getpid()} on {socket.gethostname()}".encode())
                     return descriptor
             except FileNotFoundError:
                 pass
             except OSError as error:
-                holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+                holder = os.pread(descriptor, 300, 0).decode(errors="replace").strip()
                 os.close(descriptor)
                 if error.errno not in (errno.EAGAIN, errno.EACCES):
                     raise

@@ -1,0 +1,352 @@
+"""Carry out calls on a dask cluster that comes and goes.
+
+Results travel back through dask to this process. Workers need no file system of ours; they need the
+packages of `tablegen.provenance`, which every one of them checks before it computes.
+
+dask itself repeats what a lost worker was doing. What it cannot do is done here: calls are handed
+out a few at a time, a scheduler that went away is looked for and gets the open calls again, and
+every wait has an end.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import threading
+import time
+import uuid
+from asyncio import CancelledError as LoopCancelledError
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any
+
+import cloudpickle
+from distributed import Client, Future, get_worker
+from distributed.client import ClosedClientError
+from distributed.scheduler import KilledWorker
+from threadpoolctl import threadpool_limits
+
+from qpruntime.errors import InputError, QPError
+from tablegen.executors import Call, Executor, ExecutorError
+from tablegen.provenance import difference, provenance
+
+__all__ = ["Cluster"]
+
+#: Seconds between two looks at the cluster.
+_TICK = 1.0
+#: Calls handed out for each thread of the cluster: one at work, one waiting.
+_AHEAD = 2
+#: Times a call may fail on a worker, or the cluster be lost without a result in between.
+_TRIES = 3
+#: Seconds without any result, workers being there, after which they are taken for hung.
+_STALLED = 3600.0
+#: What distributed raises when the other side is gone.
+_GONE = (OSError, RuntimeError, CancelledError, LoopCancelledError, ClosedClientError)
+
+
+class _Unlike(Exception):
+    """A worker cannot compute our bytes; its address, and why."""
+
+
+_limit: Any = None
+_limited = 0
+_limiting = threading.Lock()
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Limit BLAS while any thread of this process is at work for us: limits do not nest."""
+    global _limit, _limited
+    with _limiting:
+        if _limited == 0:
+            _limit = threadpool_limits(1, "blas")
+        _limited += 1
+    try:
+        yield
+    finally:
+        with _limiting:
+            _limited -= 1
+            if _limited == 0:
+                _limit.restore_original_limits()
+
+
+@lru_cache(maxsize=4)
+def _loaded(shared: bytes) -> tuple[str, Callable[[Any], Any]]:
+    """Return why this worker cannot take part, if it cannot, and the function."""
+    expected, function = pickle.loads(shared)
+    words = difference(expected, provenance())
+    return words, (str if words else pickle.loads(function))
+
+
+def _call(shared: bytes, item: Any) -> Any:
+    """Do what a worker does: check itself, then call."""
+    with _one_blas_thread():
+        words, function = _loaded(shared)
+        if words:
+            raise _Unlike(get_worker().address, words)
+        return function(item)
+
+
+@dataclass
+class _Task:
+    number: int
+    call: Call
+    tries: int = 0
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep distributed from logging what is handled, or raised, here."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+class Cluster(Executor):
+    """The workers of one dask scheduler; a context manager.
+
+    Parameters
+    ----------
+    address : str
+        ``tcp://host:port``; of ``tls://``, dask's configuration has the keys.
+    timeout : float
+        Seconds to wait for the scheduler, and for a first worker whenever there is none.
+
+    Raises
+    ------
+    InputError
+        If the address is none, or the timeout is not positive.
+    ExecutorError
+        On entry, if the scheduler does not answer or has no worker.
+    """
+
+    def __init__(self, address: str, timeout: float = 60.0) -> None:
+        super().__init__()
+        if not re.fullmatch(r"([a-z]+://)?[^/\s]+:\d+/?", address):
+            raise InputError(f"scheduler must be an address like tcp://host:8786, got {address!r}")
+        if not timeout > 0.0:
+            raise InputError(f"timeout must be positive, got {timeout:g}")
+        self.address = address
+        self.timeout = timeout
+        self._client: Client | None = None
+        #: Since when there has been no worker.
+        self._alone: float | None = None
+
+    def __enter__(self) -> Cluster:
+        with ExitStack() as stack:
+            stack.enter_context(_quiet())
+            stack.callback(self._disconnect)
+            self._provenance = self._own()
+            self._connect()
+            self._leave = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave.close()
+
+    def _own(self) -> dict[str, str]:
+        with _one_blas_thread():
+            return provenance()
+
+    def each(self, calls: Iterable[Call], take: Callable[[int, Any], None]) -> None:
+        fresh = (_Task(number, call) for number, call in enumerate(calls))
+        again: deque[_Task] = deque()
+        flight = _Flight(self._connected(), self._provenance)
+        lost, since = 0, time.monotonic()
+        try:
+            while True:
+                try:
+                    while len(flight) < flight.room(self._threads):
+                        task = again.popleft() if again else next(fresh, None)
+                        if task is None:
+                            break
+                        again.appendleft(task)  # until it is handed out
+                        flight.submit(task)
+                        again.popleft()
+                    if not len(flight):
+                        return
+                    arrived = flight.next()
+                    if arrived is None:
+                        self._look(since)
+                        continue
+                    task, future = arrived
+                    result = self._result(task, future, again)
+                    flight.done(future)
+                except _GONE as error:
+                    lost += 1
+                    if lost > _TRIES:
+                        raise ExecutorError(
+                            f"the cluster at {self.address} was lost {lost} times in a row"
+                        ) from error
+                    again.extend(flight.drop())
+                    self._connect()
+                    flight = _Flight(self._connected(), self._provenance)
+                    continue
+                if result is not None:
+                    take(task.number, result[0])
+                    lost, since = 0, time.monotonic()
+        except BaseException:
+            self.stop.set()
+            raise
+        finally:
+            flight.drop()
+
+    def _result(self, task: _Task, future: Future, again: deque[_Task]) -> tuple[Any] | None:
+        """Return what came back, or None if the call goes out again."""
+        if future.status == "finished":
+            try:
+                return (future.result(timeout=self.timeout),)
+            except TimeoutError:
+                # Its worker went away with the result, and nobody is there to repeat it.
+                again.append(task)
+                return None
+        if future.status != "error":
+            raise CancelledError
+        error = future.exception(timeout=self.timeout)
+        if isinstance(error, QPError):
+            raise error
+        if isinstance(error, _Unlike):
+            raise ExecutorError("worker {} cannot take part: {}".format(*error.args)) from error
+        if isinstance(error, (ImportError, AttributeError)):
+            raise ExecutorError(
+                f"a worker at {self.address} cannot load what it has to call ({error}); "
+                "install the same packages there as here, with qpruntime[build]"
+            ) from error
+        if isinstance(error, KilledWorker):
+            raise ExecutorError(
+                f"{error.allowed_failures + 1} workers at {self.address} died over one chunk, the "
+                f"last at {error.last_worker.address}; look in their logs, do they have memory?"
+            ) from error
+        task.tries += 1
+        if task.tries == _TRIES:
+            raise ExecutorError(
+                f"a chunk failed {_TRIES} times on workers at {self.address}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        again.append(task)
+        return None
+
+    def _look(self, since: float) -> None:
+        """Raise if there is nothing to wait for any more."""
+        if self._connected().status != "running":
+            raise ConnectionError("connection lost")
+        self._threads()
+        if self._alone and time.monotonic() - self._alone > self.timeout:
+            raise ExecutorError(
+                f"no worker at {self.address} for {self.timeout:g} s; start one there: "
+                f"dask worker {self.address}"
+            )
+        if time.monotonic() - since > _STALLED:
+            raise ExecutorError(
+                f"the workers at {self.address} have returned nothing for {_STALLED / 60:g} minutes"
+            )
+
+    def _threads(self) -> int:
+        """Ask how many threads the workers have."""
+        client = self._connected()
+        found = client.sync(client.scheduler.ncores, callback_timeout=self.timeout)
+        count: int = sum(found.values())
+        self._alone = None if count else self._alone or time.monotonic()
+        return count
+
+    def _connected(self) -> Client:
+        assert self._client is not None, "a Cluster is a context manager"
+        return self._client
+
+    def _connect(self) -> None:
+        self._disconnect()
+        try:
+            self._client = Client(self.address, timeout=self.timeout, set_as_default=False)
+        except ValueError as error:
+            raise InputError(f"scheduler {self.address}: {error}") from error
+        except _GONE as error:
+            raise ExecutorError(
+                f"no scheduler answers at {self.address} within {self.timeout:g} s; is the address "
+                "right, does `dask scheduler` run there, and is its port open?"
+            ) from error
+        self._alone = None
+        since = time.monotonic()
+        while not self._threads():
+            self._look(since)
+            time.sleep(min(_TICK, 0.1 * self.timeout))
+
+    def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(*_GONE):
+                client.close(timeout=_TICK)
+
+
+class _Flight:
+    """Calls that were handed out over one connection, and have not come back."""
+
+    def __init__(self, client: Client, provenance: dict[str, str]) -> None:
+        self._client = client
+        self._provenance = provenance
+        self._name = f"tablegen-{uuid.uuid4().hex[:12]}"
+        self._tasks: dict[Any, tuple[_Task, Future]] = {}
+        self._arrived: SimpleQueue[Any] = SimpleQueue()
+        self._count = 0
+        self._function: Callable[[Any], Any] | None = None
+        self._shared: Future | None = None
+        self._room, self._asked = 0, -1.0
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def room(self, threads: Callable[[], int]) -> int:
+        """Return how many calls may be out: workers come and go, so ask now and then."""
+        if time.monotonic() - self._asked > 2.0 * _TICK:
+            self._room, self._asked = max(2, _AHEAD * threads()), time.monotonic()
+        return self._room
+
+    def submit(self, task: _Task) -> None:
+        function, item = task.call
+        self._count += 1
+        key = f"{self._name}-{self._count}"
+        if self._shared is None or function is not self._function:
+            # A task like any other: if the workers that hold it are lost, dask makes it again.
+            shared = pickle.dumps((self._provenance, cloudpickle.dumps(function)))
+            self._shared = self._client.submit(bytes, shared, key=f"{key}-function", pure=False)
+            self._function = function
+        future = self._client.submit(_call, self._shared, item, key=key, pure=False)
+        self._tasks[key] = task, future
+        future.add_done_callback(lambda future: self._arrived.put(future.key))
+
+    def next(self) -> tuple[_Task, Future] | None:
+        """Wait for a call to come back; return None if none does for a while."""
+        with suppress(Empty):
+            return self._tasks[self._arrived.get(timeout=_TICK)]
+        return None
+
+    def done(self, future: Future) -> None:
+        """Forget a call, which frees its result on the cluster."""
+        del self._tasks[future.key]
+        future.release()
+
+    def drop(self) -> list[_Task]:
+        """Forget what is out, and return it."""
+        tasks = [task for task, _ in self._tasks.values()]
+        with suppress(*_GONE):
+            for _, future in self._tasks.values():
+                future.release()
+        self._tasks.clear()
+        return tasks

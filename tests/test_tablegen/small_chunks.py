@@ -1,0 +1,13 @@
+"""``python small_chunks.py BYTES ARGUMENTS``: the command line, its grids cut into small chunks.
+
+A small table then takes as many steps as a large one, and can be stopped between any two.
+"""
+
+import sys
+
+import tablegen.plan
+from tablegen.cli import main
+
+if __name__ == "__main__":
+    tablegen.plan.CHUNK_BYTES = int(sys.argv[1])
+    sys.exit(main(sys.argv[2:]))
