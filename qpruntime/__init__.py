@@ -9,12 +9,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, QPError, TableError
+    from qpruntime.errors import (
+        ConvergenceWarning,
+        InputError,
+        NumericalError,
+        QPError,
+        SamplingWarning,
+        TableError,
+    )
     from qpruntime.estimators import GPClassifier
     from qpruntime.inference import infer
     from qpruntime.posterior import Posterior
     from qpruntime.projection import project
     from qpruntime.regressor import GPPoissonRegressor
+    from qpruntime.sampling import project_sampled, project_samples
     from qpruntime.table import Table, open_table
 
 __version__ = "0.1.0"
@@ -27,11 +35,14 @@ _HOME = {
     "NumericalError": "errors",
     "Posterior": "posterior",
     "QPError": "errors",
+    "SamplingWarning": "errors",
     "Table": "table",
     "TableError": "errors",
     "infer": "inference",
     "open_table": "table",
     "project": "projection",
+    "project_sampled": "sampling",
+    "project_samples": "sampling",
 }
 
 __all__ = [
@@ -42,11 +53,14 @@ __all__ = [
     "NumericalError",
     "Posterior",
     "QPError",
+    "SamplingWarning",
     "Table",
     "TableError",
     "infer",
     "open_table",
     "project",
+    "project_sampled",
+    "project_samples",
 ]
 
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["ConvergenceWarning", "InputError", "NumericalError", "QPError", "TableError"]
+__all__ = [
+    "ConvergenceWarning",
+    "InputError",
+    "NumericalError",
+    "QPError",
+    "SamplingWarning",
+    "TableError",
+]
 
 
 class QPError(Exception):
@@ -23,3 +30,7 @@ class NumericalError(QPError, ArithmeticError):
 
 class ConvergenceWarning(UserWarning):
     """Inference stopped at its sweep limit before the sites settled."""
+
+
+class SamplingWarning(UserWarning):
+    """A projection rests on too few effective samples."""

@@ -98,8 +98,9 @@ def project_samples(
     Returns
     -------
     SampledProjection
-        Of shape () or (sites,). The bias of order 1/n that an unevenly weighted sample has is
-        estimated and taken out; what is left is of order n^-2, far below the standard error.
+        Of shape () or (sites,). sigma* of n draws is low by about 1.6/n of itself; that bias is
+        estimated and taken out, which leaves 0.3/n: a small part of the standard
+        error, 0.7/sqrt(n) or more, from n = 50 on.
 
     Raises
     ------
@@ -216,7 +217,8 @@ def _gather(found: list[_Estimates], shape: tuple[int, ...], remedy: str) -> Sam
 
 def _estimate(x: Array, weights: Array, correlated: bool = False) -> _Estimates:
     """Project one weighted sample; log Z is left out."""
-    kept = np.flatnonzero(weights > 0.0)
+    # What weighs less than 1e-300 of the heaviest is nothing, and has no quantile.
+    kept = np.flatnonzero(weights > 1e-300 * weights.max())
     order = kept[np.argsort(x[kept], kind="stable")]
     x, w = x[order], weights[order] / weights.max()
     if x.size == 0 or x[0] == x[-1]:
@@ -232,14 +234,15 @@ def _estimate(x: Array, weights: Array, correlated: bool = False) -> _Estimates:
 
     # Between x_i and x_{i+1}: mass below and above, each summed from its own end.
     gap = np.diff(x)
-    below, above = np.cumsum(w)[:-1], np.cumsum(w[::-1])[-2::-1]
+    below, above = _ends(w)
     z = np.where(below < above, ndtri(below), -ndtri(above))
     density = np.exp(-0.5 * z * z - _HALF_LOG_2PI)
-    part = np.cumsum(squares)[:-1]
-    # Bias of I(F) with Var F and E F - F as estimated: I' = -z, I'' = -1/I.
-    spread = above**2 * part + below**2 * (concentration - part)
-    shift = below * concentration - part
-    bias = gap @ (-z * shift - 0.5 * spread / density)
+    square_below, square_above = _ends(squares)
+    # Bias of I(F) with Var F and E F - F as estimated: I' = -z, I'' = -1/I. In tails that hold less
+    # than one draw the expansion means nothing, but no more than I(F) itself can be missing.
+    spread = above**2 * square_below + below**2 * square_above
+    shift = below * square_above - above * square_below
+    bias = -gap @ (z * shift + np.minimum(0.5 * spread / density, density))
     star = gap @ density - bias
 
     H = np.concatenate([[0.0], np.cumsum(z * gap)])
@@ -256,6 +259,11 @@ def _estimate(x: Array, weights: Array, correlated: bool = False) -> _Estimates:
     return _Estimates(
         math.nan, mean, std_ep, star, math.nan, errors[0], errors[1], errors[2], effective
     )
+
+
+def _ends(w: Array) -> tuple[Array, Array]:
+    """Sums up to each entry but the last, and of the rest from the other end."""
+    return np.cumsum(w)[:-1], np.cumsum(w[::-1])[-2::-1]
 
 
 def _batch_errors(scaled: Array) -> Array:

@@ -30,7 +30,7 @@ RANKS = [
     {"extrapolate"},
     {"expected"},
     {"likelihoods"},
-    {"wasserstein"},
+    {"wasserstein", "sampling"},
     {"site"},
     {"table"},
     {"projection"},
