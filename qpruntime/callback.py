@@ -21,13 +21,14 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
-from qpruntime.jit import INTERPRETED, SPLIT, Pointer, address
+from qpruntime.jit import INTERPRETED, LANDMARK, SPLIT, Pointer, address
 
-__all__ = ["LogDensity", "number"]
+__all__ = ["Landmarks", "LogDensity", "number"]
 
 Array = NDArray[np.float64]
 
 _C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, ctypes.c_double)
+_C_LANDMARK = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, ctypes.c_longlong)
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 # Compiled and interpreted values at the probes may differ by rounding; what differs by more is
 # arithmetic that means something else once compiled, such as integers that overflow.
@@ -165,14 +166,23 @@ class LogDensity(Pointer):
                     return f"is nan at f = {f:g}, y = {y:g}", None
         return None if error is None else (f"raised {type(error).__name__}: {error}", error)
 
+    def record(self, error: BaseException) -> None:
+        """Keep an exception for `failure`."""
+        self._failed.error = error
+
     def _recorded(self, f: float, y: float) -> float:
-        """`value`, or NaN with the exception kept; after one exception everything is NaN."""
-        if getattr(self._failed, "error", None) is not None:
+        """`value`, or NaN with the exception kept; after an interrupt everything is NaN.
+
+        Not after other exceptions: whether the density has any mass where the function fails is
+        for quadrature to find out.
+        """
+        error = getattr(self._failed, "error", None)
+        if error is not None and not isinstance(error, Exception):
             return math.nan
         try:
             return self.value(f, y)
         except BaseException as error:
-            self._failed.error = error
+            self.record(error)
             return math.nan
 
     def _recorded_split(self, f: float, y: float, theta: Array) -> tuple[float, float]:
@@ -205,6 +215,57 @@ class LogDensity(Pointer):
         return split
 
 
+class Landmarks(Pointer):
+    """``landmarks(y, theta, k) -> f`` of a user's points, or function that returns them.
+
+    Parameters
+    ----------
+    landmarks : sequence of float or callable
+        Values of f, or ``landmarks(y, theta)`` that returns them.
+    density : LogDensity
+        Whose parameters these are, and where failures are kept.
+    """
+
+    def __init__(self, landmarks: Any, density: LogDensity) -> None:
+        self.landmarks = landmarks
+        self.density = density
+        self._address = 0
+
+    def points(self, y: float) -> tuple[float, ...]:
+        """Landmarks for this y; exceptions are the user's own."""
+        given = self.landmarks
+        if callable(given):
+            given = given(np.float64(y), self.density.theta)
+        points = tuple(number(f) for f in np.atleast_1d(given))
+        if not np.isfinite(points).all():
+            raise ValueError(f"landmarks must be finite, got {points} for y = {y:g}")
+        return points
+
+    def __call__(self, y: float, theta: Array, k: int) -> float:
+        """Return the k-th of them, NaN beyond the last."""
+        return self._recorded(y, k)
+
+    @property
+    def handle(self) -> Any:
+        """What to hand to a kernel: Python is called, a few times for every cavity."""
+        if INTERPRETED:
+            return self.__call__
+        if not self._address:
+            self._callback = _C_LANDMARK(self._recorded)
+            self._kernel = _calling_landmark(self._callback)
+            self._kernel.compile(LANDMARK)
+            self._address = address(self._kernel, LANDMARK)
+        return self._address
+
+    def _recorded(self, y: float, k: int) -> float:
+        try:
+            points = self.points(y)
+        except BaseException as error:
+            self.density.record(error)
+            return math.nan
+        return points[k] if k < len(points) else math.nan
+
+
 def _compiled_split(log_prob: Callable[..., Any], with_theta: bool) -> Any:
     jitted = log_prob if isinstance(log_prob, Dispatcher) else numba.njit(**_OPTIONS)(log_prob)
 
@@ -233,6 +294,13 @@ def _calling_split(callback: Any) -> Any:
         return callback(f, y), 0.0
 
     return _unannounced(split)
+
+
+def _calling_landmark(callback: Any) -> Any:
+    def landmark(y, theta, k):  # type: ignore[no-untyped-def]
+        return callback(y, k)
+
+    return _unannounced(landmark)
 
 
 def _unannounced(function: Callable[..., Any]) -> Any:

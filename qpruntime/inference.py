@@ -170,7 +170,7 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
     factor, (tau, nu) = end.factor, end.sites
     log_z, terms = np.empty(tau.size), np.empty(tau.size)
     status, site = site_terms(
-        problem.projector.functions,
+        problem.functions,
         problem.projector.without_table,
         problem.power,
         problem.exponents,

@@ -24,13 +24,17 @@ from numba.extending import intrinsic
 __all__ = [
     "COORDINATES",
     "FRAME",
+    "LANDMARK",
     "MOMENTS",
+    "RULE",
     "SPLIT",
     "Pointer",
     "address",
     "call_coordinates",
     "call_frame",
+    "call_landmark",
     "call_moments",
+    "call_rule",
     "call_split",
     "contracted",
     "inlined",
@@ -51,6 +55,10 @@ MOMENTS = types.UniTuple(_float, 3)(_float, _float, _float, _VECTOR)
 FRAME = types.UniTuple(_float, 4)(_float, _float, _float, _VECTOR)
 #: coordinates(mu, sigma, y, theta) -> (row, u, v) in a compact table
 COORDINATES = types.UniTuple(_float, 3)(_float, _float, _float, _VECTOR)
+#: landmark(y, theta, k) -> the k-th point where log p(y|f) has a kink or a narrow peak, or NaN
+LANDMARK = _float(_float, _VECTOR, types.int64)
+#: rule(split, landmark, power, mu, sigma, y, theta) -> (status, log Z, mean, variance, sigma*)
+RULE = types.UniTuple(_float, 5)(types.int64, types.int64, _float, _float, _float, _float, _VECTOR)
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -201,8 +209,16 @@ def _cavity_call(handle, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
     return handle(mu, sigma, y, theta)
 
 
+def _landmark_call(handle, y, theta, k):  # type: ignore[no-untyped-def]
+    return handle(y, theta, k)
+
+
+def _rule_call(handle, split, landmark, power, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+    return handle(split, landmark, power, mu, sigma, y, theta)
+
+
 if INTERPRETED:
-    call_split = _point_call
+    call_split, call_landmark, call_rule = _point_call, _landmark_call, _rule_call
     call_moments = call_frame = call_coordinates = _cavity_call
 else:
 
@@ -225,3 +241,13 @@ else:
     def call_coordinates(typing, handle, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
         """Call a likelihood's `coordinates` through its handle."""
         return COORDINATES.return_type(types.int64, *COORDINATES.args), _lower_call
+
+    @intrinsic
+    def call_landmark(typing, handle, y, theta, k):  # type: ignore[no-untyped-def]
+        """Call a likelihood's `landmark` through its handle."""
+        return LANDMARK.return_type(types.int64, *LANDMARK.args), _lower_call
+
+    @intrinsic
+    def call_rule(typing, handle, split, landmark, power, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+        """Call a quadrature rule through its handle, with those of a likelihood's functions."""
+        return RULE.return_type(types.int64, *RULE.args), _lower_call

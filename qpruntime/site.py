@@ -17,10 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.interpolate import bilinear, quintic
 from qpruntime.jit import call_coordinates, call_moments, contracted, kernel
+from qpruntime.landscape import DECAY, EXHAUSTED, NO_MASS, NOT_A_NUMBER, OK
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import CLOSED
 from qpruntime.validation import real
-from qpruntime.wasserstein import DECAY, OK, exact_point, powered_point
+from qpruntime.wasserstein import exact_point, powered_point
 
 __all__ = [
     "Projections",
@@ -128,6 +129,18 @@ def _project_many(functions, source, mu, sigma, y, log_z, mean, std, where):
     return OK, 0
 
 
+_MOVE = "move the cavity or check the likelihood"
+_REASONS = {
+    DECAY: ("does not decay", _MOVE),
+    NO_MASS: ("has no finite mass", _MOVE),
+    NOT_A_NUMBER: ("is not a number somewhere", "check the likelihood for every real f"),
+    EXHAUSTED: (
+        "varies too fast to be integrated to 1e-6",
+        "look for noise or fast oscillations in its log density",
+    ),
+}
+
+
 class Projections(NamedTuple):
     """Projected sites, all of the broadcast shape; `std` is a standard deviation."""
 
@@ -202,8 +215,5 @@ def raise_status(
             f"{path}: damaged: what it holds for {place} is no standard deviation; "
             f"tablegen verify {path} says more; build it again"
         )
-    reason = "does not decay" if status == DECAY else "has no finite mass"
-    raise NumericalError(
-        f"the tilted density of {likelihood.name} {reason} for {place}; "
-        "move the cavity or check the likelihood"
-    )
+    reason, remedy = _REASONS.get(status, _REASONS[NO_MASS])
+    raise NumericalError(f"the tilted density of {likelihood.name} {reason} for {place}; {remedy}")

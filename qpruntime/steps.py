@@ -6,6 +6,7 @@ The loops that put the pieces together are in `qpruntime.engine`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,13 @@ class Problem:
         return np.ones(self.y.size) if self.weights is None else self.weights
 
     @property
+    def functions(self) -> tuple[Any, ...]:
+        """What kernels take of the likelihood; powers other than 1 need the adaptive rule."""
+        if self.power == 1.0 and self.weights is None:
+            return self.projector.functions
+        return self.projector.likelihood.functions(powers=True)
+
+    @property
     def nonnegative(self) -> bool:
         """Whether no site precision can be negative."""
         return self.bounded or self.projector.likelihood.log_concave
@@ -98,7 +106,7 @@ def propose_all(
     d_tau, d_nu, failure = np.empty(n), np.empty(n), np.zeros(2)
     likelihood = problem.projector.likelihood
     status, site = parallel(
-        problem.projector.functions,
+        problem.functions,
         source,
         problem.power,
         problem.exponents,
@@ -140,7 +148,7 @@ def sweep_once(
     failure = np.zeros(2)
     likelihood = problem.projector.likelihood
     status, site = sweep(
-        problem.projector.functions,
+        problem.functions,
         problem.projector.source,
         problem.power,
         weights,

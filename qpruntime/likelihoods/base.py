@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qpruntime.adaptive import adaptive_rule
 from qpruntime.artifact import Axis
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.jit import COORDINATES, FRAME, MOMENTS, Pointer
+from qpruntime.jit import COORDINATES, FRAME, LANDMARK, MOMENTS, Pointer
 from qpruntime.validation import floats
 
 __all__ = ["CLOSED", "INTEGRATE", "Likelihood", "Reduction", "signs"]
@@ -34,6 +35,10 @@ def _absent_moments(mu, sigma, y, theta):
 
 def _absent_frame(mu, sigma, y, theta):
     return np.nan, np.nan, np.nan, np.nan
+
+
+def _absent_landmark(y, theta, k):
+    return np.nan
 
 
 def _absent_coordinates(mu, sigma, y, theta):
@@ -110,9 +115,10 @@ class Likelihood:
         under f ~ N(mean, std^2). Method "vb" needs it.
     parameters : dict, optional
         Names and values of the entries of `theta`, in order.
-    landmarks : sequence of float or callable, optional
-        Values of f where log p(y|f) has a kink, a jump or a narrow peak, which adaptive quadrature
-        then puts on edges of its panels; or ``landmarks(y, theta)`` that returns them.
+    landmarks : Pointer, optional
+        ``landmarks(y, theta, k) -> f``: points where log p(y|f) has a kink, a jump or a narrow
+        peak, k = 0, 1, ..., then NaN. Adaptive quadrature looks for mass around them, as it does
+        around 0 and y, and puts them on edges of its panels.
     recipe : tuple, optional
         Arguments of `from_log_prob`, by which it pickles.
     """
@@ -129,7 +135,7 @@ class Likelihood:
     reduction: Reduction | None = None
     expected: Pointer | None = None
     parameters: dict[str, float] = field(default_factory=dict)
-    landmarks: Any = None
+    landmarks: Pointer | None = None
     recipe: tuple[tuple[str, Any], ...] | None = None
 
     @classmethod
@@ -243,16 +249,25 @@ class Likelihood:
             "return -inf where there is no density"
         ) from cause
 
-    def functions(self) -> tuple[Any, ...]:
-        """Return (theta, has_moments, has_frame, split, moments, frame), as kernels take them."""
+    def functions(self, powers: bool = False) -> tuple[Any, ...]:
+        """Return (theta, has_moments, has_frame, split, moments, frame), as kernels take them.
+
+        The last is the triple (frame, adaptive rule, landmark). Without a frame, or for `powers`
+        other than 1, the adaptive rule is needed, and compiled.
+        """
         self.split.reset()
+        adaptive = powers or self.frame is None
         return (
             self.theta,
             self.moments is not None,
             self.frame is not None,
             self.split.handle,
             (self.moments or ABSENT_MOMENTS).handle,
-            (self.frame or ABSENT_FRAME).handle,
+            (
+                (self.frame or ABSENT_FRAME).handle,
+                adaptive_rule.handle if adaptive else NO_RULE,
+                (self.landmarks or ABSENT_LANDMARK).handle if adaptive else NO_RULE,
+            ),
         )
 
     def coordinates(self) -> Pointer:
@@ -260,6 +275,9 @@ class Likelihood:
         return self.reduction.coordinates if self.reduction else ABSENT_COORDINATES
 
 
+#: What is never called.
+NO_RULE = 0
+ABSENT_LANDMARK = Pointer(_absent_landmark, LANDMARK)
 ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
 ABSENT_FRAME = Pointer(_absent_frame, FRAME)
 ABSENT_COORDINATES = Pointer(_absent_coordinates, COORDINATES)

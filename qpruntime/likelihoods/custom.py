@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.callback import LogDensity
+from qpruntime.callback import Landmarks, LogDensity
 from qpruntime.errors import InputError
 from qpruntime.likelihoods.base import Likelihood
 from qpruntime.validation import finite
@@ -118,7 +118,8 @@ def from_log_prob(
         raise InputError(
             f"log_prob must take (f, y, theta) or (f, y), {_called(log_prob)} does not: {error}"
         ) from error
-    _try_out(density, name, allowed, validate)
+    marks = None if landmarks is None else Landmarks(landmarks, density)
+    _try_out(density, marks, name, allowed, validate)
     return Likelihood(
         name=name,
         outcomes=str(allowed)
@@ -130,7 +131,7 @@ def from_log_prob(
         mirror=bool(mirror),
         log_concave=bool(log_concave),
         parameters=named,
-        landmarks=landmarks,
+        landmarks=marks,
         recipe=(
             ("log_prob", log_prob),
             ("name", name),
@@ -189,7 +190,11 @@ def _parameters(theta: Any, parameters: Any) -> tuple[Array, dict[str, float]]:
 
 
 def _try_out(
-    density: LogDensity, name: str, allowed: Outcomes, validate: Callable[..., Array] | None
+    density: LogDensity,
+    marks: Landmarks | None,
+    name: str,
+    allowed: Outcomes,
+    validate: Callable[..., Array] | None,
 ) -> None:
     """Call the density once for every outcome and probe, so that it fails here and in words."""
     for y in allowed.examples():
@@ -198,6 +203,14 @@ def _try_out(
                 y = float(np.asarray(validate([y]), dtype=float)[0])
             except (ValueError, TypeError, IndexError):
                 continue
+        if marks is not None:
+            try:
+                marks.points(y)
+            except Exception as error:
+                raise InputError(
+                    f"landmarks of {name} must be finite numbers, or a function of (y, theta) that "
+                    f"returns them; for y = {y:g}: {error}"
+                ) from error
         found = []
         for f in _PROBES:
             try:
