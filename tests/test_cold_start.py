@@ -1,0 +1,35 @@
+"""Parallel order finds the fixed point from nothing, also under a prior as wide as fits end with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+
+from qpruntime import infer
+
+
+@pytest.fixture(scope="module")
+def wine():
+    """Two classes of Wine, which are nearly separable: evidence widens the prior without end."""
+    X, target = load_wine(return_X_y=True)
+    X, target = X[target < 2], target[target < 2]
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    square = np.sum((X[:, None] - X) ** 2, axis=-1)
+    return square, np.where(target > 0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("deviation", [1.0, 30.0, 870.0, 1e4])
+@pytest.mark.parametrize("scale", [3.0, 11.1])
+def test_orders_agree(wine, deviation, scale):
+    square, y = wine
+    rng = np.random.default_rng(0)
+    for labels in (y, np.where(rng.random(y.size) < 0.05, -y, y)):
+        K = deviation**2 * np.exp(-0.5 * square / scale**2)
+        for method in ("ep", "qp"):
+            one, all_at_once = (
+                infer(K, labels, method=method, order=o) for o in ("sequential", "parallel")
+            )
+            assert all_at_once.converged
+            assert all_at_once.n_sweeps < 60
+            np.testing.assert_allclose(all_at_once.log_evidence, one.log_evidence, rtol=1e-6)
