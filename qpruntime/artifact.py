@@ -24,8 +24,11 @@ __all__ = ["DATASET", "KINDS", "SCHEMA", "Axis", "Metadata"]
 SCHEMA = 1
 #: Name of the one dataset of a table file.
 DATASET = "sigma_star"
-#: Nodes of a grid, or spline coefficients over a likelihood's own coordinates.
-KINDS = ("grid", "compact")
+#: Nodes of a grid, spline coefficients over a likelihood's own coordinates, or those of whole
+#: projections.
+KINDS = ("grid", "compact", "surfaces")
+#: How many axes each of them may have.
+AXES = {"grid": (2,), "compact": (1, 2), "surfaces": (2, 3)}
 
 
 @dataclass(frozen=True)
@@ -89,19 +92,28 @@ class Metadata:
     likelihood : str
         Registered name; `parameters` are its parameters.
     outcomes : list of float
-        The y of each slab of the dataset, one apart; ``[1.0]`` if one slab serves every label.
+        The y of each slab of the dataset, one apart; ``[1.0]`` if one slab serves every label. Of
+        surfaces: ascending; the ends of the third axis where there is one, ``[0.0]`` of a location
+        family.
     axes : tuple of Axis
         Of a grid: cavity mean, and log10 of the cavity standard deviation. Of a compact table:
-        one or two coordinates of the likelihood's `qpruntime.likelihoods.base.Reduction`.
+        one or two coordinates of the likelihood's `qpruntime.likelihoods.base.Reduction`. Of
+        surfaces: those of a grid, and for continuous y a third.
     dtype : str
         ``float64`` or ``float32``, little-endian, row-major; the axes are outcomes, then `axes`.
     sha256 : str
         Of the bytes of the dataset.
     certificate : dict
         The measured error: see `tablegen.certify`.
-    kind : {"grid", "compact"}
+    kind : {"grid", "compact", "surfaces"}
         Values of sigma* at the nodes, or coefficients of quintic B-splines of sigma*/sigma_EP,
-        four more than nodes along an axis.
+        four more than nodes along an axis. Of surfaces: coefficients of everything a projection
+        gives, see `qpruntime.surfaces`; the last axis of the dataset holds them next to each other.
+    surfaces : list of str
+        Names of the stored surfaces.
+    traits : dict
+        What has to be known of the likelihood where its code is not at hand: see
+        `qpruntime.standin`.
     """
 
     likelihood: str
@@ -116,6 +128,8 @@ class Metadata:
     kind: str = "grid"
     byte_order: str = "little"
     schema: int = SCHEMA
+    surfaces: list[str] = field(default_factory=list)
+    traits: dict[str, Any] = field(default_factory=dict)
 
     @property
     def mu(self) -> Axis:
@@ -132,6 +146,9 @@ class Metadata:
         """Shape of the dataset."""
         if self.kind == "grid":
             return len(self.outcomes), self.axes[0].size, self.axes[1].size
+        if self.kind == "surfaces":
+            rows = self.axes[2].size + 4 if len(self.axes) == 3 else len(self.outcomes)
+            return rows, self.axes[0].size + 4, len(self.surfaces) * (self.axes[1].size + 4)
         first = self.axes[0].size + 4 if len(self.axes) == 2 else 1
         return len(self.outcomes), first, self.axes[-1].size + 4
 
@@ -141,7 +158,10 @@ class Metadata:
 
     def to_json(self) -> str:
         """Return the document; equal metadata give equal bytes."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        document = asdict(self)
+        if self.kind != "surfaces":
+            del document["surfaces"], document["traits"]
+        return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str | bytes, source: str) -> Metadata:
@@ -175,11 +195,17 @@ class Metadata:
     def _check(self, source: str) -> None:
         problems = {
             "kind": self.kind not in KINDS,
-            "axes": len(self.axes) not in ((2,) if self.kind == "grid" else (1, 2)),
+            "axes": len(self.axes) not in AXES.get(self.kind, ()),
             "likelihood": not isinstance(self.likelihood, str),
             "dtype": self.dtype not in ("float64", "float32"),
             "byte_order": self.byte_order != "little",
-            "outcomes": not _consecutive(self.outcomes),
+            "outcomes": not (
+                _ascending(self.outcomes)
+                if self.kind == "surfaces"
+                else _consecutive(self.outcomes)
+            ),
+            "surfaces": not _names(self.surfaces, self.kind == "surfaces"),
+            "traits": not isinstance(self.traits, dict),
             "parameters": not _numbers(self.parameters),
             "certificate": not isinstance(self.certificate, dict),
             "sha256": not isinstance(self.sha256, str),
@@ -191,14 +217,28 @@ class Metadata:
                 raise TableError(f"{source}: metadata field {name!r} is {getattr(self, name)!r}")
 
 
-def _consecutive(value: object) -> bool:
+def _consecutive(value: Any) -> bool:
     """Whether this is a list of numbers, each one more than the last: the row of y is y - y[0]."""
+    return _ascending(value) and all(after - before == 1 for before, after in pairwise(value))
+
+
+def _ascending(value: Any) -> bool:
+    """Whether this is a list of finite numbers, each larger than the last."""
     if not isinstance(value, list) or not value:
         return False
     for v in value:
         if not isinstance(v, (int, float)) or isinstance(v, bool) or not abs(v) < 1e15:
             return False
-    return all(after - before == 1 for before, after in pairwise(value))
+    return all(after > before for before, after in pairwise(value))
+
+
+def _names(value: Any, expected: bool) -> bool:
+    """Whether this is a list of names, empty unless some are expected."""
+    return (
+        isinstance(value, list)
+        and bool(value) == expected
+        and all(isinstance(v, str) for v in value)
+    )
 
 
 def _numbers(value: object) -> bool:

@@ -16,7 +16,8 @@ from qpruntime.factor import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.posterior import Lookups, Posterior
 from qpruntime.projection import Projector
-from qpruntime.sweep import site_terms
+from qpruntime.site import BEYOND, raise_status
+from qpruntime.sweep import cavity, site_terms
 from qpruntime.table import Table
 from qpruntime.validation import choice, covariance, finite, generator, number, whole
 from qpruntime.wasserstein import OK
@@ -29,7 +30,7 @@ Array = NDArray[np.float64]
 def infer(
     K: ArrayLike,
     y: ArrayLike,
-    likelihood: str | Likelihood = "probit",
+    likelihood: str | Likelihood | None = None,
     method: str = "qp",
     table: Table | str | os.PathLike[str] | None = None,
     mean: ArrayLike = 0.0,
@@ -51,12 +52,14 @@ def infer(
         Prior covariance, from any library: symmetric, positive semi-definite, finite.
     y : array-like, shape (N,)
         Observations; -1 and +1 for ``"probit"``.
-    likelihood : str or Likelihood
+    likelihood : str or Likelihood, optional
+        By default the one of the table, ``"probit"`` without a table.
     method : {"qp", "ep", "vb"}
         Quantile or expectation propagation, or the Gaussian that maximises a lower bound of the
         evidence (Opper & Archambeau, 2009), whose `log_evidence` is that bound.
     table : None, "exact", path, name or Table
-        Where QP finds sigma*: None is the table shipped with the likelihood, "exact" integrates.
+        Where QP finds sigma*: None is the table shipped with the likelihood, "exact" integrates. A
+        table of surfaces serves EP too, and needs no code of the likelihood.
     mean : float or array-like, shape (N,)
         Prior mean.
     tol : float
@@ -184,6 +187,10 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
         log_z,
         terms,
     )
+    if status == BEYOND:
+        mu, sigma = cavity(end.kept[site], end.variance[site], factor.mean[site], nu[site])
+        projector = problem.projector
+        raise_status(status, projector.likelihood, mu, sigma, problem.y[site], projector.table)
     if status != OK:
         problem.projector.likelihood.raise_failure()
         raise NumericalError(
@@ -226,6 +233,7 @@ def check_powers(
     if checked is not None and (checked == 1.0).all():
         checked = None
     if power != 1.0 or checked is not None:
+        projector.need_density("weights and powers are integrated")
         if projector.method == "vb":
             raise InputError('method "vb" takes neither weights nor a power; use "ep" or "qp"')
         if not projector.likelihood.log_concave:

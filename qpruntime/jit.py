@@ -28,6 +28,7 @@ __all__ = [
     "MOMENTS",
     "RULE",
     "SPLIT",
+    "SURFACES",
     "Pointer",
     "address",
     "call_coordinates",
@@ -36,6 +37,7 @@ __all__ = [
     "call_moments",
     "call_rule",
     "call_split",
+    "call_surfaces",
     "contracted",
     "inlined",
     "kernel",
@@ -59,6 +61,9 @@ COORDINATES = types.UniTuple(_float, 3)(_float, _float, _float, _VECTOR)
 LANDMARK = _float(_float, _VECTOR, types.int64)
 #: rule(split, landmark, power, mu, sigma, y, theta) -> (status, log Z, mean, variance, sigma*)
 RULE = types.UniTuple(_float, 5)(types.int64, types.int64, _float, _float, _float, _float, _VECTOR)
+_TENSOR = types.Array(types.float64, 3, "C", readonly=True)
+#: lookup(mu, sigma, y, values, axes) -> (log Z, mean, sigma_EP, sigma*) in a table of surfaces
+SURFACES = types.UniTuple(_float, 4)(_float, _float, _float, _TENSOR, _VECTOR)
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -151,8 +156,13 @@ class Pointer:
     likelihood costs nothing. Calling it from Python runs it.
     """
 
-    def __init__(self, function: Callable[..., Any], signature: Any) -> None:
-        self._kernel: Any = kernel(function)
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        signature: Any,
+        compiler: Callable[..., Any] = kernel,
+    ) -> None:
+        self._kernel: Any = compiler(function)
         self._signature = signature
         self._address = 0
 
@@ -201,6 +211,11 @@ def _lower_call(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return builder.call(pointer, args[1:])
 
 
+def _lower_zeros(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Emit zeros, in a branch that is not taken."""
+    return context.get_constant_null(signature.return_type)
+
+
 def _point_call(handle, f, y, theta):  # type: ignore[no-untyped-def]
     return handle(f, y, theta)
 
@@ -217,9 +232,14 @@ def _rule_call(handle, split, landmark, power, mu, sigma, y, theta):  # type: ig
     return handle(split, landmark, power, mu, sigma, y, theta)
 
 
+def _surfaces_call(handle, mu, sigma, y, values, axes):  # type: ignore[no-untyped-def]
+    return handle(mu, sigma, y, values, axes)
+
+
 if INTERPRETED:
     call_split, call_landmark, call_rule = _point_call, _landmark_call, _rule_call
     call_moments = call_frame = call_coordinates = _cavity_call
+    call_surfaces = _surfaces_call
 else:
 
     @intrinsic
@@ -251,3 +271,9 @@ else:
     def call_rule(typing, handle, split, landmark, power, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
         """Call a quadrature rule through its handle, with those of a likelihood's functions."""
         return RULE.return_type(types.int64, *RULE.args), _lower_call
+
+    @intrinsic
+    def call_surfaces(typing, handle, mu, sigma, y, values, axes):  # type: ignore[no-untyped-def]
+        """Call `qpruntime.surfaces.lookup` through its handle; never with values in float32."""
+        own = types.int64, _float, _float, _float, values, axes
+        return SURFACES.return_type(*own), _lower_call if values.dtype == _float else _lower_zeros

@@ -96,7 +96,7 @@ def _local_slopes(
     def sites_at(m: Array, s: Array) -> tuple[Array, Array]:
         projector = problem.projector
         log_z, tilted, std, _ = project_many(
-            projector.likelihood, projector.source, m, s, problem.y, projector.path
+            projector.likelihood, projector.source, m, s, problem.y, projector.table
         )
         precision = 1.0 / (s * s)
         new_tau = 1.0 / (std * std) - precision

@@ -7,7 +7,6 @@ The one place that decides which table stands behind ``table=None``. The kernel 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +14,17 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime import likelihoods
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.site import EP, EXACT, NO_AXES, NO_VALUES, Projections, check_range, project_many
+from qpruntime.site import (
+    EP,
+    EXACT,
+    NO_AXES,
+    NO_VALUES,
+    SURFACES_EP,
+    SURFACES_QP,
+    Projections,
+    check_range,
+    project_many,
+)
 from qpruntime.table import Table, open_table, shipped
 from qpruntime.validation import choice, shown
 
@@ -31,47 +40,55 @@ class Projector:
 
     Parameters
     ----------
-    likelihood : str or Likelihood
+    likelihood : str, Likelihood or None
+        None is the likelihood of the table, probit without a table.
     method : {"qp", "ep", "vb"}
     table : None, "exact", path, name or Table
-        Only used by QP. None is the table that ships with the likelihood, or quadrature if it has
-        no `Reduction`; "exact" integrates.
+        None is the table that ships with the likelihood, or quadrature if it has no `Reduction`;
+        "exact" integrates. Grids and compact tables are used by QP only, tables of surfaces by EP
+        too.
 
     Attributes
     ----------
     table : Table or None
-        What sigma* is looked up in.
+        What is looked up in.
     functions, source : tuple
         The arguments of `qpruntime.site.project_site`.
+    without_table : tuple
+        A source for log Z and the mean alone, which nothing of QP's is looked up for.
     """
 
     def __init__(
         self,
-        likelihood: str | Likelihood,
+        likelihood: str | Likelihood | None,
         method: str = "qp",
         table: Table | str | os.PathLike[str] | None = None,
     ) -> None:
         choice(method, "method", INFERENCE)
-        self.likelihood = likelihoods.get(likelihood)
         self.method = method
         exact = isinstance(table, str) and table == "exact"
         if isinstance(table, (str, os.PathLike)) and not exact:
             table = open_table(table)
-        elif table is None and method == "qp":
-            table = shipped(self.likelihood)
-        self.table = table if isinstance(table, Table) else None
-        if not (self.table or table is None or exact):
+        if not (isinstance(table, Table) or table is None or exact):
             raise InputError(f"table must be None, 'exact', a path or a Table, got {shown(table)}")
-        if self.table and self.table.likelihood is not self.likelihood:
-            raise InputError(
-                f"the table {self.table.path} is for the likelihood "
-                f"{self.table.likelihood.name!r}, not {self.likelihood.name!r}; "
-                f"build one: tablegen build --likelihood {self.likelihood.name}"
-            )
+        if isinstance(table, Table):
+            table = table.serving(likelihood)
+            self.likelihood = table.likelihood
+        else:
+            self.likelihood = likelihoods.get("probit" if likelihood is None else likelihood)
+            if table is None and method == "qp":
+                table = shipped(self.likelihood)
+        self.table = table if isinstance(table, Table) else None
         coordinates = self.likelihood.coordinates().handle
         self.functions = self.likelihood.functions()
-        #: A source that looks nothing up, for log Z alone.
         self.without_table = (EP, False, False, NO_VALUES, NO_AXES, coordinates)
+        surfaces = self.table is not None and self.table.metadata.kind == "surfaces"
+        if surfaces and method != "vb":
+            assert self.table is not None
+            self.without_table = self.table.source(SURFACES_EP)
+            self.source = self.table.source(SURFACES_QP if method == "qp" else SURFACES_EP)
+            return
+        self.need_density('only tables of surfaces do without it, and not for method "vb"')
         if method in ("ep", "vb"):
             self.source = self.without_table
         elif self.table:
@@ -79,10 +96,18 @@ class Projector:
         else:
             self.source = (EXACT, False, True, NO_VALUES, NO_AXES, coordinates)
 
-    @property
-    def path(self) -> Path | None:
-        """Of the table, for messages."""
-        return self.table.path if self.table else None
+    def need_density(self, reason: str) -> None:
+        """Raise `InputError` if log p(y|f) is not at hand."""
+        if not self.likelihood.has_density:
+            raise InputError(
+                f"the density of {self.likelihood.name!r} is needed: {reason}; hand over the "
+                "Likelihood the table was built from as well, as likelihood=..."
+            )
+
+    def for_evidence(self) -> Projector:
+        """Return the EP projector whose evidence hyper-parameters are judged by."""
+        surfaces = self.table is not None and self.table.metadata.kind == "surfaces"
+        return Projector(self.likelihood, "ep", self.table if surfaces else None)
 
     def check_outcomes(self, y: NDArray[np.float64]) -> None:
         """Raise `InputError` if a grid has no slab for one of these observations."""
@@ -100,7 +125,7 @@ class Projector:
 
 
 def project_arrays(
-    likelihood: str | Likelihood,
+    likelihood: str | Likelihood | None,
     mu: ArrayLike,
     sigma: ArrayLike,
     y: ArrayLike,
@@ -110,11 +135,11 @@ def project_arrays(
     """`project`, with log Z and whether the table answered."""
     choice(method, "method", METHODS)
     projector = Projector(likelihood, method, table)
-    return project_many(projector.likelihood, projector.source, mu, sigma, y, projector.path)
+    return project_many(projector.likelihood, projector.source, mu, sigma, y, projector.table)
 
 
 def project(
-    likelihood: str | Likelihood,
+    likelihood: str | Likelihood | None,
     mu: ArrayLike,
     sigma: ArrayLike,
     y: ArrayLike,
@@ -125,16 +150,16 @@ def project(
 
     Parameters
     ----------
-    likelihood : str or Likelihood
-        For example ``"probit"``.
+    likelihood : str, Likelihood or None
+        For example ``"probit"``; None is the likelihood of the table.
     mu, sigma, y : array-like
         Cavity mean, cavity standard deviation and observation; they broadcast.
     method : {"qp", "ep"}
         QP keeps the mean and takes sigma* (paper, Eqs. 5 and 8); EP matches both moments.
     table : None, "exact", path, name or Table
         Where QP finds sigma*. None is the small table inside the package, right to 1e-9
-        everywhere; "exact" integrates, 100 times slower; a path or name is a grid built by
-        ``tablegen build``.
+        everywhere; "exact" integrates, 100 times slower; a path or name is a table built by
+        ``tablegen build``. One of surfaces serves EP too.
 
     Returns
     -------

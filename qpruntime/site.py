@@ -8,7 +8,6 @@ is decided above, in `qpruntime.projection`.
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.interpolate import bilinear, quintic
-from qpruntime.jit import call_coordinates, call_moments, contracted, kernel
+from qpruntime.jit import call_coordinates, call_moments, call_surfaces, contracted, kernel
 from qpruntime.landscape import DECAY, EXHAUSTED, NO_MASS, NOT_A_NUMBER, OK
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import CLOSED
@@ -33,13 +32,16 @@ __all__ = [
 ]
 
 # How `project_site` finds a standard deviation, and what a lookup reports.
-EP, GRID, EXACT, COMPACT = 0, 1, 2, 3
+EP, GRID, EXACT, COMPACT, SURFACES_EP, SURFACES_QP = 0, 1, 2, 3, 4, 5
 COMPUTED, INSIDE, OUTSIDE_GRID = 0, 1, 2
 #: Status: a table holds what cannot be sigma*. Values above sigma_EP are no such thing: a coarse
 #: grid has them between its nodes, and they are cut to sigma_EP.
 DAMAGED = -1
 # A table's sigma*/sigma_EP below this is damage: it takes a second peak of mass 1e-20.
 _LEAST_RATIO = 1e-9
+
+#: Status of a cavity outside a table of surfaces that is all there is.
+BEYOND = 3
 
 NO_VALUES = np.zeros((1, 2, 2))
 NO_AXES = np.array([0.0, -1.0, 1.0, 0.0, -1.0, 1.0, 0.0])
@@ -72,9 +74,18 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
     if power != 1.0:
         status = powered_point(split, frame, has_frame, power, mu, sigma, y, theta, scratch)
         std = math.sqrt(scratch[0, 2])
-        if kind != EP:
+        if kind != EP and kind != SURFACES_EP:
             std = min(std, scratch[0, 3])
         return status, scratch[0, 0], scratch[0, 1], std, COMPUTED
+    where = COMPUTED
+    if kind >= SURFACES_EP:
+        log_z, mean, std, star = call_surfaces(coordinates, mu, sigma, y, values, axes)
+        if not math.isnan(log_z):
+            return OK, log_z, mean, star if kind == SURFACES_QP else std, INSIDE
+        if not outside_exact:
+            return BEYOND, 0.0, 0.0, 0.0, OUTSIDE_GRID
+        where = OUTSIDE_GRID
+        kind = EXACT if kind == SURFACES_QP else EP
     integrated = False
     if has_moments:
         log_z, mean, variance = call_moments(moments, mu, sigma, y, theta)
@@ -86,8 +97,7 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
         log_z, mean, variance = scratch[0, 0], scratch[0, 1], scratch[0, 2]
     std = math.sqrt(variance)
     if kind == EP:
-        return OK, log_z, mean, std, COMPUTED
-    where = COMPUTED
+        return OK, log_z, mean, std, where
     if kind == COMPACT:
         where = INSIDE
         ratio = compact_ratio(coordinates, values, axes, mu, sigma, y, theta)
@@ -156,9 +166,9 @@ def project_many(
     mu: ArrayLike,
     sigma: ArrayLike,
     y: ArrayLike,
-    path: Path | None = None,
+    table: Any = None,
 ) -> Projections:
-    """Check the arguments, which broadcast, and project every site; `path` is the table's."""
+    """Check the arguments, which broadcast, and project every site; `table` is for messages."""
     arrays = real(mu, "mu"), real(sigma, "sigma"), likelihood.validate(y)
     try:
         m, s, labels = np.broadcast_arrays(*arrays)
@@ -176,7 +186,7 @@ def project_many(
     functions = likelihood.functions()
     status, i = _project_many(functions, source, *flat, log_z, mean, std, where)
     if status != OK:
-        raise_status(status, likelihood, flat[0][i], flat[1][i], flat[2][i], path)
+        raise_status(status, likelihood, flat[0][i], flat[1][i], flat[2][i], table)
     return Projections(
         log_z.reshape(shape),
         mean.reshape(shape),
@@ -197,23 +207,20 @@ def check_range(found: Projections, mu: ArrayLike, sigma: ArrayLike) -> None:
 
 
 def raise_status(
-    status: int,
-    likelihood: Likelihood,
-    mu: float,
-    sigma: float,
-    y: float,
-    path: Path | None = None,
+    status: int, likelihood: Likelihood, mu: float, sigma: float, y: float, table: Any = None
 ) -> None:
     """Turn the status of a projection into an exception, or that of the user's function.
 
-    `path` is the table's.
+    `table` is what was looked in.
     """
     likelihood.raise_failure(mu, sigma, y)
     place = f"the cavity N({mu:g}, {sigma:g}^2) and y = {y:g}"
     if status == DAMAGED:
         raise TableError(
-            f"{path}: damaged: what it holds for {place} is no standard deviation; "
-            f"tablegen verify {path} says more; build it again"
+            f"{table.path}: damaged: what it holds for {place} is no standard deviation; "
+            f"tablegen verify {table.path} says more; build it again"
         )
+    if status == BEYOND:
+        raise TableError(table.beyond(mu, sigma, y))
     reason, remedy = _REASONS.get(status, _REASONS[NO_MASS])
     raise NumericalError(f"the tilted density of {likelihood.name} {reason} for {place}; {remedy}")

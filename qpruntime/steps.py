@@ -123,8 +123,8 @@ def propose_all(
         failure,
     )
     if status != OK:
-        path = problem.projector.path
-        raise_status(status, likelihood, failure[0], failure[1], problem.y[site], path)
+        table = problem.projector.table
+        raise_status(status, likelihood, failure[0], failure[1], problem.y[site], table)
     return d_tau, d_nu
 
 
@@ -163,8 +163,8 @@ def sweep_once(
         failure,
     )
     if status != OK:
-        path = problem.projector.path
-        raise_status(status, likelihood, failure[0], failure[1], y[site], path)
+        table = problem.projector.table
+        raise_status(status, likelihood, failure[0], failure[1], y[site], table)
     if turn is not None:
         back = np.argsort(turn)
         tau, nu = tau[back], nu[back]

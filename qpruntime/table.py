@@ -8,8 +8,9 @@ by an HDF5 library.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -19,17 +20,18 @@ import numpy as np
 import platformdirs
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime import likelihoods, seal
-from qpruntime.artifact import Metadata
+from qpruntime import likelihoods, seal, standin, surfaces
+from qpruntime.artifact import Axis, Metadata
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.site import COMPACT, GRID, check_range, project_many
+from qpruntime.site import COMPACT, GRID, SURFACES_QP, check_range, project_many
 from qpruntime.validation import choice, shown
 
 __all__ = ["OUTSIDE", "Table", "open_table", "shipped", "shipped_path", "table_directory"]
 
-#: What a lookup outside the grid gives: sigma_EP as in the paper, or the quadrature's sigma*.
-OUTSIDE = ("ep", "exact")
+#: What a lookup outside the grid gives: sigma_EP as in the paper, the quadrature's sigma*, or,
+#: where a table of surfaces is all there is, an error.
+OUTSIDE = ("ep", "exact", "error")
 
 
 def table_directory() -> Path:
@@ -46,16 +48,17 @@ def shipped_path(likelihood: str) -> Path:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """An opened table of sigma* (a standard deviation) for one likelihood.
+    """An opened table of sigma* (a standard deviation), or of surfaces, for one likelihood.
 
     Attributes
     ----------
     path : Path
     metadata : Metadata
     likelihood : Likelihood
+        Of a table of surfaces whose code is not at hand: a stand-in without a density.
     values : ndarray, shape ``metadata.shape``
-        Read-only: the memory map of a grid, the coefficients of a compact table.
-    outside : {"ep", "exact"}
+        Read-only: the memory map of a grid, or spline coefficients.
+    outside : {"ep", "exact", "error"}
         What a lookup outside a grid gives; a compact table has no outside.
     """
 
@@ -78,17 +81,86 @@ class Table:
         """
         numbers = []
         for axis in (self.metadata.axes[0], self.metadata.axes[-1]):
-            numbers += [axis.start, axis.stop, (axis.size - 1) / (axis.stop - axis.start)]
+            numbers += _numbers(axis)
         return np.array([*numbers, self.metadata.outcomes[0]])
 
-    def source(self) -> tuple[Any, ...]:
-        """Return what `qpruntime.site.project_site` takes."""
+    def source(self, kind: int | None = None) -> tuple[Any, ...]:
+        """Return what `qpruntime.site.project_site` takes.
+
+        `kind` says which standard deviation of a table of surfaces is asked for: sigma* by default.
+        """
+        exact = self.outside == "exact" and self.likelihood.has_density
+        if self.metadata.kind == "surfaces":
+            axes, lookup = self._surface_axes(), surfaces.lookup.handle
+            return SURFACES_QP if kind is None else kind, False, exact, self.values, axes, lookup
         kind = GRID if self.metadata.kind == "grid" else COMPACT
         axes = self.axes()
         axes.flags.writeable = False
         coordinates = self.likelihood.coordinates().handle
-        exact = self.outside == "exact"
         return kind, self.likelihood.mirror, exact, self.values, axes, coordinates
+
+    def _surface_axes(self) -> NDArray[np.float64]:
+        """Return the axes as `qpruntime.surfaces.lookup` takes them."""
+        mu, log10_sigma, *third = self.metadata.axes
+        outcomes = self.metadata.outcomes
+        axes = surfaces.pack(
+            [*_numbers(mu), *_numbers(log10_sigma), outcomes[0]],
+            standin.MODES[self.metadata.traits["mode"]],
+            outcomes,
+            _numbers(third[0]) if third else None,
+        )
+        axes.flags.writeable = False
+        return axes
+
+    def serving(self, likelihood: str | Likelihood | None) -> Table:
+        """Return the table for use with a likelihood, None being its own.
+
+        Code that was not at hand when the table was opened then answers outside its domain.
+
+        Raises
+        ------
+        InputError
+            If the table was made for another likelihood.
+        """
+        own = self.likelihood
+        if likelihood is None or likelihood is own:
+            return self
+        mine = self.metadata.kind == "surfaces"
+        if mine and likelihood == self.metadata.likelihood:
+            return self
+        given = likelihoods.get(likelihood)
+        if given is own:
+            return self
+        reason = f"not {given.name!r}"
+        if mine:
+            reason = standin.difference(given, self.metadata)
+            if not reason:
+                return replace(self, likelihood=given)
+        raise InputError(
+            f"the table {self.path} is for the likelihood {own.name!r}, {reason}; build one: "
+            f"tablegen build --likelihood {given.name}"
+        )
+
+    def beyond(self, mu: float, sigma: float, y: float) -> str:
+        """Say that a cavity is outside a table of surfaces, and what to do about it."""
+        (m, s), traits = self.metadata.axes[:2], self.metadata.traits
+        where = "mu - y" if traits["mode"] == "location" else "mu"
+        low, high = min(m.start, math.floor(mu)), max(m.stop, math.ceil(mu))
+        if traits["mode"] == "location":
+            low, high = min(m.start, math.floor(mu - y)), max(m.stop, math.ceil(mu - y))
+        ell = math.log10(sigma)
+        narrow, wide = (
+            min(s.start, 0.5 * math.floor(2 * ell)),
+            max(s.stop, 0.5 * math.ceil(2 * ell)),
+        )
+        known = traits["source"] or self.metadata.likelihood
+        return (
+            f"the cavity N({mu:g}, {sigma:g}^2) of y = {y:g} is outside the table {self.path}, "
+            f"which holds {where} {m.start:g} to {m.stop:g} and log10 sigma {s.start:g} to "
+            f"{s.stop:g}, and the code of {self.likelihood.name!r} is not at hand: hand it over as "
+            f"likelihood=..., or build a wider table: tablegen build --likelihood {known} --preset "
+            f"surfaces --mu-range {low:g} {high:g} --log10-sigma-range {narrow:g} {wide:g}"
+        )
 
     def lookup(
         self, mu: ArrayLike, sigma: ArrayLike, y: ArrayLike
@@ -114,9 +186,10 @@ class Table:
         NumericalError
             If a projection cannot be had in double precision.
         TableError
-            If the numbers found there cannot be standard deviations: the file is damaged.
+            If the numbers found there cannot be standard deviations: the file is damaged; or
+            outside a table of surfaces that has no code to fall back on.
         """
-        result = project_many(self.likelihood, self.source(), mu, sigma, y, self.path)
+        result = project_many(self.likelihood, self.source(), mu, sigma, y, self)
         check_range(result, mu, sigma)
         return result.std, result.inside
 
@@ -134,13 +207,13 @@ class Table:
             raise TableError(
                 f"{self.path}: data hash is {digest.hexdigest()[:16]}..., metadata says "
                 f"{self.sha256[:16]}...; the file is damaged, build it again: tablegen build "
-                + ("" if self.metadata.kind == "grid" else "--preset compact ")
+                + ("" if self.metadata.kind == "grid" else f"--preset {self.metadata.kind} ")
                 + f"--likelihood {self.likelihood.name} --force --output {self.path}"
             )
 
 
 def open_table(
-    table: str | os.PathLike[str], *, outside: str = "ep", verify: bool | None = None
+    table: str | os.PathLike[str], *, outside: str | None = None, verify: bool | None = None
 ) -> Table:
     """Open a table by path, or by name if it is installed or ships with the package.
 
@@ -149,18 +222,20 @@ def open_table(
     table : str or path
         A file, or a bare name: ``"probit"`` is looked for in `table_directory()`,
         ``"probit-compact"`` there and among the tables inside the package.
-    outside : {"ep", "exact"}
-        Outside a grid: sigma_EP, as published (up to 10 % above sigma*), or quadrature.
+    outside : {"ep", "exact", "error"}, optional
+        Outside a grid: sigma_EP, as published (up to 10 % above sigma*) and the default, or
+        quadrature. Outside surfaces: quadrature where the code of the likelihood is at hand, by
+        default, or an error.
     verify : bool, optional
-        Read all data once and compare its hash; by default only of compact tables, which are read
-        whole in any case.
+        Read all data once and compare its hash; by default not of grids, which are mapped.
 
     Raises
     ------
     TableError
         If there is no such table, or it does not validate.
     """
-    choice(outside, "outside", OUTSIDE)
+    if outside is not None:
+        choice(outside, "outside", OUTSIDE)
     if not isinstance(table, (str, os.PathLike)):
         raise InputError(f"a table is given by a path or a name, got {shown(table)}")
     try:
@@ -172,6 +247,10 @@ def open_table(
             raise
         reason = getattr(error, "strerror", None) or error
         raise TableError(f"{shown(table)} cannot be read: {reason}") from error
+    if metadata.kind == "surfaces":
+        return _open_surfaces(path, metadata, values, outside, verify)
+    if outside == "error":
+        raise InputError('outside="error" is for tables of surfaces; use "ep" or "exact"')
     if metadata.likelihood not in likelihoods.names():
         known = ", ".join(likelihoods.names())
         raise TableError(
@@ -185,10 +264,36 @@ def open_table(
     compact = metadata.kind == "compact"
     if compact:
         _check_coordinates(path, metadata, likelihood)
-    opened = Table(path, metadata, likelihood, values, outside)
+    opened = Table(path, metadata, likelihood, values, outside or "ep")
     if verify or (verify is None and compact):
         opened.verify_hash()
     return opened
+
+
+def _open_surfaces(
+    path: Path,
+    metadata: Metadata,
+    values: NDArray[Any],
+    outside: str | None,
+    verify: bool | None,
+) -> Table:
+    """Open a table of surfaces, with the likelihood it is for or a stand-in."""
+    if outside == "ep":
+        raise InputError('a table of surfaces has no sigma_EP outside: use "exact" or "error"')
+    if metadata.dtype != "float64":
+        raise TableError(f"{path}: metadata field 'dtype' is {metadata.dtype!r}, not 'float64'")
+    likelihood = standin.standin(metadata, path)
+    if (registered := standin.known(metadata)) is not None:
+        likelihood = registered
+    opened = Table(path, metadata, likelihood, values, outside or "exact")
+    if verify is not False:
+        opened.verify_hash()
+    return opened
+
+
+def _numbers(axis: Axis) -> list[float]:
+    """Start, stop and cells per unit."""
+    return [axis.start, axis.stop, (axis.size - 1) / (axis.stop - axis.start)]
 
 
 @cache
@@ -225,7 +330,9 @@ def _check_coordinates(path: Path, metadata: Metadata, likelihood: Likelihood) -
 
 def _reopen(path: str, sha256: str, likelihood: str, outside: str) -> Table:
     """Open the table a pickle refers to: at its path, shipped, or installed, by its hash."""
-    places = [Path(path), shipped_path(likelihood), table_directory() / f"{likelihood}.h5"]
+    directory = table_directory()
+    names = (f"{likelihood}.h5", f"{likelihood}-surfaces.h5")
+    places = [Path(path), shipped_path(likelihood), *(directory / name for name in names)]
     for place in places:
         if place.is_file():
             table = open_table(place, outside=outside)

@@ -116,7 +116,7 @@ def _optimise(
     # The gradient of the evidence is exact for EP only: QP runs at EP's optimum, as published.
     # VB has its own bound.
     own = settings.objective == "loo" or projector.method == "vb"
-    judge = projector if own else Projector(projector.likelihood, "ep")
+    judge = projector if own else projector.for_evidence()
 
     def one(start: Array) -> tuple[Optimum, Sites | None]:
         return maximise(

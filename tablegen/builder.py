@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,48 +12,77 @@ from threadpoolctl import threadpool_limits
 
 from qpruntime.artifact import Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
+from qpruntime.likelihoods import Likelihood
 from qpruntime.table import open_table, table_directory
-from tablegen import certify, compact, compute, grid, regions
+from tablegen import certify, compact, compute, grid, regions, surface_errors, surfaces, user_code
 from tablegen.executors import Executor, ExecutorError, Progress, Threads
 from tablegen.plan import Plan, make_plan
 from tablegen.workspace import BuildStopped, Workspace
 
 __all__ = ["PRESETS", "build", "prepare", "target_path"]
 
-#: The grid of the paper's shape, or a small table that holds for every cavity.
-PRESETS = ("grid", "compact")
+#: The grid of the paper's shape, a small table that holds for every cavity, or whole projections of
+#: any likelihood.
+PRESETS = ("grid", "compact", "surfaces")
 #: Seconds to wait for a cluster.
 TIMEOUT = 60.0
 
 
-def prepare(likelihood: str = "probit", *, preset: str = "grid", **options: Any) -> Plan | Metadata:
+Described = Plan | Metadata | surfaces.Domain
+
+
+def prepare(
+    likelihood: str | Likelihood = "probit", *, preset: str | None = None, **options: Any
+) -> Described:
     """Return what `build` would carry out with these options; writes nothing.
 
-    The plan of a grid, its method resolved, or the metadata of a compact table.
+    The plan of a grid, its method resolved, the metadata of a compact table, or the domain of
+    surfaces.
     """
-    described = _describe(likelihood, preset, options)
-    if isinstance(described, Metadata):
+    described = _describe(likelihood, default_preset(likelihood, preset), options)
+    if not isinstance(described, Plan):
         return described
     with threadpool_limits(1, "blas"):
         return compute.resolve(described)
 
 
-def _describe(likelihood: str, preset: str, options: dict[str, Any]) -> Plan | Metadata:
+def default_preset(likelihood: str | Likelihood, preset: str | None) -> str:
+    """Return the preset, or raise `InputError`; a user's likelihood has surfaces only."""
+    if preset is None:
+        return "surfaces" if user_code.is_users(likelihood) else "grid"
     if preset not in PRESETS:
         raise InputError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
+    if preset != "surfaces" and user_code.is_users(likelihood):
+        raise InputError(f"a likelihood that is not registered has preset surfaces, not {preset}")
+    return preset
+
+
+def _describe(likelihood: str | Likelihood, preset: str, options: dict[str, Any]) -> Described:
+    if preset == "surfaces":
+        model = user_code.load(likelihood)
+        if (counts := options.pop("counts", None)) is not None:
+            options["outcomes"] = range(counts[0], counts[1] + 1)
+        known = ("outcomes", "y_range", "mu_range", "log10_sigma_range", "limit")
+        _refuse("a table of surfaces", set(options) - set(known))
+        return surfaces.domain(model, likelihood if isinstance(likelihood, str) else "", **options)
+    name = likelihood if isinstance(likelihood, str) else likelihood.name
     if preset == "grid":
-        return make_plan(likelihood, **options)
-    if options:
-        names = ", ".join(sorted(options))
-        raise InputError(f"a compact table has no such options: {names}; leave them out")
-    return compact.metadata(likelihood)
+        _refuse("a grid", set(options) & {"outcomes", "y_range", "limit"})
+        return make_plan(name, **options)
+    _refuse("a compact table", set(options))
+    return compact.metadata(name)
+
+
+def _refuse(what: str, names: set[str]) -> None:
+    if names:
+        raise InputError(f"{what} has no such options: {', '.join(sorted(names))}; leave them out")
 
 
 def build(
-    likelihood: str = "probit",
+    likelihood: str | Likelihood = "probit",
     output: str | os.PathLike[str] | None = None,
     *,
-    preset: str = "grid",
+    preset: str | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
     timeout: float = TIMEOUT,
@@ -65,14 +95,16 @@ def build(
 
     Parameters
     ----------
-    likelihood : str
-        Registered name.
+    likelihood : str or Likelihood
+        Registered name, ``"package.module:name"``, which is imported, or the likelihood itself.
     output : path, optional
         The file to make; by default ``<likelihood>.h5``, for a compact table
         ``<likelihood>-compact.h5``, in `qpruntime.table.table_directory`.
-    preset : {"grid", "compact"}
+    preset : {"grid", "compact", "surfaces"}, optional
         A grid over cavity mean and log10 cavity standard deviation, or splines over the
-        likelihood's own coordinates, which hold for every cavity and take no `options`.
+        likelihood's own coordinates, which hold for every cavity and take no `options`, or all
+        that inference needs of any likelihood, which then does without its code. By default a
+        grid, of likelihoods that are not registered surfaces.
     workers : int, optional
         Threads of this process; by default all cores. The bytes do not depend on it.
     scheduler : str, optional
@@ -83,14 +115,17 @@ def build(
         Seconds to wait for the scheduler, and for a first worker whenever there is none.
     tolerance : float, optional
         Largest relative error allowed: at the certified nodes of a grid, by default 1e-12, and
-        1e-7 for float32, which rounds by 6e-8; anywhere for a compact table, by default 1e-9.
+        1e-7 for float32, which rounds by 6e-8; anywhere for a compact table, by default 1e-9, and
+        for surfaces, by default 1e-8.
     force : bool
         Replace an existing file.
     progress : callable, optional
         Called as ``progress(stage, done, total)``, from any thread.
     **options
         Of the grid: `method`, `dtype`, `mu_range`, `mu_step`, `log10_sigma_range`,
-        `log10_sigma_step` and `counts`, as `tablegen.plan.make_plan` takes them.
+        `log10_sigma_step` and `counts`, as `tablegen.plan.make_plan` takes them. Of surfaces:
+        `outcomes` or `y_range`, `mu_range`, `log10_sigma_range` and `limit`, as
+        `tablegen.surfaces.domain` does.
 
     Returns
     -------
@@ -108,22 +143,28 @@ def build(
     NumericalError
         If the table misses the tolerance; nothing is left behind.
     """
+    preset = default_preset(likelihood, preset)
     plan = _describe(likelihood, preset, options)
     local = Threads(workers)
     executor = _executor(local, workers, scheduler, timeout)
     if tolerance is None:
-        tolerance = regions.TOLERANCE if preset == "compact" else certify.TOLERANCES[plan.dtype]
+        tolerance = _tolerance(plan)
     if not tolerance > 0.0:
         raise InputError(f"tolerance must be positive, got {tolerance:g}")
-    workspace = Workspace(target_path(plan.likelihood, output, preset))
+    workspace = Workspace(target_path(likelihood, output, preset))
     workspace.check_target()
     taken = workspace.target.exists() and not force
     if taken and not workspace.exists:
         raise TableError(f"{workspace.target} exists; replace it with --force")
-    workspace.check_space(plan.nbytes)
+    if not isinstance(plan, surfaces.Domain):
+        workspace.check_space(plan.nbytes)
     report = progress or (lambda stage, done, total: None)
 
     def make() -> Metadata:
+        if isinstance(plan, surfaces.Domain):
+            if taken:
+                return surfaces.finished(plan, workspace)
+            return surfaces.build(plan, workspace, executor, local, tolerance, report)
         if isinstance(plan, Metadata):
             if taken:
                 return _finished(workspace, plan)
@@ -151,6 +192,12 @@ def build(
         ) from error
 
 
+def _tolerance(plan: Described) -> float:
+    if isinstance(plan, surfaces.Domain):
+        return surface_errors.TOLERANCE
+    return regions.TOLERANCE if isinstance(plan, Metadata) else certify.TOLERANCES[plan.dtype]
+
+
 def _executor(
     local: Threads, workers: int | None, scheduler: str | None, timeout: float
 ) -> Executor:
@@ -165,7 +212,7 @@ def _executor(
 
 
 def target_path(
-    likelihood: str, output: str | os.PathLike[str] | None, preset: str = "grid"
+    likelihood: str | Likelihood, output: str | os.PathLike[str] | None, preset: str = "grid"
 ) -> Path:
     """Return the absolute path of the table; the directory of installed tables is made."""
     if output is not None:
@@ -179,7 +226,8 @@ def target_path(
             "set QP_TABLES or use --output"
         ) from error
     suffix = "" if preset == "grid" else f"-{preset}"
-    return directory.absolute() / f"{likelihood}{suffix}.h5"
+    name = user_code.load(likelihood).name if preset == "surfaces" else likelihood
+    return directory.absolute() / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', str(name))}{suffix}.h5"
 
 
 def _finished(workspace: Workspace, expected: Metadata) -> Metadata:

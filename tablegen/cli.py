@@ -49,7 +49,13 @@ def _parser() -> argparse.ArgumentParser:
     build = commands.add_parser(
         "build", help="build a table; interrupted, the same command resumes"
     )
-    build.add_argument("--likelihood", default="probit", metavar="NAME", help="default: probit")
+    build.add_argument(
+        "--likelihood",
+        default="probit",
+        metavar="NAME",
+        help="a registered name (default: probit), or package.module:name of your own, found from "
+        "the current directory: your code, which is imported and run",
+    )
     build.add_argument(
         "--output",
         metavar="FILE",
@@ -57,9 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     build.add_argument(
         "--preset",
-        default="grid",
         metavar="PRESET",
-        help="grid: the paper's shape (default); compact: small, holds for every cavity",
+        help="grid: the paper's shape (default); compact: small, holds for every cavity; surfaces: "
+        "all that inference needs, of any likelihood (default of your own)",
     )
     build.add_argument(
         "--method",
@@ -67,13 +73,22 @@ def _parser() -> argparse.ArgumentParser:
         help="spectral: expand a Chebyshev series (default); direct: integrate at every node",
     )
     build.add_argument("--dtype", metavar="TYPE", help="float64 (default) or float32")
-    for axis, ends in (("mu", "-10 10"), ("log10-sigma", "-1 1")):
+    for axis, ends in (("mu", "-10 10"), ("log10-sigma", "-1 1, surfaces: -2 1")):
         build.add_argument(
             f"--{axis}-range", nargs=2, type=float, metavar=("LO", "HI"), help=f"default: {ends}"
         )
         build.add_argument(f"--{axis}-step", type=float, metavar="STEP", help="default: 0.001")
     build.add_argument(
         "--counts", type=_counts, metavar="FIRST:LAST", help="of a likelihood of counts; 0:50"
+    )
+    build.add_argument(
+        "--outcomes", type=_outcomes, metavar="Y,Y,...", help="of surfaces: every value y takes"
+    )
+    build.add_argument(
+        "--y-range", nargs=2, type=float, metavar=("LO", "HI"), help="of surfaces: continuous y"
+    )
+    build.add_argument(
+        "--size-limit", type=float, metavar="MB", help="of surfaces: largest table; default: 128"
     )
     build.add_argument("--workers", type=int, metavar="N", help="threads; default: all cores")
     build.add_argument(
@@ -92,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         metavar="ERROR",
         help="relative error above which the build fails; default: 1e-12, float32: 1e-7, "
-        "compact: 1e-9",
+        "compact: 1e-9, surfaces: 1e-8",
     )
     build.add_argument("--force", action="store_true", help="replace an existing table")
     build.add_argument(
@@ -104,6 +119,9 @@ def _parser() -> argparse.ArgumentParser:
 
     verify = commands.add_parser("verify", help="hash a table and integrate random points again")
     verify.add_argument("table", metavar="FILE|NAME")
+    verify.add_argument(
+        "--likelihood", metavar="NAME", help="package.module:name of your own table of surfaces"
+    )
     verify.add_argument("--points", type=int, default=2000, metavar="N", help="default: 2000")
     verify.add_argument("--seed", type=int, metavar="N", help="default: a new one each time")
     verify.add_argument("--tolerance", type=float, metavar="ERROR", help="default: the table's own")
@@ -128,6 +146,17 @@ def _counts(text: str) -> tuple[int, int]:
     if match is None:
         raise argparse.ArgumentTypeError(f"needs FIRST:LAST, two counts, got {text!r}")
     return int(match[1]), int(match[2])
+
+
+def _outcomes(text: str) -> list[float]:
+    """Parse ``0,1,2`` or ``FIRST:LAST``."""
+    try:
+        if ":" in text:
+            first, last = _counts(text)
+            return [float(y) for y in range(first, last + 1)]
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"needs numbers Y,Y,..., got {text!r}") from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -174,10 +203,11 @@ def _build(arguments: argparse.Namespace) -> int:
     from tablegen.bar import bar
 
     axes = ("mu_range", "mu_step", "log10_sigma_range", "log10_sigma_step")
-    names = ("method", "dtype", *axes, "counts")
+    names = ("method", "dtype", *axes, "counts", "outcomes", "y_range", "preset")
     given = {name: getattr(arguments, name) for name in names}
+    if arguments.size_limit is not None:
+        given["limit"] = int(1e6 * arguments.size_limit)
     options = {name: value for name, value in given.items() if value is not None}
-    options["preset"] = arguments.preset
     if arguments.dry_run:
         plan = builder.prepare(arguments.likelihood, **options)
         document = describe.plan(
@@ -199,7 +229,8 @@ def _build(arguments: argparse.Namespace) -> int:
             force=arguments.force,
             progress=progress,
         )
-    path = builder.target_path(arguments.likelihood, arguments.output, arguments.preset)
+    preset = builder.default_preset(arguments.likelihood, arguments.preset)
+    path = builder.target_path(arguments.likelihood, arguments.output, preset)
     document = describe.table(path, metadata)
     _print(document, describe.text(document), arguments.json)
     print(f"tablegen: built in {time.perf_counter() - started:.1f} s", file=sys.stderr)
@@ -219,11 +250,13 @@ def _info(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     from tablegen import describe
     from tablegen.bar import bar
+    from tablegen.user_code import load
     from tablegen.verify import verify
 
     with bar() as progress:
         report = verify(
             arguments.table,
+            likelihood=load(arguments.likelihood) if arguments.likelihood else None,
             points=arguments.points,
             seed=arguments.seed,
             tolerance=arguments.tolerance,

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qpruntime import likelihoods
+from qpruntime import surfaces as stored
 from qpruntime.artifact import Axis, Metadata
 from qpruntime.errors import TableError
 from tablegen import regions
 
 if TYPE_CHECKING:
     from tablegen.plan import Plan
+    from tablegen.surfaces import Domain
     from tablegen.verify import Report
 
 __all__ = ["installed", "listing", "plan", "report", "table", "text"]
@@ -21,7 +23,13 @@ __all__ = ["installed", "listing", "plan", "report", "table", "text"]
 Document = dict[str, Any]
 
 REGION_WORDS = {"nodes": "at nodes", "cells": "in cells", "seams": "at seams", "far": "far out"}
-AXES = ("mu", "log10_sigma", "u", "v")
+SURFACE_WORDS = {
+    "log_z": "of log Z",
+    "mean": "of mean",
+    "std_ep": "of sigma_EP",
+    "std_qp": "of sigma*",
+}
+AXES = ("mu", "log10_sigma", "u", "v", "y")
 
 
 def _axis(axis: Axis) -> Document:
@@ -29,7 +37,7 @@ def _axis(axis: Axis) -> Document:
 
 
 def plan(
-    what: Plan | Metadata,
+    what: Plan | Metadata | Domain,
     output: str | os.PathLike[str] | None,
     workers: int | None,
     scheduler: str | None = None,
@@ -37,11 +45,26 @@ def plan(
     """Describe what a build would do, for ``--dry-run``; a scheduler is not asked."""
     from qpruntime.table import table_directory
     from tablegen.executors import thread_count
+    from tablegen.surfaces import Domain
 
-    name = f"{what.likelihood}{'-compact' if isinstance(what, Metadata) else ''}.h5"
-    path = Path(output) if output is not None else table_directory() / name
     threads = thread_count(workers) if scheduler is None else 1
     who: Document = {"workers": threads} if scheduler is None else {"scheduler": scheduler}
+    if isinstance(what, Domain):
+        path = (
+            Path(output) if output is not None else table_directory() / f"{what.name}-surfaces.h5"
+        )
+        return {
+            "path": str(path.absolute()),
+            "likelihood": what.name,
+            "outcomes": list(what.outcomes),
+            "mu": "{:g} to {:g}".format(*what.mu),
+            "log10_sigma": "{:g} to {:g}".format(*what.log10_sigma),
+            "nodes": "as many as the tolerance takes",
+            "largest_bytes": what.limit,
+            **who,
+        }
+    name = f"{what.likelihood}{'-compact' if isinstance(what, Metadata) else ''}.h5"
+    path = Path(output) if output is not None else table_directory() / name
     if isinstance(what, Metadata):
         unknown = ("path", "sha256", "guarantee", "certificate")
         rest = {k: v for k, v in table(path, what).items() if k not in unknown}
@@ -65,8 +88,10 @@ def plan(
 
 def table(path: Path, metadata: Metadata) -> Document:
     """Describe a finished table."""
-    compact = metadata.kind == "compact"
-    names = ("u", "v")[-len(metadata.axes) :] if compact else ("mu", "log10_sigma")
+    compact, whole = metadata.kind == "compact", metadata.kind == "surfaces"
+    names: tuple[str, ...] = ("mu", "log10_sigma", "y")[: len(metadata.axes)]
+    if compact:
+        names = ("u", "v")[-len(metadata.axes) :]
     return {
         "path": str(path),
         "kind": metadata.kind,
@@ -77,7 +102,8 @@ def table(path: Path, metadata: Metadata) -> Document:
             name: _axis(axis) | ({"coordinate": axis.name} if compact else {})
             for name, axis in zip(names, metadata.axes, strict=True)
         },
-        "coefficients" if compact else "nodes": math.prod(metadata.shape),
+        **({"surfaces": metadata.surfaces, "slabs": metadata.traits.get("mode")} if whole else {}),
+        "coefficients" if compact or whole else "nodes": math.prod(metadata.shape),
         "dtype": metadata.dtype,
         "bytes": metadata.nbytes,
         "method": metadata.method,
@@ -102,6 +128,8 @@ def guarantee(metadata: Metadata) -> str:
                 "every finite mu, sigma {:g} to {:g}, {}: relative error of sigma* below {:g}; "
                 "largest found {:.2g} at {} points by a second quadrature rule"
             ).format(10.0**low, 10.0**high, words, found["tolerance"], worst, count)
+        if metadata.kind == "surfaces":
+            return _guarantee_of_surfaces(metadata)
         nodes, cells = found["nodes"], found["cells"]
         return (
             "mu {:g} to {:g}, log10 sigma {:g} to {:g}, y = {}: relative error of sigma* {:.2g} "
@@ -119,6 +147,22 @@ def guarantee(metadata: Metadata) -> str:
         )
     except (TypeError, KeyError, ValueError):
         return "none: the errors of this table were not measured"
+
+
+def _guarantee_of_surfaces(metadata: Metadata) -> str:
+    found, (mu, log10_sigma) = metadata.certificate, metadata.axes[:2]
+    mode = metadata.traits["mode"]
+    held = {"mirror": "-1 and 1", "location": "any"}.get(mode, _outcomes(metadata.outcomes))
+    errors = [
+        f"{found[name]['max_relative_error']:.2g} {SURFACE_WORDS[name]}" for name in stored.NAMES
+    ]
+    return (
+        f"{'mu - y' if mode == 'location' else 'mu'} {mu.start:g} to {mu.stop:g}, log10 sigma "
+        f"{log10_sigma.start:g} to {log10_sigma.stop:g}, y = {held}: errors below "
+        f"{found['tolerance']:g}; largest found {', '.join(errors)} at {found['random_points']} "
+        "points by a second quadrature rule; outside: quadrature if the code is at hand, else an "
+        "error"
+    )
 
 
 def _outcomes(outcomes: list[float]) -> str:
@@ -194,9 +238,9 @@ def text(document: Document) -> str:
     lines = []
     for key, value in document.items():
         if key == "certificate":
-            for name in REGION_WORDS:
+            for name, words in (REGION_WORDS | SURFACE_WORDS).items():
                 if name in value:
-                    label = f"error {REGION_WORDS[name]}"
+                    label = f"error {words}"
                     lines.append(f"{label:<18} {_error(value[name])}")
             if not value:
                 lines.append(f"{'error':<18} not measured")

@@ -1,4 +1,7 @@
-"""Draw a table: sigma*/sigma_EP over mu and log10 sigma, and the error of its lookups beside it."""
+"""Draw a table: sigma*/sigma_EP over mu and log10 sigma, and the error of its lookups beside it.
+
+Where the density is not at hand, to integrate again, log Z takes the place of the error.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,8 @@ def plot(
     outcome : float, optional
         The observation y; by default 1.
     mu_range, log10_sigma_range : (float, float), optional
-        What to draw; by default the axes of a grid, -10 to 10 and -2 to 2 of a compact table.
+        What to draw; by default the axes of a grid or of surfaces, -10 to 10 and -2 to 2 of a
+        compact table.
 
     Returns
     -------
@@ -71,14 +75,13 @@ def plot(
         raise InputError("plotting needs matplotlib: pip install 'qpruntime[plot]'") from missing
     opened = open_table(table)
     y = _outcome(opened, outcome)
-    grid = opened.metadata.kind == "grid"
-    axes = opened.metadata.axes
-    mu = _range("mu", mu_range, (axes[0].start, axes[0].stop) if grid else (-10.0, 10.0), _WIDE)
-    ends = (axes[1].start, axes[1].stop) if grid else (-2.0, 2.0)
+    mu_ends, ends = _domain(opened, y)
+    mu = _range("mu", mu_range, mu_ends, _WIDE)
     log10_sigma = _range("log10 sigma", log10_sigma_range, ends, _HIGH)
     ratio, error = _measure(opened, mu, log10_sigma, y)
     figure = Figure(figsize=(11.0, 4.6), layout="constrained")
-    _draw(figure, opened, mu, log10_sigma, y, ratio, error)
+    log_z = None if opened.likelihood.has_density else _log_z(opened, mu, log10_sigma, y)
+    _draw(figure, opened, mu, log10_sigma, y, ratio, error, log_z)
     try:
         # No date and fixed names: the same table gives the same picture.
         figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
@@ -89,7 +92,7 @@ def plot(
         "table": str(opened.path),
         "outcome": y,
         "smallest_ratio": float(ratio.min()),
-        "largest_error": float(error.max()),
+        "largest_error": None if log_z is not None else float(error.max()),
     }
 
 
@@ -104,6 +107,27 @@ def _outcome(table: Table, outcome: float | None) -> float:
     return y
 
 
+def _domain(table: Table, y: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the ends of mu and log10 sigma that a table covers, or some that are worth a look."""
+    if table.metadata.kind == "compact":
+        return (-10.0, 10.0), (-2.0, 2.0)
+    mu, log10_sigma = table.metadata.axes[:2]
+    low, high = mu.start, mu.stop
+    if table.metadata.kind == "surfaces":
+        mode = table.metadata.traits["mode"]
+        if mode == "location":
+            low, high = low + y, high + y
+        elif mode == "mirror" and y < 0.0:
+            low, high = -high, -low
+        # 10^x need not come back as x.
+        slack = 1e-9
+        return (low + slack * abs(low), high - slack * abs(high)), (
+            log10_sigma.start + slack,
+            log10_sigma.stop - slack,
+        )
+    return (low, high), (log10_sigma.start, log10_sigma.stop)
+
+
 def _range(name: str, given: Sequence[float] | None, default: Sequence[float], size: int) -> Array:
     low, high = default if given is None else given
     if not (np.isfinite([low, high]).all() and low < high):
@@ -116,9 +140,12 @@ def _measure(table: Table, mu: Array, log10_sigma: Array, y: float) -> tuple[Arr
 
     The error is taken between the points drawn, half a pixel off: these could be nodes.
     """
-    name = table.likelihood.name
     sigma = 10.0 ** log10_sigma[:, None]
-    ratio = table.lookup(mu, sigma, y)[0] / project_arrays(name, mu, sigma, y, "ep").std
+    whole = table if table.metadata.kind == "surfaces" else None
+    ep = project_arrays(table.likelihood, mu, sigma, y, "ep", whole).std
+    ratio = table.lookup(mu, sigma, y)[0] / ep
+    if not table.likelihood.has_density:
+        return ratio, np.zeros((1, 1))
     mu, log10_sigma = (0.5 * (a[1:] + a[:-1]) for a in (mu, log10_sigma))
     if table.metadata.kind == "grid":
         mu, log10_sigma = (
@@ -126,8 +153,13 @@ def _measure(table: Table, mu: Array, log10_sigma: Array, y: float) -> tuple[Arr
             for a, axis in zip((mu, log10_sigma), table.metadata.axes, strict=True)
         )
     sigma = 10.0 ** log10_sigma[:, None]
-    exact = project_arrays(name, mu, sigma, y, "qp", "exact").std
+    exact = project_arrays(table.likelihood, mu, sigma, y, "qp", "exact").std
     return ratio, np.abs(table.lookup(mu, sigma, y)[0] / exact - 1.0)
+
+
+def _log_z(table: Table, mu: Array, log10_sigma: Array, y: float) -> Array:
+    sigma = 10.0 ** log10_sigma[:, None]
+    return project_arrays(table.likelihood, mu, sigma, y, "ep", table).log_z
 
 
 def _to_centre(places: Array, axis: Any) -> Array:
@@ -137,7 +169,14 @@ def _to_centre(places: Array, axis: Any) -> Array:
 
 
 def _draw(
-    figure: Any, table: Table, mu: Array, log10_sigma: Array, y: float, ratio: Array, error: Array
+    figure: Any,
+    table: Table,
+    mu: Array,
+    log10_sigma: Array,
+    y: float,
+    ratio: Array,
+    error: Array,
+    log_z: Array | None,
 ) -> None:
     from matplotlib.colors import LogNorm
 
@@ -153,12 +192,18 @@ def _draw(
     left.clabel(lines, fmt="%g", fontsize=8)
     figure.colorbar(image, ax=left, label=r"$\sigma^*/\sigma_{\mathrm{EP}}$")
     left.set_title(f"{table.likelihood.name}, y = {y:g}")
-    shown = np.maximum(error, _ROUNDING)
-    top = max(float(shown.max()), 10.0 * _ROUNDING)
-    norm = LogNorm(max(_ROUNDING, 1e-8 * top), top)
-    image = right.imshow(shown, cmap=_ERROR_COLOURS, norm=norm, **look)
-    figure.colorbar(image, ax=right, label=r"relative error of $\sigma^*$")
-    right.set_title(f"{table.metadata.kind} table against quadrature, at most {error.max():.1e}")
+    if log_z is not None:
+        image = right.imshow(log_z, cmap=_ERROR_COLOURS, **look)
+        figure.colorbar(image, ax=right, label=r"$\log Z$")
+        right.set_title("log Z; no density to measure errors by")
+    else:
+        shown = np.maximum(error, _ROUNDING)
+        top = max(float(shown.max()), 10.0 * _ROUNDING)
+        norm = LogNorm(max(_ROUNDING, 1e-8 * top), top)
+        image = right.imshow(shown, cmap=_ERROR_COLOURS, norm=norm, **look)
+        figure.colorbar(image, ax=right, label=r"relative error of $\sigma^*$")
+        kind = table.metadata.kind
+        right.set_title(f"{kind} table against quadrature, at most {error.max():.1e}")
     for axis in (left, right):
         axis.set_xlabel(r"cavity mean $\mu$")
     left.set_ylabel(r"$\log_{10}$ cavity standard deviation $\sigma$")

@@ -1,5 +1,5 @@
 # mypy: disable-error-code=no-untyped-def
-"""A second quadrature rule for sigma*, which shares nothing with the first but the likelihood.
+"""A second quadrature rule, which shares nothing with the first but the likelihood.
 
 The tables' own rule integrates phi(Phi^-1(F)); this one goes back to the formula before the
 integration by parts, sigma* = int (f - mean) Phi^-1(F(f)) q(f) df, on other nodes: the centre is
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from qpruntime import likelihoods
 from qpruntime.jit import call_frame, call_split, kernel
+from qpruntime.likelihoods import Likelihood
 from qpruntime.special import ndtri_density
 from qpruntime.wasserstein import place
 
-__all__ = ["RULE", "SEED", "independent"]
+__all__ = ["RULE", "SEED", "independent", "independent_all"]
 
 Array = NDArray[np.float64]
 
@@ -30,6 +31,7 @@ RULE = "sigma* = int (f - mean) Phi^-1(F) q df, 8-point panels"
 _CUT = 46.0
 _STEP = 0.085
 _MARCH_LIMIT = 2000
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _NODES, _WEIGHTS = (tuple(a.tolist()) for a in np.polynomial.legendre.leggauss(8))
 
 
@@ -97,7 +99,7 @@ def _peak_frame(split, mu, sigma, y, theta):
 
 @kernel
 def _independent(theta, has_frame, split, frame, mu, sigma, y):
-    """Return sigma* by the second rule, NaN if it does not converge."""
+    """Return (log Z, mean, variance, sigma*) by the second rule, NaN if it does not converge."""
     if has_frame:
         centre, width, refine, side = call_frame(frame[0], mu, sigma, y, theta)
     else:
@@ -125,13 +127,13 @@ def _independent(theta, has_frame, split, frame, mu, sigma, y):
             if e < top - _CUT:
                 break
             if turn == _MARCH_LIMIT or math.isnan(e):
-                return math.nan
+                return math.nan, math.nan, math.nan, math.nan
             v += 0.2 if end == 1 else -0.2
         ends[end] = v
     panels = math.ceil((ends[1] - ends[0]) / (_STEP * refine))
     h = (ends[1] - ends[0]) / panels
     mass = np.empty(panels)
-    total, first = 0.0, 0.0
+    total, first, second = 0.0, 0.0, 0.0
     for p in range(panels):
         mass[p] = 0.0
         for k in range(8):
@@ -140,6 +142,7 @@ def _independent(theta, has_frame, split, frame, mu, sigma, y):
             m = math.exp(e - best) * jacobian * _WEIGHTS[k] * 0.5 * h
             mass[p] += m
             first += m * d
+            second += m * d * d
         total += mass[p]
     mean = first / total
     upper = np.empty(panels)
@@ -158,7 +161,9 @@ def _independent(theta, has_frame, split, frame, mu, sigma, y):
             e = _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta)
             star += (d - mean) * x * math.exp(e - best) * jacobian
     # Where f falls with v (side -1), lower and upper tail have changed places.
-    return abs(star) * h / total
+    log_z = best + math.log(total) + rest0 - 0.5 * curvature0 * anchor * anchor
+    log_z -= 0.5 * ((anchor - mu) / sigma) ** 2 + math.log(sigma) + _HALF_LOG_2PI
+    return log_z, anchor + mean, second / total - mean * mean, abs(star) * h / total
 
 
 @kernel
@@ -167,9 +172,14 @@ def _independent_points(theta, has_frame, split, frame, mu, sigma, y, out):
         out[i] = _independent(theta, has_frame, split, frame, mu[i], sigma[i], y[i])
 
 
-def independent(likelihood: str, mu: Array, sigma: Array, y: Array) -> Array:
-    """Integrate sigma* (a standard deviation) by the second rule; all arrays of shape (N,)."""
+def independent_all(likelihood: str | Likelihood, mu: Array, sigma: Array, y: Array) -> Array:
+    """Return rows (log Z, mean, variance, sigma*) by the second rule; arguments of shape (N,)."""
     theta, _, has_frame, split, _, frame = likelihoods.get(likelihood).functions()[:6]
-    out = np.empty(mu.size)
+    out = np.empty((mu.size, 4))
     _independent_points(theta, has_frame, split, frame, mu, sigma, y, out)
     return out
+
+
+def independent(likelihood: str | Likelihood, mu: Array, sigma: Array, y: Array) -> Array:
+    """Integrate sigma* (a standard deviation) by the second rule; all arrays of shape (N,)."""
+    return independent_all(likelihood, mu, sigma, y)[:, 3].copy()

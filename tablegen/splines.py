@@ -18,7 +18,7 @@ from qpruntime.artifact import Axis
 from qpruntime.interpolate import quintic
 from qpruntime.jit import contracted, kernel
 
-__all__ = ["arithmetic", "coefficients", "evaluate", "points"]
+__all__ = ["along", "arithmetic", "coefficients", "evaluate", "points"]
 
 Array = NDArray[np.float64]
 
@@ -47,32 +47,33 @@ def points(axis: Axis) -> Array:
 def _solve(place, values):
     """Overwrite `values`, a column per right-hand side, with the spline's coefficients."""
     n = place.size
-    matrix = np.zeros((n, n))
+    # Diagonals only: entry (i, j) stands at (i, j - i + _BAND).
+    matrix = np.zeros((n, 2 * _BAND + 1))
     for i in range(n):
         j = min(int(place[i]), n - 6)
         t = place[i] - j
         for k in range(6):
             if t == 0.5:
-                matrix[i, j + k] = _IN_MIDDLE[k] / 3840.0
+                matrix[i, j + k - i + _BAND] = _IN_MIDDLE[k] / 3840.0
             elif t == 0.0:
-                matrix[i, j + k] = _AT_NODE[k] / 120.0
+                matrix[i, j + k - i + _BAND] = _AT_NODE[k] / 120.0
             else:  # the last node: t = 1
-                matrix[i, j + k] = _AT_NODE[5 - k] / 120.0
+                matrix[i, j + k - i + _BAND] = _AT_NODE[5 - k] / 120.0
     # The matrix is totally positive: elimination without pivoting is stable.
     for k in range(n):
         for i in range(k + 1, min(n, k + _BAND)):
-            factor = matrix[i, k] / matrix[k, k]
+            factor = matrix[i, k - i + _BAND] / matrix[k, _BAND]
             if factor != 0.0:
                 for j in range(k + 1, min(n, k + _BAND)):
-                    matrix[i, j] -= factor * matrix[k, j]
+                    matrix[i, j - i + _BAND] -= factor * matrix[k, j - k + _BAND]
                 for c in range(values.shape[1]):
                     values[i, c] -= factor * values[k, c]
     for i in range(n - 1, -1, -1):
         for j in range(i + 1, min(n, i + _BAND)):
             for c in range(values.shape[1]):
-                values[i, c] -= matrix[i, j] * values[j, c]
+                values[i, c] -= matrix[i, j - i + _BAND] * values[j, c]
         for c in range(values.shape[1]):
-            values[i, c] /= matrix[i, i]
+            values[i, c] /= matrix[i, _BAND]
 
 
 def coefficients(values: Array, first: Axis | None, last: Axis) -> Array:
@@ -96,6 +97,17 @@ def coefficients(values: Array, first: Axis | None, last: Axis) -> Array:
         for row in solved:
             _solve(positions(first), row)
     return solved
+
+
+def along(values: Array, which: int, axis: Axis) -> Array:
+    """Return the coefficients, along dimension `which`, of splines through these values.
+
+    That dimension holds values at the collocation points of `axis`; any others are spectators.
+    """
+    front = np.moveaxis(values, which, 0)
+    columns = front.reshape(front.shape[0], -1).copy()
+    _solve(positions(axis), columns)
+    return np.ascontiguousarray(np.moveaxis(columns.reshape(front.shape), 0, which))
 
 
 @kernel

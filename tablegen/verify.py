@@ -15,8 +15,9 @@ import numpy as np
 
 from qpruntime.errors import InputError, TableError
 from qpruntime.jit import call_moments, kernel
+from qpruntime.likelihoods import Likelihood
 from qpruntime.table import Table, open_table
-from tablegen import certify, regions
+from tablegen import certify, regions, surface_errors
 from tablegen.executors import Progress, run, thread_count
 
 __all__ = ["Report", "verify"]
@@ -76,6 +77,7 @@ def _outside(theta, has_moments, moments, mu, sigma, y, slack, values):
 def verify(
     table: str | os.PathLike[str],
     *,
+    likelihood: Likelihood | None = None,
     points: int = 2000,
     seed: int | None = None,
     tolerance: float | None = None,
@@ -88,6 +90,9 @@ def verify(
     ----------
     table : str or path
         A file, or the name of an installed table.
+    likelihood : Likelihood, optional
+        The code of a table of surfaces that is not of a registered one; without it, such a table
+        is hashed and nothing is integrated again.
     points : int
         Random points to integrate again: nodes of a grid, points in each region of a compact
         table. Edges, corners, and the nodes that fit their neighbours worst come on top; small
@@ -106,17 +111,19 @@ def verify(
         raise InputError(f"points must be at least 1 and at most {MOST_POINTS}, got {points}")
     if seed is not None and seed < 0:
         raise InputError(f"seed must not be negative, got {seed}")
-    opened = open_table(table, verify=False)
+    opened = open_table(table, verify=False).serving(likelihood)
     metadata = opened.metadata
     workers = thread_count(workers)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
-    compact = metadata.kind == "compact"
     if tolerance is None:
         stated = metadata.certificate.get("tolerance")
-        default = regions.TOLERANCE if compact else certify.TOLERANCES[metadata.dtype]
+        defaults = {"compact": regions.TOLERANCE, "surfaces": surface_errors.TOLERANCE}
+        default = defaults.get(metadata.kind) or certify.TOLERANCES[metadata.dtype]
         tolerance = stated if isinstance(stated, float) else default
     report = progress or (lambda stage, done, total: None)
-    check = _check_compact if compact else _check_grid
+    check = {"grid": _check_grid, "compact": _check_compact, "surfaces": _check_surfaces}[
+        metadata.kind
+    ]
     problems, certificate = check(opened, points, seed, tolerance, workers, report)
     return Report(opened.path, tuple(problems), seed, points, tolerance, certificate)
 
@@ -139,6 +146,26 @@ def _check_compact(
     )
     report("certify", 1, 1)
     problems += regions.problems(certificate, tolerance)
+    return problems, certificate
+
+
+def _check_surfaces(
+    table: Table, points: int, seed: int, tolerance: float, workers: int, report: Progress
+) -> Found:
+    """Return the problems of surfaces and the errors measured; none can be without the density."""
+    problems = []
+    try:
+        table.verify_hash()
+    except TableError as error:
+        problems.append(str(error).removeprefix(f"{table.path}: "))
+    if not table.likelihood.has_density:
+        return problems, {}
+    report("certify", 0, 1)
+    certificate = surface_errors.certify(
+        table, table.likelihood, run=partial(run, workers=workers), points=points, seed=seed
+    )
+    report("certify", 1, 1)
+    problems += surface_errors.problems(certificate, tolerance)
     return problems, certificate
 
 

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime.adaptive import adaptive_rule
 from qpruntime.artifact import Axis
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.jit import COORDINATES, FRAME, LANDMARK, MOMENTS, Pointer
+from qpruntime.jit import COORDINATES, FRAME, LANDMARK, MOMENTS, SPLIT, Pointer
 from qpruntime.validation import floats
 
-__all__ = ["CLOSED", "INTEGRATE", "Likelihood", "Reduction", "signs"]
+__all__ = ["ABSENT_SPLIT", "CLOSED", "INTEGRATE", "Likelihood", "Reduction", "signs"]
 
 Array = NDArray[np.float64]
 
@@ -27,6 +27,10 @@ def _no_parameters() -> Array:
     theta = np.zeros(0)
     theta.flags.writeable = False
     return theta
+
+
+def _absent_split(f, y, theta):
+    return np.nan, np.nan
 
 
 def _absent_moments(mu, sigma, y, theta):
@@ -108,6 +112,8 @@ class Likelihood:
         Whether sigma*(mu, sigma, -y) = sigma*(-mu, sigma, y): one table then serves both labels.
     log_concave : bool
         Whether log p(y|f) is concave in f, so that no site precision can be negative.
+    location : bool
+        Whether log p(y|f) depends on f - y alone: one table then serves every y.
     reduction : Reduction, optional
         Coordinates for a compact table.
     expected : Pointer, optional
@@ -132,6 +138,7 @@ class Likelihood:
     theta: Array = field(default_factory=_no_parameters)
     mirror: bool = False
     log_concave: bool = True
+    location: bool = False
     reduction: Reduction | None = None
     expected: Pointer | None = None
     parameters: dict[str, float] = field(default_factory=dict)
@@ -165,6 +172,8 @@ class Likelihood:
             True keeps site precisions from being negative and allows weights and powers.
         mirror : bool
             Whether p(y|f) = p(-y|-f).
+        location : bool
+            Whether p(y|f) depends on f - y alone.
         parameters : dict or sequence of str, optional
             Names of the entries of `theta`, as a dict with their values.
         landmarks : sequence of float or callable, optional
@@ -224,6 +233,11 @@ class Likelihood:
             return likelihoods.get, (self.name,)
         return object.__reduce_ex__(self, 2)
 
+    @property
+    def has_density(self) -> bool:
+        """Whether log p(y|f) can be computed; not so if all that is known is a table."""
+        return self.split is not ABSENT_SPLIT
+
     def log_prob(self, f: ArrayLike, y: ArrayLike) -> Array:
         """Log p(y|f), elementwise over the broadcast shapes of `f` and `y`."""
         f, y = np.broadcast_arrays(np.asarray(f, float), np.asarray(y, float))
@@ -256,7 +270,7 @@ class Likelihood:
         other than 1, the adaptive rule is needed, and compiled.
         """
         self.split.reset()
-        adaptive = powers or self.frame is None
+        adaptive = (powers or self.frame is None) and self.has_density
         return (
             self.theta,
             self.moments is not None,
@@ -278,6 +292,7 @@ class Likelihood:
 #: What is never called.
 NO_RULE = 0
 ABSENT_LANDMARK = Pointer(_absent_landmark, LANDMARK)
+ABSENT_SPLIT = Pointer(_absent_split, SPLIT)
 ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
 ABSENT_FRAME = Pointer(_absent_frame, FRAME)
 ABSENT_COORDINATES = Pointer(_absent_coordinates, COORDINATES)

@@ -97,6 +97,7 @@ def from_log_prob(
     validate: Callable[[ArrayLike], Array] | None = None,
     log_concave: bool = False,
     mirror: bool = False,
+    location: bool = False,
     parameters: Mapping[str, float] | Sequence[str] | None = None,
     landmarks: Any = None,
 ) -> Likelihood:
@@ -129,6 +130,7 @@ def from_log_prob(
         validate=validate or allowed,
         theta=values,
         mirror=bool(mirror),
+        location=bool(location),
         log_concave=bool(log_concave),
         parameters=named,
         landmarks=marks,
@@ -140,6 +142,7 @@ def from_log_prob(
             ("validate", validate),
             ("log_concave", bool(log_concave)),
             ("mirror", bool(mirror)),
+            ("location", bool(location)),
             ("parameters", tuple(named)),
             ("landmarks", landmarks),
         ),

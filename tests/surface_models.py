@@ -1,0 +1,59 @@
+"""Likelihoods of a user's own, for the tests of tables of surfaces: 15 lines each, at most."""
+
+from __future__ import annotations
+
+import math
+
+from qpruntime.likelihoods import Likelihood
+
+
+def _log_logistic(x):
+    return -math.log1p(math.exp(-x)) if x > 0.0 else x - math.log1p(math.exp(x))
+
+
+def ordinal_log_prob(f, y, theta):
+    """Three grades, with thresholds theta under logistic noise."""
+    low, high = theta[0], theta[1]
+    if y == 0.0:
+        x = low - f
+        return -math.log1p(math.exp(-x)) if x > 0.0 else x - math.log1p(math.exp(x))
+    z = f - high if y == 2.0 else f - low
+    p = -math.log1p(math.exp(-z)) if z > 0.0 else z - math.log1p(math.exp(z))
+    if y == 2.0:
+        return p
+    z = high - f
+    q = -math.log1p(math.exp(-z)) if z > 0.0 else z - math.log1p(math.exp(z))
+    return p + q + math.log(-math.expm1(low - high))
+
+
+def gumbel_log_prob(f, y, theta):
+    """Skewed noise: y - f has a Gumbel distribution."""
+    return (y - f) - math.exp(y - f)
+
+
+def flat_log_prob(f, y, theta):
+    """Ordinal with a jump: what no spline follows."""
+    return 0.0 if (f > 0.0) == (y > 0.0) else -2.0
+
+
+def ordinal(low=-1.0, high=1.0):
+    return Likelihood.from_log_prob(
+        ordinal_log_prob,
+        name="ordinal",
+        theta={"low": low, "high": high},
+        outcomes=[0, 1, 2],
+        log_concave=True,
+    )
+
+
+def gumbel(location=True):
+    return Likelihood.from_log_prob(
+        gumbel_log_prob, name="gumbel", outcomes=(-1.0, 1.5), log_concave=True, location=location
+    )
+
+
+def jump():
+    return Likelihood.from_log_prob(flat_log_prob, name="jump", outcomes=[0, 1])
+
+
+three_grades = ordinal()

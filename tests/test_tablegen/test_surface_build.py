@@ -1,0 +1,248 @@
+"""Tables of surfaces are certified, reproduced to the byte, resumed, and refused in words."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.interpolate import BSpline
+
+from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
+from qpruntime.artifact import Axis
+from qpruntime.projection import project_arrays
+from surface_models import gumbel, jump, ordinal
+from tablegen import build, builder, resolution, sampler, splines, surface_errors
+from tablegen.executors import Threads
+from tablegen.verify import verify
+
+#: Small enough to take a fraction of a second.
+SMALL = {"mu_range": (-2.0, 2.0), "log10_sigma_range": (-0.5, 0.0), "tolerance": 1e-5}
+
+
+def test_probit_against_its_closed_moments(tmp_path):
+    """All four surfaces of a registered likelihood; EP's are known in closed form."""
+    path = tmp_path / "probit.h5"
+    metadata = build("probit", path, preset="surfaces", mu_range=(-6, 6))
+    assert metadata.certificate["tolerance"] == 1e-8
+    worst = max(metadata.certificate[name]["max_relative_error"] for name in metadata.surfaces)
+    assert 1e-11 < worst <= 1e-8
+    table = open_table(path)
+    assert table.likelihood is likelihoods.get("probit")
+    rng = np.random.default_rng(2)
+    y = rng.choice([-1.0, 1.0], 3000)
+    mu, sigma = rng.uniform(-6, 6, 3000), 10.0 ** rng.uniform(-2, 1, 3000)
+    found = surface_errors.lookups(table, mu, sigma, y)
+    exact = project_arrays("probit", mu, sigma, y, "ep")
+    np.testing.assert_allclose(found[:, 0], exact.log_z, rtol=1e-8, atol=1e-8)
+    assert np.abs((found[:, 1] - exact.mean) / exact.std).max() < 1e-8
+    np.testing.assert_allclose(found[:, 2], exact.std, rtol=1e-8)
+    star = project_arrays("probit", mu, sigma, y).std
+    np.testing.assert_allclose(found[:, 3], star, rtol=1e-8)
+    assert (found[:, 3] <= found[:, 2]).all()
+
+
+def test_the_same_bytes_again(tmp_path):
+    once, twice = tmp_path / "a.h5", tmp_path / "b.h5"
+    build(ordinal(), once, workers=1, **SMALL)
+    build(ordinal(), twice, workers=3, **SMALL)
+    assert once.read_bytes() == twice.read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.h5", "b.h5"]
+    with pytest.raises(TableError, match="exists; replace it with --force"):
+        build(ordinal(), once, **SMALL)
+
+
+def test_an_interrupted_build_takes_up_its_samples(tmp_path, monkeypatch):
+    path = tmp_path / "ordinal.h5"
+    computed = []
+    whole = sampler.compute
+
+    def stopping(likelihood, points):
+        if len(computed) == 40:
+            raise KeyboardInterrupt
+        computed.append(points)
+        return whole(likelihood, points)
+
+    monkeypatch.setattr(sampler, "compute", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        build(ordinal(), path, workers=1, **SMALL)
+    assert not path.exists()
+    kept = list((tmp_path / ".ordinal.h5.build" / "samples").iterdir())
+    assert len(kept) == 40
+    # One that lost its bytes is computed again.
+    kept[0].write_bytes(b"")
+    monkeypatch.setattr(sampler, "compute", lambda m, p: computed.append(p) or whole(m, p))
+    del computed[:]
+    build(ordinal(), path, workers=1, **SMALL)
+    resumed = len(computed)
+    del computed[:]
+    build(ordinal(), tmp_path / "fresh.h5", workers=1, **SMALL)
+    assert resumed == len(computed) - 39
+    assert path.read_bytes() == (tmp_path / "fresh.h5").read_bytes()
+
+
+def test_samples_of_another_density_are_not_taken_up(tmp_path):
+    keep = tmp_path / "samples"
+    points = sampler.Points(np.zeros(3), np.ones(3), np.ones(3))
+    values = []
+    for identity, model in (("a", ordinal()), ("b", ordinal(high=2.0))):
+        sample = sampler.Sampler(model, Threads(1), keep, identity)
+        values.append(sample([points])[0])
+    assert len(list(keep.iterdir())) == 2
+    assert (values[0] != values[1]).any()
+
+
+def test_a_wrong_symmetry_does_not_pass(tmp_path):
+    for flag, model, words in (
+        ("mirror", gumbel(False), "y = -1"),
+        ("location", ordinal(), "y = "),
+    ):
+        claimed = replace(model, **{flag: True}, validate=lambda y: np.asarray(y, float))
+        with pytest.raises(NumericalError, match=f"misses its tolerance.*{words}"):
+            build(claimed, tmp_path / "x.h5", **SMALL)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_met_is_said(tmp_path):
+    with pytest.raises(NumericalError, match=r"at mu = .*accept --tolerance") as caught:
+        build(
+            jump(),
+            tmp_path / "x.h5",
+            mu_range=(-1, 1),
+            log10_sigma_range=(-1.5, -0.5),
+            limit=100_000,
+        )
+    message = str(caught.value)
+    assert "raise --size-limit" in message
+    offered = float(message.split("--tolerance ")[1])
+    metadata = build(
+        jump(),
+        tmp_path / "x.h5",
+        mu_range=(-1, 1),
+        log10_sigma_range=(-1.5, -0.5),
+        limit=100_000,
+        tolerance=offered,
+    )
+    assert metadata.nbytes <= 100_000
+    assert 0.1 * offered < metadata.certificate["std_qp"]["max_relative_error"] <= offered
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "options", "message"),
+    [
+        ("poisson", {}, "needs either outcomes.*--outcomes 0,1,2 or --y-range LO HI"),
+        ("poisson", {"outcomes": [-1]}, "count"),
+        ("probit", {"mu_range": (1, 1)}, "axis mu: needs finite LO < HI"),
+        ("probit", {"mu_range": (1,)}, "axis mu: needs two numbers"),
+        ("probit", {"log10_sigma_range": (-9, 0)}, "must stay within -8 to 8"),
+        ("probit", {"limit": 10}, "size limit must be at least"),
+        ("probit", {"mu_step": 0.1}, "a table of surfaces has no such options: mu_step"),
+        ("no.such.module:x", {}, "no module 'no.such.module'"),
+        ("surface_models:nothing", {}, "has no 'nothing'"),
+        ("surface_models:math", {}, "is a module, not a qpruntime Likelihood"),
+        ("surface_models:", {}, "must be NAME or package.module:name"),
+    ],
+)
+def test_options_that_make_no_sense(tmp_path, likelihood, options, message):
+    with pytest.raises(InputError, match=message):
+        build(likelihood, tmp_path / "x.h5", preset="surfaces", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_presets_of_ones_own(tmp_path):
+    with pytest.raises(InputError, match="has preset surfaces, not grid"):
+        build(ordinal(), tmp_path / "x.h5", preset="grid")
+    with pytest.raises(InputError, match="a grid has no such options: outcomes"):
+        build("probit", tmp_path / "x.h5", outcomes=[1])
+    assert builder.default_preset("probit", None) == "grid"
+    assert builder.default_preset("a.b:c", None) == "surfaces"
+
+
+# --- the command line
+
+
+def test_command_line(tmp_path, monkeypatch, command):
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    (tmp_path / "my_model.py").write_text(
+        "from surface_models import ordinal\n\ndef make():\n    return ordinal(high=2.0)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    where = ("--mu-range", "-2", "2", "--log10-sigma-range", "-0.5", "0", "--tolerance", "1e-5")
+    build_it = ("build", "--likelihood", "my_model:make", *where)
+    dry = command(*build_it, "--dry-run")
+    assert dry.code == 0
+    assert "ordinal-surfaces.h5" in dry.out
+    built = command(*build_it, "--workers", 1, "--json")
+    assert built.code == 0, built.err
+    document = json.loads(built.out)
+    assert document["kind"] == "surfaces"
+    assert document["parameters"] == {"high": 2.0, "low": -1.0}
+    sys.modules.pop("my_model")
+    (tmp_path / "my_model.py").unlink()
+    info = command("info", "ordinal-surfaces")
+    assert "y = 0 to 2: errors below 1e-05; largest found" in info.out
+    assert "error of sigma*" in info.out
+    assert "ordinal-surfaces" in command("list").out
+    hashed = command("verify", "ordinal-surfaces")
+    assert hashed.code == 0
+    assert "not measured" in hashed.out
+    plotted = command("plot", "ordinal-surfaces", "--output", tmp_path / "a.svg", "--outcome", 2)
+    assert plotted.code == 0, plotted.err
+    assert "log Z" in (tmp_path / "a.svg").read_text()
+    gone = command(*build_it)
+    assert gone.code == 2
+    assert "no module 'my_model'" in gone.err
+
+
+def test_verify_with_the_code(tmp_path):
+    path = tmp_path / "gumbel.h5"
+    build(gumbel(), path, **SMALL)
+    assert verify(path, points=200, seed=1).certificate == {}
+    report = verify(path, likelihood=gumbel(), points=200, seed=1, workers=1)
+    assert report.ok
+    assert 0.0 < report.certificate["mean"]["max_relative_error"] < 1e-5
+    strict = verify(path, likelihood=gumbel(), points=200, seed=1, tolerance=1e-13, workers=1)
+    assert not strict.ok
+    assert any("error" in problem for problem in strict.problems)
+
+
+# --- the parts
+
+
+def test_splines_along_any_dimension():
+    axis = Axis("x", -1.0, 1.0, 9)
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((2, 13, 3))
+    found = splines.along(values, 1, axis)
+    knots = -1.0 + 0.25 * np.arange(-5, 14)
+    for i in (0, 1):
+        peer = BSpline(knots, found[i], 5)(splines.points(axis))
+        np.testing.assert_allclose(peer, values[i], atol=1e-12)
+    where = np.array([-1.0, -0.3, 0.99, 1.0])
+    np.testing.assert_allclose(
+        resolution.evaluate(found[0], axis, where), BSpline(knots, found[0], 5)(where), atol=1e-13
+    )
+
+
+def test_cells_are_as_many_as_it_takes():
+    """Of sin(w x), splines need cells in proportion to w; of a kink, the limit is reported."""
+
+    class Waves:
+        def __init__(self, rate):
+            self.rate = rate
+
+        def __call__(self, blocks):
+            return [np.sin(self.rate * p.mu[:, None]) * np.ones(4) for p in blocks]
+
+    axes = (Axis("mu", -1.0, 1.0, 7), Axis("log10_sigma", -1.0, 0.0, 7))
+    found = {}
+    for rate in (4.0, 8.0, 16.0):
+        cells, error = resolution.cells_needed(Waves(rate), axes, 0, [1.0], 1e-8)
+        assert error <= 1e-8
+        found[rate] = cells
+    assert 1.7 < found[8.0] / found[4.0] < 2.3
+    assert 1.7 < found[16.0] / found[8.0] < 2.3
+    # sigma plays no part: the fewest cells do.
+    assert resolution.cells_needed(Waves(4.0), axes, 1, [1.0], 1e-8)[0] == resolution.FIRST
