@@ -108,7 +108,11 @@ class Sampler:
     """
 
     def __init__(
-        self, likelihood: Likelihood, executor: Executor, keep: Path | None = None, identity: str = ""
+        self,
+        likelihood: Likelihood,
+        executor: Executor,
+        keep: Path | None = None,
+        identity: str = "",
     ) -> None:
         self._compute = partial(compute, likelihood)
         self._executor = executor
