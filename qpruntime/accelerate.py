@@ -38,8 +38,8 @@ class Anderson:
         self.memory = memory
         self.begin = begin
         self.near = near
-        self._steps: list[Array] = []
-        self._changes: list[Array] = []
+        self._steps = self._changes = np.empty((0, 0))
+        self._count = self._next = 0
         self.restart()
 
     def restart(self) -> None:
@@ -54,25 +54,28 @@ class Anderson:
         """
         scaled = residual * unit
         size = math.sqrt(float(scaled @ scaled) / scaled.size)
+        if self._steps.shape[1] != x.size:
+            self._steps, self._changes = np.empty((2, self.memory, x.size))
+            self._count = 0
         fresh = self._last is None and size > self.near
         if size > self.begin or size > 2.0 * self._size or fresh:
-            self._steps.clear()
-            self._changes.clear()
+            self._count = self._next = 0
         elif self._last is not None:
-            self._steps.append(x - self._last[0])
-            self._changes.append(residual - self._last[1])
-            del self._steps[: -self.memory], self._changes[: -self.memory]
+            self._steps[self._next] = x - self._last[0]
+            self._changes[self._next] = residual - self._last[1]
+            self._next = (self._next + 1) % self.memory
+            self._count = min(self._count + 1, self.memory)
         self._last, self._size = (x, residual), size
-        if not self._steps:
+        if not self._count:
             return residual
-        F = np.array(self._changes)
-        weighted = F * unit
+        steps, changes = self._steps[: self._count], self._changes[: self._count]
         # Unit rows: differences of all ages count alike, and the ridge keeps nearly parallel
         # ones from cancelling into noise.
+        weighted = changes * unit
         norm = np.sqrt(np.einsum("ij,ij->i", weighted, weighted))
         norm[norm == 0.0] = 1.0
         weighted /= norm[:, None]
         gram = weighted @ weighted.T
         gram.flat[:: len(gram) + 1] += 1e-10
         gamma = np.linalg.solve(gram, weighted @ scaled) / norm
-        return residual - gamma @ (np.array(self._steps) + F)
+        return residual - gamma @ steps - gamma @ changes

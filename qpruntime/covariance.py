@@ -14,9 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Product, Sum, WhiteKernel
 
-__all__ = ["contract_gradient"]
+__all__ = ["contract_gradient", "evaluate"]
 
 Array = NDArray[np.float64]
+
+
+def evaluate(kernel: Any, X: Array) -> Array:
+    """Return ``kernel(X)``; a constant factor is a number, where scikit-learn fills a matrix."""
+    if type(kernel) is Product and type(kernel.k1) is ConstantKernel:
+        K: Array = kernel.k2(X)
+        K *= kernel.k1.constant_value
+        return K
+    return np.asarray(kernel(X))
 
 
 def contract_gradient(kernel: Any, X: Array, M: Array, K: Array | None = None) -> Array:
@@ -47,7 +56,8 @@ def _contract(kernel: Any, X: Array, M: Array, K: Array | None) -> list[float]:
     if type(kernel) is WhiteKernel:
         return [kernel.noise_level * float(M.trace())]
     if type(kernel) is RBF:
-        return _squared_exponential(kernel, X, M * (kernel(X) if K is None else K))
+        W = M * (kernel(X) if K is None else K)
+        return _squared_exponential(kernel, X, *_without_diagonal(W)[1:])
     gradient = kernel(X, eval_gradient=True)[1]
     return list(np.tensordot(M, gradient, axes=([0, 1], [0, 1])))
 
@@ -69,9 +79,9 @@ def _product(kernel: Any, X: Array, M: Array, K: Array | None) -> list[float]:
         # K = c K2, and K2's gradient scales with c: contract it with c M.
         K = kernel(X) if K is None else K
         if type(right) is RBF:
-            W = M * K
-            level = [float(W.sum())] if _free(left) else []
-            return level + (_squared_exponential(right, X, W) if _free(right) else [])
+            own, W, rows = _without_diagonal(M * K)
+            level = [own + float(rows.sum())] if _free(left) else []
+            return level + (_squared_exponential(right, X, W, rows) if _free(right) else [])
         level = [float(np.vdot(M, K))] if _free(left) else []
         c = left.constant_value
         return level + _contract(right, X, c * M, K / c)
@@ -79,11 +89,20 @@ def _product(kernel: Any, X: Array, M: Array, K: Array | None) -> list[float]:
     return first + (_contract(right, X, M * left(X), None) if _free(right) else [])
 
 
-def _squared_exponential(kernel: Any, X: Array, W: Array) -> list[float]:
+def _without_diagonal(W: Array) -> tuple[float, Array, Array]:
+    """Trace of W; W with a diagonal of zeros, in place; the sums of its rows.
+
+    Points have no distance from themselves, but x_d^2 twice, to cancel.
+    """
+    trace = float(W.trace())
+    W.flat[:: len(W) + 1] = 0.0
+    return trace, W, W.sum(axis=1)
+
+
+def _squared_exponential(kernel: Any, X: Array, W: Array, rows: Array) -> list[float]:
     """dK/dlog l_d = K (x_d - x'_d)^2/l_d^2, summed with W = M K by one matrix product."""
-    W.flat[:: len(W) + 1] = 0.0  # no distance there, but x_d^2/l_d^2 twice, to cancel
     scaled = (X - X.mean(axis=0)) / kernel.length_scale
-    spread = W.sum(axis=1) @ scaled**2 - np.einsum("ij,ij->j", scaled, W @ scaled)
+    spread = rows @ scaled**2 - np.einsum("ij,ij->j", scaled, W @ scaled)
     if kernel.anisotropic:
         return [2.0 * float(s) for s in spread]
     return [2.0 * float(spread.sum())]

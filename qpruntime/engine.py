@@ -22,10 +22,10 @@ from qpruntime.factor import Factor, ImproperPosterior, Sites
 from qpruntime.steps import (
     Problem,
     advance,
-    match_means,
     measure_change,
     propose_all,
     sweep_once,
+    turn_all,
     without_negative,
 )
 
@@ -192,26 +192,21 @@ def _settle_parallel(
     n = len(problem.K)
     counts = np.zeros(3, dtype=np.int64)
     history: list[float] = []
-    damped, worst, converged = 0, 0, False
-    unit = np.ones(2 * n)
+    damped, converged = 0, False
+    step, unit = np.zeros(2 * n), np.ones(2 * n)
     accelerator.restart()
     for turn in range(max_sweeps):
         variance, kept = factor.marginals()
         if turn == 0:
             # Site parameters in units of the posterior they started from.
             unit = np.concatenate([variance, np.sqrt(np.abs(variance))])
-        if turn > 0 or sites.tau.any():
-            # Far from the fixed point one step is too few where the prior is wide: the iteration
-            # then wanders (tests/test_cold_start.py). Near it the second one gains nothing.
-            for _ in range(2 if history and history[-1] > _FAR else 1):
-                sites = match_means(problem, factor, variance, kept, sites)
         skipped = counts[2]
-        d_tau, d_nu = propose_all(
-            problem, problem.projector.source, kept, variance, factor.mean, sites, counts
-        )
+        # Far from the fixed point one step of the means is too few where the prior is wide: the
+        # iteration then wanders (tests/test_cold_start.py). Near it a second one gains nothing.
+        steps = 2 if history and history[-1] > _FAR else int(turn > 0 or sites.tau.any())
+        sites, d_tau, d_nu = turn_all(problem, factor, variance, kept, sites, steps, counts)
         change, step = measure_change(d_tau, d_nu, variance)
         history.append(change)
-        worst = int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
         converged = change < tol and counts[2] == skipped
         if converged:
             # The posterior at hand already belongs to these sites: nothing to recompute.
@@ -224,6 +219,7 @@ def _settle_parallel(
         factor.discard()
         sites, factor, halvings = advance(problem, sites, move[:n], move[n:], damping)
         damped += n * halvings
+    worst = int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
     if not converged:
         variance, kept = factor.marginals()
     return Settled(sites, factor, variance, kept, converged, history, worst, damped, counts)

@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 from qpruntime import variational
 from qpruntime.accelerate import Anderson
-from qpruntime.covariance import contract_gradient
+from qpruntime.covariance import contract_gradient, evaluate
 from qpruntime.engine import Problem, Settled, iterate, settle
 from qpruntime.errors import NumericalError
 from qpruntime.extrapolate import Extrapolation
@@ -164,7 +164,7 @@ class Objective:
         self.evaluations += 1
         kernel = self.kernel
         kernel.theta = theta
-        K = plain = kernel(self.X)
+        K = plain = evaluate(kernel, self.X)
         if self.scales is not None:
             K = K * self.scales
         try:

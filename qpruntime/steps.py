@@ -15,16 +15,17 @@ from qpruntime.errors import NumericalError
 from qpruntime.factor import Factor, ImproperPosterior, Sites
 from qpruntime.projection import Projector
 from qpruntime.site import raise_status
-from qpruntime.sweep import parallel, sweep
+from qpruntime.sweep import sweep
+from qpruntime.turn import match, parallel, sizes, take_turn
 from qpruntime.wasserstein import OK
 
 __all__ = [
     "Problem",
     "advance",
-    "match_means",
     "measure_change",
     "propose_all",
     "sweep_once",
+    "turn_all",
     "without_negative",
 ]
 
@@ -72,22 +73,62 @@ def without_negative(sites: Sites) -> Sites:
     return Sites(np.where(kept, sites.tau, 0.0), np.where(kept, sites.nu, 0.0))
 
 
+def turn_all(
+    problem: Problem,
+    factor: Factor,
+    variance: Array,
+    kept: Array,
+    sites: Sites,
+    steps: int,
+    counts: Counts,
+) -> tuple[Sites, Array, Array]:
+    """Match the means in so many steps, then propose the changes of all sites."""
+    if factor.negative.size or not problem.K.flags.carray:
+        for _ in range(steps):
+            sites = match_means(problem, factor, variance, kept, sites)
+        source = problem.projector.source
+        proposed = propose_all(problem, source, kept, variance, factor.mean, sites, counts)
+        return sites, *proposed
+    n = problem.y.size
+    nu, failure = sites.nu.copy(), np.zeros(2)
+    weights, mean, d_tau, d_nu = np.empty((4, n))
+    status, site = take_turn(
+        problem.functions,
+        problem.projector.without_table,
+        problem.projector.source,
+        problem.power,
+        problem.exponents,
+        problem.K,
+        factor.upper_inverse(),
+        factor.root,
+        problem.prior,
+        kept,
+        variance,
+        sites.tau,
+        nu,
+        problem.y,
+        steps,
+        problem.nonnegative,
+        weights,
+        mean,
+        d_tau,
+        d_nu,
+        counts,
+        failure,
+    )
+    check(problem, status, site, failure)
+    factor.relocate(nu, (weights, mean))
+    return Sites(sites.tau, nu), d_tau, d_nu
+
+
 def match_means(
     problem: Problem, factor: Factor, variance: Array, kept: Array, sites: Sites
 ) -> Sites:
-    """Move nu, with tau and so the factorisation fixed, so that marginal = tilted means.
-
-    The means couple the sites far more than the variances do, and cost a few products with K: one
-    such step saves a third of the factorisations, a second one few.
-    """
-    ignored = np.zeros(3, dtype=np.int64)
+    """Move nu, with tau and so the factorisation fixed, so that marginal = tilted means."""
+    ignored, nu = np.zeros(3, dtype=np.int64), sites.nu.copy()
     source = problem.projector.without_table
     d_tau, d_nu = propose_all(problem, source, kept, variance, factor.mean, sites, ignored)
-    # 1 + variance d_tau, from the cavity: it would cancel where a site dominates.
-    power = problem.power
-    remaining = (1.0 - power) + power * (kept + variance * (sites.tau + d_tau))
-    tilted = (factor.mean + power * variance * d_nu) / remaining
-    nu = sites.nu + (tilted - factor.mean) / variance
+    match(problem.power, kept, variance, factor.mean, sites.tau, nu, d_tau, d_nu)
     factor.relocate(nu)
     return Sites(sites.tau, nu)
 
@@ -104,7 +145,6 @@ def propose_all(
     """Changes of all sites that one and the same posterior asks for."""
     n = problem.y.size
     d_tau, d_nu, failure = np.empty(n), np.empty(n), np.zeros(2)
-    likelihood = problem.projector.likelihood
     status, site = parallel(
         problem.functions,
         source,
@@ -122,10 +162,15 @@ def propose_all(
         counts,
         failure,
     )
-    if status != OK:
-        table = problem.projector.table
-        raise_status(status, likelihood, failure[0], failure[1], problem.y[site], table)
+    check(problem, status, site, failure)
     return d_tau, d_nu
+
+
+def check(problem: Problem, status: int, site: int, failure: Array) -> None:
+    """Raise what the status of a kernel stands for; `failure` holds the cavity."""
+    if status != OK:
+        likelihood, table = problem.projector.likelihood, problem.projector.table
+        raise_status(status, likelihood, failure[0], failure[1], problem.y[site], table)
 
 
 def sweep_once(
@@ -146,7 +191,6 @@ def sweep_once(
         mean, tau, nu = mean[turn], tau[turn], nu[turn]
         y, weights = y[turn], weights[turn]
     failure = np.zeros(2)
-    likelihood = problem.projector.likelihood
     status, site = sweep(
         problem.functions,
         problem.projector.source,
@@ -162,9 +206,7 @@ def sweep_once(
         counts,
         failure,
     )
-    if status != OK:
-        table = problem.projector.table
-        raise_status(status, likelihood, failure[0], failure[1], y[site], table)
+    check(problem, status, site if turn is None else turn[site], failure)
     if turn is not None:
         back = np.argsort(turn)
         tau, nu = tau[back], nu[back]
@@ -193,12 +235,9 @@ def measure_change(d_tau: Array, d_nu: Array, variance: Array) -> tuple[float, A
     Also the changes in posterior units, those of tau before those of nu.
     """
     n = d_tau.size
-    step = np.concatenate([d_tau * variance, d_nu * np.sqrt(np.abs(variance))])
-    # tau is the difference of two precisions: smaller changes than their rounding are none.
-    d_tau = np.where(np.abs(step[:n]) < 1e-14, 0.0, d_tau)
-    squares = d_tau @ d_tau, d_nu @ d_nu, step[:n] @ step[:n], step[n:] @ step[n:]
-    change = float(np.sqrt(max(squares) / n))
-    if not np.isfinite(sum(squares)):
+    step = np.empty(2 * n)
+    change = sizes(d_tau, d_nu, variance, step)
+    if not np.isfinite(change):
         site = int(np.argmax(np.where(np.isfinite(step[:n] + step[n:]), 0.0, 1.0)))
         raise NumericalError(
             f"the sites grow without bound, site {site} first: observations that the kernel ties "

@@ -18,7 +18,7 @@ from qpruntime.jit import kernel
 from qpruntime.site import INSIDE, OUTSIDE_GRID, project_site
 from qpruntime.wasserstein import NO_MASS, OK
 
-__all__ = ["BLOCK", "cavity", "parallel", "site_terms", "sweep"]
+__all__ = ["BLOCK", "cavity", "propose", "site_terms", "sweep"]
 
 #: Pending rank-one updates before they are applied.
 BLOCK = 64
@@ -85,48 +85,6 @@ def propose(
         counts[2] += 1
         return OK, 0.0, 0.0
     return OK, new_tau - tau, new_nu - nu
-
-
-@kernel
-def parallel(
-    functions,
-    source,
-    power,
-    weights,
-    kept,
-    variance,
-    mean,
-    tau,
-    nu,
-    y,
-    log_concave,
-    d_tau,
-    d_nu,
-    counts,
-    failure,
-):
-    """Fill the changes of all sites that one and the same posterior asks for."""
-    scratch = np.empty((1, 4))
-    for i in range(mean.size):
-        status, d_tau[i], d_nu[i] = propose(
-            functions,
-            source,
-            power,
-            weights[i],
-            kept[i],
-            variance[i],
-            mean[i],
-            tau[i],
-            nu[i],
-            y[i],
-            log_concave,
-            scratch,
-            counts,
-            failure,
-        )
-        if status != OK:
-            return status, i
-    return OK, 0
 
 
 @kernel

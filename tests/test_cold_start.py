@@ -1,4 +1,4 @@
-"""Parallel order finds the fixed point from nothing, also under a prior as wide as fits end with."""
+"""Parallel order finds the fixed point from nothing, under priors as wide as fits end with."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ RANKS = [
     {"table"},
     {"projection"},
     {"sweep", "posterior", "predictive"},
+    {"turn"},
     {"steps"},
     {"engine"},
     {"variational"},
