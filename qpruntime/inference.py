@@ -199,7 +199,8 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
             "precision; add jitter to its diagonal"
         )
     centred = factor.mean - problem.prior
-    evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * factor.shifted @ centred
+    with np.errstate(all="ignore"):  # what overflows is named below
+        evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * factor.shifted @ centred
     if not np.isfinite(evidence):
         raise NumericalError(
             f"the log evidence is {evidence}: an observation has no likelihood left in double "

@@ -16,6 +16,7 @@ from test_datasets import DATA, SCRIPTS, datasets, needs_data, script
 
 experiment = script("experiment")
 reproduce = script("reproduce_table1")
+summary = script("table1_summary")
 report = script("table1_report")
 Task = experiment.Task
 
@@ -207,7 +208,7 @@ def test_progress_tells_the_time_left(capsys):
 
 
 def test_published_numbers():
-    paper = report.published()
+    paper = summary.published()
     assert tuple(paper) == datasets.NAMES
     assert paper["sonar"]["ntll_vb"] == 693.1
     assert paper["mining"]["te_ep_sd"] == 27
@@ -242,7 +243,7 @@ def test_corrected_test_is_the_textbook_one():
     d = rng.normal(-1.0, 1.0, 20)
     for record, value in zip(records, d, strict=True):
         record["methods"]["qp"]["ntll"] = record["methods"]["ep"]["ntll"] + value / 1000.0
-    found = report.paired(records, "qp", "ep", "ntll")
+    found = summary.paired(records, "qp", "ep", "ntll")
     t = d.mean() / (d.std(ddof=1) * np.sqrt(1 / 20 + 1 / 9))
     from scipy.stats import t as student
 
@@ -266,18 +267,18 @@ def test_one_round_again_gives_the_kept_numbers(data, kept):
     records = [experiment.run(task, X, y) for task in tasks]
     for method in ("ep", "qp"):
         for measure in ("te", "ntll"):
-            found = report.per_round(records, method, measure)[0]
+            found = summary.per_round(records, method, measure)[0]
             # Optimiser paths on flat ground differ between machines; the densities hardly do.
             stored = row["methods"][method][f"{measure}_rounds"][1]
             assert found == pytest.approx(stored, rel=2e-3, abs=1e-3)
     for name in ("theorem2", "predictive"):
-        found = report.counted(records, name)
+        found = summary.counted(records, name)
         assert found["held"] == found["of"]
 
 
 def test_kept_results_agree_with_the_paper(kept):
     rows = {"rows": list(kept.values())}
-    for entry in report.agreement(rows):
+    for entry in summary.agreement(rows):
         if entry["method"] in ("ep", "qp"):
             assert abs(entry["deviations"]) <= entry["allowed"], entry
     for (data, _), row in kept.items():
