@@ -40,7 +40,7 @@ _LOOK = sorted((s * 0.5 * k for k in range(17) for s in (1, -1)), key=abs)
 
 def number(value: Any) -> float:
     """Return what `log_prob` returned as a float, or raise `TypeError` saying what it is."""
-    if type(value) is float:
+    if isinstance(value, float):  # NumPy's are
         return value
     if isinstance(value, np.ndarray) and value.size != 1:
         raise TypeError(f"an array of shape {value.shape}")
@@ -68,6 +68,12 @@ def takes_theta(log_prob: Callable[..., Any]) -> bool:
     return True
 
 
+class _Failed(threading.local):
+    """What the function raised last in this thread."""
+
+    error: BaseException | None = None
+
+
 class LogDensity(Pointer):
     """``split(f, y, theta) -> (log_prob, 0)`` of a user's `log_prob`.
 
@@ -81,6 +87,7 @@ class LogDensity(Pointer):
 
     def __init__(self, log_prob: Callable[..., Any], theta: Array) -> None:
         self.log_prob = log_prob
+        self._python = log_prob.py_func if isinstance(log_prob, Dispatcher) else log_prob
         self.theta = theta
         self.with_theta = takes_theta(log_prob)
         #: Whether `log_prob` only takes arrays of f; set by `probe`.
@@ -88,7 +95,7 @@ class LogDensity(Pointer):
         #: None until the function has first crossed into a kernel.
         self.compiled: bool | None = None
         self._probes: list[tuple[float, float, float]] = []
-        self._failed = threading.local()
+        self._failed = _Failed()
         self._address = 0
 
     def __call__(self, f: float, y: float, theta: Array) -> tuple[float, float]:
@@ -98,17 +105,10 @@ class LogDensity(Pointer):
     def value(self, f: float, y: float) -> float:
         """Log density by Python; f and y are NumPy floats, for which 1/0 is inf as in kernels."""
         point: Any = np.array([f]) if self.wants_array else np.float64(f)
-        arguments = (
-            (point, np.float64(y), self.theta) if self.with_theta else (point, np.float64(y))
-        )
         with np.errstate(all="ignore"):
-            return number(self._python(*arguments))
-
-    @property
-    def _python(self) -> Callable[..., Any]:
-        if isinstance(self.log_prob, Dispatcher):
-            return self.log_prob.py_func
-        return self.log_prob
+            if self.with_theta:
+                return number(self._python(point, np.float64(y), self.theta))
+            return number(self._python(point, np.float64(y)))
 
     def probe(self, f: float, y: float) -> float:
         """`value`, tried with an array of one f if the function does not take a number."""
@@ -152,7 +152,7 @@ class LogDensity(Pointer):
         Compiled code keeps no exceptions, and a NaN is no exception: both are looked for around
         the cavity N(mu, sigma^2).
         """
-        error = getattr(self._failed, "error", None)
+        error = self._failed.error
         self._failed.error = None
         if error is None and sigma > 0.0:
             for z in _LOOK:
@@ -176,7 +176,7 @@ class LogDensity(Pointer):
         Not after other exceptions: whether the density has any mass where the function fails is
         for quadrature to find out.
         """
-        error = getattr(self._failed, "error", None)
+        error = self._failed.error
         if error is not None and not isinstance(error, Exception):
             return math.nan
         try:

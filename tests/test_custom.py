@@ -64,7 +64,7 @@ CASES = {
         False,
     ),
     "object": (
-        lambda: make(Robust(4.0), outcomes=(-9.0, 9.0)),
+        lambda: make(Robust(4.0), outcomes=(-9.0, 9.0), log_concave=False),
         lambda f: Robust(4.0)(f, 0.7, None),
         0.7,
         False,
@@ -184,12 +184,13 @@ def test_nan_names_where():
 
 @pytest.mark.parametrize("log_prob", [logistic, probit_scipy, numba.njit(logistic), Robust(3.0)])
 def test_pickles(log_prob):
-    likelihood = make(log_prob, parameters=["slope"])
+    concave = not isinstance(log_prob, Robust)
+    likelihood = make(log_prob, parameters=["slope"], log_concave=concave)
     expected = project(likelihood, 0.3, 2.0, 1.0)
     back = pickle.loads(pickle.dumps(likelihood))
     assert back.name == "mine"
     assert back.parameters == {"slope": 1.5}
-    assert back.log_concave
+    assert back.log_concave is concave
     np.testing.assert_array_equal(project(back, 0.3, 2.0, 1.0), expected)
     with pytest.raises(InputError, match="y must be one of -1, 1, got 3"):
         back.validate([3])
@@ -258,6 +259,29 @@ def test_what_log_prob_must_not_do(log_prob, message):
 def test_options_are_checked(options, message):
     with pytest.raises(InputError, match=message):
         make(**options)
+
+
+@pytest.mark.parametrize(
+    ("claim", "log_prob", "message"),
+    [
+        ("mirror", lambda f, y: -((f - y - 0.5) ** 2), r"not mirror: .* at f = 0.3, y = 1"),
+        ("location", lambda f, y: -abs(y - f) / (1.0 + y * y), "not location: .* added to both"),
+        ("log_concave", lambda f, y: -math.log1p((y - f) ** 2), "not log_concave: it is convex"),
+    ],
+)
+def test_false_claims_are_refused(claim, log_prob, message):
+    options = {"log_concave": False, "outcomes": None}
+    make(log_prob, **options)
+    with pytest.raises(InputError, match=message):
+        make(log_prob, **{**options, claim: True})
+
+
+def test_true_claims_are_believed():
+    make(lambda f, y: -max(0.0, 1.0 - y * f), mirror=True)
+    make(lambda f, y: 0.0 if y * f > 0.0 else -math.inf, mirror=True)
+    made = make(lambda f, y: -np.logaddexp(0.0, 40.0 * (y - f)), outcomes=None, location=True)
+    assert made.location
+    assert made.log_concave
 
 
 def test_outcomes():

@@ -22,6 +22,10 @@ Array = NDArray[np.float64]
 
 # Where a log density is tried out: both signs, zero, near and not so near.
 _PROBES = (0.3, -0.5, 1.0, 0.0, -2.0, 3.0)
+# ... and whether it is concave.
+_LINE = tuple(0.5 * k for k in range(-16, 17))
+# Relative; values at these places may differ by the rounding of exponents.
+_ROUNDING = 1e-9
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 
 
@@ -67,6 +71,9 @@ class Outcomes:
         if wrong.any():
             raise InputError(f"y must be {self}, got {array[wrong].flat[0]:g}")
         return array
+
+    def __contains__(self, y: float) -> bool:
+        return y in self.values if self.values is not None else self.low <= y <= self.high
 
     def __str__(self) -> str:
         if self.values is not None:
@@ -121,7 +128,7 @@ def from_log_prob(
         ) from error
     marks = None if landmarks is None else Landmarks(landmarks, density)
     _try_out(density, marks, name, allowed, validate)
-    return Likelihood(
+    made = Likelihood(
         name=name,
         outcomes=str(allowed)
         if validate is None or outcomes is not None
@@ -147,6 +154,8 @@ def from_log_prob(
             ("landmarks", landmarks),
         ),
     )
+    _check_claims(made, density, allowed)
+    return made
 
 
 def restore(recipe: tuple[tuple[str, Any], ...]) -> Likelihood:
@@ -234,3 +243,37 @@ def _try_out(
                 f"log_prob of {name} returned NaN for y = {y:g} at every f in {_PROBES}; "
                 "check its parameters, or give the y there are with outcomes="
             )
+
+
+def _check_claims(made: Likelihood, density: LogDensity, allowed: Outcomes) -> None:
+    """Raise `InputError` where a few values contradict what is claimed of the likelihood.
+
+    A wrong claim would give wrong results without a word.
+    """
+
+    def log_p(f: float, y: float) -> float:
+        try:
+            return density.value(f, y)
+        except Exception:  # said elsewhere, if this is where anything is integrated
+            return np.nan
+
+    def refuse(claim: str, why: str) -> None:
+        raise InputError(f"log_prob of {made.name} is not {claim}: {why}; leave out {claim}=True")
+
+    def differ(a: float, b: float) -> bool:
+        return abs(a - b) > _ROUNDING * (1.0 + abs(a))  # False for NaN and equal infinities
+
+    for y in allowed.examples():
+        for f in _PROBES:
+            a = log_p(f, y)
+            if made.mirror and -y in allowed and differ(a, b := log_p(-f, -y)):
+                refuse("mirror", f"{a:g} at f = {f:g}, y = {y:g} but {b:g} at {-f:g}, {-y:g}")
+            if made.location and y + 0.5 in allowed and differ(a, b := log_p(f + 0.5, y + 0.5)):
+                refuse(
+                    "location", f"{a:g} at f = {f:g}, y = {y:g} but {b:g} with 0.5 added to both"
+                )
+        if made.log_concave:
+            values = [log_p(f, y) for f in _LINE]
+            for f, a, b, c in zip(_LINE[1:], values, values[1:], values[2:], strict=False):
+                if 0.5 * (a + c) - b > _ROUNDING * (1.0 + abs(a) + abs(c)):
+                    refuse("log_concave", f"it is convex around f = {f:g} for y = {y:g}")
