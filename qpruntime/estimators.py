@@ -18,7 +18,8 @@ from qpruntime.errors import InputError
 from qpruntime.inference import check_powers
 from qpruntime.projection import Projector, project_arrays
 from qpruntime.table import Table
-from qpruntime.training import Callback, Settings, train
+from qpruntime.training import Callback, Settings, check_parameters, checked, train
+from qpruntime.validation import number
 
 __all__ = ["GPClassifier"]
 
@@ -142,6 +143,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         ValueError
             If X or y is not usable; a subclass, `InputError`, where the check is ours.
         """
+        check_parameters(self)
         projector = Projector(self.likelihood, self.method, self.table)
         try:
             projector.likelihood.validate((-1.0, 1.0))
@@ -150,10 +152,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 f"the likelihood {projector.likelihood.name!r} is not one of two classes: it takes "
                 f"{projector.likelihood.outcomes}; GPClassifier needs 'probit' or 'heaviside'"
             ) from error
-        data, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-        check_classification_targets(labels)
+        data, labels = checked(validate_data, self, X, y, dtype=np.float64, ensure_min_samples=2)
+        checked(check_classification_targets, labels)
         if sample_weight is not None:
-            given: Array = _check_sample_weight(sample_weight, data, ensure_non_negative=True)
+            given: Array = checked(
+                _check_sample_weight, sample_weight, data, ensure_non_negative=True
+            )
             data, labels, sample_weight = (a[given > 0.0] for a in (data, labels, given))
         _, weights = check_powers(1.0, sample_weight, projector, len(data))
         self.classes_, encoded = np.unique(labels, return_inverse=True)
@@ -204,7 +208,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Each of shape (T,) for two classes, (T, K) for K > 2.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = checked(validate_data, self, X, dtype=np.float64, reset=False)
         moments = [
             posterior.predict(kernel(X, self.X_train_), kernel.diag(X))
             for kernel, posterior in zip(*self._fitted(), strict=True)
@@ -248,7 +252,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
         Phi is monotone, so its quantiles are those of the latent function: no sampling.
         """
-        if not 0.0 < level < 1.0:
+        if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
         mean, variance = self.latent(X)
         if mean.ndim != 1 or self.likelihood != "probit":

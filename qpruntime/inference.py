@@ -198,8 +198,8 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
             f"site precision {tau[site]:.3g}): K is too close to singular there for double "
             "precision; add jitter to its diagonal"
         )
-    centred = factor.mean - problem.prior
     with np.errstate(all="ignore"):  # what overflows is named below
+        centred = factor.mean - problem.prior
         evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * factor.shifted @ centred
     if not np.isfinite(evidence):
         raise NumericalError(

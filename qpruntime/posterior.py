@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, NumericalError
 from qpruntime.factor import Factor, Sites
 from qpruntime.validation import finite
 
@@ -98,13 +98,21 @@ class Posterior:
                 f"K_star must have shape (T, {self.mean.size}), one column per training point; "
                 f"got {K_star.shape}"
             )
-        mean = K_star @ self.factor.weights
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = K_star @ self.factor.weights
+            reduction = self.factor.reduction(K_star)
         prior, offset = finite(k_star_diag, "k_star_diag"), finite(mean_star, "mean_star")
         for name, given in (("k_star_diag", prior), ("mean_star", offset)):
             if given.shape not in ((), mean.shape):
                 raise InputError(f"{name} must have shape {mean.shape}, got {given.shape}")
         mean += offset
-        return mean, np.maximum(prior - self.factor.reduction(K_star), 0.0)
+        variance = np.maximum(prior - reduction, 0.0)
+        if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
+            raise NumericalError(
+                "a prediction is beyond double precision: K_star does not belong to this "
+                "posterior, or the latent function has to be rescaled"
+            )
+        return mean, variance
 
     def plot_history(self, axes: Any = None) -> Any:
         """Draw the change per sweep on a log scale; needs matplotlib. Returns the axes."""
@@ -142,5 +150,8 @@ class Posterior:
         if dK.shape[:2] != self.factor.K.shape:
             raise InputError(f"dK must begin with {self.factor.K.shape}, got shape {dK.shape}")
         inner = np.outer(self.factor.weights, self.factor.weights) - self.factor.inner()
-        gradient = 0.5 * np.tensordot(inner, dK, axes=([0, 1], [0, 1]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            gradient = 0.5 * np.tensordot(inner, dK, axes=([0, 1], [0, 1]))
+        if not np.isfinite(gradient).all():
+            raise NumericalError("the gradient is beyond double precision: rescale dK")
         return float(gradient) if gradient.ndim == 0 else gradient

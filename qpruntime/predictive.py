@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from qpruntime.errors import InputError, NumericalError
+from qpruntime.errors import NumericalError
 from qpruntime.jit import kernel
 from qpruntime.likelihoods import get
 from qpruntime.likelihoods.poisson import LARGEST_COUNT, log1p_less
 from qpruntime.projection import project_arrays
+from qpruntime.validation import choice
 
 __all__ = ["PREDICTIVES", "gamma_match", "log_pmf", "mode", "quantiles", "rate_quantiles"]
 
@@ -30,6 +31,8 @@ PREDICTIVES = ("exact", "gamma")
 _LEAST_VARIANCE = 1e-30
 # Each tail outside the window that is summed holds less than 2 exp(-_TAIL) = 1e-16.
 _TAIL = 37.5
+# Larger floats are not every whole number.
+_LARGEST_MODE = 2.0**53
 _REACH = 8.6  # ndtr(-8.6) = 4e-18
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -56,7 +59,13 @@ def gamma_match(mean: Array, variance: Array) -> tuple[Array, Array]:
 def mode(mean: Array, variance: Array) -> Counts:
     """Mode of the negative binomial, floor(c (k - 1)) if k > 1 else 0 (paper, Appendix H)."""
     shape, scale = gamma_match(mean, variance)
-    return np.floor(np.maximum(scale * (shape - 1.0), 0.0)).astype(np.int64)
+    found = np.floor(np.maximum(scale * (shape - 1.0), 0.0))
+    if not (found <= _LARGEST_MODE).all():
+        raise NumericalError(
+            f"the most probable count is {found.max():g}, beyond what a whole number can hold; "
+            "lower the exposure"
+        )
+    return found.astype(np.int64)
 
 
 def quantiles(mean: Array, variance: Array, q: Array, predictive: str = "exact") -> Counts:
@@ -104,9 +113,7 @@ def rate_quantiles(mean: Array, variance: Array, q: Array) -> Array:
 
 
 def _known(predictive: str) -> str:
-    if predictive not in PREDICTIVES:
-        raise InputError(f"predictive must be one of {PREDICTIVES}, got {predictive!r}")
-    return predictive
+    return choice(predictive, "predictive", PREDICTIVES)
 
 
 def _window(mean: Array, variance: Array, predictive: str) -> tuple[Array, Array]:

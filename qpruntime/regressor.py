@@ -22,10 +22,14 @@ from qpruntime.inference import summarise, warn_unsettled
 from qpruntime.likelihoods import get
 from qpruntime.projection import Projector
 from qpruntime.table import Table
+from qpruntime.training import check_parameters, checked
+from qpruntime.validation import finite, number, real, shown
 
 __all__ = ["GPPoissonRegressor"]
 
 Array = NDArray[np.float64]
+#: Sums and squares of larger ones overflow; count in another unit.
+_LARGEST_EXPOSURE = 1e100
 Counts = NDArray[np.int64]
 
 
@@ -132,8 +136,9 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
         UserWarning
             If ``mean=0``.
         """
+        check_parameters(self)
         projector = Projector("poisson", self.method, self.table)
-        data, given = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        data, given = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
         counts = get("poisson").validate(column_or_1d(given, warn=True))
         projector.check_outcomes(counts)
         self.exposure_ = _exposure(exposure, len(data))
@@ -175,7 +180,7 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function f at `X`, each of shape (T,)."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = checked(validate_data, self, X, dtype=np.float64, reset=False)
         K_star = self.kernel_(X, self.X_train_) * np.sqrt(self.exposure_)
         return self.posterior_.predict(K_star, self.kernel_.diag(X), self.mean_)
 
@@ -226,9 +231,9 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
         NumericalError
             If counts above a million have to be considered.
         """
-        levels = np.asarray(q, dtype=float)
+        levels = finite(q, "q")
         if levels.ndim > 1 or not ((levels > 0.0) & (levels < 1.0)).all():
-            raise InputError(f"q must be numbers strictly between 0 and 1, got {q!r}")
+            raise InputError(f"q must be numbers strictly between 0 and 1, got {shown(q)}")
         mean, variance = self._scaled(X, exposure)
         found = distribution.quantiles(mean, variance, levels.reshape(-1), predictive)
         return found[:, 0] if levels.ndim == 0 else found
@@ -275,9 +280,12 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
     def _prior_mean(self, counts: Array) -> float:
         if self.mean is None:
             return math.sqrt(max(float(counts.sum()), 0.5) / float(self.exposure_.sum()))
-        mean = np.asarray(self.mean)
-        if mean.ndim or mean.dtype.kind not in "iuf" or not np.isfinite(mean):
-            raise InputError(f"mean must be a finite number or None, got {self.mean!r}")
+        try:
+            mean = number(self.mean, "mean", above=-1e100, most=1e100)
+        except InputError as error:
+            raise InputError(
+                f"mean must be a finite number or None, got {shown(self.mean)}"
+            ) from error
         if mean == 0.0:
             warnings.warn(
                 "mean=0 leaves the sign of the latent function open: the posterior is symmetric "
@@ -286,7 +294,7 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
                 UserWarning,
                 stacklevel=3,
             )
-        return float(mean)
+        return mean
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -300,15 +308,15 @@ def _exposure(exposure: ArrayLike | None, n: int) -> Array:
     """Validate exposures and return one for each of `n` points."""
     if exposure is None:
         return np.ones(n)
-    try:
-        values = np.asarray(exposure, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise InputError("exposure must be numbers") from error
+    values = real(exposure, "exposure")
     if values.shape not in ((), (n,)):
         raise InputError(
             f"exposure must be a number or have shape ({n},), one per point; got {values.shape}"
         )
-    wrong = ~((values > 0.0) & np.isfinite(values))
+    wrong = ~((values > 0.0) & (values <= _LARGEST_EXPOSURE))
     if wrong.any():
-        raise InputError(f"exposure must be positive and finite, got {values[wrong].flat[0]:g}")
+        raise InputError(
+            f"exposure must be positive and at most {_LARGEST_EXPOSURE:g}, got "
+            f"{values[wrong].flat[0]:g}"
+        )
     return np.full(n, values) if values.ndim == 0 else values.copy()

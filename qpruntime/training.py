@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from sklearn.gaussian_process.kernels import Kernel
 from threadpoolctl import ThreadpoolController
 
 from qpruntime.engine import Problem
@@ -25,8 +26,9 @@ from qpruntime.hyper import OBJECTIVES, Optimum, maximise, settle_fast
 from qpruntime.inference import summarise, warn_unsettled
 from qpruntime.posterior import Posterior
 from qpruntime.projection import Projector
+from qpruntime.validation import choice, number, shown, whole
 
-__all__ = ["Fit", "Settings", "train"]
+__all__ = ["Fit", "Settings", "check_parameters", "checked", "train"]
 
 Array = NDArray[np.float64]
 Callback = Callable[[Array, float], Any]
@@ -53,6 +55,53 @@ class Settings:
     callback: Callback | None = None
 
 
+#: More are a slip of the keyboard.
+_MOST_RESTARTS = 100_000
+
+
+def check_parameters(model: Any) -> None:
+    """Raise `InputError` if a parameter of this estimator is of no use to any fit."""
+    if not (model.kernel is None or isinstance(model.kernel, Kernel)):
+        raise InputError(f"kernel must be None or scikit-learn's, got {shown(model.kernel)}")
+    if not isinstance(model.optimize, (bool, np.bool_)):
+        raise InputError(f"optimize must be True or False, got {shown(model.optimize)}")
+    whole(model.max_iter, "max_iter", 0)
+    whole(model.max_sweeps, "max_sweeps", 1)
+    number(model.ftol, "ftol", above=0.0, most=1.0)
+    number(model.tol, "tol", above=0.0)
+    if hasattr(model, "n_restarts") and whole(model.n_restarts, "n_restarts", 0) > _MOST_RESTARTS:
+        raise InputError(f"n_restarts must be at most {_MOST_RESTARTS}, got {model.n_restarts}")
+    if getattr(model, "n_jobs", None) is not None:
+        cores = whole(model.n_jobs, "n_jobs", -_MOST_RESTARTS)
+        if cores == 0 or cores > _MOST_RESTARTS:
+            raise InputError(f"n_jobs must be None or a number of threads, got {cores}")
+    if hasattr(model, "verbose"):
+        whole(int(model.verbose is True) or model.verbose, "verbose", 0)
+    callback = getattr(model, "callback", None)
+    if not (callback is None or callable(callback)):
+        raise InputError(f"callback must be None or a function, got {shown(callback)}")
+    if hasattr(model, "objective"):
+        choice(model.objective, "objective", tuple(OBJECTIVES))
+
+
+def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
+    """Call a validator of scikit-learn on data that may be anything.
+
+    Its own exceptions are `ValueError`, and `TypeError` for sparse matrices; what foreign objects
+    raise on the way becomes an `InputError`, as do masked entries, which it would take for data.
+    """
+    for array in arrays:
+        if np.ma.is_masked(array):
+            raise InputError("masked entries cannot be fitted or predicted; leave them out")
+    try:
+        with np.errstate(all="ignore"):
+            return validate(*arrays, **options)
+    except (TypeError, ValueError):
+        raise
+    except Exception as error:
+        raise InputError(f"the data cannot be converted to numbers: {error}") from error
+
+
 @dataclass(frozen=True)
 class Fit:
     """One fitted process: its kernel, its posterior, and every optimiser run, best first."""
@@ -74,10 +123,7 @@ def train(
     stacklevel: int = 3,
 ) -> Fit:
     """Maximise the objective from the kernel's parameters and from restarts, then infer."""
-    if settings.objective not in OBJECTIVES:
-        raise InputError(
-            f"objective must be one of {tuple(OBJECTIVES)}, got {settings.objective!r}"
-        )
+    choice(settings.objective, "objective", tuple(OBJECTIVES))
     if projector.method == "vb" and settings.objective == "loo":
         raise InputError('method "vb" maximises its bound; objective "loo" needs "ep" or "qp"')
     if weights is not None and settings.objective == "loo":

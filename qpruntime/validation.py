@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from numbers import Real
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +22,7 @@ __all__ = [
     "floats",
     "generator",
     "number",
+    "path_of",
     "real",
     "shown",
     "whole",
@@ -30,6 +33,8 @@ Array = NDArray[np.float64]
 # K may have eigenvalues this far below zero, relative to the largest entry: a Gram matrix of
 # coinciding points has them from rounding alone (about N times 2e-16).
 _NEGATIVE = 1e-8
+# Bytes of a file name; the working directory of a build adds seven.
+_LONGEST_NAME = 248
 
 
 def floats(value: ArrayLike) -> Array:
@@ -80,6 +85,20 @@ def number(value: object, name: str, *, above: float = -math.inf, most: float = 
         if (above, most) == (0.0, math.inf):
             limits = "positive"
         raise InputError(f"{name} must be {limits}, got {shown(value)}") from error
+
+
+def path_of(value: object, name: str) -> Path:
+    """Return `value` as a path that a file may have, or raise `InputError`."""
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else ""
+    if not isinstance(text, str) or not text:
+        raise InputError(f"{name} must be a path, got {shown(value)}")
+    try:
+        longest = max(len(os.fsencode(part)) for part in text.split(os.sep))
+    except UnicodeEncodeError as error:
+        raise InputError(f"{name} is no name a file can have: {shown(value)}") from error
+    if "\0" in text or longest > _LONGEST_NAME:
+        raise InputError(f"{name} is no name a file can have: {shown(value)}")
+    return Path(text)
 
 
 def shown(value: object) -> str:

@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from qpruntime.artifact import Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table import open_table, table_directory
+from qpruntime.validation import number, path_of, shown
 from tablegen import certify, compact, compute, grid, regions, surface_errors, surfaces, user_code
 from tablegen.executors import Executor, ExecutorError, Progress, Threads
 from tablegen.plan import Plan, make_plan
@@ -48,10 +50,12 @@ def prepare(
 
 def default_preset(likelihood: str | Likelihood, preset: str | None) -> str:
     """Return the preset, or raise `InputError`; a user's likelihood has surfaces only."""
+    if not isinstance(likelihood, (str, Likelihood)):
+        raise InputError(f"likelihood must be a name or a Likelihood, got {shown(likelihood)}")
     if preset is None:
         return "surfaces" if user_code.is_users(likelihood) else "grid"
-    if preset not in PRESETS:
-        raise InputError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise InputError(f"preset must be one of {', '.join(PRESETS)}, got {shown(preset)}")
     if preset != "surfaces" and user_code.is_users(likelihood):
         raise InputError(f"a likelihood that is not registered has preset surfaces, not {preset}")
     return preset
@@ -145,12 +149,15 @@ def build(
     """
     preset = default_preset(likelihood, preset)
     plan = _describe(likelihood, preset, options)
+    if not isinstance(force, (bool, np.bool_)):
+        raise InputError(f"force must be True or False, got {shown(force)}")
+    if not (progress is None or callable(progress)):
+        raise InputError(f"progress must be None or a function, got {shown(progress)}")
     local = Threads(workers)
     executor = _executor(local, workers, scheduler, timeout)
     if tolerance is None:
         tolerance = _tolerance(plan)
-    if not tolerance > 0.0:
-        raise InputError(f"tolerance must be positive, got {tolerance:g}")
+    tolerance = number(tolerance, "tolerance", above=0.0)
     workspace = Workspace(target_path(likelihood, output, preset))
     workspace.check_target()
     taken = workspace.target.exists() and not force
@@ -216,7 +223,7 @@ def target_path(
 ) -> Path:
     """Return the absolute path of the table; the directory of installed tables is made."""
     if output is not None:
-        return Path(output).absolute()
+        return path_of(output, "output").absolute()
     directory = table_directory()
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from qpruntime.errors import InputError
+from qpruntime.validation import whole
 
 __all__ = [
     "Call",
@@ -39,6 +40,10 @@ Result = TypeVar("Result")
 Call = tuple[Callable[[Any], Any], Any]
 
 
+#: More threads than this are a slip of the keyboard.
+MOST_THREADS = 4096
+
+
 class ExecutorError(Exception):
     """Calls could not be carried out, for reasons that lie outside of them."""
 
@@ -53,8 +58,11 @@ def thread_count(workers: int | None) -> int:
     """
     if workers is None:
         return len(os.sched_getaffinity(0))
-    if workers < 1:
+    if isinstance(workers, int) and workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
+    workers = whole(workers, "workers", 1)
+    if workers > MOST_THREADS:
+        raise InputError(f"workers must be at most {MOST_THREADS}, got {workers}")
     return workers
 
 

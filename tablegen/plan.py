@@ -21,6 +21,7 @@ from qpruntime import likelihoods
 from qpruntime.artifact import Axis, Metadata
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
+from qpruntime.validation import shown
 
 __all__ = ["DTYPES", "METHODS", "Chunk", "Plan", "make_plan"]
 
@@ -171,8 +172,8 @@ def make_plan(
     model = likelihoods.get(likelihood)
     outcomes = _outcomes(model, counts)
     for name, value, known in (("method", method, METHODS), ("dtype", dtype, DTYPES)):
-        if value not in known:
-            raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        if not isinstance(value, str) or value not in known:
+            raise InputError(f"{name} must be one of {', '.join(known)}, got {shown(value)}")
     mu = _axis("mu", mu_range, mu_step)
     sigma = _axis("log10_sigma", log10_sigma_range, log10_sigma_step)
     if max(abs(sigma.start), abs(sigma.stop)) > 8 or max(abs(mu.start), abs(mu.stop)) > 1e8:
@@ -202,8 +203,11 @@ def _outcomes(model: Likelihood, counts: Sequence[int] | None) -> tuple[float, .
 def _axis(name: str, ends: Sequence[float], step: float) -> Axis:
     try:
         low, high = (float(v) for v in ends)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"axis {name}: needs two numbers, got {ends!r}") from error
+        step = float(step)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"axis {name}: needs two numbers and a step, got {shown(ends)} and {shown(step)}"
+        ) from error
     try:
         return Axis.from_step(name, low, high, step)
     except OverflowError as error:

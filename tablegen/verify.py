@@ -17,6 +17,7 @@ from qpruntime.errors import InputError, TableError
 from qpruntime.jit import call_moments, kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table import Table, open_table
+from qpruntime.validation import number, shown, whole
 from tablegen import certify, regions, surface_errors
 from tablegen.executors import Progress, run, thread_count
 
@@ -107,10 +108,16 @@ def verify(
     TableError
         If the file cannot be opened as a table at all.
     """
+    points = whole(points, "points", -MOST_POINTS)
     if not 1 <= points <= MOST_POINTS:
         raise InputError(f"points must be at least 1 and at most {MOST_POINTS}, got {points}")
+    seed = None if seed is None else whole(seed, "seed", -(2**63))
     if seed is not None and seed < 0:
         raise InputError(f"seed must not be negative, got {seed}")
+    if tolerance is not None:
+        tolerance = number(tolerance, "tolerance", above=0.0)
+    if not (progress is None or callable(progress)):
+        raise InputError(f"progress must be None or a function, got {shown(progress)}")
     opened = open_table(table, verify=False).serving(likelihood)
     metadata = opened.metadata
     workers = thread_count(workers)
