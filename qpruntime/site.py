@@ -81,6 +81,9 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
     if kind >= SURFACES_EP:
         log_z, mean, std, star = call_surfaces(coordinates, mu, sigma, y, values, axes)
         if not math.isnan(log_z):
+            finite = abs(log_z) < math.inf and abs(mean) < math.inf and 0.0 < std < math.inf
+            if not finite or star < _LEAST_RATIO * std:
+                return DAMAGED, 0.0, 0.0, 0.0, INSIDE
             return OK, log_z, mean, star if kind == SURFACES_QP else std, INSIDE
         if not outside_exact:
             return BEYOND, 0.0, 0.0, 0.0, OUTSIDE_GRID
