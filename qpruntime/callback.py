@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from qpruntime.jit import INTERPRETED, LANDMARK, SPLIT, Pointer, address
 
-__all__ = ["Landmarks", "LogDensity", "number"]
+__all__ = ["Landmarks", "LogDensity", "NotANumber", "number"]
 
 Array = NDArray[np.float64]
 
@@ -38,20 +38,24 @@ _AGREE = 1e-8
 _LOOK = sorted((s * 0.5 * k for k in range(17) for s in (1, -1)), key=abs)
 
 
+class NotANumber(TypeError):
+    """What a user's function returned is not one real number; the message says what it is."""
+
+
 def number(value: Any) -> float:
-    """Return what `log_prob` returned as a float, or raise `TypeError` saying what it is."""
+    """Return what `log_prob` returned as a float, or raise `NotANumber`."""
     if isinstance(value, float):  # NumPy's are
         return value
     if isinstance(value, np.ndarray) and value.size != 1:
-        raise TypeError(f"an array of shape {value.shape}")
+        raise NotANumber(f"an array of shape {value.shape}")
     if isinstance(value, (str, bytes, complex, np.complexfloating)) or (
         isinstance(value, np.ndarray) and value.dtype.kind not in "fiubO"
     ):
-        raise TypeError(f"{value!r}, which is not a real number")
+        raise NotANumber(f"{value!r}, which is not a real number")
     try:
         return float(value.item() if isinstance(value, np.ndarray) else value)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{value!r} of type {type(value).__name__}") from error
+        raise NotANumber(f"{value!r} of type {type(value).__name__}") from error
 
 
 def takes_theta(log_prob: Callable[..., Any]) -> bool:

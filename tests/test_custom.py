@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import pickle
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -205,6 +209,41 @@ def test_unpickles_to_one_object():
     assert copy.deepcopy(probit) is probit
 
 
+def test_functions_typed_in_and_other_processes(tmp_path):
+    """A function without a file, warnings being errors; then one that comes out of a pickle."""
+    code = """
+import math, pickle, sys
+from qpruntime import project
+from qpruntime.likelihoods import Likelihood
+
+def typed(f, y):
+    return -abs(f - y)
+
+print(project(Likelihood.from_log_prob(typed, name="typed"), 0.0, 1.0, 1.0)[1])
+with open("mine.pickle", "rb") as file:
+    mine = pickle.load(file)
+print(project(mine, 0.3, 2.0, 1.0)[1])
+"""
+    likelihood = make()
+    expected = project(likelihood, 0.3, 2.0, 1.0)[1]
+    # By then it has an address, which must not travel.
+    (tmp_path / "mine.pickle").write_bytes(pickle.dumps(likelihood))
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-"],
+        input=code,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    typed, other = (float(line) for line in run.stdout.split())
+    np.testing.assert_allclose(typed, project(make(lambda f, y: -abs(f - y)), 0.0, 1.0, 1.0)[1])
+    np.testing.assert_allclose(other, expected, rtol=1e-14)
+
+
 def test_what_does_not_pickle_says_so():
     with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
         pickle.dumps(make(lambda f, y: -f * f))
@@ -221,8 +260,8 @@ def test_compiled_arithmetic_that_differs_is_not_used():
 @pytest.mark.parametrize(
     ("log_prob", "message"),
     [
-        (lambda f, y: np.array([f, y]), r"returned .*array of shape \(2,\) at f = 0.3, y = -1"),
-        (lambda f, y: None, "returned .*None of type NoneType"),
+        (lambda f, y: np.array([f, y]), r"returned an array of shape \(2,\) at f = 0.3, y = -1"),
+        (lambda f, y: None, "returned None of type NoneType"),
         (lambda f, y: "1.0", "'1.0', which is not a real number"),
         (lambda f, y: 1j * f, "which is not a real number"),
         (lambda f, y: np.complex128(f), "which is not a real number"),
@@ -230,6 +269,7 @@ def test_compiled_arithmetic_that_differs_is_not_used():
         (lambda f, y: math.log(f), "raised ValueError: .* at f = -0.5, y = -1"),
         (lambda f, y, theta: theta[3] * f, "raised IndexError"),
         (lambda f, y: f.nothing, "raised AttributeError"),
+        (lambda f, y: f + "1", "raised .*Error: .* at f = 0.3, y = -1"),
         (lambda f: f, r"must take \(f, y, theta\) or \(f, y\)"),
         (3.0, "must be a function"),
     ],

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.callback import Landmarks, LogDensity
+from qpruntime.callback import Landmarks, LogDensity, NotANumber
 from qpruntime.errors import InputError
 from qpruntime.likelihoods.base import Likelihood
 from qpruntime.validation import finite
@@ -227,9 +227,9 @@ def _try_out(
         for f in _PROBES:
             try:
                 found.append(density.probe(f, y))
-            except TypeError as error:
+            except NotANumber as error:
                 raise InputError(
-                    f"log_prob of {name} returned or met {error} at f = {f:g}, y = {y:g}; "
+                    f"log_prob of {name} returned {error} at f = {f:g}, y = {y:g}; "
                     "it must return one real number for one f"
                 ) from error
             except Exception as error:
