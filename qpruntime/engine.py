@@ -44,6 +44,9 @@ _LEAST_DAMPING = 0.02
 _HELD = 1e-9
 # Changes above this are far from the fixed point.
 _FAR = 1e-2
+# Parallel iterations that are still far after so many have lost their way: labels of one kind under
+# a wide prior make all sites overshoot together. Two sweeps in turn bring them close.
+_PATIENCE, _RESCUE = 20, 2
 
 
 @dataclass
@@ -65,6 +68,13 @@ class Settled:
     counts: Counts
     held: int = 0
     bound: float | None = None
+
+    def after(self, first: Settled) -> Settled:
+        """Count what was done before as well."""
+        self.history = first.history + self.history
+        self.counts = first.counts + self.counts
+        self.damped += first.damped
+        return self
 
     @property
     def proper(self) -> bool:
@@ -138,7 +148,22 @@ def iterate(
             factor = Factor(problem.K, start, problem.prior)
         if order == "parallel":
             anderson = accelerator or Anderson()
-            return _settle_parallel(problem, start, factor, tol, max_sweeps, damping, anderson)
+            first = min(max_sweeps, _PATIENCE)
+            end = _settle_parallel(problem, start, factor, tol, first, damping, anderson)
+            if end.converged or first == max_sweeps:
+                return end
+            if end.history[-1] > _FAR:
+                sweeps = min(_RESCUE, max_sweeps - first)
+                nothing = Sites(np.zeros(n), np.zeros(n))
+                factor = Factor(problem.K, nothing, problem.prior)
+                near = _settle_visiting(problem, nothing, factor, tol, sweeps, damping, rng)
+                end = near.after(end)
+            rest = max_sweeps - len(end.history)
+            if end.converged or rest == 0:
+                return end
+            factor = Factor(problem.K, end.sites, problem.prior)
+            more = _settle_parallel(problem, end.sites, factor, tol, rest, damping, anderson)
+            return more.after(end)
         return _settle_visiting(problem, start, factor, tol, max_sweeps, damping, rng)
 
 

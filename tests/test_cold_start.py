@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
-from qpruntime import infer
+from qpruntime import ConvergenceWarning, infer
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +33,21 @@ def test_orders_agree(wine, deviation, scale):
             assert all_at_once.converged
             assert all_at_once.n_sweeps < 60
             np.testing.assert_allclose(all_at_once.log_evidence, one.log_evidence, rtol=1e-6)
+
+
+@pytest.mark.parametrize("deviation", [30.0, 870.0, 1e4])
+def test_labels_of_one_kind(wine, deviation):
+    """All sites overshoot together: parallel order alone never settles from nothing."""
+    square, y = wine
+    K = deviation**2 * np.exp(-0.5 * square / 11.1**2)
+    labels = np.ones(y.size)
+    one = infer(K, labels)
+    all_at_once = infer(K, labels, order="parallel")
+    assert all_at_once.converged
+    assert len(all_at_once.history) == all_at_once.n_sweeps <= 60
+    np.testing.assert_allclose(all_at_once.log_evidence, one.log_evidence, rtol=1e-6)
+    np.testing.assert_allclose(all_at_once.variance, one.variance, rtol=1e-4)
+    with pytest.warns(ConvergenceWarning):
+        assert infer(K, labels, order="parallel", max_sweeps=5).n_sweeps == 5
+    with pytest.warns(ConvergenceWarning):
+        assert infer(K, labels, order="parallel", max_sweeps=21).n_sweeps == 21
