@@ -25,20 +25,30 @@ from qpruntime.landscape import (
 )
 from qpruntime.special import ndtri_density
 
-__all__ = ["adaptive_rule", "look_around", "quantile_nodes"]
+__all__ = [
+    "BARYCENTRIC",
+    "NODES",
+    "WEIGHTS",
+    "N",
+    "adaptive_rule",
+    "last_coefficients",
+    "log_mass_at",
+    "look_around",
+    "quantile_nodes",
+]
 
 #: Nodes of a panel.
 N = 16
-_NODES, _WEIGHTS = legendre.leggauss(N)
-_VANDER = legendre.legvander(_NODES, N - 1)
+NODES, WEIGHTS = legendre.leggauss(N)
+_VANDER = legendre.legvander(NODES, N - 1)
 #: Row k gives the Legendre coefficient k of the interpolant: (2k + 1)/2 sum of w P_k(x) q.
-_COEFFICIENT = (_VANDER * _WEIGHTS[:, None]).T * (np.arange(N)[:, None] + 0.5)
+_COEFFICIENT = (_VANDER * WEIGHTS[:, None]).T * (np.arange(N)[:, None] + 0.5)
 #: Rows of the last three, which say how well a panel is resolved.
 _LAST = np.ascontiguousarray(_COEFFICIENT[-3:])
-_integrals = [legendre.legval(_NODES, legendre.legint(row, lbnd=-1.0)) for row in _COEFFICIENT.T]
+_integrals = [legendre.legval(NODES, legendre.legint(row, lbnd=-1.0)) for row in _COEFFICIENT.T]
 #: Row j integrates the interpolant from -1 to node j; turned round, from node j to 1.
 _BELOW = np.ascontiguousarray(np.array(_integrals).T)
-_BARYCENTRIC = (-1.0) ** np.arange(N) * np.sqrt((1.0 - _NODES**2) * _WEIGHTS)
+BARYCENTRIC = (-1.0) ** np.arange(N) * np.sqrt((1.0 - NODES**2) * WEIGHTS)
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _EPS = 2.0**-52
 
@@ -46,6 +56,10 @@ _EPS = 2.0**-52
 RELATIVE = 1e-13
 #: ... or what they stand for below this part of the whole.
 ABSOLUTE = 1e-15
+#: Scores Phi^-1(F): what powers of them may be wrong by, digits of F, and where they are left out:
+#: F = FLOOR at -FARTHEST.
+_SCORES, _DIGITS = 1e-13, 1e-12
+FLOOR, FARTHEST = 1e-24, 10.15
 #: Panels evaluated at most, and what error that may leave.
 PANELS, GIVEN_UP = 4000, 1e-6
 _MARKS = 16
@@ -84,7 +98,7 @@ def sample(split, power, place, a, b, y, theta, q):
     half, centre = 0.5 * (b - a), 0.5 * (a + b)
     mass, largest, highest, lowest = 0.0, 0.0, -math.inf, math.inf
     for j in range(N):
-        e = level(split, power, place, centre + half * _NODES[j], y, theta)
+        e = level(split, power, place, centre + half * NODES[j], y, theta)
         if math.isnan(e):
             return math.nan, 0.0, 0.0
         highest = max(highest, e)
@@ -92,7 +106,7 @@ def sample(split, power, place, a, b, y, theta, q):
             lowest = min(lowest, e)
         q[j] = math.exp(min(e, 700.0))
         largest = max(largest, q[j])
-        mass += _WEIGHTS[j] * q[j]
+        mass += WEIGHTS[j] * q[j]
     if largest == 0.0:
         return 0.0, 0.0, 0.0
     # The likelihood sees a rounded f: what that does depends on how steep it is.
@@ -124,11 +138,11 @@ def overlooked(place, a, b, q, largest, points, levels, start):
         x = (points[i] - centre) / half
         above, below = 0.0, 0.0
         for j in range(N):
-            gap = x - _NODES[j]
+            gap = x - NODES[j]
             if gap == 0.0:
                 above, below = q[j], 1.0
                 break
-            share = _BARYCENTRIC[j] / gap
+            share = BARYCENTRIC[j] / gap
             above += share * q[j]
             below += share
         wrong = abs(above / below - math.exp(min(levels[i], 600.0)))
@@ -254,12 +268,36 @@ def normal_scores(q, half, lower, upper, mass, total, score, hat):
 
 
 @kernel
-def quantile_nodes(split, power, mu, sigma, y, theta, marks, order):
+def scores_resolved(q, score, half, lower, upper, mass, total, degree, products):
+    """Whether powers of Phi^-1(F) up to `degree`, which is even, are resolved in a panel.
+
+    At an end of the support they are singular where I(F) is not. And where F runs over many
+    powers of ten, the node farthest out must know it to a few digits, or its score is nonsense.
+    """
+    for j in range(N):
+        products[j] = q[j] * score[j] ** degree
+    last = last_coefficients(products)
+    if last * half > _SCORES * total and last > RELATIVE * highest(products):
+        return False
+    outer = min(lower, upper)
+    if lower < upper:
+        for k in range(N):
+            outer += half * _BELOW[0, k] * q[k]
+    else:
+        for k in range(N):
+            outer += half * _BELOW[0, N - 1 - k] * q[k]
+    error = half * (0.1 * last_coefficients(q) + _EPS * highest(q))
+    return error <= _DIGITS * outer or mass <= FLOOR * total
+
+
+@kernel
+def quantile_nodes(split, power, mu, sigma, y, theta, marks, order, degree):
     """Return (status, place, log of the mass, d, w, p, z, error): nodes for integrals over F.
 
     d: offsets from the anchor `place[0]`, w: weights of integrals over f, p: of integrals over the
     tilted probability, z: Phi^-1(F) at the nodes. Integrals of I(F) = phi(z) and of moments up to
-    `order` are resolved; `error` is what was given up, relative.
+    `order` are resolved, and if `degree`, which is even, is not 0, those of powers of z up to that,
+    and p is 0 where F is too small for z to be known; `error` is what was given up, relative.
     """
     edges = np.empty(2048)
     none = np.empty((0, N))
@@ -281,7 +319,7 @@ def quantile_nodes(split, power, mu, sigma, y, theta, marks, order):
     total = upper[0]
     if not (total > 0.0 and math.isfinite(total)):
         return NO_MASS, place, 0.0, none, none, none, none, error
-    score, hat, q = np.empty(N), np.empty(N), np.empty(N)
+    score, hat, q, products = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
     stack = np.empty((_STACK, 6))
     size = 0.0
     for i in range(used):
@@ -297,7 +335,7 @@ def quantile_nodes(split, power, mu, sigma, y, theta, marks, order):
             hat,
         )
         for j in range(N):
-            size += half * _WEIGHTS[j] * hat[j]
+            size += half * WEIGHTS[j] * hat[j]
     d, w = np.empty((used + 32, N)), np.empty((used + 32, N))
     p, z = np.empty((used + 32, N)), np.empty((used + 32, N))
     out, evaluated, lower = 0, used, 0.0
@@ -318,26 +356,36 @@ def quantile_nodes(split, power, mu, sigma, y, theta, marks, order):
             normal_scores(q, half, below, above, mass, total, score, hat)
             last, largest = last_coefficients(hat), highest(hat)
             done = last * half <= ABSOLUTE * size or last <= RELATIVE * largest
+            rough = done and degree > 0
+            if rough:
+                rough = not scores_resolved(
+                    q, score, half, below, above, mass, total, degree, products
+                )
+                done = not rough
             if not done:
                 stop = b - a <= 4.0 * _EPS * max(abs(centre), 1e-9 * abs(place[0]))
-                stop = stop or (last < 1e-10 * largest and last > 0.25 * largest * before)
+                if not rough:
+                    stop = stop or (last < 1e-10 * largest and last > 0.25 * largest * before)
                 if stop or evaluated > PANELS or pending + 2 > _STACK:
                     done = True
-                    error += last * half / size
+                    if not rough:
+                        error += last * half / size
             if done:
                 if out == d.shape[0]:
                     d, w, p, z = grown(d, out), grown(w, out), grown(p, out), grown(z, out)
                 for j in range(N):
-                    d[out, j] = centre + half * _NODES[j]
-                    w[out, j] = half * _WEIGHTS[j]
-                    p[out, j] = half * _WEIGHTS[j] * q[j] / total
+                    d[out, j] = centre + half * NODES[j]
+                    w[out, j] = half * WEIGHTS[j]
+                    p[out, j] = half * WEIGHTS[j] * q[j] / total
                     z[out, j] = score[j]
+                    if degree > 0 and abs(score[j]) > FARTHEST:
+                        p[out, j] = 0.0
                 out += 1
             else:
                 left, _, _ = sample(split, power, place, a, centre, y, theta, q)
                 right, _, _ = sample(split, power, place, centre, b, y, theta, q)
                 evaluated += 2
-                before = last / largest
+                before = math.inf if rough else last / largest
                 stack[pending, 0], stack[pending, 1], stack[pending, 2] = centre, b, right
                 stack[pending, 3], stack[pending, 4] = below + left, above
                 stack[pending, 5] = before
@@ -365,15 +413,23 @@ def look_around(landmark, y, theta):
     return marks
 
 
+@kernel
+def log_mass_at(place, mu, sigma):
+    """log of the tilted density at the anchor, likelihood times N(mu, sigma^2)."""
+    anchor, rest0, curvature0, _, _ = place
+    log_anchor = rest0 - 0.5 * curvature0 * anchor * anchor - math.log(sigma) - _HALF_LOG_2PI
+    return log_anchor - 0.5 * ((anchor - mu) / sigma) ** 2
+
+
 def _adaptive_rule(split, landmark, power, mu, sigma, y, theta):
     """Return (status, log Z, mean, variance, sigma*) of one cavity."""
     marks = look_around(landmark, y, theta)
     status, place, log_mass, d, w, p, z, _ = quantile_nodes(
-        split, power, mu, sigma, y, theta, marks, 2.0
+        split, power, mu, sigma, y, theta, marks, 2.0, 0
     )
     if status != OK:
         return float(status), 0.0, 0.0, 0.0, 0.0
-    anchor, rest0, curvature0, _, _ = place
+    anchor = place[0]
     whole, shift, star = 0.0, 0.0, 0.0
     for i in range(d.shape[0]):
         for j in range(N):
@@ -385,8 +441,7 @@ def _adaptive_rule(split, landmark, power, mu, sigma, y, theta):
     for i in range(d.shape[0]):
         for j in range(N):
             variance += p[i, j] * (d[i, j] - shift) ** 2
-    log_anchor = rest0 - 0.5 * curvature0 * anchor * anchor - math.log(sigma) - _HALF_LOG_2PI
-    log_z = log_anchor - 0.5 * ((anchor - mu) / sigma) ** 2 + log_mass + math.log(whole)
+    log_z = log_mass_at(place, mu, sigma) + log_mass + math.log(whole)
     return 0.0, log_z, anchor + shift, variance / whole, star / math.sqrt(2.0 * math.pi)
 
 

@@ -40,10 +40,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Default ``ConstantKernel(1) * RBF(1)`` with bounds wide enough for separable data.
     likelihood : str
         ``"probit"``, or ``"heaviside"``: the sign of the latent function without any noise.
-    method : {"qp", "ep", "vb"}
+    method : {"qp", "ep", "wp", "vb"}
         How the final posterior is computed; "vb" maximises its own bound of the evidence.
     table : None, "exact", path, name or Table
         Where QP finds sigma*; see `qpruntime.infer`.
+    p : float, optional
+        Order of method "wp", from 1 to 10.
     objective : {"evidence", "loo"}
         What the hyper-parameters maximise: EP's evidence, as published, also for QP; or the
         leave-one-out log predictive density of the very posterior that `method` gives.
@@ -97,6 +99,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         likelihood: str = "probit",
         method: str = "qp",
         table: Table | str | os.PathLike[str] | None = None,
+        p: float | None = None,
         objective: str = "evidence",
         optimize: bool = True,
         n_restarts: int = 0,
@@ -113,6 +116,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.likelihood = likelihood
         self.method = method
         self.table = table
+        self.p = p
         self.objective = objective
         self.optimize = optimize
         self.n_restarts = n_restarts
@@ -144,7 +148,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             If X or y is not usable; a subclass, `InputError`, where the check is ours.
         """
         check_parameters(self)
-        projector = Projector(self.likelihood, self.method, self.table)
+        projector = Projector(self.likelihood, self.method, self.table, self.p)
         try:
             projector.likelihood.validate((-1.0, 1.0))
         except InputError as error:

@@ -40,6 +40,7 @@ def infer(
     damping: float = 1.0,
     power: float = 1.0,
     weights: ArrayLike | None = None,
+    p: float | None = None,
     order: str = "sequential",
     sites: Sites | Sequence[ArrayLike] | None = None,
     random_state: int | np.random.Generator | None = None,
@@ -54,8 +55,9 @@ def infer(
         Observations; -1 and +1 for ``"probit"``.
     likelihood : str or Likelihood, optional
         By default the one of the table, ``"probit"`` without a table.
-    method : {"qp", "ep", "vb"}
-        Quantile or expectation propagation, or the Gaussian that maximises a lower bound of the
+    method : {"qp", "ep", "wp", "vb"}
+        Quantile or expectation propagation, projections by the L_p Wasserstein distance, of which
+        QP is p = 2, or the Gaussian that maximises a lower bound of the
         evidence (Opper & Archambeau, 2009), whose `log_evidence` is that bound.
     table : None, "exact", path, name or Table
         Where QP finds sigma*: None is the table shipped with the likelihood, "exact" integrates. A
@@ -75,6 +77,8 @@ def infer(
     weights : array-like, shape (N,), optional
         Powers of the single likelihoods, not negative; an observation of weight 0 is dropped.
         Weights and powers other than 1 are integrated and need a log-concave likelihood.
+    p : float, optional
+        Order of method "wp", from 1 to 10.
     order : {"sequential", "random", "parallel"}
         How the sites are visited; the fixed point is the same. Parallel iterations cost least.
         Method "vb" is always parallel.
@@ -111,7 +115,7 @@ def infer(
     >>> post.converged, round(post.log_evidence, 6)
     (True, -3.265058)
     """
-    projector = Projector(likelihood, method, table)
+    projector = Projector(likelihood, method, table, p)
     K = covariance(K)
     n = len(K)
     y = projector.likelihood.validate(y)
@@ -129,7 +133,7 @@ def infer(
     problem = Problem(
         K, y, projector, np.array(np.broadcast_to(prior, (n,))), power=power, weights=weights
     )
-    start = check_sites(sites, n, projector.likelihood.log_concave)
+    start = check_sites(sites, n, problem.nonnegative)
     if method == "vb":
         end = variational.settle(
             problem, tol=tol, max_sweeps=max_sweeps, damping=damping, sites=start

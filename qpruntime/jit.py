@@ -29,6 +29,7 @@ __all__ = [
     "RULE",
     "SPLIT",
     "SURFACES",
+    "WP_RULE",
     "Pointer",
     "address",
     "call_coordinates",
@@ -38,6 +39,7 @@ __all__ = [
     "call_rule",
     "call_split",
     "call_surfaces",
+    "call_wp_rule",
     "contracted",
     "inlined",
     "kernel",
@@ -64,6 +66,8 @@ RULE = types.UniTuple(_float, 5)(types.int64, types.int64, _float, _float, _floa
 _TENSOR = types.Array(types.float64, 3, "C", readonly=True)
 #: lookup(mu, sigma, y, values, axes) -> (log Z, mean, sigma_EP, sigma*) in a table of surfaces
 SURFACES = types.UniTuple(_float, 4)(_float, _float, _float, _TENSOR, _VECTOR)
+#: wp_rule(..., theta, parameters) -> (status, log Z, mean, standard deviation, W_p)
+WP_RULE = types.UniTuple(_float, 5)(*RULE.args, _VECTOR)
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -236,8 +240,13 @@ def _surfaces_call(handle, mu, sigma, y, values, axes):  # type: ignore[no-untyp
     return handle(mu, sigma, y, values, axes)
 
 
+def _wp_rule_call(handle, split, landmark, power, mu, sigma, y, theta, parameters):  # type: ignore[no-untyped-def]
+    return handle(split, landmark, power, mu, sigma, y, theta, parameters)
+
+
 if INTERPRETED:
-    call_split, call_landmark, call_rule = _point_call, _landmark_call, _rule_call
+    call_split, call_landmark = _point_call, _landmark_call
+    call_rule, call_wp_rule = _rule_call, _wp_rule_call
     call_moments = call_frame = call_coordinates = _cavity_call
     call_surfaces = _surfaces_call
 else:
@@ -277,3 +286,8 @@ else:
         """Call `qpruntime.surfaces.lookup` through its handle; never with values in float32."""
         own = types.int64, _float, _float, _float, values, axes
         return SURFACES.return_type(*own), _lower_call if values.dtype == _float else _lower_zeros
+
+    @intrinsic
+    def call_wp_rule(typing, handle, split, landmark, power, mu, sigma, y, theta, parameters):  # type: ignore[no-untyped-def]
+        """Call the L_p projection through its handle, with those of a likelihood's functions."""
+        return WP_RULE.return_type(types.int64, *WP_RULE.args), _lower_call

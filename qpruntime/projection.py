@@ -21,18 +21,37 @@ from qpruntime.site import (
     NO_VALUES,
     SURFACES_EP,
     SURFACES_QP,
+    WP,
     Projections,
     check_range,
     project_many,
 )
 from qpruntime.table import Table, open_table, shipped
-from qpruntime.validation import choice, shown
+from qpruntime.validation import choice, number, shown
+from qpruntime.wp import LARGEST, SMALLEST, parameters, wp_rule
 
 __all__ = ["INFERENCE", "METHODS", "Projector", "project", "project_arrays"]
 
-METHODS = ("ep", "qp")
+METHODS = ("ep", "qp", "wp")
 #: Methods of inference; the variational one projects nothing, and its cavities are those of EP.
 INFERENCE = (*METHODS, "vb")
+
+
+def order(method: str, p: float | None) -> float | None:
+    """Return p for method "wp", which needs it, and None for the others, which have none."""
+    if method != "wp":
+        if p is not None:
+            raise InputError(f'p is the order of method "wp"; method {method!r} takes none')
+        return None
+    if p is None:
+        raise InputError(f'method "wp" needs p from {SMALLEST:g} to {LARGEST:g}; p=2 is "qp"')
+    found = number(p, "p")
+    if not SMALLEST <= found <= LARGEST:
+        raise InputError(
+            f"p must be from {SMALLEST:g}, below which W_p is not convex, to {LARGEST:g}, beyond "
+            f"which tails too far out for double precision decide; got {found:g}"
+        )
+    return found
 
 
 class Projector:
@@ -42,11 +61,13 @@ class Projector:
     ----------
     likelihood : str, Likelihood or None
         None is the likelihood of the table, probit without a table.
-    method : {"qp", "ep", "vb"}
+    method : {"qp", "ep", "wp", "vb"}
     table : None, "exact", path, name or Table
         None is the table that ships with the likelihood, or quadrature if it has no `Reduction`;
         "exact" integrates. Grids and compact tables are used by QP only, tables of surfaces by EP
-        too.
+        too; method "wp" integrates.
+    p : float, optional
+        Order of method "wp".
 
     Attributes
     ----------
@@ -55,7 +76,9 @@ class Projector:
     functions, source : tuple
         The arguments of `qpruntime.site.project_site`.
     without_table : tuple
-        A source for log Z and the mean alone, which nothing of QP's is looked up for.
+        A source for log Z and the tilted mean alone, which nothing of QP's is looked up for.
+    means : tuple
+        The cheapest source with the mean that the method gives.
     """
 
     def __init__(
@@ -63,9 +86,11 @@ class Projector:
         likelihood: str | Likelihood | None,
         method: str = "qp",
         table: Table | str | os.PathLike[str] | None = None,
+        p: float | None = None,
     ) -> None:
         choice(method, "method", INFERENCE)
         self.method = method
+        self.p = order(method, p)
         exact = isinstance(table, str) and table == "exact"
         if isinstance(table, (str, os.PathLike)) and not exact:
             table = open_table(table)
@@ -82,10 +107,21 @@ class Projector:
         coordinates = self.likelihood.coordinates().handle
         self.functions = self.likelihood.functions()
         self.without_table = (EP, False, False, NO_VALUES, NO_AXES, coordinates)
+        self.means = self.without_table
+        if method == "wp":
+            if self.table is not None:
+                raise InputError(
+                    f'method "wp" integrates, and the table {self.table.path} is not for it; leave '
+                    "out table"
+                )
+            rules = parameters(self.p)
+            self.source = (WP, False, True, NO_VALUES, rules, wp_rule.handle)
+            self.means = self.source
+            return
         surfaces = self.table is not None and self.table.metadata.kind == "surfaces"
         if surfaces and method != "vb":
             assert self.table is not None
-            self.without_table = self.table.source(SURFACES_EP)
+            self.means = self.without_table = self.table.source(SURFACES_EP)
             self.source = self.table.source(SURFACES_QP if method == "qp" else SURFACES_EP)
             return
         self.need_density('only tables of surfaces do without it, and not for method "vb"')
@@ -131,10 +167,11 @@ def project_arrays(
     y: ArrayLike,
     method: str = "qp",
     table: Table | str | os.PathLike[str] | None = None,
+    p: float | None = None,
 ) -> Projections:
     """`project`, with log Z and whether the table answered."""
     choice(method, "method", METHODS)
-    projector = Projector(likelihood, method, table)
+    projector = Projector(likelihood, method, table, p)
     return project_many(projector.likelihood, projector.source, mu, sigma, y, projector.table)
 
 
@@ -145,6 +182,7 @@ def project(
     y: ArrayLike,
     method: str = "qp",
     table: Table | str | os.PathLike[str] | None = None,
+    p: float | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and standard deviation of the Gaussian that replaces each tilted density.
 
@@ -154,12 +192,15 @@ def project(
         For example ``"probit"``; None is the likelihood of the table.
     mu, sigma, y : array-like
         Cavity mean, cavity standard deviation and observation; they broadcast.
-    method : {"qp", "ep"}
-        QP keeps the mean and takes sigma* (paper, Eqs. 5 and 8); EP matches both moments.
+    method : {"qp", "ep", "wp"}
+        QP keeps the mean and takes sigma* (paper, Eqs. 5 and 8); EP matches both moments; "wp"
+        minimises the L_p Wasserstein distance (Appendix B), of which QP is p = 2.
     table : None, "exact", path, name or Table
         Where QP finds sigma*. None is the small table inside the package, right to 1e-9
         everywhere; "exact" integrates, 100 times slower; a path or name is a table built by
         ``tablegen build``. One of surfaces serves EP too.
+    p : float, optional
+        Order of method "wp", from 1 to 10.
 
     Returns
     -------
@@ -182,6 +223,6 @@ def project(
     >>> round(float(mean), 12), round(float(std), 9)
     (0.564189583548, 0.825215532)
     """
-    result = project_arrays(likelihood, mu, sigma, y, method, table)
+    result = project_arrays(likelihood, mu, sigma, y, method, table, p)
     check_range(result, mu, sigma)
     return result.mean, result.std

@@ -1,8 +1,8 @@
 """One tilted density becomes one Gaussian: the kernel behind `project`, tables and sweeps.
 
-The mean is the tilted mean for every method. The standard deviation is that of the tilted density
-(EP), or sigma* from a table or by quadrature (QP). Which table, and whether an argument is usable,
-is decided above, in `qpruntime.projection`.
+The mean is the tilted mean, and the standard deviation that of the tilted density (EP), or sigma*
+from a table or by quadrature (QP); L_p projections have a mean of their own. Which table, and
+whether an argument is usable, is decided above, in `qpruntime.projection`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.interpolate import bilinear, quintic
-from qpruntime.jit import call_coordinates, call_moments, call_surfaces, contracted, kernel
+from qpruntime.jit import (
+    call_coordinates,
+    call_moments,
+    call_surfaces,
+    call_wp_rule,
+    contracted,
+    kernel,
+)
 from qpruntime.landscape import DECAY, EXHAUSTED, NO_MASS, NOT_A_NUMBER, OK
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import CLOSED
@@ -32,7 +39,7 @@ __all__ = [
 ]
 
 # How `project_site` finds a standard deviation, and what a lookup reports.
-EP, GRID, EXACT, COMPACT, SURFACES_EP, SURFACES_QP = 0, 1, 2, 3, 4, 5
+EP, GRID, EXACT, COMPACT, SURFACES_EP, SURFACES_QP, WP = 0, 1, 2, 3, 4, 5, 6
 COMPUTED, INSIDE, OUTSIDE_GRID = 0, 1, 2
 #: Status: a table holds what cannot be sigma*. Values above sigma_EP are no such thing: a coarse
 #: grid has them between its nodes, and they are cut to sigma_EP.
@@ -41,7 +48,7 @@ DAMAGED = -1
 _LEAST_RATIO = 1e-9
 
 #: Status of a cavity outside a table of surfaces that is all there is.
-BEYOND = 3
+BEYOND = -2
 
 NO_VALUES = np.zeros((1, 2, 2))
 NO_AXES = np.array([0.0, -1.0, 1.0, 0.0, -1.0, 1.0, 0.0])
@@ -71,6 +78,11 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
     """
     theta, has_moments, has_frame, split, moments, frame = functions
     kind, mirror, outside_exact, values, axes, coordinates = source
+    if kind == WP:
+        status, log_z, mean, std, _ = call_wp_rule(
+            coordinates, split, frame[2], power, mu, sigma, y, theta, axes
+        )
+        return int(status), log_z, mean, std, COMPUTED
     if power != 1.0:
         status = powered_point(split, frame, has_frame, power, mu, sigma, y, theta, scratch)
         std = math.sqrt(scratch[0, 2])

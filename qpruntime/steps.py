@@ -64,7 +64,8 @@ class Problem:
     @property
     def nonnegative(self) -> bool:
         """Whether no site precision can be negative."""
-        return self.bounded or self.projector.likelihood.log_concave
+        concave = self.projector.likelihood.log_concave and self.projector.method != "wp"
+        return self.bounded or concave
 
 
 def without_negative(sites: Sites) -> Sites:
@@ -94,7 +95,7 @@ def turn_all(
     weights, mean, d_tau, d_nu = np.empty((4, n))
     status, site = take_turn(
         problem.functions,
-        problem.projector.without_table,
+        problem.projector.means,
         problem.projector.source,
         problem.power,
         problem.exponents,
@@ -124,9 +125,9 @@ def turn_all(
 def match_means(
     problem: Problem, factor: Factor, variance: Array, kept: Array, sites: Sites
 ) -> Sites:
-    """Move nu, with tau and so the factorisation fixed, so that marginal = tilted means."""
+    """Move nu, with tau and so the factorisation fixed, so that marginal = projected means."""
     ignored, nu = np.zeros(3, dtype=np.int64), sites.nu.copy()
-    source = problem.projector.without_table
+    source = problem.projector.means
     d_tau, d_nu = propose_all(problem, source, kept, variance, factor.mean, sites, ignored)
     match(problem.power, kept, variance, factor.mean, sites.tau, nu, d_tau, d_nu)
     factor.relocate(nu)

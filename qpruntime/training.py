@@ -124,8 +124,11 @@ def train(
 ) -> Fit:
     """Maximise the objective from the kernel's parameters and from restarts, then infer."""
     choice(settings.objective, "objective", tuple(OBJECTIVES))
-    if projector.method == "vb" and settings.objective == "loo":
-        raise InputError('method "vb" maximises its bound; objective "loo" needs "ep" or "qp"')
+    if settings.objective == "loo" and projector.method in ("vb", "wp"):
+        why = "maximises its bound" if projector.method == "vb" else "has no gradient for it"
+        raise InputError(
+            f'method {projector.method!r} {why}; objective "loo" needs method "ep" or "qp"'
+        )
     if weights is not None and settings.objective == "loo":
         raise InputError('objective "loo" takes no sample weights; use "evidence"')
     with _threads(len(X)):

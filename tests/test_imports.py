@@ -30,6 +30,8 @@ RANKS = [
     {"extrapolate"},
     {"expected", "landscape", "surfaces"},
     {"adaptive"},
+    {"piecewise"},
+    {"wp"},
     {"likelihoods"},
     {"wasserstein", "sampling", "standin"},
     {"site"},

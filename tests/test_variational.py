@@ -243,7 +243,7 @@ def test_estimators_maximise_their_bound():
 def test_refusals(toy):
     with pytest.raises(InputError, match=r"heaviside.*expected"):
         infer(toy.K, toy.y, "heaviside", method="vb")
-    with pytest.raises(InputError, match=r"\('ep', 'qp'\), got 'vb'"):
+    with pytest.raises(InputError, match=r"\('ep', 'qp', 'wp'\), got 'vb'"):
         project("probit", 0.0, 1.0, 1, method="vb")
     with pytest.raises(InputError, match="maximises its bound"):
         GPClassifier(method="vb", objective="loo").fit(toy.x, toy.y)

@@ -280,7 +280,7 @@ class Likelihood:
             (
                 (self.frame or ABSENT_FRAME).handle,
                 adaptive_rule.handle if adaptive else NO_RULE,
-                (self.landmarks or ABSENT_LANDMARK).handle if adaptive else NO_RULE,
+                (self.landmarks or ABSENT_LANDMARK).handle,
             ),
         )
 
