@@ -195,7 +195,7 @@ class Metadata:
     def _check(self, source: str) -> None:
         problems = {
             "kind": self.kind not in KINDS,
-            "axes": len(self.axes) not in AXES.get(self.kind, ()),
+            "axes": len(self.axes) not in AXES.get(str(self.kind), ()),
             "likelihood": not isinstance(self.likelihood, str),
             "dtype": self.dtype not in ("float64", "float32"),
             "byte_order": self.byte_order != "little",

@@ -142,7 +142,7 @@ def _check(traits: dict[str, Any], metadata: Metadata, path: Any) -> None:
     mode = traits.get("mode")
     third = len(metadata.axes) == 3
     sound = {
-        "mode": mode in MODES and third == (mode == "volume"),
+        "mode": isinstance(mode, str) and mode in MODES and third == (mode == "volume"),
         "outcomes": isinstance(traits.get("outcomes"), str),
         "log_concave": isinstance(traits.get("log_concave"), bool),
         "source": isinstance(traits.get("source"), str),

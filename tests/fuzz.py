@@ -50,7 +50,7 @@ TOKENS = [
 
 
 def corpus():
-    """Return (whole file, seal, document, data) of a grid and of two compact tables."""
+    """Return (whole file, document, data) of two compact tables, a grid and surfaces."""
     found = []
     for path in (shipped_path("heaviside"), shipped_path("probit")):
         content = path.read_bytes()
@@ -63,7 +63,20 @@ def corpus():
     ]
     data = np.full((1, 9, 5), 0.05).tobytes()
     found.append((forge.sealed(json.dumps(document).encode(), data), document, data))
+    document, data = surfaces(document)
+    found.append((forge.sealed(json.dumps(document).encode(), data), document, data))
     return found
+
+
+def surfaces(document):
+    """Return metadata and data of surfaces that are constant: log Z, shift, and two logs."""
+    values = np.tile([-1.0, 0.1, -0.1, -0.05], (1, 13, 9))
+    document = document | {"kind": "surfaces", "surfaces": ["log_z", "mean", "std_ep", "std_qp"]}
+    document |= {"likelihood": "nobody's", "sha256": hashlib.sha256(values.tobytes()).hexdigest()}
+    probes = [[-1.72, 1.0, -3.15], [0.56, 1.0, None]]
+    document["traits"] = {"log_concave": True, "mode": "mirror", "outcomes": "labels -1 and +1"}
+    document["traits"] |= {"probes": probes, "source": "module:name"}
+    return document, values.tobytes()
 
 
 def bytewise(content, rng):
@@ -128,7 +141,7 @@ def document_text(document, rng):
 def table_file(number, seeds):
     """Return mutated table number `number`."""
     rng = np.random.default_rng([1, number])
-    content, document, data = seeds[rng.choice(len(seeds), p=[0.4, 0.1, 0.5])]
+    content, document, data = seeds[rng.choice(len(seeds), p=[0.25, 0.1, 0.3, 0.35])]
     kind = rng.integers(6)
     if kind == 0:
         return bytewise(content, rng)

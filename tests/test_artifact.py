@@ -175,7 +175,7 @@ def test_shapes_of_compact_tables():
         ),
         ("dtype", [GONE, "float16", ">f8", "object", None, ["float64"]]),
         ("byte_order", ["big", None]),
-        ("kind", ["spline", None]),
+        ("kind", ["spline", None, [], {}]),
         ("parameters", [None, [], 1.0, {"a": "1"}, {"a": True}, {"a": None}]),
         ("certificate", [None, "good"]),
         ("sha256", [None, 0]),

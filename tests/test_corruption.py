@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from forge import flipped, forged, layout, positions
+from fuzz import corpus
 from qpruntime import ConvergenceWarning, NumericalError, TableError, infer, open_table, project
 from qpruntime.artifact import DATASET
 from qpruntime.table import shipped_path
 from tablegen.verify import verify
 
-KINDS = ("grid", "heaviside", "probit", "poisson")
+KINDS = ("grid", "surfaces", "heaviside", "probit", "poisson")
 FLIPS = 1000
 
 
@@ -27,8 +28,11 @@ FLIPS = 1000
 def table(request, small_table, tmp_path):
     """Return a copy of a table of every kind."""
     kind = request.param
-    source = small_table if kind == "grid" else shipped_path(kind)
-    return Path(shutil.copy(source, tmp_path / "table.h5"))
+    path = tmp_path / "table.h5"
+    if kind == "surfaces":
+        path.write_bytes(corpus()[-1][0])
+        return path
+    return Path(shutil.copy(small_table if kind == "grid" else shipped_path(kind), path))
 
 
 @pytest.fixture
