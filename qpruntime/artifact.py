@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from qpruntime import strict_json
 from qpruntime.errors import InputError, TableError
 
-__all__ = ["DATASET", "KINDS", "SCHEMA", "Axis", "Metadata"]
+__all__ = ["DATASET", "KINDS", "SCHEMA", "Axis", "Metadata", "spell"]
 
 #: Version of the metadata document; a reader refuses any other.
 SCHEMA = 1
@@ -29,6 +30,15 @@ DATASET = "sigma_star"
 KINDS = ("grid", "compact", "surfaces")
 #: How many axes each of them may have.
 AXES = {"grid": (2,), "compact": (1, 2), "surfaces": (2, 3)}
+
+
+def spell(name: str, parameters: Mapping[str, float]) -> str:
+    """Return a likelihood's name with its parameters, as ``"student-t(nu=4, scale=0.3)"``.
+
+    Every digit is kept, so that `qpruntime.likelihoods.get` reads back the same numbers.
+    """
+    values = ", ".join(f"{k}={repr(float(v)).removesuffix('.0')}" for k, v in parameters.items())
+    return f"{name}({values})" if values else name
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,11 @@ class Metadata:
     schema: int = SCHEMA
     surfaces: list[str] = field(default_factory=list)
     traits: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def spelt(self) -> str:
+        """Name and parameters of the likelihood in one string."""
+        return spell(self.likelihood, self.parameters)
 
     @property
     def mu(self) -> Axis:

@@ -16,7 +16,8 @@ from scipy.special import ndtr
 from qpruntime.errors import NumericalError
 from qpruntime.jit import kernel
 from qpruntime.likelihoods import get
-from qpruntime.likelihoods.poisson import LARGEST_COUNT, log1p_less
+from qpruntime.likelihoods.base import LARGEST_COUNT
+from qpruntime.likelihoods.softplus import log1p_less
 from qpruntime.projection import project_arrays
 from qpruntime.validation import choice
 

@@ -256,7 +256,10 @@ def open_table(
         raise TableError(
             f"{path}: made for the likelihood {metadata.likelihood!r}; this version knows {known}"
         )
-    likelihood = likelihoods.get(metadata.likelihood)
+    try:
+        likelihood = likelihoods.get(metadata.likelihood, **metadata.parameters)
+    except (InputError, TypeError) as error:
+        raise TableError(f"{path}: metadata field 'parameters': {error}") from error
     try:
         likelihood.validate(metadata.outcomes)
     except InputError as error:
@@ -349,11 +352,12 @@ def _find(table: str | os.PathLike[str]) -> Path:
     path = Path(table)
     if path.is_file():
         return path
-    if path.name == os.fspath(table) and not path.suffix:
+    # A likelihood's parameters may hold dots.
+    if path.name == os.fspath(table) and (not path.suffix or path.name.endswith(")")):
         installed = table_directory() / f"{path.name}.h5"
         inside = shipped_path(path.name.removesuffix("-compact"))
         for known in (installed, inside):
-            if known.is_file() and known.stem == path.name:
+            if known.is_file() and known.name == f"{path.name}.h5":
                 return known
         if not path.is_dir():
             raise TableError(

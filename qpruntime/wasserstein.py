@@ -124,6 +124,22 @@ def project_nodes(pull, h, d, weight, base, tilt, jacobian, exponent, mass, lowe
 
 
 @kernel
+def normal_run(split, centre, width, mu, sigma, y, theta, out):
+    """`powered_run` where every tilted density is a normal: a cavity times a straight line.
+
+    `centre` and `width` belong to the middle of the run.
+    """
+    pace = (width / sigma) ** 2
+    for i in range(mu.size):
+        f = centre + (mu[i] - mu[mu.size // 2]) * pace
+        rest, curvature = call_split(split, f, y, theta)
+        out[i, 0] = rest - 0.5 * curvature * f * f - 0.5 * ((f - mu[i]) / sigma) ** 2
+        out[i, 0] += math.log(width / sigma)
+        out[i, 1], out[i, 2], out[i, 3] = f, width * width, width
+    return OK
+
+
+@kernel
 def powered_run(split, frame, has_frame, power, mu, sigma, y, theta, out):
     """Project a run of cavities N(mu[i], sigma^2) that are close enough to share their nodes.
 
@@ -147,6 +163,8 @@ def powered_run(split, frame, has_frame, power, mu, sigma, y, theta, out):
     centre, width, refine, side = call_frame(place_frame, mu[n // 2], sigma, y, theta)
     if not (width > 0.0 and math.isfinite(centre)):
         return NO_MASS
+    if refine == 0.0:
+        return normal_run(split, centre, width, mu, sigma, y, theta, out)
     anchor = centre + side * width if abs(side) <= 1.0 else centre
     inverse = 1.0 / (sigma * sigma)
     rest0, curvature0 = powered(split, power, anchor, y, theta)

@@ -215,7 +215,7 @@ def _compare(
     sigma = 10.0**log10_sigma
 
     def block(part: slice) -> Array:
-        return independent(metadata.likelihood, mu[part], sigma[part], y[part])
+        return independent(metadata.spelt, mu[part], sigma[part], y[part])
 
     parts = [slice(a, a + 128) for a in range(0, mu.size, 128)]
     truth = np.concatenate(run(block, parts))

@@ -45,6 +45,7 @@ def metadata(likelihood: str) -> Metadata:
     r = reduction(likelihood)
     return Metadata(
         likelihood=likelihoods.get(likelihood).name,
+        parameters=dict(likelihoods.get(likelihood).parameters),
         outcomes=[float(y) for y in r.outcomes],
         axes=tuple(axis for axis in (r.u, r.v) if axis is not None),
         dtype="float64",
@@ -86,7 +87,7 @@ def build(
     report: Progress,
 ) -> Metadata:
     """Build the table in a locked workspace; arguments as those of `tablegen.grid.carry_out`."""
-    name, axes = document.likelihood, document.axes
+    name, axes = document.spelt, document.axes
     report("integrate", 0, 1)
     ratios = integrate(name, executor, report)
     values = splines.coefficients(ratios, axes[0] if len(axes) == 2 else None, axes[-1])

@@ -58,7 +58,7 @@ class Plan:
     Attributes
     ----------
     likelihood : str
-        Registered name.
+        Registered name, with the parameters if it has any.
     outcomes : tuple of float
         The y of each slab.
     mu, log10_sigma : Axis
@@ -114,8 +114,10 @@ class Plan:
 
     def metadata(self) -> Metadata:
         """Return the metadata of the finished table, hash and certificate still empty."""
+        model = likelihoods.get(self.likelihood)
         return Metadata(
-            likelihood=self.likelihood,
+            likelihood=model.name,
+            parameters=dict(model.parameters),
             outcomes=list(self.outcomes),
             axes=(self.mu, self.log10_sigma),
             dtype=self.dtype,
@@ -180,7 +182,7 @@ def make_plan(
         raise InputError("log10 sigma must stay within -8 to 8, and mu within -1e8 to 1e8")
     row = sigma.size * np.dtype(dtype).itemsize
     rows = min(mu.size, max(1, CHUNK_BYTES // row))
-    return Plan(model.name, outcomes, mu, sigma, dtype, method, rows)
+    return Plan(model.spelt, outcomes, mu, sigma, dtype, method, rows)
 
 
 def _outcomes(model: Likelihood, counts: Sequence[int] | None) -> tuple[float, ...]:
@@ -194,10 +196,23 @@ def _outcomes(model: Likelihood, counts: Sequence[int] | None) -> tuple[float, .
         raise InputError(f"counts need two whole numbers FIRST:LAST, got {counts!r}") from error
     if first > last:
         raise InputError(f"counts need FIRST <= LAST, got {first}:{last}")
+    if _takes_any_number(model):
+        raise InputError(
+            f"likelihood {model.name!r} takes {model.outcomes}: a grid has one slab per "
+            'observation, and there is no end of them; use table="exact"'
+        )
     model.validate([first, last])
     if last - first >= MOST_OUTCOMES:
         raise InputError(f"a grid holds at most {MOST_OUTCOMES} counts, got {first}:{last}")
     return tuple(float(y) for y in range(first, last + 1))
+
+
+def _takes_any_number(model: Likelihood) -> bool:
+    try:
+        model.validate([0.5])
+    except InputError:
+        return False
+    return True
 
 
 def _axis(name: str, ends: Sequence[float], step: float) -> Axis:

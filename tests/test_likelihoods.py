@@ -20,12 +20,23 @@ def poisson(f, y):
         return (2 * y * np.log(np.abs(f)) if y else 0.0) - f * f - gammaln(y + 1)
 
 
+def student_t(f, y):
+    # nu = 4, scale = 1: Gamma(5/2)/(Gamma(2) sqrt(4 pi)) = 3/8.
+    return np.log(3.0 / 8.0) - 2.5 * np.log1p((y - f) ** 2 / 4.0)
+
+
 # Name: log p(y|f) written again, outcomes to try, and what is no outcome. A new likelihood goes
 # in here; `test_every_likelihood_is_covered` says so.
 CASES = {
     "probit": (lambda f, y: log_ndtr(y * f), (1.0, -1.0), (0, 2, 0.5, np.nan, np.inf, "a", None)),
     "heaviside": (heaviside, (1.0, -1.0), (0, 2, 0.5, np.nan, np.inf, "a", None)),
     "poisson": (poisson, (0.0, 1.0, 4.0), (-1, 0.5, np.nan, np.inf, "a", None)),
+    "logistic": (
+        lambda f, y: -np.logaddexp(0.0, -y * f),
+        (1.0, -1.0),
+        (0, 2, 0.5, np.nan, np.inf, "a", None),
+    ),
+    "student-t": (student_t, (0.0, 1.5, -40.0), (np.nan, np.inf, 1e101, 1j, "a", None)),
 }
 NAMES = likelihoods.names()
 # Narrow and wide cavities, with the likelihood and against it.

@@ -27,6 +27,8 @@ def problem(seed):
     name = str(rng.choice(likelihoods.names()))
     if name == "poisson":
         y = rng.poisson(10.0 ** rng.uniform(-1, 4), n).astype(float)
+    elif name == "student-t":
+        y = rng.standard_t(2.0, n) * 10.0 ** rng.uniform(-3, 4)
     else:
         y = rng.choice([-1.0, 1.0], n)  # contradictory where points coincide
     options = {

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.adaptive import adaptive_rule
-from qpruntime.artifact import Axis
+from qpruntime.artifact import Axis, spell
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.jit import COORDINATES, FRAME, LANDMARK, MOMENTS, SPLIT, Pointer
 from qpruntime.validation import floats
 
-__all__ = ["ABSENT_SPLIT", "CLOSED", "INTEGRATE", "Likelihood", "Reduction", "signs"]
+__all__ = [
+    "ABSENT_SPLIT",
+    "CLOSED",
+    "INTEGRATE",
+    "LARGEST_COUNT",
+    "Likelihood",
+    "Reduction",
+    "counts",
+    "reals",
+    "signs",
+]
 
 Array = NDArray[np.float64]
+
+#: Counts are tested against references up to here; beyond, rounding of y log y costs digits.
+LARGEST_COUNT = 1_000_000
+
+#: Real observations larger than this are refused: their squares leave double precision.
+LARGEST_REAL = 1e100
 
 #: Rows of `Reduction.coordinates` that no table has: integrate; u is the answer.
 INTEGRATE, CLOSED = -1.0, -2.0
@@ -105,9 +122,17 @@ class Likelihood:
         ``frame(mu, sigma, y, theta) -> (centre, width, refine, side)``: where quadrature is laid.
         side 0: around one peak; side +1 or -1: for a density that ends at ``centre`` and lies above
         or below it; abs(side) >= 2: for two peaks on either side of ``centre``. The maps are those
-        of `qpruntime.wasserstein.place`. refine in (0, 1] scales the step.
+        of `qpruntime.wasserstein.place`. refine in (0, 1] scales the step; 0 says that the tilted
+        density is the normal of this centre and width, which a straight log p leaves of a cavity.
     theta : ndarray, optional
-        Parameters of the likelihood, passed through to every function.
+        What is passed through to every function; made from `parameters` if there are any.
+    parameters : mapping, optional
+        Values of the parameters by name, in the order in which `theta` begins with them. Others
+        are set by `with_parameters`, or by `qpruntime.likelihoods.get`.
+    limits : mapping, optional
+        Least and largest value of every parameter.
+    derive : callable, optional
+        ``derive(*parameters) -> tuple``: constants that follow the parameters in `theta`.
     mirror : bool
         Whether sigma*(mu, sigma, -y) = sigma*(-mu, sigma, y): one table then serves both labels.
     log_concave : bool
@@ -119,8 +144,6 @@ class Likelihood:
     expected : Pointer, optional
         ``expected(mean, std, y, theta) -> (E, dE/dmean, -2 dE/dvariance)``, E = E log p(y|f)
         under f ~ N(mean, std^2). Method "vb" needs it.
-    parameters : dict, optional
-        Names and values of the entries of `theta`, in order.
     landmarks : Pointer, optional
         ``landmarks(y, theta, k) -> f``: points where log p(y|f) has a kink, a jump or a narrow
         peak, k = 0, 1, ..., then NaN. Adaptive quadrature looks for mass around them, as it does
@@ -141,9 +164,58 @@ class Likelihood:
     location: bool = False
     reduction: Reduction | None = None
     expected: Pointer | None = None
-    parameters: dict[str, float] = field(default_factory=dict)
+    parameters: Mapping[str, float] = field(default_factory=dict)
     landmarks: Pointer | None = None
     recipe: tuple[tuple[str, Any], ...] | None = None
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    derive: Callable[..., tuple[float, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.parameters:
+            values = tuple(float(v) for v in self.parameters.values())
+            theta = np.array(values + (self.derive(*values) if self.derive else ()))
+            theta.flags.writeable = False
+            object.__setattr__(self, "parameters", dict(zip(self.parameters, values, strict=True)))
+            object.__setattr__(self, "theta", theta)
+
+    @property
+    def spelt(self) -> str:
+        """Name and parameters in one string, which `qpruntime.likelihoods.get` reads."""
+        return spell(self.name, self.parameters)
+
+    def with_parameters(self, **values: float) -> Likelihood:
+        """Return this likelihood with other values of some parameters.
+
+        Raises
+        ------
+        InputError
+            If there is no such parameter, or its value is outside its limits.
+        """
+        for name, value in values.items():
+            if name not in self.parameters:
+                known = ", ".join(self.parameters) or "it has none"
+                raise InputError(
+                    f"likelihood {self.name!r} has no parameter {name!r}; its parameters: {known}"
+                )
+            low, high = self.limits.get(name, (-math.inf, math.inf))
+            try:
+                inside = low <= float(value) <= high and math.isfinite(value)
+            except (TypeError, ValueError):
+                inside = False
+            if not inside:
+                raise InputError(
+                    f"{name} of likelihood {self.name!r} must be a number from {low:g} to "
+                    f"{high:g}, got {value!r}"
+                )
+        merged = {**self.parameters, **{name: float(value) for name, value in values.items()}}
+        if merged == self.parameters:
+            return self
+        if self.recipe is None:
+            return replace(self, parameters=merged)
+        from qpruntime.likelihoods.custom import restore
+
+        recipe = {**dict(self.recipe), "theta": tuple(merged.values())}
+        return restore(tuple(recipe.items()))
 
     @classmethod
     def from_log_prob(
@@ -229,8 +301,8 @@ class Likelihood:
             from qpruntime.likelihoods.custom import restore
 
             return restore, (self.recipe,)
-        if self.name in likelihoods.names() and likelihoods.get(self.name) is self:
-            return likelihoods.get, (self.name,)
+        if self.name in likelihoods.names() and likelihoods.get(self.spelt) is self:
+            return likelihoods.get, (self.spelt,)
         return object.__reduce_ex__(self, 2)
 
     @property
@@ -308,4 +380,36 @@ def signs(y: ArrayLike) -> Array:
     if wrong.any():
         bad = values[wrong].flat[0]
         raise InputError(f"labels must be -1 or +1, got {bad:g}; GPClassifier takes any two labels")
+    return values
+
+
+def counts(y: ArrayLike) -> Array:
+    """Validate counts and return them as floats; whole floats and booleans are counts."""
+    try:
+        values = floats(y) + 0.0
+    except TypeError as error:
+        raise InputError(f"counts must be numbers 0, 1, 2, ..., got {error}") from error
+    wrong = ~((values >= 0.0) & (values == np.floor(values)) & np.isfinite(values))
+    if wrong.any():
+        raise InputError(f"counts must be 0, 1, 2, ..., got {values[wrong].flat[0]:g}")
+    if (values > LARGEST_COUNT).any():
+        raise InputError(
+            f"counts up to {LARGEST_COUNT} are supported, got {values.max():.0f}; counts that "
+            "large are nearly Gaussian: model their square root or logarithm as real numbers"
+        )
+    return values
+
+
+def reals(y: ArrayLike) -> Array:
+    """Validate real observations and return them as floats."""
+    try:
+        values = floats(y) + 0.0
+    except TypeError as error:
+        raise InputError(f"observations must be real numbers, got {error}") from error
+    wrong = ~(np.abs(values) <= LARGEST_REAL)
+    if wrong.any():
+        raise InputError(
+            f"observations must be finite and within {LARGEST_REAL:g}, got "
+            f"{values[wrong].flat[0]:g}; rescale them"
+        )
     return values

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
 from qpruntime.artifact import Axis
-from qpruntime.errors import InputError
 from qpruntime.expected import poisson_expected
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.base import CLOSED, INTEGRATE, Likelihood, Reduction
+from qpruntime.likelihoods.base import (
+    CLOSED,
+    INTEGRATE,
+    LARGEST_COUNT,
+    Likelihood,
+    Reduction,
+    counts,
+)
+from qpruntime.likelihoods.softplus import log1p_less, log_peak
 from qpruntime.special import power_peak_ratio
-from qpruntime.validation import floats
 
 __all__ = ["LARGEST_COUNT", "likelihood"]
 
-#: Counts are tested against references up to here; beyond, rounding of y log y costs digits.
-LARGEST_COUNT = 1_000_000
 #: Up to here a recursion (6 ns a count), beyond a sum of 31 terms (0.4 to 0.7 us).
 _RECURSION = 50
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -33,31 +34,6 @@ _MINOR = 46.0
 _BEYOND = 1e70
 #: Even steps of 0.12 times this (in s): thirds of it change sigma* by less than 1e-13.
 _WIDTH = 1.3
-
-
-@kernel
-def log_peak(y):
-    """max over f of log p(y|f) = y log y - y - log y! for y >= 1, cancelled by hand."""
-    if y < 16.0:
-        return y * math.log(y) - y - math.lgamma(y + 1.0)
-    i = 1.0 / (y * y)
-    tail = (
-        1.0 / 12.0 - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0)))
-    ) / y
-    return -0.5 * math.log(y) - _HALF_LOG_2PI - tail
-
-
-@kernel
-def log1p_less(t):
-    """log(1 + t) - t."""
-    if abs(t) > 0.1:
-        return math.log1p(t) - t
-    u = t / (2.0 + t)
-    w = u * u
-    p = 1.0 / 13.0
-    for k in (11.0, 9.0, 7.0, 5.0, 3.0):
-        p = p * w + 1.0 / k
-    return 2.0 * u * w * p - t * u
 
 
 def _split(f, y, theta):
@@ -219,28 +195,11 @@ def _cavity(row, u, v):
     return math.sqrt(3.0 * w2 / (half + math.sqrt(half * half + w2))), 1.0, y
 
 
-def _counts(y: ArrayLike) -> NDArray[np.float64]:
-    """Validate counts and return them as floats; whole floats and booleans are counts."""
-    try:
-        values = floats(y) + 0.0
-    except TypeError as error:
-        raise InputError(f"counts must be numbers 0, 1, 2, ..., got {error}") from error
-    wrong = ~((values >= 0.0) & (values == np.floor(values)) & np.isfinite(values))
-    if wrong.any():
-        raise InputError(f"counts must be 0, 1, 2, ..., got {values[wrong].flat[0]:g}")
-    if (values > LARGEST_COUNT).any():
-        raise InputError(
-            f"counts up to {LARGEST_COUNT} are supported, got {values.max():.0f}; the square root "
-            "of a count that large is Gaussian with standard deviation 1/2"
-        )
-    return values
-
-
 likelihood = Likelihood(
     name="poisson",
     outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
     split=Pointer(_split, SPLIT),
-    validate=_counts,
+    validate=counts,
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     log_concave=False,

@@ -14,7 +14,18 @@ from pathlib import Path
 
 import numpy as np
 from mpmath import mp, mpf
-from tilted import Heaviside, PoissonSquare, Probit, evaluate
+from tilted import (
+    Binomial,
+    Heaviside,
+    Logistic,
+    PoissonExp,
+    PoissonSquare,
+    Probit,
+    evaluate,
+    laplace,
+    negative_binomial,
+    student_t,
+)
 
 HEADER = ("mu", "sigma", "y", "log_z", "mean", "variance", "sigma_star")
 DIGITS = 20
@@ -112,7 +123,76 @@ def poisson_large():
     ]
 
 
+def logistic():
+    """Widths from 1e-6 to 1e8; the likelihood's edge inside, outside and at the tilted mass."""
+    rng = np.random.default_rng(20204)
+    points = [(mu, sigma) for mu in (-8.0, 0.5, 3.0) for sigma in (1e-6, 0.1, 1.0)]
+    # The tilted mass lies k standard deviations from the edge, on either of its sides.
+    for sigma in (1.5, 2.0, 5.0, 1e3):
+        points += [(k * sigma, sigma) for k in (-9.0, -6.0, -2.0, 3.0, 6.0, 11.0)]
+        points += [(k * sigma - sigma**2, sigma) for k in (-11.0, -8.0, -4.0, 3.0, 7.0)]
+    points += [(k * sigma, sigma) for sigma in (1e5, 1e8) for k in (-10.0, 0.0, 1.0)]
+    points += [(s * 1e8, sigma) for s in (-1, 1) for sigma in (1e-6, 1.0, 100.0)]
+    points += [(-0.4 * s * s, s) for s in (3.0, 30.0, 1e3)]
+    points += [(rng.normal(0, 10), 10 ** rng.uniform(-2, 2)) for _ in range(15)]
+    return labelled(points)
+
+
+def noisy(width):
+    """Real observations: cavities from far narrower to far wider than the noise, near and far."""
+    rng = np.random.default_rng(20205)
+    points = []
+    for ratio in (1e-6, 0.3, 1.0, 3.0, 30.0, 1e8):
+        sigma = ratio * width
+        points += [(d * max(sigma, width) + 0.5, sigma, 0.5) for d in (0.1, -2.5, 5.0)]
+        points += [(d * max(sigma, width) - 1.0, sigma, -1.0) for d in (-8.0, 40.0, 1e3)]
+    points += [(0.0, 0.01 * width, 1e8 * width), (0.0, width, -1e6 * width)]
+    for _ in range(12):
+        spread = width * 10 ** rng.uniform(-1.5, 1.5)
+        points.append((rng.normal(0, 5) * max(spread, width), spread, rng.normal()))
+    return points
+
+
+def counted(centre, outcomes):
+    """Outcomes, and where log p(y|f) has its peak: cavities around it, far off it and wide."""
+    rng = np.random.default_rng(20206)
+    points = []
+    for y in outcomes:
+        c = centre(y)
+        points += [(c + k * s, s, y) for s in (1e-6, 1.5, 4.0) for k in (-7.0, 3.0)]
+        points += [(c, 1e8, y), (c - 30.0, 0.1, y), (c + 30.0, 0.5, y), (c - 1e6, 3.0, y)]
+        points += [(c + rng.normal(0, 5), 10 ** rng.uniform(-1, 1), y) for _ in range(2)]
+    return points
+
+
+def poisson_exp():
+    return counted(lambda y: math.log(y + 0.1), (0, 1, 2, 7, 50, 1000, 10**6))
+
+
+def negative():
+    return counted(lambda y: math.log(y + 0.1), (0, 1, 3, 40, 1000, 10**6))
+
+
+def binomial():
+    """Successes of trials, both in one number."""
+    pairs = ((0, 1), (1, 1), (1, 2), (0, 10), (10, 10), (3, 10), (1, 1000), (999, 1000))
+    pairs += ((30, 10**4), (4 * 10**5, 10**6), (0, 10**6))
+    centre = {float(k + 2**26 * n): math.log((k + 0.1) / (n - k + 0.1)) for k, n in pairs}
+    return counted(centre.__getitem__, centre)
+
+
 TABLES = {
+    "logistic": (Logistic, logistic),
+    "student-t": (student_t(4, 1), lambda: noisy(1.0)),
+    "student-t(nu=1,scale=0.3)": (student_t(1, 0.3), lambda: noisy(0.3)),
+    "student-t(nu=50,scale=2)": (student_t(50, 2), lambda: noisy(2.0)),
+    "laplace": (laplace(1), lambda: noisy(1.0)),
+    "laplace(scale=0.2)": (laplace(0.2), lambda: noisy(0.2)),
+    "poisson-exp": (PoissonExp, poisson_exp),
+    "negative-binomial": (negative_binomial(1), negative),
+    "negative-binomial(dispersion=0.2)": (negative_binomial(0.2), negative),
+    "negative-binomial(dispersion=50)": (negative_binomial(50), negative),
+    "binomial": (Binomial, binomial),
     "probit": (Probit, probit),
     "probit_far": (Probit, probit_far),
     "poisson": (PoissonSquare, poisson),

@@ -35,6 +35,7 @@ class Probit:
     """Density Phi(f) N(f|y mu, sigma^2): in the coordinate y f every label is +1."""
 
     even = False
+    slack = 0  # how much further than a normal's the density may reach
 
     def __init__(self, mu, sigma, y):
         self.mu, self.sigma, self.sign = y * mpf(mu), mpf(sigma), y
@@ -108,6 +109,159 @@ class PoissonSquare(Probit):
         return mp.inf  # a polynomial times a Gaussian: the width of the peak says all
 
 
+class LogConcave(Probit):
+    """Base of smooth log-concave likelihoods, which give log p, its slope and its curvature."""
+
+    def __init__(self, mu, sigma, y):
+        super().__init__(mu, sigma, 1)
+        self.y = mpf(y)
+
+    def complement(self):
+        return None
+
+    def log_density(self, f):
+        return self.log_likelihood(f) + self.log_prior(f)
+
+    def peaks(self):
+        def slope(f):
+            return self.slope(f) - (f - self.mu) / self.sigma**2
+
+        f, step = self.mu, self.sigma
+        up = slope(f) > 0
+        while (slope(f) > 0) == up:  # until the peak lies between f and the last f
+            last, f, step = f, f + (step if up else -step), 2 * step
+        low, high = min(f, last), max(f, last)
+        for _ in range(1000):
+            step = slope(f) / (self.curvature(f) + self.sigma**-2)
+            if step**2 * (self.curvature(f) + self.sigma**-2) < 1e-12:
+                return [(mp.ninf, f, mp.inf)]
+            low, high = (f, high) if step > 0 else (low, f)
+            f += step
+            if not low < f < high:
+                f = (low + high) / 2
+        raise ArithmeticError(f"no mode found for mu={self.mu}, sigma={self.sigma}")
+
+    def scale(self, f):
+        return mp.hypot(1, f - self.centre)
+
+
+class Softplus(LogConcave):
+    """Density of a g - n log(1 + e^g), g = f - centre."""
+
+    def log_likelihood(self, f):
+        g = f - self.centre
+        return self.constant + self.a * g - self.n * (mp.log1p(mp.exp(-abs(g))) + max(g, 0))
+
+    def slope(self, f):
+        return self.a - self.n / (1 + mp.exp(self.centre - f))
+
+    def curvature(self, f):
+        return self.n / (mp.exp(self.centre - f) + 2 + mp.exp(f - self.centre))
+
+
+class Logistic(Softplus):
+    """Labels y: in the coordinate y f every label is +1."""
+
+    a, n, centre, constant = 1, 1, mpf(0), 0
+
+    def __init__(self, mu, sigma, y):
+        super().__init__(y * mpf(mu), sigma, 1)
+        self.sign = y
+
+    def complement(self):
+        return type(self)(self.mu, self.sigma, -1) if self.mu > 0 else None
+
+
+class Binomial(Softplus):
+    """y = k + 2^26 n: k successes of n."""
+
+    centre = mpf(0)
+
+    def __init__(self, mu, sigma, y):
+        super().__init__(mu, sigma, y)
+        self.n, self.a = divmod(int(y), 2**26)
+        self.constant = mp.log(mp.binomial(self.n, self.a))
+
+
+def negative_binomial(dispersion):
+    """Counts of mean e^f and variance e^f + e^2f / dispersion."""
+
+    class NegativeBinomial(Softplus):
+        def __init__(self, mu, sigma, y):
+            super().__init__(mu, sigma, y)
+            r = mpf(dispersion)
+            self.a, self.n, self.centre = y, y + r, mp.log(r)
+            self.constant = mp.loggamma(y + r) - mp.loggamma(y + 1) - mp.loggamma(r)
+
+    return NegativeBinomial
+
+
+class PoissonExp(LogConcave):
+    """Counts of rate e^f."""
+
+    def log_likelihood(self, f):
+        return self.y * f - mp.exp(f) - mp.loggamma(self.y + 1)
+
+    def slope(self, f):
+        return self.y - mp.exp(f)
+
+    def curvature(self, f):
+        return mp.exp(f)
+
+    def scale(self, f):
+        return mp.hypot(1, f) if f < 0 else mpf(1)
+
+
+def laplace(width):
+    """Density exp(-|y - f|/width)/(2 width): a normal on each side of the kink at y."""
+
+    class Laplace(LogConcave):
+        def log_likelihood(self, f):
+            return -abs(self.y - f) / width - mp.log(2 * mpf(width))
+
+        def peaks(self):
+            pull = self.sigma**2 / mpf(width)
+            left, right = min(self.y, self.mu + pull), max(self.y, self.mu - pull)
+            return [(mp.ninf, left, self.y), (self.y, right, mp.inf)]
+
+        def scale(self, f):
+            return mp.inf
+
+    return Laplace
+
+
+def student_t(nu, width):
+    """t noise around f: one peak, or two with a valley between them."""
+
+    class StudentT(LogConcave):
+        def __init__(self, mu, sigma, y):
+            super().__init__(mu, sigma, y)
+            self.core = mpf(width) * mp.sqrt(mpf(nu))
+            self.slack = abs(self.mu - self.y)
+            self.constant = mp.loggamma((mpf(nu) + 1) / 2) - mp.loggamma(mpf(nu) / 2)
+            self.constant -= mp.log(self.core * mp.sqrt(mp.pi))
+
+        def log_likelihood(self, f):
+            return self.constant - (mpf(nu) + 1) / 2 * mp.log1p(((f - self.y) / self.core) ** 2)
+
+        def peaks(self):
+            # (nu + 1) sigma^2 x = (d - x)(core^2 + x^2), x = f - y, d = mu - y: one root or three.
+            d = self.mu - self.y
+            pull = (mpf(nu) + 1) * self.sigma**2 + self.core**2
+            with mp.workdps(2 * mp.dps):
+                roots = mp.polyroots([1, -d, pull, -d * self.core**2], maxsteps=500, extraprec=500)
+            real = sorted(r.real for r in roots if abs(mp.im(r)) < mpf(10) ** -mp.dps * abs(r))
+            f = [self.y + r for r in real]
+            if len(f) == 1:
+                return [(mp.ninf, f[0], mp.inf)]
+            return [(mp.ninf, f[0], f[1]), (f[1], f[2], mp.inf)]
+
+        def scale(self, f):
+            return mp.hypot(self.core, f - self.y)
+
+    return StudentT
+
+
 def legendre(z, order):
     p = [mpf(1), z]
     for n in range(1, order):
@@ -140,7 +294,8 @@ def rule(nodes, digits):
 
 def reach(site, peak, bound, side, drop):
     """Distance from the peak at which the log density has fallen by `drop`, slightly rounded up."""
-    far = min(site.sigma * mp.sqrt(2 * drop), abs(bound - peak))  # the prior alone, or less
+    # The prior alone, or less.
+    far = min(site.slack + site.sigma * mp.sqrt(2 * drop), abs(bound - peak))
     floor = site.log_density(peak) - drop
     if far == 0 or site.log_density(peak + side * far) > floor:
         return far

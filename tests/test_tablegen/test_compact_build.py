@@ -20,13 +20,13 @@ from qpruntime.table import shipped_path
 from tablegen import builder, export, splines
 from tablegen.verify import verify
 
-NAMES = likelihoods.names()
+NAMES = [n for n in likelihoods.names() if likelihoods.get(n).reduction is not None]
 
 
 def test_there_is_one_for_every_likelihood_with_coordinates():
-    for name in NAMES:
-        assert likelihoods.get(name).reduction is not None
-        assert shipped_path(name).is_file()
+    assert {"probit", "heaviside", "poisson"} <= set(NAMES)
+    for name in likelihoods.names():
+        assert shipped_path(name).is_file() == (name in NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,35 @@
+"""Logistic: p(y|f) = 1/(1 + exp(-y f)), y in {-1, +1}. Moments by a rule of some fifty nodes."""
+
+from __future__ import annotations
+
+from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer
+from qpruntime.likelihoods.base import Likelihood, signs
+from qpruntime.likelihoods.softplus import bend_frame, bend_moments, softplus
+
+__all__ = ["likelihood"]
+
+
+def _split(f, y, theta):
+    return -softplus(-y * f), 0.0
+
+
+# log p = -log(1 + e^u), u = -y f: the shared form with a = 0 and n = 1.
+def _moments(mu, sigma, y, theta):
+    log_z, mean, variance = bend_moments(-y * mu, sigma, 0.0, 1.0, 0.0, 0.0)
+    return log_z, -y * mean, variance
+
+
+def _frame(mu, sigma, y, theta):
+    centre, width, refine, side = bend_frame(-y * mu, sigma, 0.0, 1.0, 0.0, 0.0)
+    return -y * centre, width, refine, side
+
+
+likelihood = Likelihood(
+    name="logistic",
+    outcomes="labels -1 and +1",
+    split=Pointer(_split, SPLIT),
+    validate=signs,
+    moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    mirror=True,
+)

@@ -1,0 +1,218 @@
+"""Log densities a h - n log(1 + e^h/n): what logistic, binomial and count likelihoods share.
+
+With u = f or -f and h = u + offset, a in [0, n/2]. Left of h = 0 the log density is a line of
+slope a, right of it, up to h = 2 log n, a double exponential, and then a line of slope a - n: one
+peak, one bend of width one, and a second bend far out that nothing reaches. 1/n = 0 is the Poisson
+limit, with e^h for the logarithm. Kernels only; likelihoods say what a, n and offset are.
+"""
+
+from __future__ import annotations
+
+import math
+
+from qpruntime.jit import kernel
+from qpruntime.special import probit_series
+
+__all__ = ["bend_frame", "bend_moments", "bend_value", "log1p_less", "log_peak", "softplus"]
+
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+#: What a bend changes may be left out where it is below exp(-_NOTHING) of the density.
+_NOTHING = 45.0
+#: Below this cavity width, or above this curvature at the peak, the bend is not narrow.
+_NARROW, _CURVED = 1.5, 0.5
+#: Standard deviations between mean and bend beyond which the bend is not felt.
+_REACH = 9.5
+#: Step of the trapezoid rule for moments in the quadrature variable, and where terms are left out.
+_STEP, _CUT = 0.11, 42.0
+_MOST_TERMS = 2000
+
+
+@kernel
+def softplus(x):
+    """log(1 + e^x)."""
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+@kernel
+def log1p_less(t):
+    """log(1 + t) - t."""
+    if abs(t) > 0.1:
+        return math.log1p(t) - t
+    u = t / (2.0 + t)
+    w = u * u
+    p = 1.0 / 13.0
+    for k in (11.0, 9.0, 7.0, 5.0, 3.0):
+        p = p * w + 1.0 / k
+    return 2.0 * u * w * p - t * u
+
+
+@kernel
+def expm1_less(d):
+    """e^d - 1 - d."""
+    if abs(d) > 0.5:
+        return math.expm1(min(d, 700.0)) - d
+    p = 1.0
+    for k in range(15, 2, -1):
+        p = 1.0 + p * d / k
+    return 0.5 * d * d * p
+
+
+@kernel
+def log_peak(x):
+    """x log x - x - log x! for x >= 0, cancelled by hand."""
+    if x < 16.0:
+        return x * math.log(x) - x - math.lgamma(x + 1.0) if x > 0.0 else 0.0
+    i = 1.0 / (x * x)
+    tail = (
+        1.0 / 12.0 - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0)))
+    ) / x
+    return -0.5 * math.log(x) - _HALF_LOG_2PI - tail
+
+
+@kernel
+def bend_value(u, a, inverse, offset, top):
+    """Log density at u, relative to its maximum at `top` if a > 0; inverse is 1/n."""
+    if a == 0.0:
+        h = u + offset
+        if inverse == 0.0:
+            return -math.exp(min(h, 700.0))
+        far = h + math.log(inverse)
+        if far > 36.0:
+            return -far / inverse
+        return -math.log1p(inverse * math.exp(min(h, 700.0))) / inverse
+    # a d - n log(1 + (a/n) (e^d - 1)), written so that nothing cancels at d = 0.
+    d = u - top
+    share = a * inverse
+    if d > 36.0 - math.log(share if share > 0.0 else 1e-300):
+        return a * d - (d + math.log(share)) / inverse
+    value = -a * expm1_less(d)
+    if inverse > 0.0:
+        t = share * math.expm1(min(d, 700.0))
+        if d > 1.0:
+            return a * d - math.log1p(t) / inverse
+        value -= log1p_less(t) / inverse
+    return value
+
+
+@kernel
+def bend_peak(m, sigma, a, inverse, offset, top):
+    """Peak of the tilted density with cavity N(m, sigma^2), and the likelihood's curvature there.
+
+    Newton's method between two bounds, halving them where it leaves them.
+    """
+    s2 = sigma * sigma
+    if a > 0.0:
+        low, high = min(m, top), max(m, top)
+    else:
+        low, high = m, m
+        if inverse > 0.0:
+            low -= s2 / inverse
+        else:
+            low -= s2 * math.exp(min(m + offset, 690.0))
+        low = min(low, m)
+    u = high if high < 1.0 - offset else max(low, min(high, -offset))
+    curvature = 0.0
+    for _ in range(200):
+        rate = 1.0 / (math.exp(min(-u - offset, 700.0)) + inverse)
+        curvature = rate * (1.0 - rate * inverse)
+        slope = a - rate - (u - m) / s2
+        if slope > 0.0:
+            low = u
+        else:
+            high = u
+        total = curvature + 1.0 / s2
+        step = slope / total
+        if step * step * total < 1e-6 or not high > low:
+            break
+        u += step
+        if not low < u < high:
+            u = 0.5 * (low + high)
+    return u, curvature
+
+
+@kernel
+def bend_scale(m, sigma, a, inverse, bend):
+    """Mean, measured from the bend, and standard deviation, for a density of two straight sides."""
+    z = (bend - m) / sigma
+    left = probit_series(z - a * sigma)
+    mean, variance = -left[1], left[2]
+    if inverse > 0.0:
+        right = probit_series((a - 1.0 / inverse) * sigma - z)
+        # The sides' masses are as 1/r, r = phi/Phi.
+        share = left[0] / (left[0] + right[0]) if left[0] + right[0] > 0.0 else 0.5
+        gap = left[1] + right[1]
+        mean += share * gap
+        variance += share * (right[2] - left[2]) + share * (1.0 - share) * gap * gap
+    return sigma * mean, sigma * math.sqrt(max(variance, 1e-300))
+
+
+@kernel
+def bend_beyond(gap, sigma):
+    """Whether a bend at distance `gap` from a normal's mean, of width one, changes nothing."""
+    s2 = sigma * sigma
+    if s2 <= gap:
+        return gap - 0.5 * s2 > _NOTHING
+    return gap > 0.0 and gap * gap > 2.0 * _NOTHING * s2
+
+
+@kernel
+def bend_frame(m, sigma, a, inverse, offset, top):
+    """`Likelihood.frame` in the coordinate u; refine 0 says that the density is a normal."""
+    s2 = sigma * sigma
+    bend = -offset
+    if inverse > 1.0:
+        bend -= math.log(inverse)
+    line = m + a * s2
+    if bend_beyond(bend - line, sigma):
+        return line, sigma, 0.0, 0.0
+    if inverse > 0.0:
+        line = m + (a - 1.0 / inverse) * s2
+        if bend_beyond(line - (2.0 * max(-math.log(inverse), 0.0) + bend), sigma):
+            return line, sigma, 0.0, 0.0
+    peak, curvature = bend_peak(m, sigma, a, inverse, offset, top)
+    width = 1.0 / math.sqrt(curvature + 1.0 / s2)
+    if sigma <= _NARROW or curvature >= _CURVED:
+        return peak, width, 1.0, 0.0
+    mean, std = bend_scale(m, sigma, a, inverse, bend)
+    reach = abs(mean)
+    if reach > _REACH * std:
+        return peak, width, 1.0, 0.0
+    return bend, min(std, 1.0), 1.0 if reach <= 2.0 * std else 2.0 * std / reach, 0.0
+
+
+@kernel
+def bend_moments(m, sigma, a, inverse, offset, top):
+    """Log normaliser, mean and variance by the trapezoid rule in the frame's variable."""
+    centre, width, refine, _ = bend_frame(m, sigma, a, inverse, offset, top)
+    gap = centre - m
+    base = bend_value(centre, a, inverse, offset, top)
+    if refine == 0.0:
+        return base - 0.5 * (gap / sigma) ** 2, centre, sigma * sigma
+    pull = gap / (sigma * sigma)
+    half = 0.5 / (sigma * sigma)
+    h = _STEP * refine
+    best = -math.inf
+    mass, first, second = 0.0, 0.0, 0.0
+    for direction in (1.0, -1.0):
+        v = 0.0 if direction > 0.0 else -h
+        for _ in range(_MOST_TERMS):
+            up = math.exp(v)
+            d = 0.5 * width * (up - 1.0 / up)
+            e = bend_value(centre + d, a, inverse, offset, top) - base - d * (pull + half * d)
+            e += math.log(0.5 * (up + 1.0 / up))
+            if e > best:
+                if e > best + 30.0:
+                    # Raise what the sums are relative to.
+                    scale = math.exp(best - e)
+                    mass, first, second = scale * mass, scale * first, scale * second
+                    best = e
+            elif e < best - _CUT:
+                break
+            k = math.exp(e - best)
+            mass += k
+            first += k * d
+            second += k * d * d
+            v += direction * h
+    first /= mass
+    log_z = base - 0.5 * (gap / sigma) ** 2 + best + math.log(mass * h * width / sigma)
+    return log_z - _HALF_LOG_2PI, centre + first, second / mass - first * first

@@ -1,0 +1,117 @@
+"""Student's t noise: y = f + scale t, t with nu degrees of freedom. Not log-concave.
+
+The t is a normal whose precision is gamma distributed, so that the tilted density is a mixture of
+normals over u = log(precision scale^2). All its moments are integrals over u of positive, smooth
+functions: one trapezoid rule holds also where the density in f has two peaks far apart.
+"""
+
+from __future__ import annotations
+
+import math
+
+from qpruntime.jit import MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.base import Likelihood, reals
+from qpruntime.likelihoods.softplus import expm1_less
+
+__all__ = ["likelihood"]
+
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+#: Step of the rule in u, for few degrees of freedom, and for many in units of 1/sqrt(nu).
+_STEP, _STEP_MANY = 0.26, 0.7
+#: Mixture components below exp(-_CUT) of the largest are left out.
+_CUT, _MOST = 40.0, 20_000
+
+
+@kernel
+def gamma_step(nu):
+    """log Gamma((nu + 1)/2) - log Gamma(nu/2) - log(nu/2)/2, which falls as 1/(4 nu)."""
+    if nu < 100.0:
+        return math.lgamma(0.5 * nu + 0.5) - math.lgamma(0.5 * nu) - 0.5 * math.log(0.5 * nu)
+    i = 1.0 / nu
+    j = i * i
+    return -i * (1.0 / 4.0 - j * (1.0 / 24.0 - j * (1.0 / 20.0 - j * (17.0 / 112.0))))
+
+
+def _constants(nu, scale):
+    half = 0.5 * nu
+    # log of the density at f = y; and log of (nu/2)^(nu/2) e^(-nu/2)/Gamma(nu/2), the weight of
+    # u = 0 in the mixture.
+    top = gamma_step(nu) - _HALF_LOG_2PI - math.log(scale)
+    if half < 16.0:
+        weight = half * math.log(half) - half - math.lgamma(half)
+    else:
+        i = 1.0 / (half * half)
+        weight = (
+            0.5 * math.log(half)
+            - _HALF_LOG_2PI
+            - (
+                1.0 / 12.0
+                - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0)))
+            )
+            / half
+        )
+    return top, weight
+
+
+def _split(f, y, theta):
+    z = abs((f - y) / theta[1])
+    nu = theta[0]
+    tail = math.log1p(z * z / nu) if z < 1e100 else 2.0 * math.log(z) - math.log(nu)
+    return theta[2] - 0.5 * (nu + 1.0) * tail, 0.0
+
+
+def _moments(mu, sigma, y, theta):
+    nu, s2, sigma2 = theta[0], theta[1] * theta[1], sigma * sigma
+    d = y - mu
+    d2 = d * d
+    # The log weight of a component rises with u below `low` and falls above `high`.
+    low = -math.log1p(d2 / s2 / nu)
+    high = math.log1p(1.0 / nu)
+    h = max(min(_STEP, _STEP_MANY / math.sqrt(nu)), (high - low) / _MOST)
+    best = -math.inf
+    # A component has mean mu + d own = y - d other and variance sigma^2 other, own + other = 1.
+    # Running means and the sum of squares about them, of whichever shares are small.
+    mass, own, other, own_square, other_square = 0.0, 0.0, 0.0, 0.0, 0.0
+    for direction in (-1.0, 1.0):
+        u = high if direction < 0.0 else high + h
+        for _ in range(2 * _MOST):
+            up = math.exp(u)
+            spread = sigma2 + s2 / up
+            e = -0.5 * nu * expm1_less(u) - 0.5 * (math.log(spread) + d2 / spread)
+            if e > best + 30.0:
+                scaled = math.exp(best - e)
+                mass *= scaled
+                own_square *= scaled
+                other_square *= scaled
+                best = e
+            elif e < best - _CUT and (direction > 0.0 or u < low):
+                break
+            weight = math.exp(e - best)
+            mass += weight
+            part = weight / mass
+            share = sigma2 / spread
+            step = share - own
+            own += step * part
+            own_square += weight * step * (share - own)
+            share = s2 / up / spread
+            step = share - other
+            other += step * part
+            other_square += weight * step * (share - other)
+            u += direction * h
+    log_z = theta[3] + best + math.log(mass * h) - _HALF_LOG_2PI
+    if other < own:
+        return log_z, y - d * other, sigma2 * other + d2 * (other_square / mass)
+    return log_z, mu + d * own, sigma2 * other + d2 * (own_square / mass)
+
+
+likelihood = Likelihood(
+    name="student-t",
+    outcomes="real numbers",
+    split=Pointer(_split, SPLIT),
+    validate=reals,
+    moments=Pointer(_moments, MOMENTS),
+    log_concave=False,
+    parameters={"nu": 4.0, "scale": 1.0},
+    limits={"nu": (0.1, 1e6), "scale": (1e-50, 1e50)},
+    derive=_constants,
+)

@@ -1,0 +1,124 @@
+"""Parameters of likelihoods: spelling, limits, identity, and where they travel."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from qpruntime import InputError, TableError, infer, likelihoods, open_table, project
+from qpruntime.artifact import Axis, Metadata, spell
+from qpruntime.likelihoods import get
+from tablegen.plan import make_plan
+
+pytestmark = pytest.mark.interpreted
+
+
+def test_one_object_for_one_spelling():
+    ours = get("student-t", nu=7, scale=0.1 + 0.2)
+    assert ours.spelt == "student-t(nu=7, scale=0.30000000000000004)"
+    assert ours.name == "student-t"
+    for same in (
+        get("student-t( scale = 0.30000000000000004,nu=7.0 )"),
+        get("student-t(nu=7)", scale=0.1 + 0.2),
+        get(ours),
+        get(get("student-t", nu=7), scale=0.1 + 0.2),
+        copy.deepcopy(ours),
+        pickle.loads(pickle.dumps(ours)),
+    ):
+        assert same.spelt == ours.spelt
+        assert same.parameters == {"nu": 7.0, "scale": 0.1 + 0.2}
+        np.testing.assert_array_equal(same.theta, ours.theta)
+    assert get(ours.spelt) is ours
+    assert get("student-t()") is get("student-t") is get("student-t", nu=4)
+    assert pickle.loads(pickle.dumps(ours)) is ours
+    assert get("probit").spelt == "probit"
+    assert pickle.loads(pickle.dumps(get("probit"))) is get("probit")
+    user_made = replace(get("probit"), name="mine")
+    assert pickle.loads(pickle.dumps(user_made)).name == "mine"
+
+
+@pytest.mark.parametrize("parameters", [{"nu": 1.0, "scale": 0.3}, {"nu": 80.0, "scale": 25.0}])
+def test_parameters_reach_the_density(parameters):
+    f, y = np.linspace(-9.0, 9.0, 7), 1.3
+    expected = stats.t.logpdf(y - f, parameters["nu"], scale=parameters["scale"])
+    got = get("student-t", **parameters).log_prob(f, y)
+    np.testing.assert_allclose(got, expected, rtol=1e-13)
+    spelt = project(spell("student-t", parameters), f, 2.0, y, method="ep")
+    np.testing.assert_array_equal(spelt, project(get("student-t", **parameters), f, 2.0, y, "ep"))
+    assert not np.array_equal(spelt, project("student-t", f, 2.0, y, method="ep"))
+
+
+def test_many_degrees_of_freedom_are_the_normal():
+    post = infer(np.eye(3) + 0.5, [0.1, -2.0, 0.7], "student-t(nu=1e6, scale=0.5)", method="ep")
+    K = np.eye(3) + 0.5
+    mean = K @ np.linalg.solve(K + 0.25 * np.eye(3), [0.1, -2.0, 0.7])
+    np.testing.assert_allclose(post.mean, mean, rtol=1e-4)
+    expected = stats.multivariate_normal(np.zeros(3), K + 0.25 * np.eye(3)).logpdf([0.1, -2.0, 0.7])
+    assert post.log_evidence == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("student-t(nu=0)", r"nu of likelihood 'student-t' must be a number from 0.1 to 1e\+06"),
+        ("student-t(scale=-1)", "scale of likelihood"),
+        ("student-t(nu=nan)", "got nan"),
+        ("student-t(df=3)", "no parameter 'df'; its parameters: nu, scale"),
+        ("student-t(3)", "cannot read '3' in"),
+        ("student-t(nu=3, nu=4)", "cannot read 'nu=4'"),
+        ("student-t(nu=three)", "cannot read 'nu=three'"),
+        ("probit(nu=3)", "no parameter 'nu'; its parameters: it has none"),
+        ("student-s(nu=3)", "unknown likelihood"),
+        ("student-t(nu=3", "unknown likelihood"),
+    ],
+)
+def test_refuses(text, words):
+    with pytest.raises(InputError, match=words):
+        get(text)
+
+
+@pytest.mark.parametrize("value", [None, "3", [1.0], np.inf, 1j])
+def test_refuses_values(value):
+    with pytest.raises(InputError, match="must be a number"):
+        get("student-t", nu=value)
+
+
+def test_refuses_a_parameter_given_twice():
+    with pytest.raises(InputError, match="given twice"):
+        get("student-t(nu=3)", nu=3)
+
+
+def test_metadata_spell_the_likelihood():
+    axes = (Axis("mu", 0.0, 1.0, 2), Axis("log10_sigma", 0.0, 1.0, 2))
+    document = Metadata(
+        "student-t", [0.0], axes, "float64", "direct", "test", parameters={"nu": 3.0, "scale": 0.5}
+    )
+    again = Metadata.from_json(document.to_json(), "here")
+    assert get(again.spelt) is get("student-t", nu=3, scale=0.5)
+
+
+def test_a_grid_has_no_slab_for_every_real_number():
+    with pytest.raises(InputError, match="real numbers: a grid has one slab per observation"):
+        make_plan("student-t(nu=3)")
+
+
+def test_names_with_dots_are_not_suffixes(tmp_path, monkeypatch):
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    with pytest.raises(TableError, match=r"no table 'student-t\(scale=0.3\)' in"):
+        open_table("student-t(scale=0.3)")
+
+
+def test_every_parameter_has_limits():
+    for name in likelihoods.names():
+        likelihood = get(name)
+        assert set(likelihood.limits) == set(likelihood.parameters)
+        for parameter, value in likelihood.parameters.items():
+            low, high = likelihood.limits[parameter]
+            assert 0.0 < low < value < high
+            for end in (low, high):
+                assert np.isfinite(get(name, **{parameter: end}).theta).all()
