@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from oracle import RBFData
+from oracle import REFERENCE, RBFData
 
-REFERENCE = Path(__file__).with_name("reference")
 # Not tests: scripts that need GPy, and two files of one name, of which doctest imports one.
 collect_ignore = ["reference"]
 collect_ignore_glob = ["*conftest.py"]

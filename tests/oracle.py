@@ -5,8 +5,13 @@ Nothing here imports a kernel of the package. A likelihood enters as a log densi
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
+
+#: Folder of stored values.
+REFERENCE = Path(__file__).with_name("reference")
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 # Row i integrates the interpolant through the nodes from -1 to node i.

@@ -25,9 +25,12 @@ def problem(seed):
     distance = ((X[:, None] - X) ** 2).sum(-1)
     K = variance * np.exp(-0.5 * distance / length**2)
     name = str(rng.choice(likelihoods.names()))
-    if name == "poisson":
+    if name in ("poisson", "poisson-exp", "negative-binomial"):
         y = rng.poisson(10.0 ** rng.uniform(-1, 4), n).astype(float)
-    elif name == "student-t":
+    elif name == "binomial":
+        trials = rng.integers(1, 1000, n)
+        y = np.column_stack([rng.binomial(trials, rng.random()), trials])
+    elif name in ("student-t", "laplace"):
         y = rng.standard_t(2.0, n) * 10.0 ** rng.uniform(-3, 4)
     else:
         y = rng.choice([-1.0, 1.0], n)  # contradictory where points coincide

@@ -10,12 +10,19 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import ndtr, ndtri, owens_t
 
-from oracle import tilted
+from oracle import REFERENCE, tilted
 from qpruntime import NumericalError, infer, likelihoods, project, wasserstein
 from qpruntime.jit import FRAME, SPLIT, Pointer, kernel
 from qpruntime.likelihoods import probit
 from qpruntime.likelihoods.base import Likelihood, signs
 from qpruntime.projection import project_arrays
+
+FILES = (path.stem for path in REFERENCE.glob("*.csv"))
+REFERENCES = sorted(
+    f
+    for f in FILES
+    if f.split("(")[0] in likelihoods.names() and likelihoods.get(f).frame is not None
+)
 
 
 def _logistic(f, y, theta):
@@ -56,7 +63,7 @@ def user_made(split, theta=0.0, name="user"):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("name", [n for n in likelihoods.names() if likelihoods.get(n).frame])
+@pytest.mark.parametrize("name", REFERENCES)
 def test_reference(name, reference):
     r = reference(name)
     assert len(r.mu) >= 40

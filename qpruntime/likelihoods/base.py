@@ -272,14 +272,14 @@ class Likelihood:
         --------
         >>> from qpruntime import project
         >>> from qpruntime.likelihoods import Likelihood
-        >>> laplace = Likelihood.from_log_prob(
+        >>> pointed = Likelihood.from_log_prob(
         ...     lambda f, y, theta: -abs(y - f) / theta[0],
-        ...     name="laplace",
+        ...     name="pointed",
         ...     theta={"scale": 0.5},
         ...     log_concave=True,
         ...     landmarks=lambda y, theta: [y],
         ... )
-        >>> mean, std = project(laplace, 0.0, 1.0, [1.0, 3.0])
+        >>> mean, std = project(pointed, 0.0, 1.0, [1.0, 3.0])
         >>> mean.round(2)
         array([0.73, 1.79])
         """
@@ -294,7 +294,7 @@ class Likelihood:
         # Immutable, and told apart by identity: a clone of an estimator keeps its tables.
         return self
 
-    def __reduce__(self) -> Any:
+    def __reduce_ex__(self, protocol: Any) -> Any:
         from qpruntime import likelihoods
 
         if self.recipe is not None:
@@ -303,7 +303,7 @@ class Likelihood:
             return restore, (self.recipe,)
         if self.name in likelihoods.names() and likelihoods.get(self.spelt) is self:
             return likelihoods.get, (self.spelt,)
-        return object.__reduce_ex__(self, 2)
+        return super().__reduce_ex__(protocol)
 
     @property
     def has_density(self) -> bool:

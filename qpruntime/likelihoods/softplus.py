@@ -20,6 +20,8 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _NOTHING = 45.0
 #: Below this cavity width, or above this curvature at the peak, the bend is not narrow.
 _NARROW, _CURVED = 1.5, 0.5
+#: Shorter steps across a double exponential.
+_DENSER = 0.7
 #: Standard deviations between mean and bend beyond which the bend is not felt.
 _REACH = 9.5
 #: Step of the trapezoid rule for moments in the quadrature variable, and where terms are left out.
@@ -98,7 +100,7 @@ def bend_value(u, a, inverse, offset, top):
 def bend_peak(m, sigma, a, inverse, offset, top):
     """Peak of the tilted density with cavity N(m, sigma^2), and the likelihood's curvature there.
 
-    Newton's method between two bounds, halving them where it leaves them.
+    Newton's method between two bounds, halving them where it leaves them or does not settle.
     """
     s2 = sigma * sigma
     if a > 0.0:
@@ -111,7 +113,7 @@ def bend_peak(m, sigma, a, inverse, offset, top):
             low -= s2 * math.exp(min(m + offset, 690.0))
         low = min(low, m)
     u = high if high < 1.0 - offset else max(low, min(high, -offset))
-    curvature = 0.0
+    curvature, before = 0.0, math.inf
     for _ in range(200):
         rate = 1.0 / (math.exp(min(-u - offset, 700.0)) + inverse)
         curvature = rate * (1.0 - rate * inverse)
@@ -124,9 +126,11 @@ def bend_peak(m, sigma, a, inverse, offset, top):
         step = slope / total
         if step * step * total < 1e-6 or not high > low:
             break
+        # Steps that do not get shorter may run in a circle.
+        if not low < u + step < high or abs(step) > 0.5 * before:
+            step = 0.5 * (low + high) - u
+        before = abs(step)
         u += step
-        if not low < u < high:
-            u = 0.5 * (low + high)
     return u, curvature
 
 
@@ -171,13 +175,15 @@ def bend_frame(m, sigma, a, inverse, offset, top):
             return line, sigma, 0.0, 0.0
     peak, curvature = bend_peak(m, sigma, a, inverse, offset, top)
     width = 1.0 / math.sqrt(curvature + 1.0 / s2)
+    # A double exponential grows without bound already at pi/2 i, a softplus is singular at pi i.
+    step = 1.0 if inverse > 0.5 or width < 0.25 else _DENSER
     if sigma <= _NARROW or curvature >= _CURVED:
-        return peak, width, 1.0, 0.0
+        return peak, width, step, 0.0
     mean, std = bend_scale(m, sigma, a, inverse, bend)
     reach = abs(mean)
     if reach > _REACH * std:
-        return peak, width, 1.0, 0.0
-    return bend, min(std, 1.0), 1.0 if reach <= 2.0 * std else 2.0 * std / reach, 0.0
+        return peak, width, step, 0.0
+    return bend, min(std, 1.0), step if reach <= 2.0 * std else 2.0 * step * std / reach, 0.0
 
 
 @kernel

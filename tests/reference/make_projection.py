@@ -160,7 +160,7 @@ def counted(centre, outcomes):
     for y in outcomes:
         c = centre(y)
         points += [(c + k * s, s, y) for s in (1e-6, 1.5, 4.0) for k in (-7.0, 3.0)]
-        points += [(c, 1e8, y), (c - 30.0, 0.1, y), (c + 30.0, 0.5, y), (c - 1e6, 3.0, y)]
+        points += [(c + 0.01, 1e8, y), (c - 30.0, 0.1, y), (c + 30.0, 0.5, y), (c - 1e6, 3.0, y)]
         points += [(c + rng.normal(0, 5), 10 ** rng.uniform(-1, 1), y) for _ in range(2)]
     return points
 

@@ -35,6 +35,7 @@ class Probit:
     """Density Phi(f) N(f|y mu, sigma^2): in the coordinate y f every label is +1."""
 
     even = False
+    tapers = True  # whether the width of the peak limits the panels in its tails as well
     slack = 0  # how much further than a normal's the density may reach
 
     def __init__(self, mu, sigma, y):
@@ -141,8 +142,13 @@ class LogConcave(Probit):
                 f = (low + high) / 2
         raise ArithmeticError(f"no mode found for mu={self.mu}, sigma={self.sigma}")
 
-    def scale(self, f):
+    def smooth(self, f):
+        """Distance over which the likelihood is smooth around f."""
         return mp.hypot(1, f - self.centre)
+
+    def scale(self, f):
+        slope = abs(self.slope(f) - (f - self.mu) / self.sigma**2)
+        return min(self.smooth(f), 8 / slope) if slope else self.smooth(f)
 
 
 class Softplus(LogConcave):
@@ -208,7 +214,7 @@ class PoissonExp(LogConcave):
     def curvature(self, f):
         return mp.exp(f)
 
-    def scale(self, f):
+    def smooth(self, f):
         return mp.hypot(1, f) if f < 0 else mpf(1)
 
 
@@ -234,6 +240,8 @@ def student_t(nu, width):
     """t noise around f: one peak, or two with a valley between them."""
 
     class StudentT(LogConcave):
+        tapers = False
+
         def __init__(self, mu, sigma, y):
             super().__init__(mu, sigma, y)
             self.core = mpf(width) * mp.sqrt(mpf(nu))
@@ -257,7 +265,10 @@ def student_t(nu, width):
             return [(mp.ninf, f[0], f[1]), (f[1], f[2], mp.inf)]
 
         def scale(self, f):
-            return mp.hypot(self.core, f - self.y)
+            x = f - self.y
+            slope = abs((mpf(nu) + 1) * x / (self.core**2 + x**2) + (f - self.mu) / self.sigma**2)
+            smooth = min(mp.hypot(self.core, x), self.sigma) / 2
+            return min(smooth, 8 / slope) if slope else smooth
 
     return StudentT
 
@@ -318,7 +329,7 @@ def cover(site, resolution):
             continue
         smallest = mpf(10) ** -15 * reach(site, peak, upper, 1, 1)
         for bound, side in ((lower, -1), (upper, 1)):
-            width = reach(site, peak, bound, side, 1)
+            width = reach(site, peak, bound, side, 1) if site.tapers else mp.inf
             far = peak + side * reach(site, peak, bound, side, drop)
             f, end = min(peak, far), max(peak, far)
             while f < end:
@@ -396,6 +407,6 @@ def evaluate(likelihood, mu, sigma, y):
         with mp.workdps(resolution.digits + 20 * math.ceil(lost / 20)):
             answers.append(integrate(likelihood(mu, sigma, y), resolution))
     error = max(abs(a - b) / abs(b) if a != b else mpf(0) for a, b in zip(*answers, strict=True))
-    if error > AGREEMENT:
+    if not error <= AGREEMENT or any(map(mp.isnan, answers[1])):
         raise ArithmeticError(f"{likelihood.__name__}{mu, sigma, y}: resolutions differ by {error}")
     return answers[1], error

@@ -1,0 +1,66 @@
+"""Negative binomial counts of mean m = e^f and variance m + m^2/dispersion.
+
+p(y|f) = Gamma(y + r)/(y! Gamma(r)) (m/(m + r))^y (r/(m + r))^r, r = dispersion: in g = f - log r
+the density y g - (y + r) log(1 + e^g), that of y successes in y + r trials.
+"""
+
+from __future__ import annotations
+
+import math
+
+from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.base import LARGEST_COUNT, Likelihood, counts
+from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
+
+__all__ = ["likelihood"]
+
+
+@kernel
+def shape(y, r, log_r):
+    """(sign, a, 1/n, offset, top) of the shared form in u = sign f, and log p at its peak."""
+    n = y + r
+    if y <= r:
+        offset = math.log(n) - log_r
+        top = math.log(y) if y > 0.0 else 0.0
+        sign, a = 1.0, y
+    else:
+        offset = math.log(n) + log_r
+        top = -math.log(y)
+        sign, a = -1.0, r
+    # Gamma(y + r)/(y! Gamma(r)) is the binomial coefficient times r/n.
+    peak = log_peak(y) + log_peak(r) - log_peak(n) + log_r - math.log(n) if y > 0.0 else 0.0
+    return sign, a, 1.0 / n, offset, top, peak
+
+
+def _split(f, y, theta):
+    sign, a, inverse, offset, top, peak = shape(y, theta[0], theta[1])
+    return bend_value(sign * f, a, inverse, offset, top) + peak, 0.0
+
+
+def _moments(mu, sigma, y, theta):
+    sign, a, inverse, offset, top, peak = shape(y, theta[0], theta[1])
+    log_z, mean, variance = bend_moments(sign * mu, sigma, a, inverse, offset, top)
+    return log_z + peak, sign * mean, variance
+
+
+def _frame(mu, sigma, y, theta):
+    sign, a, inverse, offset, top, _ = shape(y, theta[0], theta[1])
+    centre, width, refine, side = bend_frame(sign * mu, sigma, a, inverse, offset, top)
+    return sign * centre, width, refine, side
+
+
+def _constants(dispersion):
+    return (math.log(dispersion),)
+
+
+likelihood = Likelihood(
+    name="negative-binomial",
+    outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
+    split=Pointer(_split, SPLIT),
+    validate=counts,
+    moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    parameters={"dispersion": 1.0},
+    limits={"dispersion": (1e-3, 1e9)},
+    derive=_constants,
+)

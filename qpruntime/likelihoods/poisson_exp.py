@@ -1,0 +1,37 @@
+"""Poisson with the exponential link: counts of rate e^f, log p = y f - e^f - log y!."""
+
+from __future__ import annotations
+
+import math
+
+from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer
+from qpruntime.likelihoods.base import LARGEST_COUNT, Likelihood, counts
+from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
+
+__all__ = ["likelihood"]
+
+
+def _split(f, y, theta):
+    top = math.log(y) if y > 0.0 else 0.0
+    return bend_value(f, y, 0.0, 0.0, top) + log_peak(y), 0.0
+
+
+def _moments(mu, sigma, y, theta):
+    top = math.log(y) if y > 0.0 else 0.0
+    log_z, mean, variance = bend_moments(mu, sigma, y, 0.0, 0.0, top)
+    return log_z + log_peak(y), mean, variance
+
+
+def _frame(mu, sigma, y, theta):
+    top = math.log(y) if y > 0.0 else 0.0
+    return bend_frame(mu, sigma, y, 0.0, 0.0, top)
+
+
+likelihood = Likelihood(
+    name="poisson-exp",
+    outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
+    split=Pointer(_split, SPLIT),
+    validate=counts,
+    moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+)
