@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, ndtr, ndtri, ndtri_exp
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
-from sklearn.utils import check_random_state
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -18,7 +17,15 @@ from qpruntime.errors import InputError
 from qpruntime.inference import check_powers
 from qpruntime.projection import Projector, project_arrays
 from qpruntime.table import Table
-from qpruntime.training import Callback, Settings, check_parameters, checked, train
+from qpruntime.training import (
+    Callback,
+    check_parameters,
+    checked,
+    default_kernel,
+    generator,
+    settings_of,
+    train,
+)
 from qpruntime.validation import number
 
 __all__ = ["GPClassifier"]
@@ -170,19 +177,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 f"GPClassifier needs two classes or more, got one class: {self.classes_.tolist()}"
             )
         kernel = default_kernel() if self.kernel is None else clone(self.kernel)
-        settings = Settings(
-            self.objective,
-            self.optimize,
-            self.n_restarts,
-            self.max_iter,
-            self.ftol,
-            self.tol,
-            self.max_sweeps,
-            self.n_jobs,
-            self.verbose,
-            self.callback,
-        )
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        settings, rng = settings_of(self), generator(self.random_state)
         positive = [1] if self.classes_.size == 2 else range(self.classes_.size)
         fits = tuple(
             train(
@@ -284,11 +279,3 @@ def _one_or_all(items: list[Any]) -> Any:
 
 def _one_or_columns(items: list[Array]) -> Array:
     return items[0] if len(items) == 1 else np.column_stack(items)
-
-
-def default_kernel() -> Kernel:
-    """Return the paper's kernel: isotropic squared exponential, variance and length-scale 1.
-
-    The evidence of separable data keeps rising with the variance, hence its wide bounds.
-    """
-    return ConstantKernel(1.0, (1e-6, 1e10)) * RBF(1.0, (1e-4, 1e5))

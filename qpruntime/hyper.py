@@ -7,7 +7,7 @@ does not depend on where an iteration starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from qpruntime.extrapolate import Extrapolation
 from qpruntime.factor import ImproperPosterior, Sites
 from qpruntime.inference import summarise
 from qpruntime.loo import loo_slope
+from qpruntime.parametric import cavities, parameter_slopes, reparametrised
 from qpruntime.projection import Projector
 
 __all__ = ["OBJECTIVES", "LeaveOneOut", "Objective", "Optimum", "maximise", "settle_fast"]
@@ -45,7 +46,8 @@ class Optimum:
     Attributes
     ----------
     theta : ndarray
-        Log-transformed kernel parameters, as in ``kernel.theta``.
+        Log-transformed kernel parameters, as in ``kernel.theta``, and after them those of the
+        likelihood that were learnt.
     value : float
         The objective there: the log evidence of EP.
     n_iterations, n_evaluations : int
@@ -105,7 +107,7 @@ class Objective:
 
     Parameters
     ----------
-    kernel, X, y, projector, prior, tol, max_sweeps, scale, weights
+    kernel, X, y, projector, prior, tol, max_sweeps, scale, weights, learn
         As for `maximise`.
     """
 
@@ -120,7 +122,9 @@ class Objective:
         max_sweeps: int,
         scale: Array | None = None,
         weights: Array | None = None,
+        learn: Sequence[str] = (),
     ) -> None:
+        self.learn = tuple(learn)
         self.kernel, self.X, self.y, self.weights = clone(kernel), X, y, weights
         self.projector, self.prior = projector, prior
         self.tol, self.max_sweeps = tol, max_sweeps
@@ -137,16 +141,24 @@ class Objective:
         """How far the sites have to settle: less far from the optimum, where they only steer."""
         return max(self.tol, min(_LOOSE, 1e-5 * self._slope))
 
-    def measure(self, problem: Problem, end: Settled) -> tuple[float, Array]:
-        """Return the value to be maximised and M, with d value = sum_ij M_ij dK_ij."""
+    def measure(self, problem: Problem, end: Settled) -> tuple[float, Array, Array]:
+        """Return the value to be maximised and its slopes.
+
+        A matrix M with d value = sum_ij M_ij dK_ij, and the derivatives by the logarithms of the
+        likelihood's parameters `learn`, shape (P,).
+        """
         post = summarise(problem, end)
-        return post.log_evidence, end.factor.slope()
+        slopes = np.zeros(0)
+        if self.learn:
+            slopes = parameter_slopes(problem, self.learn, *cavities(end))[0].sum(axis=1)
+        return post.log_evidence, end.factor.slope(), slopes
 
     def settle(self, K: Array, theta: Array) -> tuple[Problem, Settled]:
         """Run inference from what the evaluations before let expect."""
-        problem = Problem(
-            K, self.y, self.projector, self.prior, self._bounded, weights=self.weights
-        )
+        projector = self.projector
+        if self.learn:
+            projector = reparametrised(projector, self.learn, theta[-len(self.learn) :])
+        problem = Problem(K, self.y, projector, self.prior, self._bounded, weights=self.weights)
         end = settle_fast(
             problem,
             tol=self.tolerance(),
@@ -163,12 +175,12 @@ class Objective:
     def __call__(self, theta: Array) -> tuple[float, Array]:
         self.evaluations += 1
         kernel = self.kernel
-        kernel.theta = theta
+        kernel.theta = theta[: theta.size - len(self.learn)]
         K = plain = evaluate(kernel, self.X)
         if self.scales is not None:
             K = K * self.scales
         try:
-            value, M = self.measure(*self.settle(K, theta))
+            value, M, slopes = self.measure(*self.settle(K, theta))
         except NumericalError as error:
             if self.evaluations == 1 or error.__cause__ is not None:  # a user's own exception
                 raise
@@ -179,7 +191,7 @@ class Objective:
         if self.scales is not None:
             M *= self.scales
         self._worst = max(self._worst, -value)
-        gradient = -contract_gradient(kernel, self.X, M, plain)
+        gradient = -np.concatenate([contract_gradient(kernel, self.X, M, plain), slopes])
         self._slope = float(np.abs(gradient).max())
         return -value, gradient
 
@@ -193,12 +205,23 @@ class LeaveOneOut(Objective):
     def tolerance(self) -> float:
         return 1e-2 * self.tol
 
-    def measure(self, problem: Problem, end: Settled) -> tuple[float, Array]:
-        return loo_slope(problem, end)
+    def measure(self, problem: Problem, end: Settled) -> tuple[float, Array, Array]:
+        return loo_slope(problem, end, self.learn)
 
 
 #: What `maximise` can maximise, by the name estimators use.
 OBJECTIVES: dict[str, type[Objective]] = {"evidence": Objective, "loo": LeaveOneOut}
+
+
+def first_theta(kernel: Any, projector: Projector, learn: Iterable[str]) -> Array:
+    """Log parameters of the kernel, then those of the likelihood that are learnt."""
+    values = [projector.likelihood.parameters[name] for name in learn]
+    return np.concatenate([kernel.theta, np.log(values)])
+
+
+def all_bounds(kernel: Any, learn: Mapping[str, tuple[float, float]]) -> Array:
+    """Bounds of `first_theta`, shape (p, 2)."""
+    return np.vstack([kernel.bounds.reshape(-1, 2), np.log([*learn.values()]).reshape(-1, 2)])
 
 
 def maximise(
@@ -217,6 +240,7 @@ def maximise(
     weights: Array | None = None,
     objective: type[Objective] = Objective,
     callback: Callable[[Array, float], Any] | None = None,
+    learn: Mapping[str, tuple[float, float]] | None = None,
 ) -> tuple[Optimum, Sites | None]:
     """Maximise an objective by L-BFGS-B in the log parameters, within the kernel's bounds.
 
@@ -244,6 +268,9 @@ def maximise(
         What to maximise; by default the log evidence.
     callback : callable, optional
         Called with theta and the value after every evaluation.
+    learn : mapping, optional
+        Parameters of the likelihood to be learnt as well, with their bounds. Their logarithms
+        follow those of the kernel in theta, in `start` too.
 
     Returns
     -------
@@ -256,8 +283,11 @@ def maximise(
     NumericalError
         If EP fails at the starting point.
     """
-    theta0 = np.array(kernel.theta if start is None else start, dtype=float)
-    function = objective(kernel, X, y, projector, prior, tol, max_sweeps, scale, weights)
+    learn = learn or {}
+    theta0 = first_theta(kernel, projector, learn) if start is None else np.array(start, float)
+    function = objective(
+        kernel, X, y, projector, prior, tol, max_sweeps, scale, weights, tuple(learn)
+    )
 
     def reported(theta: Array) -> tuple[float, Array]:
         value, slope = function(theta)
@@ -270,7 +300,7 @@ def maximise(
         theta0,
         jac=True,
         method="L-BFGS-B",
-        bounds=kernel.bounds,
+        bounds=all_bounds(kernel, learn),
         options={"maxiter": max_iterations, "ftol": ftol},
     )
     optimum = Optimum(

@@ -12,11 +12,14 @@ H = dh/dcavity. This needs no stationarity, and so holds for QP as well as for E
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from qpruntime.engine import Problem, Settled
+from qpruntime.parametric import cavities, parameter_slopes
 from qpruntime.site import project_many
 
 __all__ = ["loo_slope"]
@@ -28,14 +31,18 @@ Array = NDArray[np.float64]
 _STEP = 1e-3
 
 
-def loo_slope(problem: Problem, end: Settled) -> tuple[float, Array]:
-    """Return L and the matrix M, shape (N, N), with dL = sum_ij M_ij dK_ij.
+def loo_slope(
+    problem: Problem, end: Settled, learn: Sequence[str] = ()
+) -> tuple[float, Array, Array]:
+    """Return L, the matrix M, shape (N, N), with dL = sum_ij M_ij dK_ij, and slopes.
 
     Parameters
     ----------
     problem : Problem
     end : Settled
         Converged: the gradient is that of the fixed point.
+    learn : sequence of str
+        Parameters of the likelihood; the slopes are the derivatives of L by their logarithms.
     """
     tau, nu = end.sites
     v, mean = end.variance, end.factor.mean
@@ -80,7 +87,12 @@ def loo_slope(problem: Problem, end: Settled) -> tuple[float, Array]:
     A = np.eye(n) - end.factor.inner() @ problem.K
     M = (A * w) @ A.T
     M += 0.5 * (np.outer(A @ u, end.factor.weights) + np.outer(end.factor.weights, A @ u))
-    return value, M
+    slopes = np.zeros(0)
+    if learn:
+        # dL = (d log Z - lambda' dh), both by the parameter alone.
+        log_z, sites = parameter_slopes(problem, learn, *cavities(end))
+        slopes = log_z.sum(axis=1) - np.einsum("pai,ai->p", sites, adjoint)
+    return value, M, slopes
 
 
 def _local_slopes(

@@ -14,15 +14,19 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from qpruntime import predictive as distribution
-from qpruntime.engine import Problem
-from qpruntime.errors import ConvergenceWarning, InputError
-from qpruntime.estimators import default_kernel
-from qpruntime.hyper import maximise, settle_fast
-from qpruntime.inference import summarise, warn_unsettled
+from qpruntime.errors import InputError
 from qpruntime.likelihoods import get
 from qpruntime.projection import Projector
 from qpruntime.table import Table
-from qpruntime.training import check_parameters, checked
+from qpruntime.training import (
+    Callback,
+    check_parameters,
+    checked,
+    default_kernel,
+    generator,
+    settings_of,
+    train,
+)
 from qpruntime.validation import finite, number, real, shown
 
 __all__ = ["GPPoissonRegressor"]
@@ -52,14 +56,10 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
     mean : float, optional
         Prior mean of f. By default the square root of the mean rate, sum(y) / sum(exposure), with
         half an event added if there is none. 0 leaves the sign of f open and warns.
-    optimize : bool
-        Whether to maximise the evidence over the kernel's free parameters.
-    max_iter : int
-        Optimiser iterations at most.
-    ftol : float
-        Relative tolerance of the optimiser on the evidence.
-    tol, max_sweeps
-        Of every EP or QP run; see `qpruntime.infer`.
+    objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
+        As for `GPClassifier`.
+    n_jobs, verbose, callback, random_state
+        As for `GPClassifier`.
 
     Attributes
     ----------
@@ -71,7 +71,9 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
         Posterior of sqrt(exposure) f at the training points. `Posterior.n_negative` counts
         observations that widen it because they see two peaks.
     optimum_ : Optimum or None
-        How the optimisation went.
+        The best optimiser run.
+    optima_ : tuple of Optimum
+        Every optimiser run, best first.
     n_iter_ : int
         Optimiser iterations, at least 1.
     X_train_ : ndarray, shape (N, d)
@@ -95,21 +97,33 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
         method: str = "qp",
         table: Table | str | os.PathLike[str] | None = None,
         mean: float | None = None,
+        objective: str = "evidence",
         optimize: bool = True,
+        n_restarts: int = 0,
         max_iter: int = 1000,
         ftol: float = 1e-9,
         tol: float = 1e-6,
         max_sweeps: int = 100,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        callback: Callback | None = None,
+        random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.kernel = kernel
         self.method = method
         self.table = table
         self.mean = mean
+        self.objective = objective
         self.optimize = optimize
+        self.n_restarts = n_restarts
         self.max_iter = max_iter
         self.ftol = ftol
         self.tol = tol
         self.max_sweeps = max_sweeps
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.callback = callback
+        self.random_state = random_state
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None
@@ -146,35 +160,20 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
         # f' = sqrt(exposure) f is Poisson with rate f'^2: another Gaussian process, no other model.
         scale = np.sqrt(self.exposure_)
         prior = self.mean_ * scale
-        self.kernel_ = default_kernel() if self.kernel is None else clone(self.kernel)
-        self.optimum_, sites = None, None
-        if self.optimize and self.kernel_.n_dims:
-            self.optimum_, sites = maximise(
-                self.kernel_,
-                data,
-                counts,
-                projector if self.method == "vb" else Projector("poisson", "ep"),
-                prior,
-                max_iterations=self.max_iter,
-                ftol=self.ftol,
-                tol=self.tol,
-                max_sweeps=self.max_sweeps,
-                scale=scale,
-            )
-            if not self.optimum_.success:
-                warnings.warn(
-                    f"the evidence was not maximised: {self.optimum_.message}; raise max_iter "
-                    "or widen the kernel's bounds",
-                    ConvergenceWarning,
-                    stacklevel=2,
-                )
-            self.kernel_ = self.kernel_.clone_with_theta(self.optimum_.theta)
+        fit = train(
+            default_kernel() if self.kernel is None else clone(self.kernel),
+            data,
+            counts,
+            projector,
+            prior,
+            settings_of(self),
+            generator(self.random_state),
+            scale=scale,
+        )
+        self.kernel_, self.posterior_, self.optima_ = fit.kernel, fit.posterior, fit.optima
+        self.optimum_ = fit.optima[0] if fit.optima else None
         self.n_iter_ = max(1, self.optimum_.n_iterations if self.optimum_ else 1)
         self.X_train_ = data
-        problem = Problem(self.kernel_(data) * np.outer(scale, scale), counts, projector, prior)
-        end = settle_fast(problem, tol=self.tol, max_sweeps=self.max_sweeps, sites=sites)
-        warn_unsettled(end, self.tol, stacklevel=3)
-        self.posterior_ = summarise(problem, end)
         return self
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:

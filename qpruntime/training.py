@@ -8,27 +8,46 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from sklearn.gaussian_process.kernels import Kernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
+from sklearn.utils import check_random_state
 from threadpoolctl import ThreadpoolController
 
+from qpruntime import likelihoods
 from qpruntime.engine import Problem
 from qpruntime.errors import ConvergenceWarning, InputError
 from qpruntime.factor import Sites
-from qpruntime.hyper import OBJECTIVES, Optimum, maximise, settle_fast
+from qpruntime.hyper import (
+    OBJECTIVES,
+    Optimum,
+    all_bounds,
+    first_theta,
+    maximise,
+    settle_fast,
+)
 from qpruntime.inference import summarise, warn_unsettled
 from qpruntime.posterior import Posterior
 from qpruntime.projection import Projector
 from qpruntime.validation import choice, number, shown, whole
 
-__all__ = ["Fit", "Settings", "check_parameters", "checked", "train"]
+__all__ = [
+    "Callback",
+    "Fit",
+    "Settings",
+    "check_parameters",
+    "checked",
+    "default_kernel",
+    "generator",
+    "settings_of",
+    "train",
+]
 
 Array = NDArray[np.float64]
 Callback = Callable[[Array, float], Any]
@@ -53,6 +72,24 @@ class Settings:
     n_jobs: int | None = None
     verbose: int = 0
     callback: Callback | None = None
+
+
+def settings_of(estimator: Any) -> Settings:
+    """Return the settings among an estimator's parameters."""
+    return Settings(**{field.name: getattr(estimator, field.name) for field in fields(Settings)})
+
+
+def generator(random_state: int | np.random.RandomState | None) -> np.random.Generator:
+    """Return the generator that scikit-learn's ``random_state`` stands for."""
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))
+
+
+def default_kernel() -> Kernel:
+    """Return the paper's kernel: isotropic squared exponential, variance and length-scale 1.
+
+    The evidence of separable data keeps rising with the variance, hence its wide bounds.
+    """
+    return ConstantKernel(1.0, (1e-6, 1e10)) * RBF(1.0, (1e-4, 1e5))
 
 
 #: More are a slip of the keyboard.
@@ -104,11 +141,15 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Fit:
-    """One fitted process: its kernel, its posterior, and every optimiser run, best first."""
+    """One fitted process: its kernel, its posterior, and every optimiser run, best first.
+
+    `projector` has the parameters of the likelihood that were learnt.
+    """
 
     kernel: Any
     posterior: Posterior
     optima: tuple[Optimum, ...]
+    projector: Projector
 
 
 def train(
@@ -120,9 +161,23 @@ def train(
     settings: Settings,
     rng: np.random.Generator,
     weights: Array | None = None,
+    scale: Array | None = None,
+    learn: Mapping[str, tuple[float, float]] | None = None,
     stacklevel: int = 3,
 ) -> Fit:
-    """Maximise the objective from the kernel's parameters and from restarts, then infer."""
+    """Maximise the objective from the kernel's parameters and from restarts, then infer.
+
+    Parameters
+    ----------
+    kernel, X, y, projector, prior, weights, scale, learn
+        As for `qpruntime.hyper.maximise`, but of the method that the posterior is to have.
+    settings : Settings
+    rng : Generator
+        For restarts.
+    stacklevel : int
+        Of warnings; 3 is the caller of the caller.
+    """
+    learn = learn or {}
     choice(settings.objective, "objective", tuple(OBJECTIVES))
     if settings.objective == "loo" and projector.method in ("vb", "wp"):
         why = "maximises its bound" if projector.method == "vb" else "has no gradient for it"
@@ -134,8 +189,9 @@ def train(
     with _threads(len(X)):
         optima: tuple[Optimum, ...] = ()
         sites: Sites | None = None
-        if settings.optimize and kernel.n_dims:
-            optima, sites = _optimise(kernel, X, y, projector, prior, settings, rng, weights)
+        if settings.optimize and (kernel.n_dims or learn):
+            data = _Data(X, y, projector, prior, weights, scale, learn)
+            optima, sites = _optimise(kernel, data, settings, rng)
             if not optima[0].success:
                 warnings.warn(
                     f"the {settings.objective} was not maximised: {optima[0].message}; "
@@ -143,48 +199,71 @@ def train(
                     ConvergenceWarning,
                     stacklevel=stacklevel,
                 )
-            kernel = kernel.clone_with_theta(optima[0].theta)
-        problem = Problem(kernel(X), y, projector, prior, weights=weights)
+            theta = optima[0].theta
+            kernel = kernel.clone_with_theta(theta[: kernel.n_dims])
+            if learn:
+                projector = learnt(projector, tuple(learn), theta[kernel.n_dims :])
+        K = kernel(X) if scale is None else kernel(X) * np.outer(scale, scale)
+        problem = Problem(K, y, projector, prior, weights=weights)
         end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
         warn_unsettled(end, settings.tol, stacklevel=stacklevel + 1)
-        return Fit(kernel, summarise(problem, end), optima)
+        return Fit(kernel, summarise(problem, end), optima, projector)
+
+
+def learnt(projector: Projector, names: Sequence[str], logs: Array) -> Projector:
+    """Return the projector with learnt parameters; its likelihood is the registered one."""
+    values = np.exp(logs)
+    likelihood = projector.likelihood.with_parameters(**dict(zip(names, values, strict=True)))
+    if likelihood.name in likelihoods.names():
+        likelihood = likelihoods.get(likelihood.spelt)
+    return Projector(likelihood, projector.method)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What stays the same from one optimiser run to the next."""
+
+    X: Array
+    y: Array
+    projector: Projector
+    prior: Array
+    weights: Array | None
+    scale: Array | None
+    learn: Mapping[str, tuple[float, float]]
 
 
 def _optimise(
-    kernel: Any,
-    X: Array,
-    y: Array,
-    projector: Projector,
-    prior: Array,
-    settings: Settings,
-    rng: np.random.Generator,
-    weights: Array | None,
+    kernel: Any, data: _Data, settings: Settings, rng: np.random.Generator
 ) -> tuple[tuple[Optimum, ...], Sites | None]:
     """All optimiser runs, best first, and the sites where the best one ended."""
     objective = OBJECTIVES[settings.objective]
     # The gradient of the evidence is exact for EP only: QP runs at EP's optimum, as published.
     # VB has its own bound.
+    projector = data.projector
     own = settings.objective == "loo" or projector.method == "vb"
     judge = projector if own else projector.for_evidence()
 
     def one(start: Array) -> tuple[Optimum, Sites | None]:
         return maximise(
             kernel,
-            X,
-            y,
+            data.X,
+            data.y,
             judge,
-            prior,
+            data.prior,
             start=start,
             max_iterations=settings.max_iter,
             ftol=settings.ftol,
             tol=settings.tol,
             max_sweeps=settings.max_sweeps,
-            weights=weights,
+            scale=data.scale,
+            weights=data.weights,
             objective=objective,
             callback=_reporter(settings),
+            learn=data.learn,
         )
 
-    starts = _starts(kernel, settings.n_restarts, rng)
+    first = first_theta(kernel, projector, data.learn)
+    starts = _starts(first, all_bounds(kernel, data.learn), settings.n_restarts, rng)
     if len(starts) == 1:
         runs = [one(starts[0])]
     else:
@@ -193,12 +272,12 @@ def _optimise(
     return tuple(run[0] for run in runs), runs[0][1]
 
 
-def _starts(kernel: Any, restarts: int, rng: np.random.Generator) -> list[Array]:
-    """The kernel's own parameters, then log-uniform draws around them within the bounds."""
-    low, high = kernel.bounds.T
-    low = np.maximum(low, np.minimum(kernel.theta - _SPREAD, high))
-    high = np.minimum(high, np.maximum(kernel.theta + _SPREAD, low))
-    return [kernel.theta] + [rng.uniform(low, high) for _ in range(restarts)]
+def _starts(first: Array, bounds: Array, restarts: int, rng: np.random.Generator) -> list[Array]:
+    """The given parameters, then log-uniform draws around them within the bounds."""
+    low, high = bounds.T
+    low = np.maximum(low, np.minimum(first - _SPREAD, high))
+    high = np.minimum(high, np.maximum(first + _SPREAD, low))
+    return [first] + [rng.uniform(low, high) for _ in range(restarts)]
 
 
 def _reporter(settings: Settings) -> Callback | None:

@@ -42,6 +42,7 @@ RANKS = [
     {"steps"},
     {"engine"},
     {"variational"},
+    {"parametric"},
     {"inference", "loo"},
     {"hyper"},
     {"training"},

@@ -36,6 +36,7 @@ class Probit:
 
     even = False
     tapers = True  # whether the width of the peak limits the panels in its tails as well
+    further = 0  # how much more the log density has to fall at the cut, if tails are heavy
     slack = 0  # how much further than a normal's the density may reach
 
     def __init__(self, mu, sigma, y):
@@ -246,6 +247,8 @@ def student_t(nu, width):
             super().__init__(mu, sigma, y)
             self.core = mpf(width) * mp.sqrt(mpf(nu))
             self.slack = abs(self.mu - self.y)
+            # The variance of a tail f^-(nu + 1) comes from further out than its mass.
+            self.further = 4 * mp.log1p((self.slack + self.sigma) / self.core)
             self.constant = mp.loggamma((mpf(nu) + 1) / 2) - mp.loggamma(mpf(nu) / 2)
             self.constant -= mp.log(self.core * mp.sqrt(mp.pi))
 
@@ -324,7 +327,7 @@ def cover(site, resolution):
     highest, (_, centre, _) = max(tops)
     panels = []
     for top, (lower, peak, upper) in tops:
-        drop = resolution.drop - (highest - top)
+        drop = resolution.drop + site.further - (highest - top)
         if drop <= 1:
             continue
         smallest = mpf(10) ** -15 * reach(site, peak, upper, 1, 1)
