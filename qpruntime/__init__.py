@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from qpruntime.projection import project
     from qpruntime.regressor import GPPoissonRegressor
     from qpruntime.sampling import project_sampled, project_samples
+    from qpruntime.robust import GPRobustRegressor
     from qpruntime.table import Table, open_table
 
 __version__ = "0.1.0"
@@ -31,6 +32,7 @@ _HOME = {
     "ConvergenceWarning": "errors",
     "GPClassifier": "estimators",
     "GPPoissonRegressor": "regressor",
+    "GPRobustRegressor": "robust",
     "InputError": "errors",
     "NumericalError": "errors",
     "Posterior": "posterior",
@@ -49,6 +51,7 @@ __all__ = [
     "ConvergenceWarning",
     "GPClassifier",
     "GPPoissonRegressor",
+    "GPRobustRegressor",
     "InputError",
     "NumericalError",
     "Posterior",

@@ -166,6 +166,11 @@ class Objective:
             sites=self._extrapolation.guess(theta),
             accelerator=self._accelerator,
         )
+        free = problem.projector.likelihood.log_concave or not self.learn
+        if not free and self.evaluations > 1 and not (end.converged and not end.held):
+            # This would be the evidence of no fixed point, and may be anything: noise that
+            # shrinks to nothing makes it rise without end.
+            raise NumericalError("the sites have no fixed point at these parameters")
         self.sites = end.sites
         self._extrapolation.learn(theta, end.sites)
         # Held once, held for good: one smooth objective, whose gradient is exact either way.

@@ -46,8 +46,7 @@ RANKS = [
     {"inference", "loo"},
     {"hyper"},
     {"training"},
-    {"estimators"},
-    {"regressor"},
+    {"estimators", "regressor", "robust"},
 ]
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 # Imports inside functions, each with its reason.

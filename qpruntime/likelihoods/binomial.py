@@ -15,6 +15,7 @@ from qpruntime.errors import InputError
 from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.base import Likelihood
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
+from qpruntime.validation import floats
 
 __all__ = ["MOST_TRIALS", "likelihood", "pack", "unpack"]
 
@@ -64,13 +65,10 @@ def pack(successes: ArrayLike, trials: ArrayLike) -> Array:
     """
     pair = []
     for name, given in (("successes", successes), ("trials", trials)):
-        values = np.asarray(given)
-        if values.dtype.kind not in "biufO":
-            raise InputError(f"{name} must be whole numbers, got {values.dtype} values")
         try:
-            values = values.astype(float)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{name} must be whole numbers, got other objects") from error
+            values = floats(given)
+        except TypeError as error:
+            raise InputError(f"{name} must be whole numbers, got {error}") from error
         wrong = ~((values >= 0.0) & (values <= MOST_TRIALS) & (values == np.floor(values)))
         if wrong.any():
             raise InputError(

@@ -68,6 +68,8 @@ def _moments(mu, sigma, y, theta):
     low = -math.log1p(d2 / s2 / nu)
     high = math.log1p(1.0 / nu)
     h = max(min(_STEP, _STEP_MANY / math.sqrt(nu)), (high - low) / _MOST)
+    # Components of tiny weight may be so wide that the variance comes from them.
+    cut = _CUT + math.log1p((sigma2 + d2) / s2)
     best = -math.inf
     # A component has mean mu + d own = y - d other and variance sigma^2 other, own + other = 1.
     # Running means and the sum of squares about them, of whichever shares are small.
@@ -84,7 +86,7 @@ def _moments(mu, sigma, y, theta):
                 own_square *= scaled
                 other_square *= scaled
                 best = e
-            elif e < best - _CUT and (direction > 0.0 or u < low):
+            elif e < best - cut and (direction > 0.0 or u < low):
                 break
             weight = math.exp(e - best)
             mass += weight

@@ -132,15 +132,15 @@ class LogConcave(Probit):
         up = slope(f) > 0
         while (slope(f) > 0) == up:  # until the peak lies between f and the last f
             last, f, step = f, f + (step if up else -step), 2 * step
-        low, high = min(f, last), max(f, last)
+        low, high, before = min(f, last), max(f, last), mp.inf
         for _ in range(1000):
             step = slope(f) / (self.curvature(f) + self.sigma**-2)
             if step**2 * (self.curvature(f) + self.sigma**-2) < 1e-12:
                 return [(mp.ninf, f, mp.inf)]
             low, high = (f, high) if step > 0 else (low, f)
-            f += step
-            if not low < f < high:
-                f = (low + high) / 2
+            if not low < f + step < high or abs(step) > before / 2:
+                step = (low + high) / 2 - f
+            f, before = f + step, abs(step)
         raise ArithmeticError(f"no mode found for mu={self.mu}, sigma={self.sigma}")
 
     def smooth(self, f):
@@ -161,6 +161,10 @@ class Softplus(LogConcave):
 
     def slope(self, f):
         return self.a - self.n / (1 + mp.exp(self.centre - f))
+
+    def smooth(self, f):
+        # n e^g bends at g = -log n already.
+        return mp.hypot(1, max(0, abs(f - self.centre) - mp.log(max(self.n, 1))))
 
     def curvature(self, f):
         return self.n / (mp.exp(self.centre - f) + 2 + mp.exp(f - self.centre))

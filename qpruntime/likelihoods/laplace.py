@@ -1,0 +1,75 @@
+"""Laplace noise: p(y|f) = exp(-|y - f|/scale)/(2 scale). Closed moments; a kink at f = y.
+
+On either side of the kink the tilted density is a normal, shifted by sigma^2/scale towards the
+observation and cut off there.
+"""
+
+from __future__ import annotations
+
+import math
+
+from qpruntime.jit import LANDMARK, MOMENTS, SPLIT, Pointer
+from qpruntime.likelihoods.base import Likelihood, reals
+from qpruntime.special import erfcx, log_ndtr, probit_series
+
+__all__ = ["likelihood"]
+
+_SQRT1_2 = math.sqrt(0.5)
+
+
+def _constants(scale):
+    return (-math.log(2.0 * scale),)
+
+
+def _split(f, y, theta):
+    return theta[1] - abs(f - y) / theta[0], 0.0
+
+
+def _moments(mu, sigma, y, theta):
+    a, d = sigma / theta[0], (mu - y) / sigma
+    # Above y a normal with its mean at y + sigma above, below y one at y - sigma below.
+    above, below = d - a, -d - a
+    r_above, up, v_above = probit_series(above)
+    r_below, down, v_below = probit_series(below)
+    # log of each side's mass: exp(a^2/2 -+ a d) Phi, where Phi is small with its exponent taken
+    # out: -d^2/2 belongs to both.
+    if above > -1.0:
+        log_above = log_ndtr(above) + a * (0.5 * a - d)
+    else:
+        log_above = math.log(0.5 * erfcx(-above * _SQRT1_2)) - 0.5 * d * d
+    if below > -1.0:
+        log_below = log_ndtr(below) + a * (0.5 * a + d)
+    else:
+        log_below = math.log(0.5 * erfcx(-below * _SQRT1_2)) - 0.5 * d * d
+    top = max(log_above, log_below)
+    low = math.exp(min(log_above, log_below) - top)
+    log_z = theta[1] + top + math.log1p(low)
+    larger, smaller = 1.0 / (1.0 + low), low / (1.0 + low)
+    share = larger if log_above >= log_below else smaller
+    other = smaller if log_above >= log_below else larger
+    # Means measured from y; far above or below the observation, from the cavity.
+    variance = share * v_above + other * v_below + share * other * (up + down) ** 2
+    if other == 0.0 and above > 0.0:
+        mean = mu + sigma * (r_above - a)
+    elif share == 0.0 and below > 0.0:
+        mean = mu - sigma * (r_below - a)
+    else:
+        mean = y + sigma * (share * up - other * down)
+    return log_z, mean, sigma * sigma * variance
+
+
+def _kink(y, theta, k):
+    return y if k == 0 else math.nan
+
+
+likelihood = Likelihood(
+    name="laplace",
+    outcomes="real numbers",
+    split=Pointer(_split, SPLIT),
+    validate=reals,
+    moments=Pointer(_moments, MOMENTS),
+    parameters={"scale": 1.0},
+    limits={"scale": (1e-50, 1e50)},
+    derive=_constants,
+    landmarks=Pointer(_kink, LANDMARK),
+)

@@ -1,0 +1,220 @@
+"""GPRobustRegressor: gradients by the noise, predictions by quadrature, outliers, manners."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.integrate import quad
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from qpruntime import ConvergenceWarning, GPRobustRegressor, InputError, infer
+from qpruntime.hyper import LeaveOneOut, Objective
+from qpruntime.likelihoods import get
+from qpruntime.projection import Projector
+
+FIXED = ConstantKernel(1.5, "fixed") * RBF(1.3, "fixed")
+RNG = np.random.default_rng(8)
+X = np.sort(RNG.uniform(0.0, 8.0, 40))[:, None]
+CLEAN = 2.0 * np.sin(X[:, 0])
+Y = CLEAN + 0.15 * RNG.standard_normal(40)
+Y[[5, 17, 30]] += [6.0, -9.0, 4.0]
+NEW = np.array([[0.5], [3.0], [5.5], [11.0]])
+
+
+@parametrize_with_checks([GPRobustRegressor(method="ep", max_iter=20)])
+def test_scikit_learn_contract(estimator, check):
+    with warnings.catch_warnings():
+        # Noise without structure leaves the optimiser on flat ground, of which it says so.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check(estimator)
+
+
+def objective_at(kind, method, names, theta):
+    kernel = ConstantKernel(1.0) * RBF(1.0)
+    likelihood = get("student-t", nu=3.0, scale=0.4)
+    function = kind(
+        kernel, X, Y, Projector(likelihood, method), np.zeros(40), 1e-9, 500, learn=names
+    )
+    function._slope = 0.0  # as tight as it gets
+    return function(theta)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "limit"),
+    # Differences of the evidence carry its rounding, 1e-13, and the sites' tolerance.
+    [(Objective, "ep", 1e-6), (LeaveOneOut, "ep", 2e-5)],
+)
+@pytest.mark.parametrize("names", [("scale",), ("nu", "scale")])
+def test_gradient_by_kernel_and_noise(kind, method, limit, names):
+    theta = np.log([1.7, 1.2, 3.0, 0.3] if len(names) == 2 else [1.7, 1.2, 0.3])
+    _, slope = objective_at(kind, method, names, theta)
+    for i in range(theta.size):
+        step = 1e-3 * np.eye(theta.size)[i]
+        at = {k: objective_at(kind, method, names, theta + k * step)[0] for k in (-2, -1, 1, 2)}
+        by_difference = (8.0 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12.0 * 1e-3)
+        assert slope[i] == pytest.approx(by_difference, rel=limit, abs=10 * limit)
+
+
+def test_fixed_parameters_are_plain_inference():
+    options = {"nu_bounds": "fixed", "scale": 0.3, "scale_bounds": "fixed", "normalize_y": False}
+    model = GPRobustRegressor(FIXED, nu=3.0, method="ep", tol=1e-11, **options).fit(X, Y)
+    assert model.optimum_ is None
+    assert model.likelihood_ is get("student-t", nu=3, scale=0.3)
+    post = infer(FIXED(X), Y, "student-t(nu=3, scale=0.3)", method="ep", tol=1e-11)
+    mean, variance = post.predict(FIXED(NEW, X), 1.5)
+    np.testing.assert_allclose(model.latent(NEW), [mean, variance], rtol=1e-8)
+    got, std = model.predict(NEW, return_std=True)
+    np.testing.assert_array_equal(got, model.predict(NEW))
+    np.testing.assert_allclose(std**2, variance, rtol=1e-8)
+    for i, y in enumerate([0.3, 4.0, -30.0, 0.0]):
+
+        def joint(f, y=y, i=i):
+            return stats.t.pdf(y - f, 3.0, scale=0.3) * stats.norm.pdf(f, mean[i], std[i])
+
+        reach = [mean[i] - 12 * std[i], mean[i] + 12 * std[i]]
+        density = quad(joint, *reach, points=[mean[i], y] if abs(y) < 5 else None, limit=500)[0]
+        log_density = model.predict_log_density(NEW[[i]], [y])[0]
+        assert log_density == pytest.approx(np.log(density), rel=1e-7)
+
+
+@pytest.mark.parametrize(("nu", "scale"), [(1.0, 0.5), (4.0, 0.1), (60.0, 2.0)])
+def test_quantiles_undo_the_distribution(nu, scale):
+    model = GPRobustRegressor(
+        FIXED, nu=nu, scale=scale, scale_bounds="fixed", method="ep", optimize=False
+    ).fit(X, Y)
+    levels = [0.01, 0.25, 0.5, 0.9]
+    quantiles = model.predict_quantiles(NEW, levels)
+    mean, variance = model.latent(NEW)
+    for i, row in enumerate(quantiles):
+        std = np.sqrt(variance[i])
+        f = mean[i] + std * np.linspace(-9.0, 9.0, 4001)
+        weight = stats.norm.pdf(f, mean[i], std) * (f[1] - f[0])
+        below = [weight @ stats.t.cdf((y - f) / scale, nu) for y in row]
+        np.testing.assert_allclose(below, levels, rtol=1e-8)
+    np.testing.assert_array_equal(model.predict_quantiles(NEW, 0.9), quantiles[:, 3])
+    np.testing.assert_allclose(quantiles[:, 2], mean, rtol=1e-12)
+
+
+def test_outliers_lose_their_pull():
+    robust = GPRobustRegressor().fit(X, Y)
+    assert robust.converged_
+    assert robust.posterior_.n_negative >= 3
+    kernel = ConstantKernel(1.0) * RBF(1.0) + WhiteKernel(0.1)
+    normal = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0).fit(X, Y)
+
+    def rmse(model):
+        return np.sqrt(np.mean((model.predict(X) - CLEAN) ** 2))
+
+    assert rmse(robust) < 0.12
+    assert rmse(robust) < 0.3 * rmse(normal)
+    # The scale is that of the bulk: 0.15 over what the tails of nu = 4 add.
+    assert 0.08 < robust.scale_ < 0.25
+    assert robust.nu_ == 4.0
+
+
+def test_learning_nu_raises_the_evidence():
+    fixed = GPRobustRegressor(method="ep").fit(X, Y)
+    free = GPRobustRegressor(method="ep", nu_bounds=(1.0, 100.0)).fit(X, Y)
+    assert free.optimum_.value > fixed.optimum_.value + 0.1
+    assert 1.0 <= free.nu_ < 3.0
+    assert free.optimum_.theta.size == 4
+    clean = GPRobustRegressor(method="ep", nu_bounds=(1.0, 1e3)).fit(X, CLEAN + 0.1 * np.cos(9 * Y))
+    assert clean.nu_ > 20.0
+
+
+def test_units_of_y():
+    one = GPRobustRegressor(method="ep", ftol=1e-12).fit(X, Y)
+    other = GPRobustRegressor(method="ep", ftol=1e-12).fit(X, 1e4 + 1e3 * Y)
+    np.testing.assert_allclose(other.predict(NEW), 1e4 + 1e3 * one.predict(NEW), rtol=1e-6)
+    assert other.scale_ == pytest.approx(1e3 * one.scale_, rel=1e-5)
+    np.testing.assert_allclose(
+        other.predict_log_density(NEW, 1e4 + 1e3 * np.ones(4)),
+        one.predict_log_density(NEW, np.ones(4)) - np.log(1e3),
+        rtol=1e-5,
+    )
+
+
+def test_restarts_and_progress(capsys):
+    seen = []
+    model = GPRobustRegressor(
+        method="ep",
+        n_restarts=1,
+        random_state=3,
+        verbose=1,
+        max_iter=6,
+        callback=lambda theta, value: seen.append((theta.size, value)),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, Y)
+    assert len(model.optima_) == 2
+    assert model.optima_[0].value >= model.optima_[1].value
+    assert len(seen) == sum(o.n_evaluations for o in model.optima_)
+    assert {size for size, _ in seen} == {3}
+    assert "evidence" in capsys.readouterr().err
+
+
+def test_running_out_warns():
+    with pytest.warns(ConvergenceWarning, match="evidence was not maximised") as caught:
+        model = GPRobustRegressor(method="ep", max_iter=1).fit(X, Y)
+    assert caught[0].filename == __file__
+    assert not model.converged_
+    with pytest.warns(ConvergenceWarning, match="not converged after 1 sweeps"):
+        model = GPRobustRegressor(FIXED, method="ep", optimize=False, max_sweeps=1).fit(X, Y)
+    assert not model.converged_
+
+
+def test_clone_and_pickle():
+    model = GPRobustRegressor(FIXED, method="ep", scale=0.2, scale_bounds=(0.1, 1.0)).fit(X, Y)
+    again = clone(model)
+    with pytest.raises(NotFittedError):
+        again.predict(NEW)
+    for other in (again.fit(X, Y), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(other.predict(NEW), model.predict(NEW))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "vb"}, "method must be"),
+        ({"nu": 0.0}, "nu of likelihood"),
+        ({"scale": -1.0}, "scale is -1|scale must be a positive number"),
+        ({"scale": "wide"}, "scale must be a positive number"),
+        ({"scale_bounds": (1.0, 2.0)}, "scale is .* outside scale_bounds 1 to 2"),
+        ({"scale_bounds": 3.0}, "two positive numbers or 'fixed'"),
+        ({"scale_bounds": "free"}, "two positive numbers or 'fixed'"),
+        ({"nu_bounds": (0.0, 3.0)}, "nu_bounds must be two positive numbers"),
+        ({"nu_bounds": (5.0, 9.0)}, "nu is 4, outside nu_bounds 5 to 9"),
+        ({"objective": "bound"}, "objective must be"),
+    ],
+)
+def test_refuses_options(options, words):
+    with pytest.raises(InputError, match=words):
+        GPRobustRegressor(FIXED, **options).fit(X, Y)
+
+
+def test_refuses_data():
+    with pytest.raises(ValueError, match="NaN"):
+        GPRobustRegressor().fit(X, np.where(Y > 2.0, np.nan, Y))
+    model = GPRobustRegressor(FIXED, method="ep", optimize=False).fit(X, Y)
+    with pytest.raises(InputError, match=r"y must have shape \(4,\)"):
+        model.predict_log_density(NEW, [1.0])
+    for q in (0.0, 1.0, np.nan, [[0.5]]):
+        with pytest.raises(InputError, match="strictly between 0 and 1"):
+            model.predict_quantiles(NEW, q)
+
+
+def test_targets_without_spread():
+    model = GPRobustRegressor(method="ep", optimize=False).fit(X, np.full(40, 3.0))
+    np.testing.assert_allclose(model.predict(NEW[:2]), 3.0, atol=1e-6)
+    # More than half of the targets are equal: the median deviation is 0.
+    model = GPRobustRegressor(method="ep", optimize=False).fit(X, np.where(Y > 1.0, 5.0, 0.0))
+    assert np.isfinite(model.predict(NEW)).all()
