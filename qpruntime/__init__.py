@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from qpruntime.posterior import Posterior
     from qpruntime.projection import project
     from qpruntime.regressor import GPPoissonRegressor
-    from qpruntime.sampling import project_sampled, project_samples
     from qpruntime.robust import GPRobustRegressor
+    from qpruntime.sampling import project_sampled, project_samples
     from qpruntime.table import Table, open_table
 
 __version__ = "0.1.0"

