@@ -103,7 +103,7 @@ def _independent(theta, has_frame, split, frame, mu, sigma, y):
     if has_frame:
         centre, width, refine, side = call_frame(frame[0], mu, sigma, y, theta)
         if refine == 0.0:
-            return width  # a normal
+            refine = 1.0  # said to be a normal: see whether it is
     else:
         centre, width, refine, side = _peak_frame(split, mu, sigma, y, theta)
     width *= 0.81

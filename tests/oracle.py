@@ -35,7 +35,8 @@ def tilted(log_likelihood, mu, sigma, marks=()):
 
     Gauss-Legendre panels that shrink geometrically towards 0, the cavity mean and the mode; the
     running mass in a panel comes from the interpolant through its 16 nodes. Good to about 1e-13
-    times the largest exponent that cancels. `marks` are kinks and narrow peaks. The density must not be further than 40 sigma from mu.
+    times the largest exponent that cancels. `marks` are kinks and narrow peaks.
+    The density must not be further than 40 sigma from mu.
     """
     steps = 40.0 * sigma * 1.2 ** -np.arange(220.0)
     edges = np.concatenate([[c, *(c + steps), *(c - steps)] for c in (0.0, mu, *marks)])

@@ -72,6 +72,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=reals,
     moments=Pointer(_moments, MOMENTS),
+    location=True,
     parameters={"scale": 1.0},
     limits={"scale": (1e-50, 1e50)},
     derive=_constants,

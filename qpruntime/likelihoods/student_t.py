@@ -113,6 +113,7 @@ likelihood = Likelihood(
     validate=reals,
     moments=Pointer(_moments, MOMENTS),
     log_concave=False,
+    location=True,
     parameters={"nu": 4.0, "scale": 1.0},
     limits={"nu": (0.1, 1e6), "scale": (1e-50, 1e50)},
     derive=_constants,
