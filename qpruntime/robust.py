@@ -16,7 +16,16 @@ from qpruntime.errors import InputError
 from qpruntime.likelihoods import get
 from qpruntime.projection import Projector, project_arrays
 from qpruntime.table import Table
-from qpruntime.training import Callback, default_kernel, generator, settings_of, train
+from qpruntime.training import (
+    Callback,
+    check_parameters,
+    checked,
+    default_kernel,
+    generator,
+    settings_of,
+    train,
+)
+from qpruntime.validation import choice, number, real, shown
 
 __all__ = ["GPRobustRegressor"]
 
@@ -157,9 +166,9 @@ class GPRobustRegressor(RegressorMixin, BaseEstimator):
             If the optimiser or the sites have not settled. Student-t noise leaves the posterior
             several peaks where outliers cluster, and EP need not have a fixed point there.
         """
-        if self.method not in ("qp", "ep"):
-            raise InputError(f'method must be "qp" or "ep", got {self.method!r}')
-        data, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        check_parameters(self)
+        choice(self.method, "method", ("qp", "ep"))
+        data, targets = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
         targets = get("student-t").validate(targets.astype(float))
         spread = _robust_std(targets)
         self._centre, self._unit = (
@@ -243,9 +252,9 @@ class GPRobustRegressor(RegressorMixin, BaseEstimator):
         -------
         ndarray, shape (T,) for a number q, else (T, Q)
         """
-        levels = np.asarray(q, dtype=float)
+        levels = real(q, "q")
         if levels.ndim > 1 or not ((levels > 0.0) & (levels < 1.0)).all():
-            raise InputError(f"q must be numbers strictly between 0 and 1, got {q!r}")
+            raise InputError(f"q must be numbers strictly between 0 and 1, got {shown(q)}")
         mean, variance = self._normalised(X)
         flat = levels.reshape(-1)
         tail = np.minimum(flat, 1.0 - flat)
@@ -256,7 +265,7 @@ class GPRobustRegressor(RegressorMixin, BaseEstimator):
     def _normalised(self, X: ArrayLike) -> tuple[Array, Array]:
         """Latent mean and variance in the units of the posterior."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = checked(validate_data, self, X, dtype=np.float64, reset=False)
         return self.posterior_.predict(self.kernel_(X, self.X_train_), self.kernel_.diag(X))
 
 
@@ -269,13 +278,7 @@ def _robust_std(y: Array) -> float:
 
 
 def _number(value: Any, name: str) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = np.nan
-    if not (number > 0.0 and np.isfinite(number)):
-        raise InputError(f"{name} must be a positive number, got {value!r}")
-    return number
+    return number(value, name, above=0.0)
 
 
 def _bounds(name: str, start: Any, bounds: Any, unit: float) -> tuple[float, float]:
