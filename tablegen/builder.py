@@ -193,6 +193,8 @@ def build(
                 raise
     except (OSError, ExecutorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, FileNotFoundError) and not workspace.exists:
+            reason = f"{workspace.directory} was removed during the build"
         kept = f"finished chunks are kept in {workspace.directory}, " if workspace.exists else ""
         raise BuildStopped(
             f"cannot build {workspace.target}: {reason}; {kept}the same command resumes"

@@ -11,6 +11,7 @@ import re
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -180,6 +181,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{arguments.command} needs {error.name}: pip install 'qpruntime[{extra}]'", FAILED
         )
     except KeyboardInterrupt:
+        # What was cut off complains when it is collected.
+        warnings.simplefilter("ignore")
         verb = "resume" if arguments.command == "build" else "run again"
         print(f"tablegen: interrupted; to {verb}: {_command(argv)}", file=sys.stderr)
         return INTERRUPTED

@@ -106,6 +106,7 @@ def build(
         file.seek(offset)
         file.write(data)
     export.write_metadata(workspace.partial, finished)
+    workspace.check()
     export.publish(workspace.partial, workspace.target)
     workspace.remove()
     report("certify", 1, 1)

@@ -12,20 +12,19 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from qpruntime.artifact import Metadata
-from qpruntime.errors import NumericalError, TableError
+from qpruntime.errors import NumericalError
 from tablegen import certify, compute, export
 from tablegen.executors import Call, Executor, Progress, Stop, Threads
 from tablegen.one_axis import Curves
 from tablegen.plan import Chunk, Plan
 from tablegen.second_rule import SEED
 from tablegen.store import ChunkStore
-from tablegen.workspace import Workspace
+from tablegen.workspace import BuildStopped, Workspace
 
 __all__ = ["carry_out"]
 
@@ -50,9 +49,10 @@ def carry_out(
         As in `tablegen.build`.
     """
     workspace.partial.unlink(missing_ok=True)
-    store = ChunkStore(workspace.chunks, plan)
+    store = ChunkStore(workspace.chunks, plan, workspace.check)
     _fill(plan, store, executor, report)
-    digest, worst, offset = _export(plan, store, workspace.partial, report)
+    workspace.check()
+    digest, worst, offset = _export(plan, store, workspace, report)
     report("certify", 0, 1)
     values = export.map_file(workspace.partial, plan, offset)
     certificate = certify.certify(values, plan.metadata(), worst, run=local.run, seed=SEED)
@@ -67,6 +67,7 @@ def carry_out(
         )
     metadata = replace(plan.metadata(), sha256=digest, certificate=certificate)
     export.write_metadata(workspace.partial, metadata)
+    workspace.check()
     export.publish(workspace.partial, workspace.target)
     workspace.remove()
     report("certify", 1, 1)
@@ -111,9 +112,10 @@ def _chunk(
 
 
 def _export(
-    plan: Plan, store: ChunkStore, path: Path, report: Progress
+    plan: Plan, store: ChunkStore, workspace: Workspace, report: Progress
 ) -> tuple[str, list[tuple[float, int, int, int]], int]:
     """Stream the chunks to the file; return their hash, the most curved nodes and the offset."""
+    path = workspace.partial
     offset = position = export.create_file(path, plan)
     digest = hashlib.sha256()
     worst = []
@@ -123,7 +125,8 @@ def _export(
             report("export", number, len(plan.chunks))
             values = store.read(chunk)
             if values is None:
-                raise TableError(
+                workspace.check()
+                raise BuildStopped(
                     f"chunk {number} in {store.path} changed while the table was built; "
                     "the same command repairs it"
                 )

@@ -9,6 +9,7 @@ another plan is discarded.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,15 @@ class ChunkStore:
     ----------
     path : Path
     plan : Plan
+    check : callable, optional
+        Called before every write; raises if the directory is not ours any more. zarr would make it
+        anew.
     """
 
-    def __init__(self, path: Path, plan: Plan) -> None:
+    def __init__(self, path: Path, plan: Plan, check: Callable[[], None] = lambda: None) -> None:
         self.path = path
         self._plan = plan
+        self._check = check
         outcomes, rows, columns = plan.shape
         self._shape = outcomes, rows, columns + 1
         self._array = self._existing() or self._create()
@@ -78,7 +83,9 @@ class ChunkStore:
 
     def write(self, chunk: Chunk, values: NDArray[Any]) -> None:
         """Store one chunk, `values` of shape (rows, columns)."""
+        assert values.shape == (chunk.stop - chunk.start, self._plan.shape[2])
         rows = np.column_stack([self._numbers(chunk), values])
+        self._check()
         self._array[chunk.outcome, chunk.start : chunk.stop] = rows
 
     def read(self, chunk: Chunk) -> NDArray[Any] | None:
@@ -98,4 +105,7 @@ class ChunkStore:
 
     def missing(self) -> list[Chunk]:
         """Return the chunks that have to be computed, in order."""
+        # Of a new store nothing is read: a missing chunk would come as a chunk of NaN.
+        if not (self.path / "c").exists():
+            return list(self._plan.chunks)
         return [chunk for chunk in self._plan.chunks if self.read(chunk) is None]

@@ -43,6 +43,7 @@ class Workspace:
         self.chunks = self.directory / "chunks.zarr"
         self.partial = self.directory / "table.partial"
         self._lock = self.directory / "lock"
+        self._held = -1
 
     @property
     def exists(self) -> bool:
@@ -76,11 +77,22 @@ class Workspace:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Make the directory and hold its lock; raise `TableError` if another build does."""
-        descriptor = self._acquire()
+        self._held = self._acquire()
         try:
             yield
         finally:
-            os.close(descriptor)
+            os.close(self._held)
+            self._held = -1
+
+    def check(self) -> None:
+        """Raise `FileNotFoundError` unless the directory is the one that was locked.
+
+        Whoever removed it let another build in, and what writes chunks would make it anew.
+        """
+        with suppress(FileNotFoundError):
+            if os.fstat(self._held).st_ino == self._lock.stat().st_ino:
+                return
+        raise FileNotFoundError(errno.ENOENT, f"{self.directory} was removed during the build")
 
     def _acquire(self) -> int:
         for _ in range(20):
