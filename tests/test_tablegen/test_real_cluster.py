@@ -1,0 +1,171 @@
+"""Builds on a scheduler and three workers that are killed, added and started again meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from dask_cluster import RealCluster, until
+
+from tablegen import builder
+
+pytestmark = pytest.mark.slow
+
+#: 4001 x 201 nodes, integrated one by one in 67 chunks: 3 s of one core.
+OPTIONS = {"method": "direct", "mu_step": 0.005, "log10_sigma_step": 0.01}
+CHUNK = 100_000
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return the bytes of a build without a cluster."""
+    path = tmp_path_factory.mktemp("whole") / "t.h5"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tablegen.plan.CHUNK_BYTES", CHUNK)
+        builder.build("probit", path, **OPTIONS)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    directory = tmp_path / "cluster"
+    directory.mkdir()
+    with RealCluster(directory, workers=3) as cluster:
+        cluster.wait_for_workers(3)
+        yield cluster
+
+
+class Build:
+    """The command line, building ``t.h5`` in `directory`, its grid cut into small chunks."""
+
+    def __init__(self, directory, *arguments):
+        self.path = directory / "t.h5"
+        self.arguments = ["build", "--output", str(self.path), *arguments]
+        for name, value in OPTIONS.items():
+            self.arguments += [f"--{name.replace('_', '-')}", str(value)]
+        script = Path(__file__).with_name("small_chunks.py")
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), str(CHUNK), *self.arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def chunks(self):
+        return len(list(self.path.parent.glob(".t.h5.build/chunks.zarr/c/0/*/0")))
+
+    def until(self, count):
+        """Wait for this many finished chunks."""
+        assert until(lambda: self.chunks() >= count, self.process), self.process.communicate()
+
+    def end(self):
+        out, err = self.process.communicate(timeout=300)
+        return self.process.returncode, out, err
+
+    def fails(self, *words):
+        """Wait for one line of error, which ends with the command that resumes."""
+        code, out, err = self.end()
+        assert (code, out, err.count("\n")) == (1, "", 1), err
+        for word in words:
+            assert word in err
+        assert "the same command resumes: tablegen build --output" in err
+        assert not self.path.exists()
+
+    def succeeds(self, whole):
+        code, _, err = self.end()
+        assert code == 0, err
+        assert "Traceback" not in err
+        assert self.path.read_bytes() == whole
+        assert not self.path.with_name(".t.h5.build").exists()
+
+
+def test_nothing_happens(cluster, tmp_path, whole):
+    Build(tmp_path, "--scheduler", cluster.address).succeeds(whole)
+
+
+def test_a_worker_dies_and_another_comes(cluster, tmp_path, whole):
+    build = Build(tmp_path, "--scheduler", cluster.address)
+    build.until(3)
+    cluster.workers[0].kill()
+    cluster.add_worker()
+    build.until(15)
+    cluster.workers[1].kill()
+    build.succeeds(whole)
+
+
+def test_the_scheduler_is_restarted(cluster, tmp_path, whole):
+    build = Build(tmp_path, "--scheduler", cluster.address)
+    build.until(5)
+    cluster.scheduler.kill()
+    cluster.scheduler.wait()
+    time.sleep(1.0)
+    cluster.start_scheduler()
+    cluster.add_worker()
+    build.succeeds(whole)
+
+
+def test_the_scheduler_never_comes_back(cluster, tmp_path, whole):
+    build = Build(tmp_path, "--scheduler", cluster.address, "--timeout", "3")
+    build.until(5)
+    cluster.scheduler.kill()
+    build.fails(f"no scheduler answers at {cluster.address} within 3 s")
+    assert build.chunks() >= 5
+    # Where there is no cluster any more, this machine goes on.
+    Build(tmp_path).succeeds(whole)
+
+
+def test_every_worker_dies_and_one_comes_back(cluster, tmp_path, whole):
+    build = Build(tmp_path, "--scheduler", cluster.address)
+    build.until(5)
+    for worker in cluster.workers:
+        worker.kill()
+    time.sleep(3.0)
+    cluster.add_worker()
+    build.succeeds(whole)
+
+
+def test_every_worker_dies_for_good(cluster, tmp_path, whole):
+    build = Build(tmp_path, "--scheduler", cluster.address, "--timeout", "4")
+    build.until(5)
+    for worker in cluster.workers:
+        worker.kill()
+    build.fails(f"no worker at {cluster.address} for 4 s; start one there: dask worker")
+    cluster.add_worker()
+    Build(tmp_path, "--scheduler", cluster.address).succeeds(whole)
+
+
+def test_a_frozen_scheduler(cluster, tmp_path, whole):
+    build = Build(tmp_path, "--scheduler", cluster.address, "--timeout", "4")
+    build.until(5)
+    cluster.scheduler.send_signal(signal.SIGSTOP)
+    build.fails(cluster.address)
+    cluster.scheduler.send_signal(signal.SIGCONT)
+    Build(tmp_path, "--scheduler", cluster.address).succeeds(whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_the_client_is_stopped(cluster, tmp_path, whole, number):
+    build = Build(tmp_path, "--scheduler", cluster.address)
+    build.until(5)
+    build.process.send_signal(number)
+    code, _, err = build.end()
+    if number == signal.SIGINT:
+        assert (code, err.count("\n")) == (130, 1), err
+        assert "interrupted; to resume: tablegen build --output" in err
+    else:
+        assert code == -signal.SIGKILL
+    Build(tmp_path, "--scheduler", cluster.address).succeeds(whole)
+
+
+def test_a_worker_with_another_tablegen(cluster, tmp_path, whole):
+    fake = tmp_path / "elsewhere"
+    (fake / "tablegen").mkdir(parents=True)
+    (fake / "tablegen" / "__init__.py").write_text("")
+    for worker in cluster.workers:
+        worker.kill()
+    cluster.add_worker(PYTHONPATH=str(fake))
+    Build(tmp_path, "--scheduler", cluster.address).fails("cannot load what it has to call")
