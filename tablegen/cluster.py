@@ -273,15 +273,7 @@ class Cluster(Executor):
 
     def _connect(self) -> None:
         self._disconnect()
-        try:
-            self._client = Client(self.address, timeout=self.timeout, set_as_default=False)
-        except ValueError as error:
-            raise InputError(f"scheduler {self.address}: {error}") from error
-        except _GONE as error:
-            raise ExecutorError(
-                f"no scheduler answers at {self.address} within {self.timeout:g} s; is the address "
-                "right, does `dask scheduler` run there, and is its port open?"
-            ) from error
+        self._client = _connect(self.address, self.timeout)
         self._alone = None
         since = time.monotonic()
         while not self._threads():
@@ -293,6 +285,31 @@ class Cluster(Executor):
         if client is not None:
             with suppress(*_GONE):
                 client.close(timeout=_TICK)
+
+
+def _connect(address: str, timeout: float) -> Client:
+    """Return a client; its own timeout does not hold once a frozen scheduler's port is open."""
+    made: SimpleQueue[Client | BaseException] = SimpleQueue()
+
+    def connect() -> None:
+        try:
+            made.put(Client(address, timeout=timeout, set_as_default=False))
+        except (ValueError, *_GONE) as error:
+            made.put(error)
+
+    threading.Thread(target=connect, daemon=True).start()
+    try:
+        found = made.get(timeout=timeout + _TICK)
+    except Empty:
+        found = TimeoutError("frozen")
+    if isinstance(found, ValueError):
+        raise InputError(f"scheduler {address}: {found}") from found
+    if isinstance(found, BaseException):
+        raise ExecutorError(
+            f"no scheduler answers at {address} within {timeout:g} s; is the address right, does "
+            "`dask scheduler` run there, and is its port open?"
+        ) from found
+    return found
 
 
 class _Flight:
