@@ -76,7 +76,7 @@ def infer(
         has the likelihood to this power. Smaller powers come closer to variational inference.
     weights : array-like, shape (N,), optional
         Powers of the single likelihoods, not negative; an observation of weight 0 is dropped.
-        Weights and powers other than 1 are integrated and need a log-concave likelihood.
+        Weights and powers other than 1 are integrated.
     p : float, optional
         Order of method "wp", from 1 to 10.
     order : {"sequential", "random", "parallel"}
@@ -241,11 +241,6 @@ def check_powers(
         projector.need_density("weights and powers are integrated")
         if projector.method == "vb":
             raise InputError('method "vb" takes neither weights nor a power; use "ep" or "qp"')
-        if not projector.likelihood.log_concave:
-            raise InputError(
-                f"weights and powers need a log-concave likelihood, {projector.likelihood.name!r} "
-                "is not; repeat or leave out observations instead, or use exposure"
-            )
     return power, checked
 
 
