@@ -98,7 +98,7 @@ def work(
         window = 4 * max(1, sum(client.nthreads().values()))
     else:
         cluster = LocalCluster(
-            n_workers=options.workers, threads_per_worker=1, dashboard_address=None
+            n_workers=options.workers, threads_per_worker=1, dashboard_address=":0"
         )
         client, window = Client(cluster), 4 * options.workers
     with client:

@@ -23,6 +23,7 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
@@ -279,6 +280,20 @@ class Cluster(Executor):
         while not self._threads():
             self._look(since)
             time.sleep(min(_TICK, 0.1 * self.timeout))
+        self._probe()
+
+    def _probe(self) -> None:
+        """Have every worker import what it will be sent: one that cannot would just go away."""
+        client = self._connected()
+        with suppress(*_GONE):
+            for worker in client.sync(client.scheduler.ncores, callback_timeout=self.timeout):
+                loaded = client.submit(import_module, __name__, workers=[worker], pure=False)
+                error = loaded.exception(timeout=self.timeout)
+                if error is not None:
+                    raise ExecutorError(
+                        f"worker {worker} cannot import {__name__} ({error}); install the same "
+                        "packages there as here, with qpruntime[build]"
+                    ) from error
 
     def _disconnect(self) -> None:
         client, self._client = self._client, None

@@ -23,7 +23,7 @@ def inside():
         threads_per_worker=1,
         processes=False,
         protocol="tcp",
-        dashboard_address=None,
+        dashboard_address=":0",
         silence_logs=False,
     ) as local:
         yield local.scheduler_address
