@@ -18,6 +18,7 @@ from qpruntime.jit import call_frame, call_split, kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.special import ndtri_density
 from qpruntime.wasserstein import place
+from tablegen.second_adaptive import adaptive_points
 
 __all__ = ["RULE", "SEED", "independent", "independent_all"]
 
@@ -44,68 +45,11 @@ def _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta):
 
 
 @kernel
-def _log_tilted(split, f, mu, sigma, y, theta):
-    """log of the tilted density at f, up to a constant."""
-    rest, curvature = call_split(split, f, y, theta)
-    return rest - 0.5 * curvature * f * f - 0.5 * ((f - mu) / sigma) ** 2
-
-
-@kernel
-def _peak_frame(split, mu, sigma, y, theta):
-    """Frame at the peak, as wide as its steeper side, for likelihoods without a frame.
-
-    A scan of the cavity, then a climb with steps that double and halve, then the distance at
-    which the density has fallen by a factor between e and e^2. Right for one peak, wherever it is;
-    a negative width says that the climb found no end.
-    """
-    top, best = mu, _log_tilted(split, mu, mu, sigma, y, theta)
-    for j in range(-32, 33):
-        f = mu + 0.25 * j * sigma
-        e = _log_tilted(split, f, mu, sigma, y, theta)
-        if e > best or best == -math.inf:
-            top, best = f, e
-    step = 0.25 * sigma
-    for _ in range(400):
-        if step < 1e-12 * (abs(top) + sigma):
-            break
-        ahead = _log_tilted(split, top + step, mu, sigma, y, theta)
-        behind = _log_tilted(split, top - step, mu, sigma, y, theta)
-        if ahead > best and ahead >= behind:
-            top, best = top + step, ahead
-            step *= 2.0
-        elif behind > best:
-            top, best = top - step, behind
-            step *= 2.0
-        elif max(ahead, behind) > best - 1e-3:
-            break
-        else:
-            step *= 0.5
-    if step > 1e6 * sigma and not best < _log_tilted(split, mu, mu, sigma, y, theta) + 1e12:
-        return top, -1.0, 1.0, 0.0
-    width = math.inf
-    for direction in (-1.0, 1.0):
-        reach = sigma
-        for _ in range(400):
-            fall = best - _log_tilted(split, top + direction * reach, mu, sigma, y, theta)
-            if fall > 2.0:
-                reach *= 0.6
-            elif fall < 1.0:
-                reach *= 1.5
-            else:
-                break
-        width = min(width, reach)
-    return top, 0.7 * width, 1.0, 0.0
-
-
-@kernel
-def _independent(theta, has_frame, split, frame, mu, sigma, y):
+def _independent(theta, split, frame, mu, sigma, y):
     """Return (log Z, mean, variance, sigma*) by the second rule, NaN if it does not converge."""
-    if has_frame:
-        centre, width, refine, side = call_frame(frame[0], mu, sigma, y, theta)
-        if refine == 0.0:
-            refine = 1.0  # said to be a normal: see whether it is
-    else:
-        centre, width, refine, side = _peak_frame(split, mu, sigma, y, theta)
+    centre, width, refine, side = call_frame(frame, mu, sigma, y, theta)
+    if refine == 0.0:
+        refine = 1.0  # said to be a normal: see whether it is
     width *= 0.81
     if side == 0.0:
         centre += 0.17 * width
@@ -169,16 +113,19 @@ def _independent(theta, has_frame, split, frame, mu, sigma, y):
 
 
 @kernel
-def _independent_points(theta, has_frame, split, frame, mu, sigma, y, out):
+def _independent_points(theta, split, frame, mu, sigma, y, out):
     for i in range(mu.size):
-        out[i] = _independent(theta, has_frame, split, frame, mu[i], sigma[i], y[i])
+        out[i] = _independent(theta, split, frame, mu[i], sigma[i], y[i])
 
 
 def independent_all(likelihood: str | Likelihood, mu: Array, sigma: Array, y: Array) -> Array:
     """Return rows (log Z, mean, variance, sigma*) by the second rule; arguments of shape (N,)."""
-    theta, _, has_frame, split, _, frame = likelihoods.get(likelihood).functions()[:6]
+    theta, _, has_frame, split, _, frame = likelihoods.get(likelihood).functions()
     out = np.empty((mu.size, 4))
-    _independent_points(theta, has_frame, split, frame, mu, sigma, y, out)
+    if has_frame:
+        _independent_points(theta, split, frame[0], mu, sigma, y, out)
+    else:
+        adaptive_points(split, frame[2], mu, sigma, y, theta, out)
     return out
 
 

@@ -76,7 +76,7 @@ def _within(sigma: Array, start: float, stop: float) -> Array:
 
 
 def certify(
-    table: Table, likelihood: Likelihood, *, run: Runner, points: int = 4000, seed: int = 0
+    table: Table, likelihood: Likelihood, *, run: Runner, points: int = 3000, seed: int = 0
 ) -> dict[str, Any]:
     """Compare lookups with the second rule at random points.
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
 import oracle
+from qpruntime import likelihoods
 from qpruntime.errors import NumericalError
+from qpruntime.likelihoods import Likelihood
 from tablegen import certify, compute
 from tablegen.executors import run
 from tablegen.plan import make_plan
-from tablegen.second_rule import independent
+from tablegen.second_rule import independent, independent_all
 
 serial = partial(run, workers=1)
 
@@ -55,6 +58,55 @@ def test_second_rule_agrees_with_plain_quadrature():
     truth = [oracle.tilted(oracle.probit, m, s)[3] for m, s in zip(mu, sigma, strict=True)]
     found = independent("probit", mu, sigma, np.ones(40))
     np.testing.assert_allclose(found, truth, rtol=2e-13, atol=0)
+
+
+def without_frame(name):
+    """Return a likelihood that only has its density left."""
+    return replace(likelihoods.get(name), name=f"bare-{name}", frame=None, moments=None)
+
+
+@pytest.mark.parametrize(("name", "limit"), [("probit", 1e-11), ("heaviside", 1e-11)])
+def test_second_rule_needs_no_frame(reference, name, limit):
+    # What is left is the rounding of log p, 1e-16 times its size at the mode.
+    ref = reference(name)
+    inside = (np.abs(ref.mu / ref.sigma) <= 20) & (ref.sigma > 1e-3) & (ref.sigma < 1e3)
+    arrays = [a[inside] for a in (ref.mu, ref.sigma, ref.y)]
+    found = independent_all(without_frame(name), *arrays)
+    std = np.sqrt(ref.variance[inside])
+    np.testing.assert_allclose(found[:, 0], ref.log_z[inside], rtol=limit, atol=limit)
+    assert np.abs((found[:, 1] - ref.mean[inside]) / std).max() < limit
+    np.testing.assert_allclose(found[:, 2], ref.variance[inside], rtol=2 * limit)
+    np.testing.assert_allclose(found[:, 3], ref.sigma_star[inside], rtol=limit)
+
+
+def test_second_rule_finds_a_narrow_peak_and_two():
+    """A Gaussian of width 0.003 in a cavity of width 10, alone and beside another."""
+
+    def one(f, y, theta):
+        return -0.5 * ((f - y) / 0.003) ** 2
+
+    def two(f, y, theta):
+        return max(-0.5 * ((f - y) / 0.003) ** 2, -0.5 * ((f + y) / 0.003) ** 2)
+
+    mu, sigma, y = np.array([1.0]), np.array([10.0]), np.array([4.0])
+    precision = 1 / 0.003**2 + 0.01
+    single = Likelihood.from_log_prob(one, name="one", log_concave=True)
+    _, mean, variance, star = independent_all(single, mu, sigma, y)[0]
+    assert mean == pytest.approx((4.0 / 0.003**2 + 0.01) / precision, rel=1e-12)
+    assert variance == pytest.approx(1 / precision, rel=1e-10)
+    assert star == pytest.approx(precision**-0.5, rel=1e-11)
+    double = Likelihood.from_log_prob(two, name="two")
+    log_z, mean, _, _ = independent_all(double, mu, sigma, y)[0]
+    weights = np.exp(-0.5 * (np.array([3.0, 5.0]) ** 2) / (100.0 + 0.003**2))
+    assert mean == pytest.approx(4.0 * (weights[0] - weights[1]) / weights.sum(), rel=1e-6)
+    expected = np.log(weights.sum() * 0.003 / np.sqrt(100.0 + 0.003**2))
+    assert log_z == pytest.approx(expected, abs=1e-11)
+
+
+def test_second_rule_says_where_there_is_no_end():
+    growing = Likelihood.from_log_prob(lambda f, y, theta: 0.6 * f * f, name="growing")
+    found = independent_all(growing, np.zeros(1), np.ones(1), np.zeros(1))
+    assert np.isnan(found).all()
 
 
 def test_a_good_table_is_certified(plan, values):

@@ -111,7 +111,7 @@ def test_what_cannot_be_met_is_said(tmp_path):
             jump(),
             tmp_path / "x.h5",
             mu_range=(-1, 1),
-            log10_sigma_range=(-1.5, -0.5),
+            log10_sigma_range=(-1.0, -0.5),
             limit=100_000,
         )
     message = str(caught.value)
@@ -121,7 +121,7 @@ def test_what_cannot_be_met_is_said(tmp_path):
         jump(),
         tmp_path / "x.h5",
         mu_range=(-1, 1),
-        log10_sigma_range=(-1.5, -0.5),
+        log10_sigma_range=(-1.0, -0.5),
         limit=100_000,
         tolerance=offered,
     )
