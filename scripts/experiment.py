@@ -187,6 +187,11 @@ class Fold:
         }
 
 
+def run_packed(arguments: tuple) -> dict[str, Any]:
+    """Call `run` with these arguments: executors call functions of one."""
+    return run(*arguments)
+
+
 def run(task: Task, X: Array, y: Array, options: dict[str, Any] | None = None) -> dict[str, Any]:
     """Carry out one task.
 

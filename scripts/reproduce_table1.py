@@ -10,10 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import datasets  # noqa: E402
 import experiment  # noqa: E402
 from experiment import Task  # noqa: E402
+from qpruntime.errors import InputError  # noqa: E402
+from tablegen.executors import ExecutorError  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 #: CPU seconds a fit takes beside the others, to tell the time left before it is measured.
@@ -83,41 +87,34 @@ def plan(names: Iterable[str], blocks: Iterable[str], rounds: int | None) -> lis
 
 
 def work(
-    tasks: list[Task], prepare: Callable[[Task], tuple], options: argparse.Namespace
-) -> Iterator[dict[str, Any]]:
-    """Yield the records of `tasks` as they finish: in this process, or by dask."""
+    tasks: list[Task],
+    prepare: Callable[[Task], tuple],
+    take: Callable[[dict[str, Any]], None],
+    options: argparse.Namespace,
+) -> None:
+    """Call `take` with the records of `tasks` as they finish: in this process, or by dask."""
     if options.scheduler is None and options.workers == 1:
         for task in tasks:
-            yield experiment.run(*prepare(task))
+            take(experiment.run(*prepare(task)))
         return
-    from dask.distributed import Client, LocalCluster, as_completed
+    from tablegen.cluster import Cluster
 
-    if options.scheduler is not None:
-        client = Client(options.scheduler)
-        client.upload_file(experiment.__file__)
-        window = 4 * max(1, sum(client.nthreads().values()))
-    else:
-        cluster = LocalCluster(
-            n_workers=options.workers, threads_per_worker=1, dashboard_address=":0"
+    with ExitStack() as stack:
+        address = options.scheduler
+        if address is None:
+            from dask.distributed import LocalCluster
+
+            local = LocalCluster(
+                n_workers=options.workers, threads_per_worker=1, dashboard_address=":0"
+            )
+            address = stack.enter_context(local).scheduler_address
+        # Fits need not come out alike to the last bit: processors may differ.
+        cluster = Cluster(
+            address, options.timeout, same_rounding=False, modules=[experiment.__file__]
         )
-        client, window = Client(cluster), 4 * options.workers
-    with client:
-        waiting = iter(tasks)
-
-        def submit() -> list:
-            task = next(waiting, None)
-            if task is None:
-                return []
-            key = "-".join(map(str, task)) + f"-{os.getpid()}"
-            return [client.submit(experiment.run, *prepare(task), key=key, pure=False)]
-
-        futures = as_completed([f for _ in range(window) for f in submit()])
-        for future in futures:
-            record = future.result()
-            futures.update(submit())
-            yield record
-    if options.scheduler is None:
-        cluster.close()
+        executor = stack.enter_context(cluster)
+        calls = ((experiment.run_packed, prepare(task)) for task in tasks)
+        executor.each(calls, lambda number, record: take(record))
 
 
 class Progress:
@@ -185,6 +182,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--workers", type=int, help="processes (default: all cores)")
     parser.add_argument("--scheduler", help="address of a dask.distributed scheduler")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, help="seconds to wait for it, or for a first worker"
+    )
     parser.add_argument("--grid", help="table on the paper's grid, for blocks 'grid', 'time'")
     parser.add_argument(
         "--folds", type=Path, default=ROOT / "tables/.table1-folds.jsonl", help="finished fits"
@@ -224,9 +224,12 @@ def compute(options: argparse.Namespace, results: Results) -> None:
         return task, *data[task.data], fit
 
     progress = Progress(tasks, len(asked) - len(tasks), options.workers)
-    for record in work(tasks, prepare, options):
+
+    def take(record: dict[str, Any]) -> None:
         results.add(record)
         progress.step(record)
+
+    work(tasks, prepare, take, options)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -239,6 +242,13 @@ def main(arguments: list[str] | None = None) -> int:
     except datasets.DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except ExecutorError as error:
+        again = shlex.join(["python", *sys.argv])
+        print(f"error: {error}; finished fits are kept, to go on: {again}", file=sys.stderr)
+        return 1
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("\ninterrupted; finished fits are kept, the same command goes on", file=sys.stderr)
         return 130

@@ -11,6 +11,7 @@ every wait has an end.
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import re
 import threading
@@ -18,7 +19,7 @@ import time
 import uuid
 from asyncio import CancelledError as LoopCancelledError
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -125,6 +126,10 @@ class Cluster(Executor):
         ``tcp://host:port``; of ``tls://``, dask's configuration has the keys.
     timeout : float
         Seconds to wait for the scheduler, and for a first worker whenever there is none.
+    same_rounding : bool
+        Refuse workers whose elementary functions or matrix products round otherwise than here.
+    modules : sequence of path
+        Python files that workers are given, to import functions from.
 
     Raises
     ------
@@ -134,7 +139,14 @@ class Cluster(Executor):
         On entry, if the scheduler does not answer or has no worker.
     """
 
-    def __init__(self, address: str, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        timeout: float = 60.0,
+        *,
+        same_rounding: bool = True,
+        modules: Sequence[str | os.PathLike[str]] = (),
+    ) -> None:
         super().__init__()
         if not re.fullmatch(r"([a-z]+://)?[^/\s]+:\d+/?", address):
             raise InputError(f"scheduler must be an address like tcp://host:8786, got {address!r}")
@@ -142,6 +154,8 @@ class Cluster(Executor):
             raise InputError(f"timeout must be positive, got {timeout:g}")
         self.address = address
         self.timeout = timeout
+        self.same_rounding = same_rounding
+        self.modules = [os.fspath(path) for path in modules]
         self._client: Client | None = None
         #: Since when there has been no worker.
         self._alone: float | None = None
@@ -165,7 +179,10 @@ class Cluster(Executor):
 
     def _own(self) -> dict[str, str]:
         with _one_blas_thread():
-            return provenance()
+            found = provenance()
+        if not self.same_rounding:
+            found = {name: found[name] for name in found if name != "rounding"}
+        return found
 
     def each(self, calls: Iterable[Call], take: Callable[[int, Any], None]) -> None:
         fresh = (_Task(number, call) for number, call in enumerate(calls))
@@ -286,6 +303,8 @@ class Cluster(Executor):
         """Have every worker import what it will be sent: one that cannot would just go away."""
         client = self._connected()
         with suppress(*_GONE):
+            for path in self.modules:
+                client.upload_file(path)
             for worker in client.sync(client.scheduler.ncores, callback_timeout=self.timeout):
                 loaded = client.submit(import_module, __name__, workers=[worker], pure=False)
                 error = loaded.exception(timeout=self.timeout)

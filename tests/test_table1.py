@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 
+from dask_cluster import RealCluster, until
 from test_datasets import DATA, SCRIPTS, datasets, needs_data, script
 
 experiment = script("experiment")
@@ -168,6 +169,60 @@ def test_dask_gives_the_same(tmp_path):
         assert record["theta"] == two[task]["theta"]
         for method in ("ep", "qp"):
             assert record["methods"][method]["ntll"] == two[task]["methods"][method]["ntll"]
+
+
+@pytest.mark.slow
+@needs_data
+def test_a_real_cluster_that_loses_workers_and_its_scheduler(tmp_path):
+    def arguments(name, *more):
+        return command(
+            *("--data", DATA, "--data-sets", "mining", "--rounds", 20, "--blocks", "main"),
+            *("--folds", tmp_path / name, "--output", tmp_path / "out", *more),
+        )
+
+    def done():
+        return folds.read_bytes().count(b"\n") if folds.exists() else 0
+
+    subprocess.run(arguments("serial", "--workers", 1), check=True, capture_output=True)
+    folds = tmp_path / "cluster"
+    (tmp_path / "logs").mkdir()
+    with RealCluster(tmp_path / "logs", workers=3) as cluster:
+        cluster.wait_for_workers(3)
+        run = subprocess.Popen(
+            arguments("cluster", "--scheduler", cluster.address),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert until(lambda: done() >= 2, run)
+        cluster.workers[0].kill()
+        cluster.add_worker()
+        assert until(lambda: done() >= 5, run)
+        cluster.scheduler.kill()
+        cluster.scheduler.wait()
+        cluster.start_scheduler()
+        cluster.add_worker()
+        _, err = run.communicate(timeout=300)
+    assert run.returncode == 0, err
+    assert "Traceback" not in err
+    one, two = (reproduce.Results(tmp_path / name).records for name in ("serial", "cluster"))
+    assert len(one) == 40
+    assert {t: r["methods"]["qp"]["ntll"] for t, r in one.items()} == {
+        t: r["methods"]["qp"]["ntll"] for t, r in two.items()
+    }
+    # No fit is kept twice.
+    assert folds.read_bytes().count(b"\n") == 40
+
+
+def test_no_scheduler_is_one_clear_error(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(datasets, "load", lambda name, directory, download: (None, None))
+    arguments = ["--data", "x", "--data-sets", "wine1", "--rounds", "1", "--timeout", "0.5"]
+    arguments += ["--folds", str(tmp_path / "f"), "--output", str(tmp_path)]
+    assert reproduce.main([*arguments, "--scheduler", "tcp://127.0.0.1:9"]) == 1
+    err = capsys.readouterr().err.splitlines()[-1]
+    assert err.startswith("error: no scheduler answers at tcp://127.0.0.1:9 within 0.5 s")
+    assert "finished fits are kept, to go on: python" in err
+    assert reproduce.main([*arguments, "--scheduler", "nowhere"]) == 2
 
 
 @pytest.mark.parametrize(

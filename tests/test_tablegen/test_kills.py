@@ -10,9 +10,9 @@ from contextlib import suppress
 
 import pytest
 from build_processes import Host, names
-from dask_cluster import until
 
 from conftest import start
+from dask_cluster import until
 from qpruntime.table import open_table
 
 #: What a build does, in this order, and where it is made to die by its own hand.

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from dask_cluster import RealCluster, until
 
+from dask_cluster import RealCluster, until
 from tablegen import builder
 
 pytestmark = pytest.mark.slow
