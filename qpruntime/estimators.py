@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, ndtr, ndtri, ndtri_exp
+from scipy.special import expit, logsumexp, ndtr, ndtri, ndtri_exp
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from qpruntime.errors import InputError
 from qpruntime.inference import check_powers
+from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection import Projector, project_arrays
 from qpruntime.table import Table
 from qpruntime.training import (
@@ -32,6 +33,9 @@ __all__ = ["GPClassifier"]
 
 Array = NDArray[np.float64]
 
+#: p(+1|f) of the likelihoods for which it rises with f.
+LINKS = {"probit": ndtr, "logistic": expit}
+
 # A latent variance of 0 comes from rounding; a normal needs a width.
 _LEAST_VARIANCE = 1e-30
 
@@ -45,8 +49,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     ----------
     kernel : scikit-learn kernel, optional
         Default ``ConstantKernel(1) * RBF(1)`` with bounds wide enough for separable data.
-    likelihood : str
-        ``"probit"``, or ``"heaviside"``: the sign of the latent function without any noise.
+    likelihood : str or Likelihood
+        ``"probit"``; ``"logistic"``; ``"heaviside"``, the sign of the latent function without any
+        noise; or one of your own that takes the labels -1 and +1 and nothing else.
     method : {"qp", "ep", "wp", "vb"}
         How the final posterior is computed; "vb" maximises its own bound of the evidence.
     table : None, "exact", path, name or Table
@@ -103,7 +108,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self,
         kernel: Kernel | None = None,
         *,
-        likelihood: str = "probit",
+        likelihood: str | Likelihood = "probit",
         method: str = "qp",
         table: Table | str | os.PathLike[str] | None = None,
         p: float | None = None,
@@ -156,13 +161,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         """
         check_parameters(self)
         projector = Projector(self.likelihood, self.method, self.table, self.p)
-        try:
-            projector.likelihood.validate((-1.0, 1.0))
-        except InputError as error:
-            raise InputError(
-                f"the likelihood {projector.likelihood.name!r} is not one of two classes: it takes "
-                f"{projector.likelihood.outcomes}; GPClassifier needs 'probit' or 'heaviside'"
-            ) from error
+        _check_labels(projector.likelihood)
         data, labels = checked(validate_data, self, X, y, dtype=np.float64, ensure_min_samples=2)
         checked(check_classification_targets, labels)
         if sample_weight is not None:
@@ -247,17 +246,21 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return positive - logsumexp(positive, axis=1, keepdims=True)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
-        """Central credible interval of p(second class), shape (T, 2); two classes, probit.
+        """Central credible interval of p(second class), shape (T, 2); two classes.
 
-        Phi is monotone, so its quantiles are those of the latent function: no sampling.
+        For the probit and the logistic: p(y|f) is monotone in f, so its quantiles are at those of
+        the latent function. No sampling.
         """
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
         mean, variance = self.latent(X)
-        if mean.ndim != 1 or self.likelihood != "probit":
-            raise InputError("predict_interval needs two classes and the probit likelihood")
+        link = LINKS.get(get(self.likelihood).name)
+        if mean.ndim != 1 or link is None:
+            raise InputError(
+                f"predict_interval needs two classes and one of the likelihoods {tuple(LINKS)}"
+            )
         reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
-        return np.column_stack([ndtr(mean - reach), ndtr(mean + reach)])
+        return np.column_stack([link(mean - reach), link(mean + reach)])
 
     def _fitted(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Kernels and posteriors, one per Gaussian process."""
@@ -271,6 +274,27 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         std = np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
         project = [project_arrays(self.likelihood, mean, std, y, "ep").log_z for y in (-1.0, 1.0)]
         return list(zip(*project, strict=True))
+
+
+def _check_labels(likelihood: Likelihood) -> None:
+    """Raise `InputError` unless the likelihood takes the labels -1 and +1, and not any number."""
+    try:
+        likelihood.validate((-1.0, 1.0))
+    except InputError as error:
+        raise _no_classes(likelihood) from error
+    try:
+        likelihood.validate((0.5,))
+    except InputError:
+        return
+    raise _no_classes(likelihood)
+
+
+def _no_classes(likelihood: Likelihood) -> InputError:
+    return InputError(
+        f"the likelihood {likelihood.name!r} is not one of two classes: it takes "
+        f"{likelihood.outcomes}; GPClassifier needs the labels -1 and +1, as 'probit', 'logistic' "
+        "and 'heaviside' take them"
+    )
 
 
 def _one_or_all(items: list[Any]) -> Any:

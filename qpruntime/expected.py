@@ -12,7 +12,14 @@ import math
 from qpruntime.jit import call_moments, kernel
 from qpruntime.special import erfcx, probit_series
 
-__all__ = ["expect_all", "poisson_expected", "probit_expected"]
+__all__ = [
+    "expect_all",
+    "laplace_expected",
+    "poisson_exp_expected",
+    "poisson_expected",
+    "probit_expected",
+    "softplus_expected",
+]
 
 _SQRT1_2 = math.sqrt(0.5)
 _SQRT_2_PI = math.sqrt(2.0 / math.pi)
@@ -24,6 +31,8 @@ _LAST = 9.5
 #: Steps of the trapezoid rule: in standard deviations; in f, near the zeros of Phi at 1.9 +- 2.8i;
 #: in u where f = sinh u, and there in standard deviations at the mean. Good to 1e-11.
 _STEP, _STEP_F, _STEP_U, _STEP_W = 0.7, 0.42, 0.11, 0.4
+#: Of the rule for the logistic function: singular at pi i, so that a step times std is what counts.
+_STEP_LOGISTIC, _WIDE_LOGISTIC = 0.55, 3.0
 #: Standard deviation beyond which the edge of Phi is narrow beside the normal.
 _WIDE = 1.3
 #: m^2/(2 v) beyond which the asymptotic series of E log f^2 is good to 1e-16.
@@ -124,6 +133,56 @@ def poisson_expected(mean, std, y, theta):
         y * value - (mean * mean + variance) - math.lgamma(y + 1.0),
         y * by_mean - 2.0 * mean,
         2.0 - 2.0 * y * by_variance,
+    )
+
+
+@kernel
+def softplus_expected(mean, std):
+    """E log(1 + e^f), E s(f) and E s'(f), s the logistic function: a trapezoid rule as above.
+
+    The first is singular at pi i, and behaves like f on the right.
+    """
+    value, slope, curvature = 0.0, 0.0, 0.0
+    wide = std > _WIDE_LOGISTIC
+    if wide:
+        h = min(_STEP_U, _STEP_W * std / math.sqrt(1.0 + mean * mean))
+        u, last = math.asinh(mean - _REACH * std), math.asinh(mean + _REACH * std)
+    else:
+        h = min(0.5, _STEP_LOGISTIC / std)
+        u, last = -_REACH, _REACH
+    while u <= last:
+        x, w = mean + std * u, math.exp(-0.5 * u * u)
+        if wide:
+            up = math.exp(u)
+            x = 0.5 * (up - 1.0 / up)
+            t = (x - mean) / std
+            w = 0.5 * (up + 1.0 / up) * math.exp(-0.5 * t * t)
+        small = math.exp(-abs(x))
+        value += w * (max(x, 0.0) + math.log1p(small))
+        slope += w * (1.0 if x > 0.0 else small) / (1.0 + small)
+        curvature += w * small / ((1.0 + small) * (1.0 + small))
+        u += h
+    h *= _INV_SQRT_2PI
+    if wide:
+        h /= std
+    return h * value, h * slope, h * curvature
+
+
+def poisson_exp_expected(mean, std, y, theta):
+    """E log p(y|f) for counts of rate e^f, closed: E e^f = exp(mean + variance/2)."""
+    rate = math.exp(min(mean + 0.5 * std * std, 700.0))
+    return y * mean - rate - math.lgamma(y + 1.0), y - rate, rate
+
+
+def laplace_expected(mean, std, y, theta):
+    """E log p(y|f) for p = exp(-|y - f|/scale)/(2 scale), closed: theta = (scale, -log 2 scale)."""
+    d = (mean - y) / std
+    density = _SQRT_2_PI * math.exp(-0.5 * d * d)
+    side = math.erf(d * _SQRT1_2)
+    return (
+        theta[1] - std * (density + d * side) / theta[0],
+        -side / theta[0],
+        density / (std * theta[0]),
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.errors import InputError
+from qpruntime.expected import softplus_expected
 from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.base import Likelihood
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
@@ -107,6 +108,19 @@ def _pairs(y: ArrayLike) -> Array:
     return pack(given[..., 0], given[..., 1])
 
 
+def _expected(mean, std, y, theta):
+    sign, a, inverse, _, _, peak = shape(y)
+    n = 1.0 / inverse
+    g = sign * mean
+    value, slope, curvature = softplus_expected(g, std)
+    if a > 0.0:
+        # Measured from the peak, which is left of zero.
+        top = math.log(a / (n - a))
+        value -= math.log1p(math.exp(top))
+        g -= top
+    return peak + a * g - n * value, sign * (a - n * slope), n * curvature
+
+
 likelihood = Likelihood(
     name="binomial",
     outcomes="pairs (successes, trials)",
@@ -114,4 +128,5 @@ likelihood = Likelihood(
     validate=_pairs,
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
+    expected=Pointer(_expected, MOMENTS),
 )

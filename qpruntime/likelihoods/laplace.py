@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from qpruntime.expected import laplace_expected
 from qpruntime.jit import LANDMARK, MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.base import Likelihood, reals
 from qpruntime.special import erfcx, log_ndtr, probit_series
@@ -76,5 +77,6 @@ likelihood = Likelihood(
     parameters={"scale": 1.0},
     limits={"scale": (1e-50, 1e50)},
     derive=_constants,
+    expected=Pointer(laplace_expected, MOMENTS),
     landmarks=Pointer(_kink, LANDMARK),
 )

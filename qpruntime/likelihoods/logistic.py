@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qpruntime.expected import softplus_expected
 from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer
 from qpruntime.likelihoods.base import Likelihood, signs
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, softplus
@@ -24,6 +25,11 @@ def _frame(mu, sigma, y, theta):
     return -y * centre, width, refine, side
 
 
+def _expected(mean, std, y, theta):
+    value, slope, curvature = softplus_expected(-y * mean, std)
+    return -value, y * slope, curvature
+
+
 likelihood = Likelihood(
     name="logistic",
     outcomes="labels -1 and +1",
@@ -32,4 +38,5 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     mirror=True,
+    expected=Pointer(_expected, MOMENTS),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from qpruntime.expected import softplus_expected
 from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.base import LARGEST_COUNT, Likelihood, counts
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
@@ -53,6 +54,19 @@ def _constants(dispersion):
     return (math.log(dispersion),)
 
 
+def _expected(mean, std, y, theta):
+    sign, a, inverse, _, _, peak = shape(y, theta[0], theta[1])
+    n = 1.0 / inverse
+    g = sign * (mean - theta[1])
+    value, slope, curvature = softplus_expected(g, std)
+    if a > 0.0:
+        # Measured from the peak, which is left of zero.
+        top = math.log(a / (n - a))
+        value -= math.log1p(math.exp(top))
+        g -= top
+    return peak + a * g - n * value, sign * (a - n * slope), n * curvature
+
+
 likelihood = Likelihood(
     name="negative-binomial",
     outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
@@ -60,6 +74,7 @@ likelihood = Likelihood(
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
+    expected=Pointer(_expected, MOMENTS),
     parameters={"dispersion": 1.0},
     limits={"dispersion": (1e-3, 1e9)},
     derive=_constants,

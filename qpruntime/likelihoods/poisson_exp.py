@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from qpruntime.expected import poisson_exp_expected
 from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer
 from qpruntime.likelihoods.base import LARGEST_COUNT, Likelihood, counts
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
@@ -34,4 +35,5 @@ likelihood = Likelihood(
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
+    expected=Pointer(poisson_exp_expected, MOMENTS),
 )

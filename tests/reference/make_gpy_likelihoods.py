@@ -13,7 +13,6 @@ numpy 2 its Poisson likelihood fails inside `quad`, to which it returns arrays; 
 returns numbers.
 """
 
-import json
 from pathlib import Path
 
 import GPy

@@ -1,0 +1,137 @@
+"""Logistic labels and binomial pairs end to end: fixed points, the classifier, what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit, log_expit, ndtri
+from scipy.stats import norm
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.linear_model import LogisticRegression
+
+from oracle import RBFData, tilted
+from qpruntime import GPClassifier, InputError, infer
+from qpruntime.likelihoods.binomial import pack
+
+FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
+NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0
+
+
+@pytest.mark.parametrize("order", ["sequential", "parallel"])
+@pytest.mark.parametrize("method", ["ep", "qp"])
+def test_fixed_point(toy, method, order):
+    post = infer(toy.K, toy.y, "logistic", method=method, order=order, tol=1e-11)
+    assert post.converged
+    tau, nu = post.sites
+    precision = 1.0 / post.variance - tau
+    centre = (post.mean / post.variance - nu) / precision
+    for i, y in enumerate(toy.y):
+        log_z, mean, variance, star = tilted(
+            lambda f, y=y: log_expit(y * f), centre[i], precision[i] ** -0.5
+        )
+        assert post.loo()[i] == pytest.approx(log_z, rel=1e-9)
+        assert post.mean[i] == pytest.approx(mean, abs=1e-9)
+        width = variance if method == "ep" else star**2
+        assert post.variance[i] == pytest.approx(width, rel=1e-8)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp", "vb"])
+def test_classifier(toy, method):
+    model = GPClassifier(FIXED, likelihood="logistic", method=method, tol=1e-10).fit(toy.x, toy.y)
+    mean, variance = model.latent(NEW)
+    proba = model.predict_proba(NEW)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    f = mean[:, None] + np.sqrt(variance)[:, None] * np.linspace(-10.0, 10.0, 4001)
+    weight = norm.pdf(np.linspace(-10.0, 10.0, 4001)) * 0.005
+    np.testing.assert_allclose(proba[:, 1], expit(f) @ weight, rtol=1e-9)
+    np.testing.assert_array_equal(model.predict(NEW), np.where(mean > 0.0, 1.0, -1.0))
+    low, high = model.predict_interval(NEW, 0.8).T
+    reach = ndtri(0.9) * np.sqrt(variance)
+    np.testing.assert_allclose([low, high], [expit(mean - reach), expit(mean + reach)], rtol=1e-12)
+
+
+def test_hyper_parameters_are_those_of_the_evidence():
+    toy = RBFData(60, seed=7)
+    model = GPClassifier(likelihood="logistic", method="ep", ftol=1e-12).fit(toy.x, toy.y)
+    assert model.optimum_.success
+    kernel = ConstantKernel(1.0) * RBF(1.0)
+    for step in 0.05 * np.vstack([np.eye(2), -np.eye(2)]):
+        K = kernel.clone_with_theta(model.kernel_.theta + step)(toy.x)
+        assert infer(K, toy.y, "logistic", method="ep").log_evidence < model.optimum_.value
+    # Laplace's approximation of the same model ends close by.
+    peer = GaussianProcessClassifier(kernel).fit(toy.x, toy.y)
+    np.testing.assert_allclose(
+        model.predict_proba(NEW)[:, 1], peer.predict_proba(NEW)[:, 1], atol=0.08
+    )
+
+
+def test_many_classes(toy):
+    labels = np.digitize(toy.x[:, 0], [-0.5, 0.5])
+    model = GPClassifier(FIXED, likelihood="logistic", method="ep").fit(toy.x, labels)
+    np.testing.assert_allclose(model.predict_proba(NEW).sum(axis=1), 1.0, rtol=1e-12)
+    assert (model.predict(toy.x) == labels).mean() > 0.8
+
+
+def test_a_linear_kernel_is_logistic_regression(toy):
+    # Wide priors: the posterior mean of the slopes is near the maximum of the likelihood.
+    from sklearn.gaussian_process.kernels import DotProduct
+
+    kernel = ConstantKernel(4.0, "fixed") * DotProduct(1.0, "fixed")
+    model = GPClassifier(kernel, likelihood="logistic", method="ep").fit(toy.x, toy.y)
+    peer = LogisticRegression(C=4.0).fit(toy.x, toy.y)
+    np.testing.assert_allclose(
+        model.latent(NEW)[0], peer.decision_function(NEW), rtol=0.35, atol=0.3
+    )
+
+
+def test_intervals_need_a_rising_link(toy):
+    model = GPClassifier(FIXED, likelihood="heaviside").fit(toy.x, toy.y)
+    with pytest.raises(InputError, match="predict_interval needs two classes and one of"):
+        model.predict_interval(NEW)
+
+
+@pytest.mark.parametrize("name", ["student-t", "laplace", "poisson-exp", "binomial"])
+def test_other_likelihoods_are_refused(toy, name):
+    with pytest.raises(InputError, match="not one of two classes"):
+        GPClassifier(FIXED, likelihood=name).fit(toy.x, toy.y)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp", "vb"])
+def test_one_trial_is_a_label(toy, method):
+    """Binomial data in pairs: those of one trial are logistic labels."""
+    pairs = np.column_stack([toy.y > 0.0, np.ones(24)])
+    ours = infer(toy.K, pairs, "binomial", method=method, tol=1e-10)
+    labels = infer(toy.K, toy.y, "logistic", method=method, tol=1e-10)
+    assert ours.log_evidence == pytest.approx(labels.log_evidence, rel=1e-10)
+    np.testing.assert_allclose(ours.mean, labels.mean, rtol=1e-7, atol=1e-9)
+    packed = infer(toy.K, pack(*pairs.T), "binomial", method=method, tol=1e-10)
+    np.testing.assert_array_equal(packed.mean, ours.mean)
+
+
+def test_trials_add_up():
+    # Two trials at one point, once apart and once as one observation.
+    K = [[1.5, 1.5, 0.4], [1.5, 1.5, 0.4], [0.4, 0.4, 1.5]]
+    apart = infer(K, [[1, 3], [2, 2], [0, 5]], "binomial", method="ep")
+    together = infer([[1.5, 0.4], [0.4, 1.5]], [[3, 5], [0, 5]], "binomial", method="ep")
+    # EP is exact for neither; C(5, 3) orders of the trials, C(3, 1) C(2, 2) of them apart.
+    gap = together.log_evidence - apart.log_evidence
+    assert gap == pytest.approx(np.log(10.0 / 3.0), abs=2e-3)
+    np.testing.assert_allclose(together.mean, apart.mean[[0, 2]], atol=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        ([[3, 2], [0, 1]], "got 3 of 2; the columns are successes and trials"),
+        ([[0, 0], [0, 1]], "got 0 of 0"),
+        ([[0.5, 1], [0, 1]], "successes must be whole numbers"),
+        ([[0, 2**26], [0, 1]], "trials must be whole numbers from 0 to 67108863"),
+        ([0, 1], r"got 0 of 1|y must have shape|pairs"),
+        ([1.0, 0.0, 1.0], r"y of shape \(N, 2\), got shape \(3,\)"),
+        ([["a", 1], ["b", 1]], "must be whole numbers"),
+    ],
+)
+def test_refuses_pairs(y, words):
+    with pytest.raises(InputError, match=words):
+        infer(np.eye(2), y, "binomial")
