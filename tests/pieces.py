@@ -12,7 +12,7 @@ from mpmath import mp, mpf
 from scipy.special import ndtri
 
 DIGITS = 60
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 def gaussian(mu, sigma, centre, width, log_weight=0.0):

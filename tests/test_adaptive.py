@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,21 +86,16 @@ def likelihood(split, *theta, landmarks=None):
 # Likelihood, its pieces, parameter, cavity mean and deviation, y, relative error allowed.
 CLOSED = [
     (_laplace, laplace_pieces, 1.0, 0.0, 1.0, 0.3, 1e-12),
-    (_laplace, laplace_pieces, 1.0, 3.0, 1.0, -2.0, 1e-12),
     (_laplace, laplace_pieces, 1.0, 0.0, 1e6, 5.0, 1e-12),
     (_laplace, laplace_pieces, 0.01, -1e3, 10.0, 3.0, 1e-12),
     # A double f next to y = -2 misses a peak of width 1e-6 by 2e-10 of its width.
     (_laplace, laplace_pieces, 1e-6, 3.0, 1.0, -2.0, 1e-9),
-    (_laplace, laplace_pieces, 1e-6, 0.0, 1.0, 0.3, 1e-10),
     (_peaks, peaks_pieces, 0.1, 0.0, 3.0, 0.0, 1e-12),
-    (_peaks, peaks_pieces, 1e-3, -1.0, 1.0, 0.0, 1e-11),
     (_peaks, peaks_pieces, 1e-3, 0.0, 1e5, 0.0, 1e-11),
-    (_step, step_pieces, math.inf, 0.0, 1.0, 0.3, 1e-12),
     (_step, step_pieces, math.inf, -10.0, 1.0, 0.3, 1e-12),
     (_step, step_pieces, math.inf, 0.0, 1e6, 0.3, 1e-12),
     (_step, step_pieces, 2.0, 0.5, 2.0, 0.3, 1e-12),
     (_step, step_pieces, 50.0, -8.0, 1.0, 0.3, 1e-12),
-    (_slab, slab_pieces, 1.0, -10.0, 1.0, 0.25, 1e-12),
     # Two ends at doubles around 0.25 and 5 are known to 6e-17 and 9e-16.
     (_slab, slab_pieces, 1e-6, 10.0, 1.0, 0.25, 1e-9),
     (_slab, slab_pieces, 1.0, 0.0, 1e6, 5.0, 1e-12),
@@ -115,6 +112,7 @@ def check(result, ep, expected, limit, sigma):
     assert result.std == pytest.approx(star, rel=limit)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(("split", "closed", "theta", "mu", "sigma", "y", "limit"), CLOSED)
 def test_closed_forms(split, closed, theta, mu, sigma, y, limit):
     with mp.workdps(pieces.DIGITS):
@@ -199,3 +197,42 @@ def test_undefined_where_there_is_no_mass():
     mean, std = project(likelihood(_undefined_beyond, 30.0), 0.0, 1.0, 0.5)
     assert mean == pytest.approx(0.0, abs=1e-14)
     assert std == pytest.approx(1.0, rel=1e-14)
+
+
+def _student(f, y, theta):
+    nu, scale = theta
+    return -0.5 * (nu + 1.0) * math.log1p(((f - y) / scale) ** 2 / nu), 0.0
+
+
+def _logistic(f, y, theta):
+    x = y * f
+    return (-math.log1p(math.exp(-x)) if x > 0.0 else x - math.log1p(math.exp(x))), 0.0
+
+
+def _exponential(f, y, theta):
+    g = f - math.log(y)
+    return y * (g - math.expm1(g)), 0.0
+
+
+def _cusp(f, y, theta):
+    return -math.sqrt(abs(f - y)), 0.0
+
+
+def rows():
+    path = Path(__file__).with_name("reference") / "adaptive.csv"
+    with path.open(newline="") as file:
+        return [(r[0], *map(float, r[1:])) for r in list(csv.reader(file))[1:]]
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda r: f"{r[0]}-{r[1]:g}-{r[3]:g}-{r[4]:g}-{r[5]:g}")
+def test_reference(row):
+    name, a, b, mu, sigma, y, *expected = row
+    split = {
+        "student": _student,
+        "logistic": _logistic,
+        "exponential": _exponential,
+        "cusp": _cusp,
+    }[name]
+    qp, ep = (project_arrays(likelihood(split, a, b), mu, sigma, y, method=m) for m in ("qp", "ep"))
+    # f - log y with y = 1e9 is known to 4e-15, a deviation is 3e-5.
+    check(qp, ep, expected, 1e-9 if y == 1e9 else 1e-12, sigma)

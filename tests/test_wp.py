@@ -52,6 +52,7 @@ CAVITIES = [
 ]
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("p", [1.0, 1.3, 2.0, 3.7, 10.0])
 def test_gaussian_densities_are_their_own_projection(p):
     mu, sigma, y = 0.5, 2.0, 1.0
@@ -61,6 +62,7 @@ def test_gaussian_densities_are_their_own_projection(p):
     assert std == pytest.approx(math.sqrt(variance), rel=1e-12)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(("name", "mu", "sigma", "y"), CAVITIES)
 def test_p_of_two_is_quantile_propagation(name, mu, sigma, y):
     mean, std = project(SPLITS[name], mu, sigma, y, method="wp", p=2)
