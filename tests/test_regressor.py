@@ -228,6 +228,34 @@ def test_running_out_of_iterations_warns():
     assert caught[0].filename == __file__
 
 
+def test_restarts_and_progress(capsys):
+    seen = []
+    model = GPPoissonRegressor(
+        method="ep",
+        n_restarts=2,
+        n_jobs=2,
+        random_state=1,
+        verbose=1,
+        callback=lambda theta, value: seen.append(value),
+    ).fit(X, Y)
+    values = [optimum.value for optimum in model.optima_]
+    assert len(values) == 3
+    assert values == sorted(values, reverse=True)
+    assert model.optimum_ is model.optima_[0]
+    assert len(seen) == sum(o.n_evaluations for o in model.optima_)
+    assert capsys.readouterr().err.count("evidence") == len(seen)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+def test_leave_one_out_objective(method):
+    e = np.linspace(0.5, 2.0, len(Y))
+    options = {"method": method, "mean": 1.5, "tol": 1e-8}
+    model = GPPoissonRegressor(objective="loo", **options).fit(X, Y, e)
+    other = GPPoissonRegressor(**options).fit(X, Y, e)
+    assert model.posterior_.loo().sum() == pytest.approx(model.optimum_.value, rel=1e-6)
+    assert model.posterior_.loo().sum() > other.posterior_.loo().sum()
+
+
 def test_clone_and_pickle():
     model = GPPoissonRegressor(FIXED, method="ep", mean=1.0).fit(X, Y, 2.0)
     again = clone(model)
