@@ -45,6 +45,7 @@ TOKENS = [
     *("NaN", "Infinity", "-Infinity", "9" * 5000, "[]", "{}", '""', '"probit"', '"poisson"'),
     *('"heaviside"', "\"__import__('os')\"", '"../../etc/passwd"', '"\\u0000"', '"\\u001b[2J"'),
     *('"\\ud800"', '"grid"', '"compact"', '"float32"', '"float64"', '"object"', "[1.0]", "[0,1,2]"),
+    *('{"likelihood":1}', '{"self":1}', '{"nu":1e308}', '{"nu":-1}', '"student-t"', '"binomial"'),
     *("[" * 500 + "]" * 500, "[" * 100_000, '{"a":' * 20_000, '{"a":1,"a":2}', '"' + "x" * 10_000),
 ]
 
@@ -134,7 +135,8 @@ def document_text(document, rng):
             token = f"{old},{token}"
         text = text.replace(old, token, 1)
         if rng.random() < 0.1 and path and isinstance(path[-1], str):
-            text = text.replace(f'"{path[-1]}":', '"other":', 1)
+            name = ("other", "likelihood", "self", "**")[rng.integers(4)]
+            text = text.replace(f'"{path[-1]}":', f'"{name}":', 1)
     return text.encode()
 
 

@@ -25,9 +25,9 @@ SLOW = pytest.mark.slow
     ("target", "first", "stop"),
     [
         ("opener", 0, 1000),
-        ("commands", 0, 200),
+        ("commands", 0, 100),
         pytest.param("opener", 1000, 101_000, marks=SLOW),
-        pytest.param("commands", 200, 10_200, marks=SLOW),
+        pytest.param("commands", 100, 10_100, marks=SLOW),
     ],
 )
 def test_mutations(target, first, stop, tmp_path):

@@ -75,7 +75,7 @@ def posterior(*args, **kwargs):
     return [post.mean, post.variance, post.log_evidence, *post.sites, post.loo()]
 
 
-@tries(60)
+@tries(40)
 @given(data=st.data())
 def test_infer_arrays(data):
     likelihood, y = data.draw(st.sampled_from([("probit", LABELS), ("poisson", COUNTS)]))
@@ -105,7 +105,7 @@ def test_infer_problems(problem, data):
 NAMES = ("tol", "damping", "power", "max_sweeps", "order", "likelihood", "method", "table", "sites")
 
 
-@tries(80)
+@tries(50)
 @given(name=st.sampled_from([*NAMES, "random_state"]), value=given_by.junk())
 def test_infer_options(name, value):
     if name == "max_sweeps" and isinstance(value, int) and value > 1000:
@@ -153,7 +153,7 @@ def test_disguises_are_refused_everywhere(name):
             call(dress)
 
 
-@tries(60)
+@tries(40)
 @given(data=st.data())
 def test_projections(data):
     likelihood, y = data.draw(
@@ -182,7 +182,7 @@ def test_predictions(data):
 PLACES = ("", "\0", "x" * 5000, "x/" * 3000, ".", "/", "/dev/null", "/dev/zero", "\ud800", "~", "*")
 
 
-@tries(60)
+@tries(40)
 @given(value=st.one_of(given_by.junk(), st.sampled_from(PLACES)), what=st.integers(0, 2))
 def test_open_table(value, what):
     keyword = ({}, {"outside": value}, {"verify": value})[what]
@@ -224,7 +224,7 @@ def fitted():
     return classifier().fit(X, Y), regressor().fit(X, N)
 
 
-@tries(60)
+@tries(40)
 @given(data=st.data())
 def test_estimator_predictions(fitted, data):
     clf, reg = fitted
@@ -246,7 +246,7 @@ FITTING = ("kernel", "method", "table", "optimize", "max_iter", "ftol", "tol", "
 OF_CLASSIFIER = ("likelihood", "objective", "n_restarts", "n_jobs", "callback")
 
 
-@tries(60)
+@tries(40)
 @given(data=st.data(), value=given_by.junk())
 def test_estimator_parameters(data, value):
     for_classifier = data.draw(st.booleans())
@@ -266,7 +266,7 @@ AXES = ("mu_range", "mu_step", "log10_sigma_range", "log10_sigma_step")
 OPTIONS = ("likelihood", "preset", "workers", "tolerance", "method", "dtype", *AXES, "counts")
 
 
-@tries(60)
+@tries(40)
 @given(
     name=st.sampled_from([*OPTIONS, "force", "progress"]),
     value=st.one_of(given_by.junk(), st.tuples(st.floats(), st.floats())),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.jit import MOMENTS, SPLIT, Pointer
 from qpruntime.likelihoods.base import Likelihood, reals
 from qpruntime.likelihoods.softplus import expm1_less
 
@@ -22,9 +22,11 @@ _STEP, _STEP_MANY = 0.26, 0.7
 _CUT, _MOST = 40.0, 20_000
 
 
-@kernel
 def gamma_step(nu):
-    """log Gamma((nu + 1)/2) - log Gamma(nu/2) - log(nu/2)/2, which falls as 1/(4 nu)."""
+    """log Gamma((nu + 1)/2) - log Gamma(nu/2) - log(nu/2)/2, which falls as 1/(4 nu).
+
+    Not a kernel: it is called when the registry is made, where the first kernel costs 0.4 s.
+    """
     if nu < 100.0:
         return math.lgamma(0.5 * nu + 0.5) - math.lgamma(0.5 * nu) - 0.5 * math.log(0.5 * nu)
     i = 1.0 / nu
