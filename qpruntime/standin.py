@@ -73,7 +73,10 @@ def known(metadata: Metadata) -> Likelihood | None:
     """Return the registered likelihood a table of surfaces was made for, None if it is another."""
     if metadata.likelihood not in likelihoods.names():
         return None
-    found = likelihoods.get(metadata.likelihood)
+    try:
+        found = likelihoods.get(metadata.likelihood, **metadata.parameters)
+    except InputError:
+        return None
     return None if difference(found, metadata) else found
 
 

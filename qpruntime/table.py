@@ -126,19 +126,19 @@ class Table:
         if likelihood is None or likelihood is own:
             return self
         mine = self.metadata.kind == "surfaces"
-        if mine and likelihood == self.metadata.likelihood:
+        if mine and likelihood == own.name and own.name not in likelihoods.names():
             return self
         given = likelihoods.get(likelihood)
         if given is own:
             return self
-        reason = f"not {given.name!r}"
+        reason = f"not {given.spelt!r}"
         if mine:
             reason = standin.difference(given, self.metadata)
             if not reason:
                 return replace(self, likelihood=given)
         raise InputError(
-            f"the table {self.path} is for the likelihood {own.name!r}, {reason}; build one: "
-            f"tablegen build --likelihood {given.name}"
+            f"the table {self.path} is for the likelihood {own.spelt!r}, {reason}; build one: "
+            f"tablegen build --likelihood {_quoted(given.spelt)}"
         )
 
     def beyond(self, mu: float, sigma: float, y: float) -> str:
@@ -153,7 +153,9 @@ class Table:
             min(s.start, 0.5 * math.floor(2 * ell)),
             max(s.stop, 0.5 * math.ceil(2 * ell)),
         )
-        known = traits["source"] or self.metadata.likelihood
+        name = self.metadata.likelihood
+        own = name if name not in likelihoods.names() else _quoted(self.metadata.spelt)
+        known = _quoted(traits["source"]) or own
         return (
             f"the cavity N({mu:g}, {sigma:g}^2) of y = {y:g} is outside the table {self.path}, "
             f"which holds {where} {m.start:g} to {m.stop:g} and log10 sigma {s.start:g} to "
@@ -292,6 +294,10 @@ def _open_surfaces(
     if verify is not False:
         opened.verify_hash()
     return opened
+
+
+def _quoted(likelihood: str) -> str:
+    return f'"{likelihood}"' if "(" in likelihood else likelihood
 
 
 def _numbers(axis: Axis) -> list[float]:

@@ -21,6 +21,8 @@ Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
 
 #: Largest error allowed by default, of any surface.
 TOLERANCE = 1e-8
+#: Random points of a certificate.
+POINTS = 3000
 _BLOCK = 128
 
 
@@ -76,7 +78,7 @@ def _within(sigma: Array, start: float, stop: float) -> Array:
 
 
 def certify(
-    table: Table, likelihood: Likelihood, *, run: Runner, points: int = 3000, seed: int = 0
+    table: Table, likelihood: Likelihood, *, run: Runner, points: int | None = None, seed: int = 0
 ) -> dict[str, Any]:
     """Compare lookups with the second rule at random points.
 
@@ -87,6 +89,7 @@ def certify(
         (``mu``, ``log10_sigma``, ``outcome``). The error of log Z is absolute where it is less
         than 1; that of the mean is in tilted standard deviations.
     """
+    points = POINTS if points is None else points
     mu, sigma, y = draw(table, points, np.random.default_rng(seed))
 
     def block(part: slice) -> Array:

@@ -127,6 +127,8 @@ def domain(
     if outcomes is None and y_range is None:
         outcomes, y_range = _declared(likelihood)
     mode = mode_of(likelihood, y_range is not None)
+    if not likelihood.has_density:
+        raise InputError(f"likelihood {likelihood.name!r} has no density to integrate")
     if mode in ("mirror", "location"):
         held: tuple[float, ...] = (1.0,) if mode == "mirror" else (0.0,)
     elif (outcomes is None) == (y_range is None):
@@ -309,7 +311,8 @@ def _growth(error: float, tolerance: float) -> float:
 def advice(what: Domain, certificate: dict, missed: str, cells: Sequence[int]) -> str:
     """Say what was reached, where, and what can be done about it."""
     worst = max(certificate[name]["max_relative_error"] for name in surfaces.NAMES)
-    reached = 10.0 ** (0.25 * math.ceil(4.0 * math.log10(1.2 * max(worst, 1e-300))))
+    # Within a size limit, another tolerance shares the nodes out differently.
+    reached = 10.0 ** (0.25 * math.ceil(4.0 * math.log10(2.0 * max(worst, 1e-300))))
     full = what.nbytes([math.ceil(1.1 * n) for n in cells]) > what.limit
     step = "raise --size-limit, " if full else ""
     return (

@@ -22,7 +22,7 @@ def is_users(likelihood: str | Likelihood) -> bool:
     if isinstance(likelihood, str):
         return ":" in likelihood
     return likelihood.name not in likelihoods.names() or (
-        likelihoods.get(likelihood.name) is not likelihood
+        likelihoods.get(likelihood.spelt) is not likelihood
     )
 
 

@@ -7,10 +7,6 @@ import math
 from qpruntime.likelihoods import Likelihood
 
 
-def _log_logistic(x):
-    return -math.log1p(math.exp(-x)) if x > 0.0 else x - math.log1p(math.exp(x))
-
-
 def ordinal_log_prob(f, y, theta):
     """Three grades, with thresholds theta under logistic noise."""
     low, high = theta[0], theta[1]
@@ -31,11 +27,6 @@ def gumbel_log_prob(f, y, theta):
     return (y - f) - math.exp(y - f)
 
 
-def flat_log_prob(f, y, theta):
-    """Ordinal with a jump: what no spline follows."""
-    return 0.0 if (f > 0.0) == (y > 0.0) else -2.0
-
-
 def ordinal(low=-1.0, high=1.0):
     return Likelihood.from_log_prob(
         ordinal_log_prob,
@@ -50,10 +41,3 @@ def gumbel(location=True):
     return Likelihood.from_log_prob(
         gumbel_log_prob, name="gumbel", outcomes=(-1.0, 1.5), log_concave=True, location=location
     )
-
-
-def jump():
-    return Likelihood.from_log_prob(flat_log_prob, name="jump", outcomes=[0, 1])
-
-
-three_grades = ordinal()

@@ -12,14 +12,22 @@ import numpy as np
 import pytest
 from scipy.interpolate import BSpline
 
-from qpruntime import InputError, TableError, infer, open_table, project, surfaces
+from qpruntime import InputError, TableError, infer, likelihoods, open_table, project, surfaces
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import Projector, project_arrays
 from surface_models import gumbel, gumbel_log_prob, ordinal, ordinal_log_prob
-from tablegen import build
+from tablegen import build, surface_errors
 
 #: Of all tables built here; sites and evidence then agree ten times better than 1e-6.
 TOLERANCE = 1e-7
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_points():
+    """Certify at few points: what is tested here is not the certificate."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(surface_errors, "POINTS", 300)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +199,26 @@ def test_hyperparameters_are_judged_on_the_table(graded):
     assert Projector("probit", "qp").for_evidence().table is None
 
 
+def test_a_registered_likelihood_with_parameters(tmp_path, data):
+    """Its code is found by name and parameters; a name alone stands for the default ones."""
+    K, _, y = data
+    path = tmp_path / "t.h5"
+    spelt = "student-t(nu=4, scale=0.5)"
+    options = {"mu_range": (-3, 3), "log10_sigma_range": (-0.3, 0.1), "tolerance": 1e-6}
+    build(spelt, path, preset="surfaces", **options)
+    table = open_table(path)
+    assert table.likelihood is likelihoods.get(spelt)
+    found = infer(K, y, table=table, tol=1e-9)
+    exact = infer(K, y, spelt, table="exact", tol=1e-9)
+    assert found.lookups.inside > 0
+    np.testing.assert_allclose(found.variance, exact.variance, rtol=1e-5)
+    assert infer(K, y, spelt, table=path, tol=1e-9).log_evidence == found.log_evidence
+    with pytest.raises(
+        InputError, match=r"nu=4, scale=0.5.*--likelihood .student-t\(nu=4, scale=1"
+    ):
+        infer(K, y, "student-t", table=path)
+
+
 # --- what is refused
 
 
@@ -230,7 +258,7 @@ def test_other_code_of_the_same_name_is_refused(graded, data):
     )
     with pytest.raises(InputError, match=r"log p\(y = 0 \| f = -3.44\) is -5.9168, not "):
         infer(K, y, other, table=graded)
-    with pytest.raises(InputError, match="for the likelihood 'ordinal'"):
+    with pytest.raises(InputError, match=r"for the likelihood 'ordinal\(high=1, low=-1\)'"):
         infer(K, y, "probit", table=graded)
 
 
