@@ -25,7 +25,7 @@ from scipy.special import gammaln, ndtri
 from qpruntime import likelihoods
 from qpruntime.errors import InputError, NumericalError, SamplingWarning
 from qpruntime.likelihoods import Likelihood
-from qpruntime.validation import finite, real, whole
+from qpruntime.validation import broadcast, finite, generator, real, whole
 
 __all__ = ["SampledProjection", "project_sampled", "project_samples"]
 
@@ -121,13 +121,14 @@ def project_samples(
     (True, True)
     """
     x = finite(samples, "samples")
-    if x.ndim not in (1, 2) or x.shape[0] < 2:
+    if x.ndim not in (1, 2) or x.shape[0] < 2 or x.size == 0:
         raise InputError(f"samples must have shape (n,) or (n, sites), n >= 2, got {x.shape}")
     w = np.ones(x.shape) if weights is None else finite(weights, "weights", x.shape)
     if (w < 0.0).any():
         raise InputError(f"weights must not be negative, got {w.min():g}")
     columns = zip(x.reshape(len(x), -1).T, w.reshape(len(x), -1).T, strict=True)
-    found = [_estimate(a, b, correlated) for a, b in columns]
+    with np.errstate(all="ignore"):
+        found = [_estimate(a, b, correlated) for a, b in columns]
     return _gather(found, x.shape[1:], "draw more samples, or thin a chain less")
 
 
@@ -190,20 +191,28 @@ def project_sampled(
         log_prob, labels = likelihood, real(y, "y")
     else:
         raise InputError(f"likelihood must be a name, a Likelihood or callable, got {likelihood!r}")
-    m, s, labels = np.broadcast_arrays(finite(mu, "mu"), finite(sigma, "sigma"), labels)
+    m, s, labels = broadcast(mu=finite(mu, "mu"), sigma=finite(sigma, "sigma"), y=labels)
+    if m.size == 0:
+        raise InputError(f"no sites to project: mu, sigma and y have shape {m.shape}")
     if not (s > 0.0).all():
         raise InputError(f"sigma is a standard deviation: it must be positive, got {s.min():g}")
-    rng = np.random.default_rng(random_state)
+    rng = generator(random_state)
     found = []
     for i in np.ndindex(m.shape):
         site = _Site(log_prob, float(m[i]), float(s[i]), float(labels[i]))
-        found.append(site.project(n, rng))
+        with np.errstate(all="ignore"):  # what leaves double precision is named by `_gather`
+            found.append(site.project(n, rng))
     return _gather(found, m.shape, "raise n, or if the likelihood is noisy make it less so")
 
 
 def _gather(found: list[_Estimates], shape: tuple[int, ...], remedy: str) -> SampledProjection:
     columns = np.array(found).T.reshape(len(_Estimates._fields), *shape)
     result = SampledProjection(*columns)
+    if not np.isfinite([result.mean, result.std_ep, result.std]).all():
+        raise NumericalError(
+            "a projection leaves double precision, whose squares reach from 1e-308 to 1e308: "
+            "rescale the latent function"
+        )
     least = result.effective.min()
     if least < _LEAST:
         warnings.warn(

@@ -26,7 +26,7 @@ from qpruntime.jit import (
 from qpruntime.landscape import DECAY, EXHAUSTED, NO_MASS, NOT_A_NUMBER, OK
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import CLOSED
-from qpruntime.validation import real
+from qpruntime.validation import broadcast, real
 from qpruntime.wasserstein import exact_point, powered_point
 
 __all__ = [
@@ -184,12 +184,9 @@ def project_many(
     table: Any = None,
 ) -> Projections:
     """Check the arguments, which broadcast, and project every site; `table` is for messages."""
-    arrays = real(mu, "mu"), real(sigma, "sigma"), likelihood.validate(y)
-    try:
-        m, s, labels = np.broadcast_arrays(*arrays)
-    except ValueError as error:
-        shapes = ", ".join(str(a.shape) for a in arrays)
-        raise InputError(f"mu, sigma and y must broadcast, got shapes {shapes}") from error
+    m, s, labels = broadcast(
+        mu=real(mu, "mu"), sigma=real(sigma, "sigma"), y=likelihood.validate(y)
+    )
     shape = m.shape
     flat = [np.array(a, dtype=float).reshape(-1) for a in (m, s, labels)]
     if not np.isfinite(flat[0]).all():

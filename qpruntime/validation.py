@@ -16,6 +16,7 @@ from scipy.linalg.lapack import dpotrf
 from qpruntime.errors import InputError
 
 __all__ = [
+    "broadcast",
     "choice",
     "covariance",
     "finite",
@@ -67,6 +68,15 @@ def real(value: ArrayLike, name: str) -> Array:
         return floats(value)
     except TypeError as error:
         raise InputError(f"{name} must be an array of real numbers: {error}") from error
+
+
+def broadcast(**arrays: Array) -> list[Array]:
+    """Return the named arrays broadcast against each other, or raise `InputError`."""
+    try:
+        return list(np.broadcast_arrays(*arrays.values()))
+    except ValueError as error:
+        names, shapes = ", ".join(arrays), ", ".join(str(a.shape) for a in arrays.values())
+        raise InputError(f"{names} must broadcast, got shapes {shapes}") from error
 
 
 def number(value: object, name: str, *, above: float = -math.inf, most: float = math.inf) -> float:

@@ -15,12 +15,15 @@ from qpruntime import (
     ConvergenceWarning,
     GPClassifier,
     GPPoissonRegressor,
+    GPRobustRegressor,
     InputError,
     NumericalError,
     TableError,
     infer,
     open_table,
     project,
+    project_sampled,
+    project_samples,
 )
 from tablegen import build
 from tablegen.plan import make_plan
@@ -217,6 +220,53 @@ def test_regressor_data(data):
     arguments[name] = data.draw(given_by.any_array(arguments[name]))
     allowed = DOCUMENTED if name == "exposure" else OF_DATA
     finite_or(allowed, lambda: regressor().fit(**arguments).predict(X))
+
+
+@tries(30)
+@given(data=st.data())
+def test_robust_data(data):
+    arguments = {"X": X, "y": X[:, 0] + 0.1 * N}
+    name = data.draw(st.sampled_from(sorted(arguments)))
+    arguments[name] = data.draw(given_by.any_array(arguments[name]))
+    model = GPRobustRegressor(optimize=False, method="ep")
+    finite_or(OF_DATA, lambda: model.fit(**arguments).predict(X))
+
+
+@tries(30)
+@given(
+    name=st.sampled_from(["nu", "nu_bounds", "scale", "scale_bounds", "normalize_y"]),
+    value=given_by.junk(),
+)
+def test_robust_parameters(name, value):
+    options = {"max_iter": 2, "max_sweeps": 20, "method": "ep"} | {name: value}
+    finite_or(DOCUMENTED, lambda: GPRobustRegressor(**options).fit(X, X[:, 0]).predict(X[:3]))
+
+
+@tries(40)
+@given(value=given_by.junk())
+def test_order_of_the_distance(value):
+    finite_or(DOCUMENTED, project, "probit", 0.3, 1.0, 1, "wp", p=value)
+    finite_or(DOCUMENTED, posterior, K, LABELS, method="wp", p=value)
+
+
+def sampled(*args, **kwargs):
+    found = project_sampled(*args, **{"n": 200, "random_state": 1} | kwargs)
+    return [found.mean, found.std_ep, found.std]
+
+
+@tries(30)
+@given(data=st.data())
+def test_samples(data):
+    draws = data.draw(given_by.any_array(np.linspace(-1.0, 2.0, 50)))
+    finite_or(DOCUMENTED, lambda: project_samples(draws).mean)
+    arguments = {"mu": np.array([0.0, 1.0]), "sigma": np.ones(2), "y": np.ones(2)}
+    name = data.draw(st.sampled_from(sorted(arguments)))
+    arguments[name] = data.draw(given_by.any_array(arguments[name]))
+    finite_or(DOCUMENTED, sampled, "probit", **arguments)
+    value = data.draw(given_by.junk())
+    if not (isinstance(value, int) and value > 10**5):  # allowed, and as long as one asked for
+        finite_or(DOCUMENTED, sampled, "probit", 0.0, 1.0, 1, n=value)
+    finite_or(DOCUMENTED, sampled, "probit", 0.0, 1.0, 1, random_state=value)
 
 
 @pytest.fixture(scope="module")
