@@ -241,7 +241,7 @@ class Likelihood:
             Turns observations into a float array or raises `InputError`, instead of `outcomes`.
         log_concave : bool
             Whether log p(y|f) is concave in f for every y. Default False, which is always right;
-            True keeps site precisions from being negative and allows weights and powers.
+            True keeps site precisions from being negative.
         mirror : bool
             Whether p(y|f) = p(-y|-f).
         location : bool
