@@ -74,7 +74,9 @@ def check(seen):
     """Half of all converge, and an exception says what the cause is and what to do."""
     assert 2 * seen.count("converged") > len(seen)
     for text in set(seen) - {"converged", "unsettled"}:
-        assert re.search("add jitter|WhiteKernel|check outliers", text), text
+        # The last two: cavities 1e9 deviations out, where |y - f| and e^f round to noise.
+        known = "add jitter|WhiteKernel|check outliers|move the cavity|look for noise"
+        assert re.search(known, text), text
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -105,6 +105,9 @@ def bend_peak(m, sigma, a, inverse, offset, top):
     s2 = sigma * sigma
     if a > 0.0:
         low, high = min(m, top), max(m, top)
+        if inverse == 0.0 and m > top:
+            # There e^h = a + (m - u)/sigma^2, and u is not below top.
+            high = min(high, math.log(a + (m - top) / s2) - offset)
     else:
         low, high = m, m
         if inverse > 0.0:
