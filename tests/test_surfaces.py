@@ -17,6 +17,7 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import Projector, project_arrays
 from surface_models import gumbel, gumbel_log_prob, ordinal, ordinal_log_prob
 from tablegen import build, surface_errors
+from tablegen import surfaces as tables
 
 #: Of all tables built here; sites and evidence then agree ten times better than 1e-6.
 TOLERANCE = 1e-7
@@ -27,6 +28,7 @@ def few_points():
     """Certify at few points: what is tested here is not the certificate."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(surface_errors, "POINTS", 300)
+        patch.setattr(tables, "_CHECKS", 300)
         yield
 
 

@@ -14,7 +14,7 @@ from qpruntime import InputError, NumericalError, TableError, likelihoods, open_
 from qpruntime.artifact import Axis
 from qpruntime.projection import project_arrays
 from surface_models import gumbel, ordinal
-from tablegen import build, builder, resolution, sampler, splines, surface_errors
+from tablegen import build, builder, resolution, sampler, splines, surface_errors, surfaces
 from tablegen.executors import Threads
 from tablegen.verify import verify
 
@@ -23,10 +23,11 @@ from tablegen.verify import verify
 def few_points(monkeypatch):
     """Certify at few points, to save time."""
     monkeypatch.setattr(surface_errors, "POINTS", 400)
+    monkeypatch.setattr(surfaces, "_CHECKS", 300)
 
 
 #: Small enough to take a fraction of a second.
-SMALL = {"mu_range": (-2.0, 2.0), "log10_sigma_range": (-0.5, 0.0), "tolerance": 1e-5}
+SMALL = {"mu_range": (-2.0, 2.0), "log10_sigma_range": (-0.5, 0.0), "tolerance": 1e-4}
 
 
 def test_probit_against_its_closed_moments(tmp_path):
@@ -112,8 +113,9 @@ def test_a_wrong_symmetry_does_not_pass(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_kink_is_certified_honestly(tmp_path):
+def test_a_kink_is_certified_honestly(tmp_path, monkeypatch):
     """What cannot be met is said, with the place and what can; and that is then certified."""
+    monkeypatch.setattr(resolution, "LARGEST", 384)  # more do not fit, and take time
     options = {
         "preset": "surfaces",
         "mu_range": (-1, 1),
@@ -208,7 +210,7 @@ def test_verify_with_the_code(tmp_path):
     assert verify(path, points=200, seed=1).certificate == {}
     report = verify(path, likelihood=gumbel(), points=200, seed=1, workers=1)
     assert report.ok
-    assert 0.0 < report.certificate["mean"]["max_relative_error"] < 1e-5
+    assert 0.0 < report.certificate["mean"]["max_relative_error"] < 1e-4
     strict = verify(path, likelihood=gumbel(), points=200, seed=1, tolerance=1e-13, workers=1)
     assert not strict.ok
     assert any("error" in problem for problem in strict.problems)
