@@ -1,24 +1,18 @@
-"""The command line: exit codes, one-line errors, one JSON document, interruption."""
+"""The command line: exit codes, one-line errors, one JSON document. Kills are in test_kills.py."""
 
 from __future__ import annotations
 
 import json
 import os
-import resource
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 import tablegen.bar
 import tablegen.cli
-from conftest import SMALL, start
+from conftest import SMALL
 from qpruntime.table import open_table
-
-#: 5001 x 2001 nodes in 10 chunks: long enough to be interrupted, short enough for a test.
-LONG = ("--mu-step", "0.004")
 
 
 def names(path):
@@ -63,6 +57,14 @@ def test_json_is_one_document(command, tmp_path, monkeypatch):
     assert [t["path"] for t in json.loads(command("list", "--json").out)["tables"]] == [
         str(tmp_path / "probit.h5")
     ]
+
+
+def test_dry_run_on_a_cluster_asks_nobody(command, tmp_path):
+    arguments = ("build", *SMALL, "--output", tmp_path / "t.h5", "--dry-run", "--json")
+    dry = json.loads(command(*arguments, "--scheduler", "tcp://127.0.0.1:9").out)
+    assert dry["scheduler"] == "tcp://127.0.0.1:9"
+    assert "workers" not in dry
+    assert names(tmp_path) == []
 
 
 def test_dry_run_of_the_default_grid(command, tmp_path, monkeypatch):
@@ -193,82 +195,6 @@ def test_info_and_list_do_not_load_the_builder(tmp_path):
     subprocess.run(
         [sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, env=environment
     )
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """Return the bytes of the LONG build."""
-    path = tmp_path_factory.mktemp("undisturbed") / "t.h5"
-    process = start("build", *LONG, "--output", path)
-    assert process.communicate() is not None
-    assert process.returncode == 0
-    return path.read_bytes()
-
-
-def chunks(path):
-    return len(list((path.parent / f".{path.name}.build").glob("chunks.zarr/c/0/*/0")))
-
-
-def partial(path):
-    return (path.parent / f".{path.name}.build" / "table.partial").exists()
-
-
-@pytest.mark.parametrize(
-    ("moment", "number"),
-    [
-        (lambda path: path.parent.joinpath(f".{path.name}.build").exists(), signal.SIGKILL),
-        (lambda path: chunks(path) >= 3, signal.SIGKILL),
-        (lambda path: partial(path), signal.SIGKILL),
-        (lambda path: chunks(path) >= 2, signal.SIGINT),
-    ],
-    ids=["kill at the start", "kill amid chunks", "kill amid export", "Ctrl-C"],
-)
-def test_interrupted_builds_resume_to_the_same_bytes(tmp_path, undisturbed, moment, number):
-    path = tmp_path / "t.h5"
-    process = start("build", *LONG, "--output", path)
-    deadline = time.monotonic() + 60
-    while not moment(path) and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    process.send_signal(number)
-    _, err = process.communicate()
-    if process.returncode == 0:
-        pytest.skip("the build was done before the signal came")
-    assert not path.exists()
-    if number == signal.SIGINT:
-        assert process.returncode == 130
-        assert f"to resume: tablegen build --mu-step 0.004 --output {path}" in err
-        assert "Traceback" not in err
-    again = start("build", *LONG, "--output", path)
-    again.communicate()
-    assert again.returncode == 0
-    assert path.read_bytes() == undisturbed
-    assert names(tmp_path) == ["t.h5"]
-
-
-def test_a_full_disk_is_one_error(tmp_path, undisturbed):
-    path = tmp_path / "t.h5"
-    # Chunks fit below the limit on the size of a file, the finished table does not.
-    limit = 20_000_000
-    process = start(
-        "build",
-        *LONG,
-        "--output",
-        path,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
-    out, err = process.communicate()
-    assert process.returncode == 1
-    assert out == ""
-    assert err.count("\n") == 1
-    assert "File too large" in err
-    assert "the same command resumes" in err
-    assert names(tmp_path) == [".t.h5.build"]
-    again = start("build", *LONG, "--output", path)
-    again.communicate()
-    assert again.returncode == 0
-    assert path.read_bytes() == undisturbed
-    assert names(tmp_path) == ["t.h5"]
 
 
 def test_a_terminal_gets_a_bar_and_nobody_else(monkeypatch, capsys):
