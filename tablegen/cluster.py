@@ -1,7 +1,8 @@
 """Carry out calls on a dask cluster that comes and goes.
 
 Results travel back through dask to this process. Workers need no file system of ours; they need the
-packages of `tablegen.provenance`, which every one of them checks before it computes.
+packages of `tablegen.provenance`, which every one of them checks before it computes: what they do
+is in `tablegen.worker`.
 
 dask itself repeats what a lost worker was doing. What it cannot do is done here: calls are handed
 out a few at a time, a scheduler that went away is looked for and gets the open calls again, and
@@ -10,111 +11,32 @@ every wait has an end.
 
 from __future__ import annotations
 
-import logging
 import os
-import pickle
 import re
-import threading
 import time
-import uuid
-from asyncio import CancelledError as LoopCancelledError
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from functools import lru_cache
+from contextlib import ExitStack, suppress
 from importlib import import_module
-from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
-import cloudpickle
-from distributed import Client, Future, get_worker
-from distributed.client import ClosedClientError
+from distributed import Client, Future
 from distributed.scheduler import KilledWorker
-from threadpoolctl import threadpool_limits
 
 from qpruntime.errors import InputError, QPError
+from tablegen import worker
 from tablegen.executors import Call, Executor, ExecutorError
-from tablegen.provenance import difference, provenance
+from tablegen.flight import GONE, TICK, Flight, Task, connect, quiet
+from tablegen.provenance import provenance
 
 __all__ = ["Cluster"]
 
-#: Seconds between two looks at the cluster.
-_TICK = 1.0
-#: Calls handed out for each thread of the cluster: one at work, one waiting.
-_AHEAD = 2
 #: Times a call may fail on a worker, or the cluster be lost without a result in between.
 _TRIES = 3
 #: Seconds without any result, workers being there, after which they are taken for hung.
 _STALLED = 3600.0
-#: What distributed raises when the other side is gone.
-_GONE = (OSError, RuntimeError, CancelledError, LoopCancelledError, ClosedClientError)
-
-
-class _Unlike(Exception):
-    """A worker cannot compute our bytes; its address, and why."""
-
-
-_limit: Any = None
-_limited = 0
-_limiting = threading.Lock()
-
-
-@contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Limit BLAS while any thread of this process is at work for us: limits do not nest."""
-    global _limit, _limited
-    with _limiting:
-        if _limited == 0:
-            _limit = threadpool_limits(1, "blas")
-        _limited += 1
-    try:
-        yield
-    finally:
-        with _limiting:
-            _limited -= 1
-            if _limited == 0:
-                _limit.restore_original_limits()
-
-
-@lru_cache(maxsize=4)
-def _loaded(shared: bytes) -> tuple[str, Callable[[Any], Any]]:
-    """Return why this worker cannot take part, if it cannot, and the function."""
-    expected, function = pickle.loads(shared)
-    words = difference(expected, provenance())
-    return words, (str if words else pickle.loads(function))
-
-
-def _call(shared: bytes, item: Any) -> Any:
-    """Do what a worker does: check itself, then call."""
-    with _one_blas_thread():
-        words, function = _loaded(shared)
-        if words:
-            raise _Unlike(get_worker().address, words)
-        return function(item)
-
-
-@dataclass
-class _Task:
-    number: int
-    call: Call
-    tries: int = 0
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep distributed from logging what is handled, or raised, here."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 class Cluster(Executor):
@@ -162,7 +84,7 @@ class Cluster(Executor):
 
     def __enter__(self) -> Cluster:
         with ExitStack() as stack:
-            stack.enter_context(_quiet())
+            stack.enter_context(quiet())
             stack.callback(self._disconnect)
             self._provenance = self._own()
             self._connect()
@@ -178,16 +100,16 @@ class Cluster(Executor):
         self._leave.close()
 
     def _own(self) -> dict[str, str]:
-        with _one_blas_thread():
+        with worker.one_blas_thread():
             found = provenance()
         if not self.same_rounding:
             found = {name: found[name] for name in found if name != "rounding"}
         return found
 
     def each(self, calls: Iterable[Call], take: Callable[[int, Any], None]) -> None:
-        fresh = (_Task(number, call) for number, call in enumerate(calls))
-        again: deque[_Task] = deque()
-        flight = _Flight(self._connected(), self._provenance)
+        fresh = (Task(number, call) for number, call in enumerate(calls))
+        again: deque[Task] = deque()
+        flight = Flight(self._connected(), self._provenance)
         lost, since = 0, time.monotonic()
         try:
             while True:
@@ -208,7 +130,7 @@ class Cluster(Executor):
                     task, future = arrived
                     result = self._result(task, future, again)
                     flight.done(future)
-                except _GONE as error:
+                except GONE as error:
                     lost += 1
                     if lost > _TRIES:
                         raise ExecutorError(
@@ -216,7 +138,7 @@ class Cluster(Executor):
                         ) from error
                     again.extend(flight.drop())
                     self._connect()
-                    flight = _Flight(self._connected(), self._provenance)
+                    flight = Flight(self._connected(), self._provenance)
                     continue
                 if result is not None:
                     take(task.number, result[0])
@@ -227,7 +149,7 @@ class Cluster(Executor):
         finally:
             flight.drop()
 
-    def _result(self, task: _Task, future: Future, again: deque[_Task]) -> tuple[Any] | None:
+    def _result(self, task: Task, future: Future, again: deque[Task]) -> tuple[Any] | None:
         """Return what came back, or None if the call goes out again."""
         if future.status == "finished":
             try:
@@ -241,7 +163,7 @@ class Cluster(Executor):
         error = future.exception(timeout=self.timeout)
         if isinstance(error, QPError):
             raise error
-        if isinstance(error, _Unlike):
+        if isinstance(error, worker.Unlike):
             raise ExecutorError("worker {} cannot take part: {}".format(*error.args)) from error
         if isinstance(error, (ImportError, AttributeError)):
             raise ExecutorError(
@@ -291,113 +213,34 @@ class Cluster(Executor):
 
     def _connect(self) -> None:
         self._disconnect()
-        self._client = _connect(self.address, self.timeout)
+        self._client = connect(self.address, self.timeout)
         self._alone = None
         since = time.monotonic()
-        while not self._threads():
-            self._look(since)
-            time.sleep(min(_TICK, 0.1 * self.timeout))
-        self._probe()
+        try:
+            while not self._threads():
+                self._look(since)
+                time.sleep(min(TICK, 0.1 * self.timeout))
+            self._probe()
+        except GONE as error:
+            raise ExecutorError(f"the scheduler at {self.address} stopped answering") from error
 
     def _probe(self) -> None:
         """Have every worker import what it will be sent: one that cannot would just go away."""
         client = self._connected()
-        with suppress(*_GONE):
+        with suppress(*GONE):
             for path in self.modules:
                 client.upload_file(path)
-            for worker in client.sync(client.scheduler.ncores, callback_timeout=self.timeout):
-                loaded = client.submit(import_module, __name__, workers=[worker], pure=False)
+            for name in client.sync(client.scheduler.ncores, callback_timeout=self.timeout):
+                loaded = client.submit(import_module, worker.__name__, workers=[name], pure=False)
                 error = loaded.exception(timeout=self.timeout)
                 if error is not None:
                     raise ExecutorError(
-                        f"worker {worker} cannot import {__name__} ({error}); install the same "
-                        "packages there as here, with qpruntime[build]"
+                        f"worker {name} cannot import {worker.__name__} ({error}); install the "
+                        "same packages there as here, with qpruntime[build]"
                     ) from error
 
     def _disconnect(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            with suppress(*_GONE):
-                client.close(timeout=_TICK)
-
-
-def _connect(address: str, timeout: float) -> Client:
-    """Return a client; its own timeout does not hold once a frozen scheduler's port is open."""
-    made: SimpleQueue[Client | BaseException] = SimpleQueue()
-
-    def connect() -> None:
-        try:
-            made.put(Client(address, timeout=timeout, set_as_default=False))
-        except (ValueError, *_GONE) as error:
-            made.put(error)
-
-    threading.Thread(target=connect, daemon=True).start()
-    try:
-        found = made.get(timeout=timeout + _TICK)
-    except Empty:
-        found = TimeoutError("frozen")
-    if isinstance(found, ValueError):
-        raise InputError(f"scheduler {address}: {found}") from found
-    if isinstance(found, BaseException):
-        raise ExecutorError(
-            f"no scheduler answers at {address} within {timeout:g} s; is the address right, does "
-            "`dask scheduler` run there, and is its port open?"
-        ) from found
-    return found
-
-
-class _Flight:
-    """Calls that were handed out over one connection, and have not come back."""
-
-    def __init__(self, client: Client, provenance: dict[str, str]) -> None:
-        self._client = client
-        self._provenance = provenance
-        self._name = f"tablegen-{uuid.uuid4().hex[:12]}"
-        self._tasks: dict[Any, tuple[_Task, Future]] = {}
-        self._arrived: SimpleQueue[Any] = SimpleQueue()
-        self._count = 0
-        self._function: Callable[[Any], Any] | None = None
-        self._shared: Future | None = None
-        self._room, self._asked = 0, -1.0
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def room(self, threads: Callable[[], int]) -> int:
-        """Return how many calls may be out: workers come and go, so ask now and then."""
-        if time.monotonic() - self._asked > 2.0 * _TICK:
-            self._room, self._asked = max(2, _AHEAD * threads()), time.monotonic()
-        return self._room
-
-    def submit(self, task: _Task) -> None:
-        function, item = task.call
-        self._count += 1
-        key = f"{self._name}-{self._count}"
-        if self._shared is None or function is not self._function:
-            # A task like any other: if the workers that hold it are lost, dask makes it again.
-            shared = pickle.dumps((self._provenance, cloudpickle.dumps(function)))
-            self._shared = self._client.submit(bytes, shared, key=f"{key}-function", pure=False)
-            self._function = function
-        future = self._client.submit(_call, self._shared, item, key=key, pure=False)
-        self._tasks[key] = task, future
-        future.add_done_callback(lambda future: self._arrived.put(future.key))
-
-    def next(self) -> tuple[_Task, Future] | None:
-        """Wait for a call to come back; return None if none does for a while."""
-        with suppress(Empty):
-            return self._tasks[self._arrived.get(timeout=_TICK)]
-        return None
-
-    def done(self, future: Future) -> None:
-        """Forget a call, which frees its result on the cluster."""
-        del self._tasks[future.key]
-        future.release()
-
-    def drop(self) -> list[_Task]:
-        """Forget what is out, and return it."""
-        tasks = [task for task, _ in self._tasks.values()]
-        with suppress(*_GONE):
-            for _, future in self._tasks.values():
-                future.release()
-        self._tasks.clear()
-        return tasks
+            with suppress(*GONE):
+                client.close(timeout=TICK)

@@ -45,10 +45,12 @@ def host(tmp_path_factory):
 @pytest.fixture(scope="module")
 def undisturbed(host, tmp_path_factory):
     """Return the bytes of a build that nobody disturbs, and how long it takes."""
-    path = tmp_path_factory.mktemp("undisturbed") / "t.h5"
-    begin = time.perf_counter()
-    assert host.build(path).code == 0
-    return path.read_bytes(), time.perf_counter() - begin
+    path, seconds = tmp_path_factory.mktemp("undisturbed") / "t.h5", []
+    for _ in range(2):
+        begin = time.perf_counter()
+        assert host.build(path, "--force").code == 0
+        seconds.append(time.perf_counter() - begin)
+    return path.read_bytes(), min(seconds)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +96,9 @@ def kill_at_random(host, undisturbed, old, directory, count, seed):
     """Kill `count` builds at random moments, finish them; return what they had come to."""
     draw = random.Random(seed)
     moments = []
-    for turn in range(count):
+    for turn in range(4 * count):
+        if len(moments) == count:
+            break
         path = directory / f"{turn}" / "t.h5"
         path.parent.mkdir()
         force = ("--force",) if turn % 2 else ()
@@ -109,15 +113,18 @@ def kill_at_random(host, undisturbed, old, directory, count, seed):
         now = path.read_bytes() if path.exists() else None
         assert now in (before, undisturbed[0])
         work = path.parent / ".t.h5.build"
-        if ended.code == 0 or now == undisturbed[0]:
-            moments.append("done")
+        if ended.code == 0:
+            pass  # it was faster
+        elif now == undisturbed[0]:
+            moments.append("renamed")
         elif not work.exists():
             moments.append("before")
         elif (work / "table.partial").exists():
             moments.append("file")
         else:
             moments.append("chunks")
-        if ended.code != 0 or force:
+        # Without --force, and with nothing left to do, it would say that the table exists.
+        if force or work.exists() or now is None:
             assert host.build(path, *force).code == 0
         assert path.read_bytes() == undisturbed[0]
         assert names(path.parent) == ["t.h5"]
@@ -125,13 +132,13 @@ def kill_at_random(host, undisturbed, old, directory, count, seed):
 
 
 def test_killed_at_random_moments(host, undisturbed, old, tmp_path):
-    kill_at_random(host, undisturbed, old, tmp_path, 5, 1)
+    assert len(kill_at_random(host, undisturbed, old, tmp_path, 4, 1)) == 4
 
 
 @pytest.mark.slow
 def test_killed_at_fifty_random_moments(host, undisturbed, old, tmp_path):
     moments = kill_at_random(host, undisturbed, old, tmp_path, 50, 2)
-    assert moments.count("done") <= 10
+    assert len(moments) == 50
     assert min(moments.count("chunks"), moments.count("file")) >= 3, moments
 
 
