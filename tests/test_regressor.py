@@ -328,7 +328,7 @@ def test_refuses_other_arguments():
         GPPoissonRegressor(FIXED, method="mcmc").fit(X, Y)
     model = GPPoissonRegressor(FIXED).fit(X, Y)
     for q in (0.0, 1.0, -0.1, np.nan, [[0.5]]):
-        with pytest.raises(InputError, match="strictly between 0 and 1|q is nan"):
+        with pytest.raises(InputError, match=r"strictly between 0 and 1|q is nan"):
             model.predict_quantiles(NEW, q)
     with pytest.raises(InputError, match="predictive must be one of"):
         model.predict_quantiles(NEW, predictive="normal")
