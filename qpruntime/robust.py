@@ -97,11 +97,13 @@ class GPRobustRegressor(RegressorMixin, BaseEstimator):
     >>> import numpy as np
     >>> from qpruntime import GPRobustRegressor
     >>> X = np.linspace(0.0, 6.0, 30)[:, None]
-    >>> y = np.sin(X[:, 0])
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(1).standard_normal(30)
     >>> y[[4, 20]] += 9.0
     >>> model = GPRobustRegressor(method="ep").fit(X, y)
     >>> model.predict([[1.5], [4.5]]).round(1).tolist()
     [1.0, -1.0]
+    >>> model.likelihood_
+    <Likelihood student-t(nu=4, scale=0.0835)>
     """
 
     def __init__(

@@ -98,7 +98,7 @@ class Reduction:
     scale: Pointer | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Likelihood:
     """p(y|f) for one observation y and one latent value f.
 
@@ -177,6 +177,10 @@ class Likelihood:
             theta.flags.writeable = False
             object.__setattr__(self, "parameters", dict(zip(self.parameters, values, strict=True)))
             object.__setattr__(self, "theta", theta)
+
+    def __repr__(self) -> str:
+        numbers = ", ".join(f"{name}={value:.3g}" for name, value in self.parameters.items())
+        return f"<Likelihood {self.name}({numbers})>" if numbers else f"<Likelihood {self.name}>"
 
     @property
     def spelt(self) -> str:
