@@ -28,13 +28,14 @@ from qpruntime.site import (
 )
 from qpruntime.table import Table, open_table, shipped
 from qpruntime.validation import choice, number, shown
-from qpruntime.wp import LARGEST, SMALLEST, parameters, wp_rule
 
 __all__ = ["INFERENCE", "METHODS", "Projector", "project", "project_arrays"]
 
 METHODS = ("ep", "qp", "wp")
 #: Methods of inference; the variational one projects nothing, and its cavities are those of EP.
 INFERENCE = (*METHODS, "vb")
+#: Orders p of method "wp": beyond 10, q^(1/p) varies too little for double precision.
+SMALLEST, LARGEST = 1.0, 10.0
 
 
 def order(method: str, p: float | None) -> float | None:
@@ -114,6 +115,8 @@ class Projector:
                     f'method "wp" integrates, and the table {self.table.path} is not for it; leave '
                     "out table"
                 )
+            from qpruntime.wp import parameters, wp_rule
+
             rules = parameters(self.p)
             self.source = (WP, False, True, NO_VALUES, rules, wp_rule.handle)
             self.means = self.source

@@ -18,8 +18,6 @@ from qpruntime.landscape import EXHAUSTED, OK
 from qpruntime.piecewise import add_panel, jacobi_rules
 
 __all__ = [
-    "LARGEST",
-    "SMALLEST",
     "enclose",
     "minimise",
     "objective",
@@ -28,8 +26,6 @@ __all__ = [
     "wp_rule",
 ]
 
-#: Orders p that are supported: beyond 10, q^(1/p) varies too little for double precision.
-SMALLEST, LARGEST = 1.0, 10.0
 _ITERATIONS = 200
 #: First derivatives at a minimum, at most, in units of E |eps|^(p - 1).
 _FLAT = 1e-5

@@ -50,7 +50,8 @@ RANKS = [
 ]
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 # Imports inside functions, each with its reason.
-DEFERRED: set[tuple[str, str]] = set()
+# Rules that few need, and whose kernels take milliseconds to declare.
+DEFERRED: set[tuple[str, str]] = {("likelihoods", "adaptive"), ("projection", "wp")}
 
 
 def imported(node):

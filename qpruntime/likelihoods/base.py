@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.adaptive import adaptive_rule
 from qpruntime.artifact import Axis, spell
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.jit import COORDINATES, FRAME, LANDMARK, MOMENTS, SPLIT, Pointer
@@ -346,7 +345,12 @@ class Likelihood:
         other than 1, the adaptive rule is needed, and compiled.
         """
         self.split.reset()
-        adaptive = (powers or self.frame is None) and self.has_density
+        rule, adaptive = NO_RULE, (powers or self.frame is None) and self.has_density
+        if adaptive:
+            # Most users of the package never need it.
+            from qpruntime.adaptive import adaptive_rule
+
+            rule = adaptive_rule.handle
         return (
             self.theta,
             self.moments is not None,
@@ -355,7 +359,7 @@ class Likelihood:
             (self.moments or ABSENT_MOMENTS).handle,
             (
                 (self.frame or ABSENT_FRAME).handle,
-                adaptive_rule.handle if adaptive else NO_RULE,
+                rule,
                 (self.landmarks or ABSENT_LANDMARK).handle,
             ),
         )
