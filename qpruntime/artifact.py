@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from qpruntime import strict_json
 from qpruntime.errors import InputError, TableError
 
-__all__ = ["DATASET", "KINDS", "SCHEMA", "Axis", "Metadata", "spell"]
+__all__ = ["DATASET", "KINDS", "LARGEST", "SCHEMA", "SMALLEST", "Axis", "Metadata", "spell"]
 
 #: Version of the metadata document; a reader refuses any other.
 SCHEMA = 1
@@ -30,6 +30,10 @@ DATASET = "sigma_star"
 KINDS = ("grid", "compact", "surfaces")
 #: How many axes each of them may have.
 AXES = {"grid": (2,), "compact": (1, 2), "surfaces": (2, 3)}
+#: Orders p of L_p projections: beyond 10, q^(1/p) varies too little for double precision.
+SMALLEST, LARGEST = 1.0, 10.0
+# Numbers at every node of surfaces; those of L_p projections hold one of them twice.
+_BANDS = 4
 
 
 def spell(name: str, parameters: Mapping[str, float]) -> str:
@@ -124,6 +128,9 @@ class Metadata:
     traits : dict
         What has to be known of the likelihood where its code is not at hand: see
         `qpruntime.standin`.
+    projection : dict or None
+        None for the surfaces of EP and QP; ``{"name": "wp", "p": 1.5}`` for those of the L_p
+        projection of that order.
     """
 
     likelihood: str
@@ -140,11 +147,22 @@ class Metadata:
     schema: int = SCHEMA
     surfaces: list[str] = field(default_factory=list)
     traits: dict[str, Any] = field(default_factory=dict)
+    projection: dict[str, Any] | None = None
 
     @property
     def spelt(self) -> str:
         """Name and parameters of the likelihood in one string."""
         return spell(self.likelihood, self.parameters)
+
+    @property
+    def order(self) -> float | None:
+        """p of a table of L_p projections, None of others."""
+        return None if self.projection is None else float(self.projection["p"])
+
+    @property
+    def flags(self) -> str:
+        """What ``tablegen build`` takes for this projection, with a space in front, or nothing."""
+        return "" if self.projection is None else f" --projection wp --p {self.projection['p']!r}"
 
     @property
     def mu(self) -> Axis:
@@ -163,7 +181,7 @@ class Metadata:
             return len(self.outcomes), self.axes[0].size, self.axes[1].size
         if self.kind == "surfaces":
             rows = self.axes[2].size + 4 if len(self.axes) == 3 else len(self.outcomes)
-            return rows, self.axes[0].size + 4, len(self.surfaces) * (self.axes[1].size + 4)
+            return rows, self.axes[0].size + 4, _BANDS * (self.axes[1].size + 4)
         first = self.axes[0].size + 4 if len(self.axes) == 2 else 1
         return len(self.outcomes), first, self.axes[-1].size + 4
 
@@ -176,6 +194,8 @@ class Metadata:
         document = asdict(self)
         if self.kind != "surfaces":
             del document["surfaces"], document["traits"]
+        if self.projection is None:
+            del document["projection"]
         return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @classmethod
@@ -221,6 +241,7 @@ class Metadata:
             ),
             "surfaces": not _names(self.surfaces, self.kind == "surfaces"),
             "traits": not isinstance(self.traits, dict),
+            "projection": not _projection(self.projection, self.kind == "surfaces"),
             "parameters": not _numbers(self.parameters),
             "certificate": not isinstance(self.certificate, dict),
             "sha256": not isinstance(self.sha256, str),
@@ -261,6 +282,16 @@ def _numbers(value: object) -> bool:
     return isinstance(value, dict) and all(
         isinstance(v, (int, float)) and not isinstance(v, bool) for v in value.values()
     )
+
+
+def _projection(value: Any, allowed: bool) -> bool:
+    """Whether this is None or, where it may be, a well-formed L_p projection."""
+    if value is None:
+        return True
+    if not (allowed and isinstance(value, dict) and set(value) == {"name", "p"}):
+        return False
+    p = value["p"]
+    return value["name"] == "wp" and _numbers({"p": p}) and SMALLEST <= p <= LARGEST
 
 
 def _axis(entry: Any) -> Axis:

@@ -78,7 +78,7 @@ def infer(
         Powers of the single likelihoods, not negative; an observation of weight 0 is dropped.
         Weights and powers other than 1 are integrated.
     p : float, optional
-        Order of method "wp", from 1 to 10.
+        Order of method "wp", from 1 to 10; by default that of the table.
     order : {"sequential", "random", "parallel"}
         How the sites are visited; the fixed point is the same. Parallel iterations cost least.
         Method "vb" is always parallel.
@@ -238,6 +238,11 @@ def check_powers(
     if checked is not None and (checked == 1.0).all():
         checked = None
     if power != 1.0 or checked is not None:
+        if projector.method == "wp" and projector.table is not None:
+            raise InputError(
+                f"weights and powers are integrated, which the table {projector.table.path} of L_p "
+                "projections does not do: leave it out"
+            )
         projector.need_density("weights and powers are integrated")
         if projector.method == "vb":
             raise InputError('method "vb" takes neither weights nor a power; use "ep" or "qp"')

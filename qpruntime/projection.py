@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime import likelihoods
+from qpruntime.artifact import LARGEST, SMALLEST
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.site import (
@@ -34,16 +35,19 @@ __all__ = ["INFERENCE", "METHODS", "Projector", "project", "project_arrays"]
 METHODS = ("ep", "qp", "wp")
 #: Methods of inference; the variational one projects nothing, and its cavities are those of EP.
 INFERENCE = (*METHODS, "vb")
-#: Orders p of method "wp": beyond 10, q^(1/p) varies too little for double precision.
-SMALLEST, LARGEST = 1.0, 10.0
 
 
-def order(method: str, p: float | None) -> float | None:
-    """Return p for method "wp", which needs it, and None for the others, which have none."""
+def order(method: str, p: float | None, held: float | None = None) -> float | None:
+    """Return p for method "wp", which needs it, and None for the others, which have none.
+
+    `held` is the order of the table.
+    """
     if method != "wp":
         if p is not None:
             raise InputError(f'p is the order of method "wp"; method {method!r} takes none')
         return None
+    if p is None and held is not None:
+        return held
     if p is None:
         raise InputError(f'method "wp" needs p from {SMALLEST:g} to {LARGEST:g}; p=2 is "qp"')
     found = number(p, "p")
@@ -66,9 +70,9 @@ class Projector:
     table : None, "exact", path, name or Table
         None is the table that ships with the likelihood, or quadrature if it has no `Reduction`;
         "exact" integrates. Grids and compact tables are used by QP only, tables of surfaces by EP
-        too; method "wp" integrates.
+        too; method "wp" integrates, or looks up in a table built for its order.
     p : float, optional
-        Order of method "wp".
+        Order of method "wp"; by default that of the table.
 
     Attributes
     ----------
@@ -91,14 +95,17 @@ class Projector:
     ) -> None:
         choice(method, "method", INFERENCE)
         self.method = method
-        self.p = order(method, p)
         exact = isinstance(table, str) and table == "exact"
         if isinstance(table, (str, os.PathLike)) and not exact:
             table = open_table(table)
         if not (isinstance(table, Table) or table is None or exact):
             raise InputError(f"table must be None, 'exact', a path or a Table, got {shown(table)}")
+        held = table.metadata.order if isinstance(table, Table) else None
+        self.p = order(method, p, held)
         if isinstance(table, Table):
             table = table.serving(likelihood)
+            if self.p != held:
+                raise InputError(table.other_projection(method, self.p))
             self.likelihood = table.likelihood
         else:
             self.likelihood = likelihoods.get("probit" if likelihood is None else likelihood)
@@ -111,14 +118,13 @@ class Projector:
         self.means = self.without_table
         if method == "wp":
             if self.table is not None:
-                raise InputError(
-                    f'method "wp" integrates, and the table {self.table.path} is not for it; leave '
-                    "out table"
-                )
-            from qpruntime.wp import parameters, wp_rule
+                self.source = self.without_table = self.table.source()
+            else:
+                from qpruntime.wp import parameters, wp_rule
 
-            rules = parameters(self.p)
-            self.source = (WP, False, True, NO_VALUES, rules, wp_rule.handle)
+                self.need_density('method "wp" integrates without a table')
+                rules = parameters(self.p)
+                self.source = (WP, False, True, NO_VALUES, rules, wp_rule.handle)
             self.means = self.source
             return
         surfaces = self.table is not None and self.table.metadata.kind == "surfaces"
@@ -145,8 +151,12 @@ class Projector:
 
     def for_evidence(self) -> Projector:
         """Return the EP projector whose evidence hyper-parameters are judged by."""
-        surfaces = self.table is not None and self.table.metadata.kind == "surfaces"
-        return Projector(self.likelihood, "ep", self.table if surfaces else None)
+        moments = (
+            self.table is not None
+            and self.table.metadata.kind == "surfaces"
+            and self.table.metadata.projection is None
+        )
+        return Projector(self.likelihood, "ep", self.table if moments else None)
 
     def check_outcomes(self, y: NDArray[np.float64]) -> None:
         """Raise `InputError` if a grid has no slab for one of these observations."""
@@ -201,9 +211,10 @@ def project(
     table : None, "exact", path, name or Table
         Where QP finds sigma*. None is the small table inside the package, right to 1e-9
         everywhere; "exact" integrates, 100 times slower; a path or name is a table built by
-        ``tablegen build``. One of surfaces serves EP too.
+        ``tablegen build``. One of surfaces serves EP too, one built with ``--projection wp``
+        serves "wp" of its order.
     p : float, optional
-        Order of method "wp", from 1 to 10.
+        Order of method "wp", from 1 to 10; by default that of the table.
 
     Returns
     -------

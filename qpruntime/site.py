@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 # How `project_site` finds a standard deviation, and what a lookup reports.
-EP, GRID, EXACT, COMPACT, SURFACES_EP, SURFACES_QP, WP = 0, 1, 2, 3, 4, 5, 6
+EP, GRID, EXACT, COMPACT, SURFACES_EP, SURFACES_QP, WP, SURFACES_WP = 0, 1, 2, 3, 4, 5, 6, 7
 COMPUTED, INSIDE, OUTSIDE_GRID = 0, 1, 2
 #: Status: a table holds what cannot be sigma*. Values above sigma_EP are no such thing: a coarse
 #: grid has them between its nodes, and they are cut to sigma_EP.
@@ -49,6 +49,8 @@ _LEAST_RATIO = 1e-9
 
 #: Status of a cavity outside a table of surfaces that is all there is.
 BEYOND = -2
+#: Status of a power other than 1, which a table of L_p projections has none of.
+POWERED = -3
 
 NO_VALUES = np.zeros((1, 2, 2))
 NO_AXES = np.array([0.0, -1.0, 1.0, 0.0, -1.0, 1.0, 0.0])
@@ -84,6 +86,8 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
         )
         return int(status), log_z, mean, std, COMPUTED
     if power != 1.0:
+        if kind == SURFACES_WP:
+            return POWERED, 0.0, 0.0, 0.0, COMPUTED
         status = powered_point(split, frame, has_frame, power, mu, sigma, y, theta, scratch)
         std = math.sqrt(scratch[0, 2])
         if kind != EP and kind != SURFACES_EP:
@@ -232,6 +236,8 @@ def raise_status(
             f"{table.path}: damaged: what it holds for {place} is no standard deviation; "
             f"tablegen verify {table.path} says more; build it again"
         )
+    if status == POWERED:
+        raise InputError(f"{table.path}: a table of L_p projections serves no powers; leave it out")
     if status == BEYOND:
         raise TableError(table.beyond(mu, sigma, y))
     reason, remedy = _REASONS.get(status, _REASONS[NO_MASS])

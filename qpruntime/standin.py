@@ -158,9 +158,10 @@ def _check(traits: dict[str, Any], metadata: Metadata, path: Any) -> None:
     single = mode in ("mirror", "location")
     if metadata.outcomes != ends or (single and metadata.outcomes != [float(mode == "mirror")]):
         raise TableError(f"{path}: metadata field 'outcomes' is {metadata.outcomes!r}")
-    if tuple(metadata.surfaces) != surfaces.NAMES:
+    expected = surfaces.NAMES if metadata.projection is None else surfaces.WP_NAMES
+    if tuple(metadata.surfaces) != expected:
         raise TableError(
-            f"{path}: holds the surfaces {metadata.surfaces}, this version reads {surfaces.NAMES}"
+            f"{path}: holds the surfaces {metadata.surfaces}, this version reads {expected}"
         )
 
 

@@ -6,9 +6,10 @@ each other for every node:
 
     log Z,  (mean - mu)/sigma_EP,  log(sigma_EP/sigma),  log(sigma*/sigma_EP).
 
-None of them loses digits where the likelihood moves the cavity little, and none grows faster than
-log Z does. A kernel reaches these functions through an address, like those of a likelihood, so that
-nobody compiles them who does not look anything up.
+A table of L_p projections has their mean in place of the tilted one and their standard deviation in
+place of both others. None of them loses digits where the likelihood moves the cavity little, and
+none grows faster than log Z does. A kernel reaches these functions through an address, like those
+of a likelihood, so that nobody compiles them who does not look anything up.
 """
 
 from __future__ import annotations
@@ -20,11 +21,24 @@ import numpy as np
 from qpruntime.interpolate import quintic_weights
 from qpruntime.jit import SURFACES, Pointer, contracted, inlined
 
-__all__ = ["BANDS", "LOCATION", "MIRROR", "NAMES", "ROWS", "VOLUME", "encode", "lookup", "pack"]
+__all__ = [
+    "BANDS",
+    "LOCATION",
+    "MIRROR",
+    "NAMES",
+    "ROWS",
+    "VOLUME",
+    "WP_NAMES",
+    "encode",
+    "lookup",
+    "pack",
+]
 
 #: What is stored at every node, in this order.
 NAMES = ("log_z", "mean", "std_ep", "std_qp")
 BANDS = len(NAMES)
+#: What the bands mean in a table of L_p projections, whose last two hold one standard deviation.
+WP_NAMES = ("log_z", "mean_wp", "std_wp")
 
 #: How an observation finds its slab: a row each, one row for y mu, one for mu - y, a third axis.
 ROWS, MIRROR, LOCATION, VOLUME = 0, 1, 2, 3

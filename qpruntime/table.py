@@ -24,7 +24,7 @@ from qpruntime import likelihoods, seal, standin, surfaces
 from qpruntime.artifact import Axis, Metadata
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.site import COMPACT, GRID, SURFACES_QP, check_range, project_many
+from qpruntime.site import COMPACT, GRID, SURFACES_QP, SURFACES_WP, check_range, project_many
 from qpruntime.validation import choice, shown
 
 __all__ = ["OUTSIDE", "Table", "open_table", "shipped", "shipped_path", "table_directory"]
@@ -59,7 +59,8 @@ class Table:
     values : ndarray, shape ``metadata.shape``
         Read-only: the memory map of a grid, or spline coefficients.
     outside : {"ep", "exact", "error"}
-        What a lookup outside a grid gives; a compact table has no outside.
+        What a lookup outside a grid gives; a compact table has no outside, and L_p projections
+        outside their table are an error.
     """
 
     path: Path
@@ -88,10 +89,13 @@ class Table:
         """Return what `qpruntime.site.project_site` takes.
 
         `kind` says which standard deviation of a table of surfaces is asked for: sigma* by default.
+        A table of L_p projections has one only, and answers inside its domain only.
         """
         exact = self.outside == "exact" and self.likelihood.has_density
         if self.metadata.kind == "surfaces":
             axes, lookup = self._surface_axes(), surfaces.lookup.handle
+            if self.metadata.projection is not None:
+                return SURFACES_WP, False, False, self.values, axes, lookup
             return SURFACES_QP if kind is None else kind, False, exact, self.values, axes, lookup
         kind = GRID if self.metadata.kind == "grid" else COMPACT
         axes = self.axes()
@@ -156,12 +160,31 @@ class Table:
         name = self.metadata.likelihood
         own = name if name not in likelihoods.names() else _quoted(self.metadata.spelt)
         known = _quoted(traits["source"]) or own
+        remedy = (
+            f"and the code of {self.likelihood.name!r} is not at hand: hand it over as "
+            "likelihood=..., or"
+        )
+        if self.metadata.projection is not None:
+            remedy = "and L_p projections are not integrated beside a table: leave it out, or"
         return (
             f"the cavity N({mu:g}, {sigma:g}^2) of y = {y:g} is outside the table {self.path}, "
             f"which holds {where} {m.start:g} to {m.stop:g} and log10 sigma {s.start:g} to "
-            f"{s.stop:g}, and the code of {self.likelihood.name!r} is not at hand: hand it over as "
-            f"likelihood=..., or build a wider table: tablegen build --likelihood {known} --preset "
-            f"surfaces --mu-range {low:g} {high:g} --log10-sigma-range {narrow:g} {wide:g}"
+            f"{s.stop:g}, {remedy} build a wider table: tablegen build --likelihood {known} "
+            f"--preset surfaces{self.metadata.flags} --mu-range {low:g} {high:g} "
+            f"--log10-sigma-range {narrow:g} {wide:g}"
+        )
+
+    def other_projection(self, method: str, p: float | None = None) -> str:
+        """Say that the table does not serve this method or order, and what to build."""
+        held = "EP and QP" if self.metadata.kind == "surfaces" else "QP"
+        if self.metadata.order is not None:
+            held = f'method "wp" with p={self.metadata.order:g}'
+        asked = f'method "{method}"' + ("" if p is None else f" with p={p:g}")
+        flags = f" --projection wp --p {'P' if p is None else repr(p)}" if method == "wp" else ""
+        name = _quoted(self.metadata.traits.get("source") or self.metadata.spelt)
+        return (
+            f"the table {self.path} serves {held}, not {asked}: leave it out, or build one: "
+            f"tablegen build --likelihood {name} --preset surfaces{flags}"
         )
 
     def lookup(
@@ -177,7 +200,8 @@ class Table:
         Returns
         -------
         sigma_star : ndarray
-            Standard deviations, never above sigma_EP; outside a grid what `outside` says.
+            Standard deviations, never above sigma_EP; outside a grid what `outside` says. Of a
+            table of L_p projections: their standard deviations.
         inside : ndarray of bool
             True everywhere for a compact table.
 
@@ -210,7 +234,8 @@ class Table:
                 f"{self.path}: data hash is {digest.hexdigest()[:16]}..., metadata says "
                 f"{self.sha256[:16]}...; the file is damaged, build it again: tablegen build "
                 + ("" if self.metadata.kind == "grid" else f"--preset {self.metadata.kind} ")
-                + f"--likelihood {self.likelihood.name} --force --output {self.path}"
+                + f"--likelihood {self.likelihood.name}{self.metadata.flags} --force "
+                f"--output {self.path}"
             )
 
 

@@ -21,13 +21,15 @@ from tablegen.executors import Executor, ExecutorError, Progress, Threads
 from tablegen.plan import Plan, make_plan
 from tablegen.workspace import BuildStopped, Workspace
 
-__all__ = ["PRESETS", "build", "prepare", "target_path"]
+__all__ = ["PRESETS", "build", "prepare", "suffix", "target_path"]
 
 #: The grid of the paper's shape, a small table that holds for every cavity, or whole projections of
 #: any likelihood.
 PRESETS = ("grid", "compact", "surfaces")
 #: Seconds to wait for a cluster.
 TIMEOUT = 60.0
+# Options of L_p projections.
+_PROJECTION = ("projection", "p")
 
 
 Described = Plan | Metadata | surfaces.Domain
@@ -66,12 +68,12 @@ def _describe(likelihood: str | Likelihood, preset: str, options: dict[str, Any]
         model = user_code.load(likelihood)
         if (counts := options.pop("counts", None)) is not None:
             options["outcomes"] = range(counts[0], counts[1] + 1)
-        known = ("outcomes", "y_range", "mu_range", "log10_sigma_range", "limit")
+        known = ("outcomes", "y_range", "mu_range", "log10_sigma_range", "limit", *_PROJECTION)
         _refuse("a table of surfaces", set(options) - set(known))
         return surfaces.domain(model, likelihood if isinstance(likelihood, str) else "", **options)
     name = likelihood if isinstance(likelihood, str) else likelihood.name
     if preset == "grid":
-        _refuse("a grid", set(options) & {"outcomes", "y_range", "limit"})
+        _refuse("a grid", set(options) & {"outcomes", "y_range", "limit", *_PROJECTION})
         return make_plan(name, **options)
     _refuse("a compact table", set(options))
     return compact.metadata(name)
@@ -120,7 +122,7 @@ def build(
     tolerance : float, optional
         Largest relative error allowed: at the certified nodes of a grid, by default 1e-12, and
         1e-7 for float32, which rounds by 6e-8; anywhere for a compact table, by default 1e-9, and
-        for surfaces, by default 1e-8.
+        for surfaces, by default 1e-8, and 1e-6 of L_p projections.
     force : bool
         Replace an existing file.
     progress : callable, optional
@@ -128,8 +130,8 @@ def build(
     **options
         Of the grid: `method`, `dtype`, `mu_range`, `mu_step`, `log10_sigma_range`,
         `log10_sigma_step` and `counts`, as `tablegen.plan.make_plan` takes them. Of surfaces:
-        `outcomes` or `y_range`, `mu_range`, `log10_sigma_range` and `limit`, as
-        `tablegen.surfaces.domain` does.
+        `outcomes` or `y_range`, `mu_range`, `log10_sigma_range` and `limit`, and for tables of L_p
+        projections ``projection="wp"`` and `p`, as `tablegen.surfaces.domain` does.
 
     Returns
     -------
@@ -158,7 +160,8 @@ def build(
     if tolerance is None:
         tolerance = _tolerance(plan)
     tolerance = number(tolerance, "tolerance", above=0.0)
-    workspace = Workspace(target_path(likelihood, output, preset))
+    order = plan.p if isinstance(plan, surfaces.Domain) else None
+    workspace = Workspace(target_path(likelihood, output, preset, order))
     workspace.check_target()
     taken = workspace.target.exists() and not force
     if taken and not workspace.exists:
@@ -203,7 +206,7 @@ def build(
 
 def _tolerance(plan: Described) -> float:
     if isinstance(plan, surfaces.Domain):
-        return surface_errors.TOLERANCE
+        return surface_errors.TOLERANCE if plan.p is None else surface_errors.WP_TOLERANCE
     return regions.TOLERANCE if isinstance(plan, Metadata) else certify.TOLERANCES[plan.dtype]
 
 
@@ -220,8 +223,19 @@ def _executor(
     return Cluster(scheduler, timeout)
 
 
+def suffix(preset: str, p: float | None = None) -> str:
+    """Return what follows the likelihood in the name of a file; `p` is that of L_p projections."""
+    if p is not None:
+        # A name with a dot would be taken for a path.
+        return f"-wp-{p!r}".removesuffix(".0").replace(".", "_")
+    return "" if preset == "grid" else f"-{preset}"
+
+
 def target_path(
-    likelihood: str | Likelihood, output: str | os.PathLike[str] | None, preset: str = "grid"
+    likelihood: str | Likelihood,
+    output: str | os.PathLike[str] | None,
+    preset: str = "grid",
+    p: float | None = None,
 ) -> Path:
     """Return the absolute path of the table; the directory of installed tables is made."""
     if output is not None:
@@ -234,9 +248,11 @@ def target_path(
             f"cannot make the directory of installed tables {directory}: {error.strerror}; "
             "set QP_TABLES or use --output"
         ) from error
-    suffix = "" if preset == "grid" else f"-{preset}"
     name = user_code.load(likelihood).name if preset == "surfaces" else likelihood
-    return directory.absolute() / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', str(name))}{suffix}.h5"
+    return (
+        directory.absolute()
+        / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', str(name))}{suffix(preset, p)}.h5"
+    )
 
 
 def _finished(workspace: Workspace, expected: Metadata) -> Metadata:

@@ -91,6 +91,12 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument(
         "--size-limit", type=float, metavar="MB", help="of surfaces: largest table; default: 128"
     )
+    build.add_argument(
+        "--projection",
+        metavar="NAME",
+        help='of surfaces: "wp" stores L_p projections of the order --p, for method "wp"',
+    )
+    build.add_argument("--p", type=float, metavar="P", help="from 1 to 10, of --projection wp")
     build.add_argument("--workers", type=int, metavar="N", help="threads; default: all cores")
     build.add_argument(
         "--scheduler",
@@ -108,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         metavar="ERROR",
         help="relative error above which the build fails; default: 1e-12, float32: 1e-7, "
-        "compact: 1e-9, surfaces: 1e-8",
+        "compact: 1e-9, surfaces: 1e-8, --projection wp: 1e-6",
     )
     build.add_argument("--force", action="store_true", help="replace an existing table")
     build.add_argument(
@@ -206,7 +212,7 @@ def _build(arguments: argparse.Namespace) -> int:
     from tablegen.bar import bar
 
     axes = ("mu_range", "mu_step", "log10_sigma_range", "log10_sigma_step")
-    names = ("method", "dtype", *axes, "counts", "outcomes", "y_range", "preset")
+    names = ("method", "dtype", *axes, "counts", "outcomes", "y_range", "preset", "projection", "p")
     given = {name: getattr(arguments, name) for name in names}
     if arguments.size_limit is not None:
         given["limit"] = int(1e6 * arguments.size_limit)
@@ -233,7 +239,7 @@ def _build(arguments: argparse.Namespace) -> int:
             progress=progress,
         )
     preset = builder.default_preset(arguments.likelihood, arguments.preset)
-    path = builder.target_path(arguments.likelihood, arguments.output, preset)
+    path = builder.target_path(arguments.likelihood, arguments.output, preset, metadata.order)
     document = describe.table(path, metadata)
     _print(document, describe.text(document), arguments.json)
     print(f"tablegen: built in {time.perf_counter() - started:.1f} s", file=sys.stderr)

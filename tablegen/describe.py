@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qpruntime import likelihoods
-from qpruntime import surfaces as stored
 from qpruntime.artifact import Axis, Metadata
 from qpruntime.errors import TableError
 from tablegen import regions
@@ -28,6 +27,8 @@ SURFACE_WORDS = {
     "mean": "of mean",
     "std_ep": "of sigma_EP",
     "std_qp": "of sigma*",
+    "mean_wp": "of wp mean",
+    "std_wp": "of wp deviation",
 }
 AXES = ("mu", "log10_sigma", "u", "v", "y")
 
@@ -44,6 +45,7 @@ def plan(
 ) -> Document:
     """Describe what a build would do, for ``--dry-run``; a scheduler is not asked."""
     from qpruntime.table import table_directory
+    from tablegen.builder import suffix
     from tablegen.executors import thread_count
     from tablegen.surfaces import Domain
 
@@ -51,11 +53,14 @@ def plan(
     who: Document = {"workers": threads} if scheduler is None else {"scheduler": scheduler}
     if isinstance(what, Domain):
         path = (
-            Path(output) if output is not None else table_directory() / f"{what.name}-surfaces.h5"
+            Path(output)
+            if output is not None
+            else table_directory() / f"{what.name}{suffix('surfaces', what.p)}.h5"
         )
         return {
             "path": str(path.absolute()),
             "likelihood": what.name,
+            **({} if what.p is None else {"projection": _projection(what.p)}),
             "outcomes": list(what.outcomes),
             "mu": "{:g} to {:g}".format(*what.mu),
             "log10_sigma": "{:g} to {:g}".format(*what.log10_sigma),
@@ -97,6 +102,7 @@ def table(path: Path, metadata: Metadata) -> Document:
         "kind": metadata.kind,
         "likelihood": metadata.likelihood,
         "parameters": metadata.parameters,
+        **({} if metadata.order is None else {"projection": _projection(metadata.order)}),
         "outcomes": metadata.outcomes,
         **{
             name: _axis(axis) | ({"coordinate": axis.name} if compact else {})
@@ -149,19 +155,26 @@ def guarantee(metadata: Metadata) -> str:
         return "none: the errors of this table were not measured"
 
 
+def _projection(p: float) -> str:
+    return f"wp, p = {p:g}"
+
+
 def _guarantee_of_surfaces(metadata: Metadata) -> str:
     found, (mu, log10_sigma) = metadata.certificate, metadata.axes[:2]
     mode = metadata.traits["mode"]
     held = {"mirror": "-1 and 1", "location": "any"}.get(mode, _outcomes(metadata.outcomes))
     errors = [
-        f"{found[name]['max_relative_error']:.2g} {SURFACE_WORDS[name]}" for name in stored.NAMES
+        f"{found[name]['max_relative_error']:.2g} {SURFACE_WORDS[name]}"
+        for name in metadata.surfaces
     ]
+    rule, outside = "a second quadrature rule", "quadrature if the code is at hand, else an error"
+    if metadata.order is not None:
+        rule, outside = "a Newton step by a second quadrature rule", "an error"
     return (
         f"{'mu - y' if mode == 'location' else 'mu'} {mu.start:g} to {mu.stop:g}, log10 sigma "
         f"{log10_sigma.start:g} to {log10_sigma.stop:g}, y = {held}: errors below "
         f"{found['tolerance']:g}; largest found {', '.join(errors)} at {found['random_points']} "
-        "points by a second quadrature rule; outside: quadrature if the code is at hand, else an "
-        "error"
+        f"points by {rule}; outside: {outside}"
     )
 
 

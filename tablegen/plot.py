@@ -74,6 +74,8 @@ def plot(
     except ImportError as missing:
         raise InputError("plotting needs matplotlib: pip install 'qpruntime[plot]'") from missing
     opened = open_table(table)
+    if opened.metadata.order is not None:
+        raise InputError(f"{opened.path} holds L_p projections: no sigma* to draw")
     y = _outcome(opened, outcome)
     mu_ends, ends = _domain(opened, y)
     mu = _range("mu", mu_range, mu_ends, _WIDE)

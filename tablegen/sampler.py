@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from qpruntime import surfaces
 from qpruntime.jit import call_moments, kernel
 from qpruntime.likelihoods import Likelihood
-from qpruntime.site import raise_status
+from qpruntime.site import NO_VALUES, WP, project_many, raise_status
 from qpruntime.wasserstein import OK, exact_run
+from qpruntime.wp import parameters, wp_rule
 from tablegen.executors import Executor
 
-__all__ = ["Points", "Sampler", "compute"]
+__all__ = ["Points", "Sampler", "compute", "compute_wp"]
 
 Array = NDArray[np.float64]
 
@@ -94,6 +95,20 @@ def compute(likelihood: Likelihood, points: Points) -> Array:
     return surfaces.encode(out[:, 0], out[:, 1], out[:, 2], out[:, 3], sigma)
 
 
+def compute_wp(p: float, likelihood: Likelihood, points: Points) -> Array:
+    """Return what is stored of the L_p projections of one block, shape (N, 4).
+
+    Raises
+    ------
+    NumericalError
+        If a tilted density cannot be integrated.
+    """
+    source = (WP, False, True, NO_VALUES, parameters(p), wp_rule.handle)
+    found = project_many(likelihood, source, *points)
+    shift, std = found.mean - points.mu, found.std
+    return surfaces.encode(found.log_z, shift, std * std, std, points.sigma)
+
+
 class Sampler:
     """Integrates projections of one likelihood and encodes them as they are stored.
 
@@ -105,6 +120,8 @@ class Sampler:
         A directory where blocks are kept.
     identity : str
         Says which density this is.
+    p : float, optional
+        Order of L_p projections; without it, those of EP and QP.
     """
 
     def __init__(
@@ -113,8 +130,12 @@ class Sampler:
         executor: Executor,
         keep: Path | None = None,
         identity: str = "",
+        p: float | None = None,
     ) -> None:
         self._compute = partial(compute, likelihood)
+        if p is not None:
+            self._compute = partial(compute_wp, p, likelihood)
+            identity = f"wp {p!r} {identity}"
         self._executor = executor
         self._keep = keep
         self._identity = f"{version('qpruntime')} {identity}".encode()

@@ -18,7 +18,7 @@ from qpruntime.jit import call_landmark, call_split, kernel
 from qpruntime.landscape import sort
 from qpruntime.special import ndtri_density
 
-__all__ = ["adaptive_points"]
+__all__ = ["adaptive_points", "log_evidence", "masses", "panel"]
 
 _N = 10
 _NODES, _WEIGHTS = legendre.leggauss(_N)
@@ -123,7 +123,7 @@ def _top(split, place, low, high, y, theta):
 
 
 @kernel
-def _panel(split, place, a, b, best, y, theta, q):
+def panel(split, place, a, b, best, y, theta, q):
     """Fill the density at the nodes of [a, b]; return its integral."""
     half, mass = 0.5 * (b - a), 0.0
     for j in range(_N):
@@ -200,15 +200,18 @@ def _edges(split, landmark, mu, sigma, y, theta):
 
 
 @kernel
-def _adaptive(split, landmark, mu, sigma, y, theta):
-    """Return (log Z, mean, variance, sigma*), NaN where the mass does not end."""
+def masses(split, landmark, mu, sigma, y, theta):
+    """Return (place, highest level, panels, total, evaluated); no panels if the mass has no end.
+
+    Rows of `panels` are both ends, as offsets from ``place[0]``, and the mass between.
+    """
     place, edges, best = _edges(split, landmark, mu, sigma, y, theta)
     if edges.size < 2:
-        return math.nan, math.nan, math.nan, math.nan
+        return place, best, np.empty((0, 3)), 0.0, 0
     q, left, right = np.empty(_N), np.empty(_N), np.empty(_N)
     rough = 0.0
     for i in range(edges.size - 1):
-        rough += _panel(split, place, edges[i], edges[i + 1], best, y, theta, q)
+        rough += panel(split, place, edges[i], edges[i + 1], best, y, theta, q)
     panels = np.empty((2 * edges.size + 2000, 3))
     stack = np.empty((_STACK, 3))
     used, total, evaluated = 0, 0.0, 0
@@ -221,12 +224,12 @@ def _adaptive(split, landmark, mu, sigma, y, theta):
             if not b > a:
                 continue
             centre = 0.5 * (a + b)
-            mass = _panel(split, place, a, b, best, y, theta, q)
+            mass = panel(split, place, a, b, best, y, theta, q)
             evaluated += 1
             if mass <= _NOTHING * rough:
                 continue
-            m = _panel(split, place, a, centre, best, y, theta, left)
-            m += _panel(split, place, centre, b, best, y, theta, right)
+            m = panel(split, place, a, centre, best, y, theta, left)
+            m += panel(split, place, centre, b, best, y, theta, right)
             noise = _noise(place, centre)
             close = abs(m - mass) <= _CLOSE * max(rough, m) + noise * mass
             if close or depth >= _HALVINGS or evaluated > _LIMIT:
@@ -242,11 +245,30 @@ def _adaptive(split, landmark, mu, sigma, y, theta):
                 pending += 1
                 stack[pending, 0], stack[pending, 1], stack[pending, 2] = a, centre, depth + 1.0
                 pending += 1
+    return place, best, panels[:used], total, evaluated
+
+
+@kernel
+def log_evidence(place, best, total, mu, sigma):
+    """Return log Z of a density with the mass `total` relative to exp(best)."""
+    anchor, rest0, curvature0, _, _ = place
+    log_z = best + math.log(total) + rest0 - 0.5 * curvature0 * anchor * anchor
+    return log_z - (0.5 * ((anchor - mu) / sigma) ** 2 + math.log(sigma) + _HALF_LOG_2PI)
+
+
+@kernel
+def _adaptive(split, landmark, mu, sigma, y, theta):
+    """Return (log Z, mean, variance, sigma*), NaN where the mass does not end."""
+    place, best, panels, total, evaluated = masses(split, landmark, mu, sigma, y, theta)
+    used = panels.shape[0]
+    if used == 0:
+        return math.nan, math.nan, math.nan, math.nan
+    q, left, right = np.empty(_N), np.empty(_N), np.empty(_N)
     first, second = 0.0, 0.0
     for moment in range(2):
         for i in range(used):
             a, b = panels[i, 0], panels[i, 1]
-            _panel(split, place, a, b, best, y, theta, q)
+            panel(split, place, a, b, best, y, theta, q)
             for j in range(_N):
                 d = 0.5 * (a + b) + 0.5 * (b - a) * _NODES[j]
                 m = 0.5 * (b - a) * _WEIGHTS[j] * q[j]
@@ -270,10 +292,10 @@ def _adaptive(split, landmark, mu, sigma, y, theta):
             a, b, mass = scores[pending, 0], scores[pending, 1], scores[pending, 2]
             low, up, depth = scores[pending, 3], scores[pending, 4], scores[pending, 5]
             centre = 0.5 * (a + b)
-            _panel(split, place, a, b, best, y, theta, q)
+            panel(split, place, a, b, best, y, theta, q)
             whole = _score(a, b, low, up, mass, total, first, q)
-            m_left = _panel(split, place, a, centre, best, y, theta, left)
-            m_right = _panel(split, place, centre, b, best, y, theta, right)
+            m_left = panel(split, place, a, centre, best, y, theta, left)
+            m_right = panel(split, place, centre, b, best, y, theta, right)
             parts = _score(a, centre, low, up + m_right, m_left, total, first, left)
             parts += _score(centre, b, low + m_left, up, m_right, total, first, right)
             evaluated += 1
@@ -294,10 +316,8 @@ def _adaptive(split, landmark, mu, sigma, y, theta):
                 scores[pending, 5] = depth + 1
                 pending += 1
         below += panels[i, 2]
-    anchor, rest0, curvature0, _, _ = place
-    log_z = best + math.log(total) + rest0 - 0.5 * curvature0 * anchor * anchor
-    log_z -= 0.5 * ((anchor - mu) / sigma) ** 2 + math.log(sigma) + _HALF_LOG_2PI
-    return log_z, anchor + first, second, star / total
+    log_z = log_evidence(place, best, total, mu, sigma)
+    return log_z, place[0] + first, second, star / total
 
 
 @kernel

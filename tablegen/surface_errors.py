@@ -12,15 +12,18 @@ from qpruntime import surfaces
 from qpruntime.jit import call_surfaces, kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table import Table
+from tablegen import second_wp
 from tablegen.second_rule import RULE, independent_all
 
-__all__ = ["TOLERANCE", "certify", "draw", "lookups", "problems"]
+__all__ = ["TOLERANCE", "WP_TOLERANCE", "certify", "draw", "lookups", "problems"]
 
 Array = NDArray[np.float64]
 Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
 
 #: Largest error allowed by default, of any surface.
 TOLERANCE = 1e-8
+#: The same of L_p projections, whose second rule is a step of Newton's method.
+WP_TOLERANCE = 1e-6
 #: Random points of a certificate.
 POINTS = 3000
 _BLOCK = 128
@@ -85,14 +88,20 @@ def certify(
     Returns
     -------
     dict
-        For each of `qpruntime.surfaces.NAMES` ``max_relative_error``, ``points`` and the place
+        For each name in the metadata's `surfaces` ``max_relative_error``, ``points`` and the place
         (``mu``, ``log10_sigma``, ``outcome``). The error of log Z is absolute where it is less
-        than 1; that of the mean is in tilted standard deviations.
+        than 1; that of the mean is in tilted standard deviations. Errors of L_p projections are
+        those of `tablegen.second_wp`, relative to their standard deviation.
     """
     points = POINTS if points is None else points
     mu, sigma, y = draw(table, points, np.random.default_rng(seed))
 
+    order = table.metadata.order
+
     def block(part: slice) -> Array:
+        if order is not None:
+            stored = lookups(table, mu[part], sigma[part], y[part])[:, :3]
+            return second_wp.errors(likelihood, order, mu[part], sigma[part], y[part], stored)
         truth = independent_all(likelihood, mu[part], sigma[part], y[part])
         truth[:, 2] = np.sqrt(truth[:, 2])
         gap = np.abs(lookups(table, mu[part], sigma[part], y[part]) - truth)
@@ -101,8 +110,9 @@ def certify(
 
     parts = [slice(a, min(a + _BLOCK, points)) for a in range(0, points, _BLOCK)]
     error = np.concatenate(run(block, parts))
-    found: dict[str, Any] = {"rule": RULE, "seed": seed, "random_points": points}
-    for k, name in enumerate(surfaces.NAMES):
+    rule = RULE if order is None else second_wp.RULE
+    found: dict[str, Any] = {"rule": rule, "seed": seed, "random_points": points}
+    for k, name in enumerate(table.metadata.surfaces):
         at = int(np.argmax(np.where(np.isnan(error[:, k]), np.inf, error[:, k])))
         found[name] = {
             "max_relative_error": float(np.nan_to_num(error[at, k], nan=np.finfo(float).max)),
@@ -116,8 +126,9 @@ def certify(
 
 def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:
     """Say which surfaces miss the tolerance, the worst first."""
+    names = surfaces.WP_NAMES if "mean_wp" in certificate else surfaces.NAMES
     entries = sorted(
-        ((certificate[name], name) for name in surfaces.NAMES),
+        ((certificate[name], name) for name in names),
         key=lambda pair: -pair[0]["max_relative_error"],
     )
     return [

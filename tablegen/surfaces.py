@@ -23,8 +23,10 @@ from qpruntime import surfaces
 from qpruntime.artifact import Axis, Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.likelihoods import Likelihood
+from qpruntime.projection import order
 from qpruntime.standin import describe, mode_of, standin
 from qpruntime.table import Table, open_table
+from qpruntime.validation import choice
 from tablegen import export, splines, surface_errors
 from tablegen.executors import Executor, Progress, Threads
 from tablegen.resolution import cells_needed, deviation
@@ -61,6 +63,8 @@ class Domain:
     mu, log10_sigma : (float, float)
     limit : int
         Bytes of the largest table.
+    p : float, optional
+        Order of the L_p projections to store, in place of those of EP and QP.
     """
 
     likelihood: Likelihood
@@ -70,6 +74,7 @@ class Domain:
     mu: tuple[float, float]
     log10_sigma: tuple[float, float]
     limit: int
+    p: float | None = None
 
     @property
     def name(self) -> str:
@@ -103,6 +108,8 @@ def domain(
     mu_range: Sequence[float] = MU_RANGE,
     log10_sigma_range: Sequence[float] = SIGMA_RANGE,
     limit: int = LIMIT,
+    projection: str | None = None,
+    p: float | None = None,
 ) -> Domain:
     """Check the options of a table of surfaces.
 
@@ -118,6 +125,8 @@ def domain(
         Of a location family the first is the range of mu - y.
     limit : int
         Bytes of the largest table.
+    projection : {"wp"}, optional
+        Store L_p projections of order `p` in place of those of EP and QP.
 
     Raises
     ------
@@ -148,7 +157,28 @@ def domain(
         raise InputError(f"log10 sigma must stay within -8 to 8, got {low:g} to {high:g}")
     if limit < 100_000:
         raise InputError(f"the size limit must be at least 100000 bytes, got {limit}")
-    return Domain(likelihood, source, mode, held, _ends("mu", mu_range), (low, high), limit)
+    return Domain(
+        likelihood,
+        source,
+        mode,
+        held,
+        _ends("mu", mu_range),
+        (low, high),
+        limit,
+        _order(projection, p),
+    )
+
+
+def _order(projection: str | None, p: float | None) -> float | None:
+    """Return p of L_p projections, None of the others."""
+    if projection is None:
+        if p is not None:
+            raise InputError('p is the order of projection="wp" (--projection wp): ask for both')
+        return None
+    choice(projection, "projection", ("wp",))
+    if p is None:
+        raise InputError('projection "wp" needs its order, such as p=1.5 (--p 1.5)')
+    return order("wp", p)
 
 
 def _declared(
@@ -186,7 +216,8 @@ def metadata(what: Domain, cells: Sequence[int]) -> Metadata:
         method="collocation",
         generator=f"tablegen {version('qpruntime')}",
         kind="surfaces",
-        surfaces=list(surfaces.NAMES),
+        surfaces=list(surfaces.NAMES if what.p is None else surfaces.WP_NAMES),
+        projection=None if what.p is None else {"name": "wp", "p": what.p},
         traits=describe(what.likelihood, axes[0], what.outcomes, what.mode, what.source),
     )
 
@@ -256,7 +287,7 @@ def build(
 ) -> Metadata:
     """Build the table in a locked workspace; arguments as those of `tablegen.grid.carry_out`."""
     identity = json.dumps(metadata(what, [6, 6, 6]).traits["probes"])
-    sample = Sampler(what.likelihood, executor, workspace.directory / "samples", identity)
+    sample = Sampler(what.likelihood, executor, workspace.directory / "samples", identity, what.p)
     cells = resolve(what, sample, tolerance, report)
     before = math.inf
     for _ in range(_ROUNDS):
@@ -310,7 +341,7 @@ def _growth(error: float, tolerance: float) -> float:
 
 def advice(what: Domain, certificate: dict, missed: str, cells: Sequence[int]) -> str:
     """Say what was reached, where, and what can be done about it."""
-    worst = max(certificate[name]["max_relative_error"] for name in surfaces.NAMES)
+    worst = max(certificate[name]["max_relative_error"] for name in metadata(what, cells).surfaces)
     # Within a size limit, another tolerance shares the nodes out differently.
     reached = 10.0 ** (0.25 * math.ceil(4.0 * math.log10(2.0 * max(worst, 1e-300))))
     full = what.nbytes([math.ceil(1.1 * n) for n in cells]) > what.limit

@@ -125,6 +125,8 @@ def verify(
     if tolerance is None:
         stated = metadata.certificate.get("tolerance")
         defaults = {"compact": regions.TOLERANCE, "surfaces": surface_errors.TOLERANCE}
+        if metadata.order is not None:
+            defaults["surfaces"] = surface_errors.WP_TOLERANCE
         default = defaults.get(metadata.kind) or certify.TOLERANCES[metadata.dtype]
         tolerance = stated if isinstance(stated, float) else default
     report = progress or (lambda stage, done, total: None)

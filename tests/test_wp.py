@@ -342,7 +342,7 @@ def test_refuses(options, words):
 
 
 def test_refuses_tables(small_table):
-    with pytest.raises(InputError, match='"wp" integrates'):
+    with pytest.raises(InputError, match='serves QP, not method "wp"'):
         project("probit", 0.0, 1.0, 1, method="wp", p=1.5, table=small_table)
 
 
