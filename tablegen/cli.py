@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import re
 import shlex
 import sys
@@ -187,6 +188,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{arguments.command} needs {error.name}: pip install 'qpruntime[{extra}]'", FAILED
         )
     except KeyboardInterrupt:
+        # Reads and writes of zarr that were cut short are no news.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         # What was cut off complains when it is collected.
         warnings.simplefilter("ignore")
         verb = "resume" if arguments.command == "build" else "run again"
