@@ -18,7 +18,7 @@ from scipy.linalg.blas import dsyrk, dtrmm
 from scipy.linalg.lapack import dlauum, dpotrf, dpotrs, dtrtri, dtrtrs
 
 from qpruntime.errors import NumericalError
-from qpruntime.jit import contracted, kernel
+from qpruntime.jit import kernel, summed
 
 __all__ = ["Factor", "ImproperPosterior", "Sites"]
 
@@ -36,56 +36,42 @@ def scaled_upper(K, root):
     """Upper triangle of I + R K R; what is below it is not set."""
     n = root.size
     B = np.empty((n, n))
+    # Slices counted from 0 become vector instructions, ranges from i on do not.
     for i in range(n):
-        for j in range(i, n):
-            B[i, j] = root[i] * K[i, j] * root[j]
-        B[i, i] += 1.0
+        scale, row, right, out = root[i], K[i, i:], root[i:], B[i, i:]
+        for j in range(n - i):
+            out[j] = scale * row[j] * right[j]
+        out[0] += 1.0
     return B
 
 
-@contracted
+@summed
 def squares_of_rows(upper):
     """Sum of squares of each row of an upper triangle."""
     n = upper.shape[0]
     out = np.empty(n)
     for i in range(n):
-        a, b, c, d = 0.0, 0.0, 0.0, 0.0
-        j = i
-        while j + 4 <= n:
-            a += upper[i, j] * upper[i, j]
-            b += upper[i, j + 1] * upper[i, j + 1]
-            c += upper[i, j + 2] * upper[i, j + 2]
-            d += upper[i, j + 3] * upper[i, j + 3]
-            j += 4
-        while j < n:
-            a += upper[i, j] * upper[i, j]
-            j += 1
-        out[i] = (a + b) + (c + d)
+        total, row = 0.0, upper[i, i:]
+        for j in range(n - i):
+            total += row[j] * row[j]
+        out[i] = total
     return out
 
 
-@contracted
+@summed
 def twice(upper, root, right):
     """R U U^T R right for an upper triangle U."""
     n = root.size
     work, out = np.zeros(n), np.empty(n)
     for i in range(n):
-        scale = root[i] * right[i]
-        for j in range(i, n):
-            work[j] += scale * upper[i, j]
+        scale, row, rest = root[i] * right[i], upper[i, i:], work[i:]
+        for j in range(n - i):
+            rest[j] += scale * row[j]
     for i in range(n):
-        a, b, c, d = 0.0, 0.0, 0.0, 0.0
-        j = i
-        while j + 4 <= n:
-            a += upper[i, j] * work[j]
-            b += upper[i, j + 1] * work[j + 1]
-            c += upper[i, j + 2] * work[j + 2]
-            d += upper[i, j + 3] * work[j + 3]
-            j += 4
-        while j < n:
-            a += upper[i, j] * work[j]
-            j += 1
-        out[i] = root[i] * ((a + b) + (c + d))
+        total, row, rest = 0.0, upper[i, i:], work[i:]
+        for j in range(n - i):
+            total += row[j] * rest[j]
+        out[i] = root[i] * total
     return out
 
 

@@ -43,6 +43,7 @@ __all__ = [
     "contracted",
     "inlined",
     "kernel",
+    "summed",
 ]
 
 #: Whether numba is switched off, as for measuring line coverage.
@@ -78,6 +79,12 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 def contracted(function: Callable[..., Any]) -> Callable[..., Any]:
     """`kernel` that may fuse multiply and add: a third faster where sums of products dominate."""
     options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
+    return _compiled(function, options)
+
+
+def summed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`contracted` that may also add in any order, as BLAS does: long sums in vector registers."""
+    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
     return _compiled(function, options)
 
 

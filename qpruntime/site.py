@@ -21,6 +21,7 @@ from qpruntime.jit import (
     call_surfaces,
     call_wp_rule,
     contracted,
+    inlined,
     kernel,
 )
 from qpruntime.landscape import DECAY, EXHAUSTED, NO_MASS, NOT_A_NUMBER, OK
@@ -70,13 +71,14 @@ def compact_ratio(coordinates, values, axes, mu, sigma, y, theta):
     return min(u, 1.0) if row == CLOSED else math.nan
 
 
-@kernel
+@inlined
 def project_site(functions, source, power, mu, sigma, y, scratch):
     """Project one tilted density; return (status, log Z, mean, standard deviation, where).
 
     `functions` is `Likelihood.functions()`, `source` is `Projector.source`, `sigma` the cavity's
     standard deviation, `scratch` an array of shape (1, 4). A likelihood raised to a power other
     than 1 is integrated, for EP too: closed moments and tables are those of the first power.
+    Handing over the arrays would cost more than moments in closed form: 150 ns a site against 80.
     """
     theta, has_moments, has_frame, split, moments, frame = functions
     kind, mirror, outside_exact, values, axes, coordinates = source

@@ -14,11 +14,11 @@ import math
 
 import numpy as np
 
-from qpruntime.jit import kernel
+from qpruntime.jit import inlined, kernel
 from qpruntime.site import INSIDE, OUTSIDE_GRID, project_site
 from qpruntime.wasserstein import NO_MASS, OK
 
-__all__ = ["BLOCK", "cavity", "propose", "site_terms", "sweep"]
+__all__ = ["BLOCK", "cavity", "change", "propose", "site_terms", "sweep"]
 
 #: Pending rank-one updates before they are applied.
 BLOCK = 64
@@ -37,6 +37,22 @@ def cavity(kept, variance, mean, nu):
 
 
 @kernel
+def change(power, log_concave, cavity_mean, cavity_std, mean, std, tau, nu):
+    """Return (finite, change of tau, change of nu): the marginal is to be N(mean, std^2)."""
+    cavity_tau = 1.0 / (cavity_std * cavity_std)
+    new_tau = 1.0 / (std * std) - cavity_tau
+    if log_concave:
+        # Theorem 2: never negative; what rounding leaves below zero is of order 1e-16.
+        new_tau = max(new_tau, 0.0)
+    new_nu = mean * (cavity_tau + new_tau) - cavity_mean * cavity_tau
+    new_tau /= power
+    new_nu /= power
+    if not (math.isfinite(new_tau) and math.isfinite(new_nu)):
+        return False, 0.0, 0.0
+    return True, new_tau - tau, new_nu - nu
+
+
+@inlined
 def propose(
     functions,
     source,
@@ -73,18 +89,11 @@ def propose(
         return status, 0.0, 0.0
     counts[0] += where == INSIDE
     counts[1] += where == OUTSIDE_GRID
-    cavity_tau = 1.0 / (cavity_std * cavity_std)
-    new_tau = 1.0 / (std * std) - cavity_tau
-    if log_concave:
-        # Theorem 2: never negative; what rounding leaves below zero is of order 1e-16.
-        new_tau = max(new_tau, 0.0)
-    new_nu = tilted_mean * (cavity_tau + new_tau) - cavity_mean * cavity_tau
-    new_tau /= power
-    new_nu /= power
-    if not (math.isfinite(new_tau) and math.isfinite(new_nu)):
-        counts[2] += 1
-        return OK, 0.0, 0.0
-    return OK, new_tau - tau, new_nu - nu
+    finite, d_tau, d_nu = change(
+        power, log_concave, cavity_mean, cavity_std, tilted_mean, std, tau, nu
+    )
+    counts[2] += not finite
+    return OK, d_tau, d_nu
 
 
 @kernel
@@ -99,8 +108,9 @@ def apply_panel(covariance, panel, weight, count, start):
                 left[r - top, b] = weight[b] * panel[b, r]
         change = np.dot(left, np.ascontiguousarray(panel[:count, top:]))
         for r in range(top, bottom):
-            for c in range(r, n):
-                covariance[r, c] -= change[r - top, c - top]
+            row, less = covariance[r, r:], change[r - top, r - top :]
+            for c in range(n - r):
+                row[c] -= less[c]
 
 
 @kernel
@@ -133,12 +143,14 @@ def sweep(
     row = np.empty(n)
     pending = 0
     for i in range(n):
-        for j in range(i, n):
-            row[j] = covariance[i, j]
+        # Slices counted from 0 become vector instructions, ranges from i on do not.
+        rest, stored = row[i:], covariance[i, i:]
+        for j in range(n - i):
+            rest[j] = stored[j]
         for b in range(pending):
-            scale = weight[b] * panel[b, i]
-            for j in range(i, n):
-                row[j] -= scale * panel[b, j]
+            scale, past = weight[b] * panel[b, i], panel[b, i:]
+            for j in range(n - i):
+                rest[j] -= scale * past[j]
         status, d_tau, d_nu = propose(
             functions,
             source,
@@ -163,9 +175,10 @@ def sweep(
         nu[i] += d_nu
         shrink = 1.0 + d_tau * row[i]
         step = (d_nu - d_tau * mean[i]) / shrink
-        for j in range(i + 1, n):
-            mean[j] += step * row[j]
-            panel[pending, j] = row[j]
+        means, present = mean[i:], panel[pending, i:]
+        for j in range(n - i):
+            means[j] += step * rest[j]
+            present[j] = rest[j]
         weight[pending] = d_tau / shrink
         pending += 1
         if pending == BLOCK:

@@ -12,8 +12,9 @@ import math
 import numpy as np
 
 from qpruntime.factor import twice
-from qpruntime.jit import kernel
-from qpruntime.sweep import propose
+from qpruntime.jit import call_moments, kernel
+from qpruntime.site import EP
+from qpruntime.sweep import cavity, change, propose
 from qpruntime.wasserstein import OK
 
 __all__ = ["match", "parallel", "sizes", "take_turn"]
@@ -38,6 +39,19 @@ def parallel(
     failure,
 ):
     """Fill the changes of all sites that one and the same posterior asks for."""
+    if source[0] == EP and functions[1] and power == 1.0 and weights.min() == 1.0 == weights.max():
+        # Half the time of what follows, which has to be ready for everything.
+        theta, moments = functions[0], functions[4]
+        for i in range(mean.size):
+            centre, std = cavity(kept[i], variance[i], mean[i], nu[i])
+            finite, d_tau[i], d_nu[i] = False, 0.0, 0.0
+            if std > 0.0:
+                _, tilted, square = call_moments(moments, centre, std, y[i], theta)
+                finite, d_tau[i], d_nu[i] = change(
+                    power, log_concave, centre, std, tilted, math.sqrt(square), tau[i], nu[i]
+                )
+            counts[2] += not finite
+        return OK, 0
     scratch = np.empty((1, 4))
     for i in range(mean.size):
         status, d_tau[i], d_nu[i] = propose(
