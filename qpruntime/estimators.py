@@ -8,25 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logsumexp, ndtr, ndtri, ndtri_exp
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from qpruntime.base import GPEstimator, checked
 from qpruntime.errors import InputError
 from qpruntime.inference import check_powers
 from qpruntime.likelihoods import Likelihood, get
-from qpruntime.projection import Projector, project_arrays
+from qpruntime.predictive import log_density
+from qpruntime.projection import Projector
+from qpruntime.settings import Callback, settings_of
 from qpruntime.table import Table
-from qpruntime.training import (
-    Callback,
-    check_parameters,
-    checked,
-    default_kernel,
-    generator,
-    settings_of,
-    train,
-)
+from qpruntime.training import Data
 from qpruntime.validation import number
 
 __all__ = ["GPClassifier"]
@@ -36,11 +31,8 @@ Array = NDArray[np.float64]
 #: p(+1|f) of the likelihoods for which it rises with f.
 LINKS = {"probit": ndtr, "logistic": expit}
 
-# A latent variance of 0 comes from rounding; a normal needs a width.
-_LEAST_VARIANCE = 1e-30
 
-
-class GPClassifier(ClassifierMixin, BaseEstimator):
+class GPClassifier(ClassifierMixin, GPEstimator):
     """Gaussian-process classification by QP or EP.
 
     Two classes take one Gaussian process; K > 2 take K of them, each class against the rest.
@@ -124,22 +116,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         callback: Callback | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.method = method
-        self.table = table
-        self.p = p
-        self.objective = objective
-        self.optimize = optimize
-        self.n_restarts = n_restarts
-        self.max_iter = max_iter
-        self.ftol = ftol
-        self.tol = tol
-        self.max_sweeps = max_sweeps
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.callback = callback
-        self.random_state = random_state
+        self._store(locals())
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -159,45 +136,26 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         ValueError
             If X or y is not usable; a subclass, `InputError`, where the check is ours.
         """
-        check_parameters(self)
+        settings = settings_of(self)
         projector = Projector(self.likelihood, self.method, self.table, self.p)
         _check_labels(projector.likelihood)
-        data, labels = checked(validate_data, self, X, y, dtype=np.float64, ensure_min_samples=2)
+        points, labels = checked(validate_data, self, X, y, dtype=np.float64, ensure_min_samples=2)
         checked(check_classification_targets, labels)
         if sample_weight is not None:
             given: Array = checked(
-                _check_sample_weight, sample_weight, data, ensure_non_negative=True
+                _check_sample_weight, sample_weight, points, ensure_non_negative=True
             )
-            data, labels, sample_weight = (a[given > 0.0] for a in (data, labels, given))
-        _, weights = check_powers(1.0, sample_weight, projector, len(data))
+            points, labels, sample_weight = (a[given > 0.0] for a in (points, labels, given))
+        _, weights = check_powers(1.0, sample_weight, projector, len(points))
         self.classes_, encoded = np.unique(labels, return_inverse=True)
         if self.classes_.size < 2:
             raise InputError(
                 f"GPClassifier needs two classes or more, got one class: {self.classes_.tolist()}"
             )
-        kernel = default_kernel() if self.kernel is None else clone(self.kernel)
-        settings, rng = settings_of(self), generator(self.random_state)
+        prior = np.zeros(len(points))
         positive = [1] if self.classes_.size == 2 else range(self.classes_.size)
-        fits = tuple(
-            train(
-                kernel,
-                data,
-                np.where(encoded == k, 1.0, -1.0),
-                projector,
-                np.zeros(len(data)),
-                settings,
-                rng,
-                weights,
-                stacklevel=4,
-            )
-            for k in positive
-        )
-        self.X_train_ = data
-        self.kernel_ = _one_or_all([fit.kernel for fit in fits])
-        self.posterior_ = _one_or_all([fit.posterior for fit in fits])
-        self.optima_ = _one_or_all([fit.optima for fit in fits])
-        self.optimum_ = _one_or_all([fit.optima[0] if fit.optima else None for fit in fits])
-        self.n_iter_ = max([1] + [fit.optima[0].n_iterations for fit in fits if fit.optima])
+        signs = [np.where(encoded == k, 1.0, -1.0) for k in positive]
+        self._train([Data(points, y, projector, prior, weights) for y in signs], settings)
         return self
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
@@ -205,8 +163,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
         Each of shape (T,) for two classes, (T, K) for K > 2.
         """
-        check_is_fitted(self)
-        X = checked(validate_data, self, X, dtype=np.float64, reset=False)
+        X = self._new_data(X)
         moments = [
             posterior.predict(kernel(X, self.X_train_), kernel.diag(X))
             for kernel, posterior in zip(*self._fitted(), strict=True)
@@ -271,9 +228,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def _log_both(self, X: ArrayLike) -> list[tuple[Array, Array]]:
         """Log probabilities of -1 and +1 for each Gaussian process, each of shape (T,)."""
         mean, variance = (np.atleast_2d(a.T) for a in self.latent(X))
-        std = np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
-        project = [project_arrays(self.likelihood, mean, std, y, "ep").log_z for y in (-1.0, 1.0)]
-        return list(zip(*project, strict=True))
+        logs = [log_density(self.likelihood, mean, variance, y) for y in (-1.0, 1.0)]
+        return list(zip(*logs, strict=True))
 
 
 def _check_labels(likelihood: Likelihood) -> None:
@@ -295,10 +251,6 @@ def _no_classes(likelihood: Likelihood) -> InputError:
         f"{likelihood.outcomes}; GPClassifier needs the labels -1 and +1, as 'probit', 'logistic' "
         "and 'heaviside' take them"
     )
-
-
-def _one_or_all(items: list[Any]) -> Any:
-    return items[0] if len(items) == 1 else tuple(items)
 
 
 def _one_or_columns(items: list[Array]) -> Array:

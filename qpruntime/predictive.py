@@ -15,13 +15,21 @@ from scipy.special import ndtr
 
 from qpruntime.errors import NumericalError
 from qpruntime.jit import kernel
-from qpruntime.likelihoods import get
+from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.base import LARGEST_COUNT
 from qpruntime.likelihoods.softplus import log1p_less
 from qpruntime.projection import project_arrays
 from qpruntime.validation import choice
 
-__all__ = ["PREDICTIVES", "gamma_match", "log_pmf", "mode", "quantiles", "rate_quantiles"]
+__all__ = [
+    "PREDICTIVES",
+    "gamma_match",
+    "log_density",
+    "log_pmf",
+    "mode",
+    "quantiles",
+    "rate_quantiles",
+]
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -38,11 +46,20 @@ _REACH = 8.6  # ndtr(-8.6) = 4e-18
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
+def log_density(likelihood: str | Likelihood, mean: Array, variance: Array, y: ArrayLike) -> Array:
+    """Log predictive density of observations `y` of latent values N(mean, variance).
+
+    The normaliser Z of the likelihood; arguments broadcast.
+    """
+    std = np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
+    return project_arrays(likelihood, mean, std, y, method="ep").log_z
+
+
 def log_pmf(mean: Array, variance: Array, y: ArrayLike, predictive: str = "exact") -> Array:
     """Log probability of the counts `y` for latent values N(mean, variance); they broadcast."""
-    variance = np.maximum(variance, _LEAST_VARIANCE)
     if _known(predictive) == "exact":
-        return project_arrays("poisson", mean, np.sqrt(variance), y, method="ep").log_z
+        return log_density("poisson", mean, variance, y)
+    variance = np.maximum(variance, _LEAST_VARIANCE)
     arrays = np.broadcast_arrays(mean, variance, get("poisson").validate(y))
     out = np.empty(arrays[0].shape)
     _negative_binomial(*(np.array(a, dtype=float).reshape(-1) for a in arrays), out.reshape(-1))

@@ -9,25 +9,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 
 from qpruntime import predictive as distribution
+from qpruntime.base import GPEstimator, checked
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import get
 from qpruntime.projection import Projector
+from qpruntime.settings import Callback, settings_of
 from qpruntime.table import Table
-from qpruntime.training import (
-    Callback,
-    check_parameters,
-    checked,
-    default_kernel,
-    generator,
-    settings_of,
-    train,
-)
-from qpruntime.validation import finite, number, real, shown
+from qpruntime.training import Data
+from qpruntime.validation import levels, number, real, shown
 
 __all__ = ["GPPoissonRegressor"]
 
@@ -37,7 +31,7 @@ _LARGEST_EXPOSURE = 1e100
 Counts = NDArray[np.int64]
 
 
-class GPPoissonRegressor(RegressorMixin, BaseEstimator):
+class GPPoissonRegressor(RegressorMixin, GPEstimator):
     """Poisson regression of counts, y ~ Poisson(exposure f(x)^2), by QP or EP.
 
     The latent function f has a Gaussian-process prior. The rate f^2 does not know the sign of f:
@@ -109,21 +103,7 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
         callback: Callback | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        self.kernel = kernel
-        self.method = method
-        self.table = table
-        self.mean = mean
-        self.objective = objective
-        self.optimize = optimize
-        self.n_restarts = n_restarts
-        self.max_iter = max_iter
-        self.ftol = ftol
-        self.tol = tol
-        self.max_sweeps = max_sweeps
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.callback = callback
-        self.random_state = random_state
+        self._store(locals())
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None
@@ -150,36 +130,22 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
         UserWarning
             If ``mean=0``.
         """
-        check_parameters(self)
+        settings = settings_of(self)
         projector = Projector("poisson", self.method, self.table)
-        data, given = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
+        points, given = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
         counts = get("poisson").validate(column_or_1d(given, warn=True))
         projector.check_outcomes(counts)
-        self.exposure_ = _exposure(exposure, len(data))
+        self.exposure_ = _exposure(exposure, len(points))
         self.mean_ = self._prior_mean(counts)
         # f' = sqrt(exposure) f is Poisson with rate f'^2: another Gaussian process, no other model.
         scale = np.sqrt(self.exposure_)
-        prior = self.mean_ * scale
-        fit = train(
-            default_kernel() if self.kernel is None else clone(self.kernel),
-            data,
-            counts,
-            projector,
-            prior,
-            settings_of(self),
-            generator(self.random_state),
-            scale=scale,
-        )
-        self.kernel_, self.posterior_, self.optima_ = fit.kernel, fit.posterior, fit.optima
-        self.optimum_ = fit.optima[0] if fit.optima else None
-        self.n_iter_ = max(1, self.optimum_.n_iterations if self.optimum_ else 1)
-        self.X_train_ = data
+        data = Data(points, counts, projector, prior=self.mean_ * scale, scale=scale)
+        self._train([data], settings)
         return self
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function f at `X`, each of shape (T,)."""
-        check_is_fitted(self)
-        X = checked(validate_data, self, X, dtype=np.float64, reset=False)
+        X = self._new_data(X)
         K_star = self.kernel_(X, self.X_train_) * np.sqrt(self.exposure_)
         return self.posterior_.predict(K_star, self.kernel_.diag(X), self.mean_)
 
@@ -230,12 +196,10 @@ class GPPoissonRegressor(RegressorMixin, BaseEstimator):
         NumericalError
             If counts above a million have to be considered.
         """
-        levels = finite(q, "q")
-        if levels.ndim > 1 or not ((levels > 0.0) & (levels < 1.0)).all():
-            raise InputError(f"q must be numbers strictly between 0 and 1, got {shown(q)}")
+        at = levels(q, "q")
         mean, variance = self._scaled(X, exposure)
-        found = distribution.quantiles(mean, variance, levels.reshape(-1), predictive)
-        return found[:, 0] if levels.ndim == 0 else found
+        found = distribution.quantiles(mean, variance, at.reshape(-1), predictive)
+        return found.reshape(len(mean), *at.shape)
 
     def predict_log_pmf(
         self,

@@ -7,40 +7,33 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, ndtr
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
+from qpruntime.base import GPEstimator, checked
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import get
-from qpruntime.projection import Projector, project_arrays
+from qpruntime.normal_plus_t import symmetric_reach
+from qpruntime.predictive import log_density
+from qpruntime.projection import Projector
+from qpruntime.settings import Callback, settings_of
 from qpruntime.table import Table
-from qpruntime.training import (
-    Callback,
-    check_parameters,
-    checked,
-    default_kernel,
-    generator,
-    settings_of,
-    train,
-)
-from qpruntime.validation import choice, number, real, shown
+from qpruntime.training import Data
+from qpruntime.validation import choice, levels, number
 
 __all__ = ["GPRobustRegressor"]
 
 Array = NDArray[np.float64]
 Bounds = tuple[float, float] | str
 
-# A latent variance of 0 comes from rounding; a normal needs a width.
-_LEAST_VARIANCE = 1e-30
 # The median absolute deviation of a normal is its standard deviation over this.
 _MAD = 1.4826022185056018
 # Where the scale starts and how far it may go, in robust standard deviations of y.
 _START, _NARROWEST, _WIDEST = 0.3, 1e-5, 1e2
 
 
-class GPRobustRegressor(RegressorMixin, BaseEstimator):
+class GPRobustRegressor(RegressorMixin, GPEstimator):
     """Regression with Student-t noise by EP or QP: outliers lose their pull.
 
     y = f(x) + scale t, t with nu degrees of freedom, f a Gaussian process. The kernel's parameters,
@@ -129,25 +122,7 @@ class GPRobustRegressor(RegressorMixin, BaseEstimator):
         callback: Callback | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        self.kernel = kernel
-        self.nu = nu
-        self.nu_bounds = nu_bounds
-        self.scale = scale
-        self.scale_bounds = scale_bounds
-        self.normalize_y = normalize_y
-        self.method = method
-        self.table = table
-        self.objective = objective
-        self.optimize = optimize
-        self.n_restarts = n_restarts
-        self.max_iter = max_iter
-        self.ftol = ftol
-        self.tol = tol
-        self.max_sweeps = max_sweeps
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.callback = callback
-        self.random_state = random_state
+        self._store(locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> GPRobustRegressor:
         """Fit hyper-parameters, noise and posterior.
@@ -168,49 +143,34 @@ class GPRobustRegressor(RegressorMixin, BaseEstimator):
             If the optimiser or the sites have not settled. Student-t noise leaves the posterior
             several peaks where outliers cluster, and EP need not have a fixed point there.
         """
-        check_parameters(self)
+        settings = settings_of(self)
         choice(self.method, "method", ("qp", "ep"))
-        data, targets = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
+        points, targets = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
         targets = get("student-t").validate(targets.astype(float))
         spread = _robust_std(targets)
-        self._centre, self._unit = (
-            (float(np.median(targets)), spread)
-            if self.normalize_y
-            else (
-                0.0,
-                1.0,
-            )
-        )
+        self._centre, self._unit = 0.0, 1.0
+        if self.normalize_y:
+            self._centre, self._unit = float(np.median(targets)), spread
         scale = _START * spread if self.scale is None else self.scale
-        widths = (_NARROWEST * spread, _WIDEST * spread)
-        learn = {}
-        for name, start, bounds, unit in (
-            ("nu", self.nu, self.nu_bounds, 1.0),
-            ("scale", scale, self.scale_bounds or widths, self._unit),
-        ):
-            if not (isinstance(bounds, str) and bounds == "fixed"):
-                learn[name] = _bounds(name, start, bounds, unit)
-        likelihood = get("student-t", nu=self.nu, scale=_number(scale, "scale") / self._unit)
-        fit = train(
-            default_kernel() if self.kernel is None else clone(self.kernel),
-            data,
+        scale_bounds = self.scale_bounds
+        if scale_bounds is None:
+            scale_bounds = (_NARROWEST * spread, _WIDEST * spread)
+        learn = _bounds("nu", self.nu, self.nu_bounds, 1.0)
+        learn |= _bounds("scale", scale, scale_bounds, self._unit)
+        likelihood = get("student-t", nu=self.nu, scale=_positive(scale, "scale") / self._unit)
+        data = Data(
+            points,
             (targets - self._centre) / self._unit,
             Projector(likelihood, self.method, self.table),
-            np.zeros(len(data)),
-            settings_of(self),
-            generator(self.random_state),
+            prior=np.zeros(len(points)),
             learn=learn,
         )
-        self.kernel_, self.posterior_, self.optima_ = fit.kernel, fit.posterior, fit.optima
-        self.likelihood_ = fit.projector.likelihood
-        self.nu_ = self.likelihood_.parameters["nu"]
-        self.scale_ = self.likelihood_.parameters["scale"] * self._unit
-        self.optimum_ = fit.optima[0] if fit.optima else None
-        self.n_iter_ = max(1, self.optimum_.n_iterations if self.optimum_ else 1)
-        self.converged_ = fit.posterior.converged and (
-            self.optimum_ is None or self.optimum_.success
-        )
-        self.X_train_ = data
+        fit = self._train([data], settings)[0]
+        self.likelihood_ = fit.likelihood
+        self.nu_ = fit.likelihood.parameters["nu"]
+        self.scale_ = fit.likelihood.parameters["scale"] * self._unit
+        settled = fit.optimum is None or fit.optimum.success
+        self.converged_ = fit.posterior.converged and settled
         return self
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
@@ -236,10 +196,8 @@ class GPRobustRegressor(RegressorMixin, BaseEstimator):
         targets = get("student-t").validate(y)
         if targets.shape != mean.shape:
             raise InputError(f"y must have shape {mean.shape} like X, got {targets.shape}")
-        std = np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
         scaled = (targets - self._centre) / self._unit
-        log_z = project_arrays(self.likelihood_, mean, std, scaled, "ep").log_z
-        return np.asarray(log_z - np.log(self._unit))
+        return log_density(self.likelihood_, mean, variance, scaled) - np.log(self._unit)
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
         """Quantiles of an observation at `X`, noise and all.
@@ -254,20 +212,17 @@ class GPRobustRegressor(RegressorMixin, BaseEstimator):
         -------
         ndarray, shape (T,) for a number q, else (T, Q)
         """
-        levels = real(q, "q")
-        if levels.ndim > 1 or not ((levels > 0.0) & (levels < 1.0)).all():
-            raise InputError(f"q must be numbers strictly between 0 and 1, got {shown(q)}")
+        at = levels(q, "q")
         mean, variance = self._normalised(X)
-        flat = levels.reshape(-1)
+        flat = at.reshape(-1)
         tail = np.minimum(flat, 1.0 - flat)
-        reach = _reach(variance, self.nu_, self.likelihood_.parameters["scale"], tail)
+        reach = symmetric_reach(variance, self.nu_, self.likelihood_.parameters["scale"], tail)
         found = self._centre + self._unit * (mean[:, None] + np.sign(flat - 0.5) * reach)
-        return found[:, 0] if levels.ndim == 0 else found
+        return found.reshape(len(mean), *at.shape)
 
     def _normalised(self, X: ArrayLike) -> tuple[Array, Array]:
         """Latent mean and variance in the units of the posterior."""
-        check_is_fitted(self)
-        X = checked(validate_data, self, X, dtype=np.float64, reset=False)
+        X = self._new_data(X)
         return self.posterior_.predict(self.kernel_(X, self.X_train_), self.kernel_.diag(X))
 
 
@@ -279,43 +234,21 @@ def _robust_std(y: Array) -> float:
     return spread if spread > 0.0 else 1.0
 
 
-def _number(value: Any, name: str) -> float:
+def _positive(value: Any, name: str) -> float:
     return number(value, name, above=0.0)
 
 
-def _bounds(name: str, start: Any, bounds: Any, unit: float) -> tuple[float, float]:
-    """Check bounds of a parameter; they are returned in `unit`."""
+def _bounds(name: str, start: Any, bounds: Any, unit: float) -> dict[str, tuple[float, float]]:
+    """Check the bounds of a parameter, and return them in `unit`; nothing if it is fixed."""
+    if isinstance(bounds, str) and bounds == "fixed":
+        return {}
     try:
-        low, high = (_number(v, f"{name}_bounds") for v in bounds)
+        low, high = (_positive(v, f"{name}_bounds") for v in bounds)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"{name}_bounds must be two positive numbers or 'fixed', got {bounds!r}"
         ) from error
-    if not low <= _number(start, name) <= high:
+    if not low <= _positive(start, name) <= high:
         raise InputError(f"{name} is {start:g}, outside {name}_bounds {low:g} to {high:g}")
     limits = get("student-t").limits[name]
-    return max(low / unit, limits[0]), min(high / unit, limits[1])
-
-
-def _reach(variance: Array, nu: float, scale: float, tail: Array) -> Array:
-    """Distance r with P(|normal + scale t| > r) = 2 tail, shape (T, Q), by bisection.
-
-    The t is a normal whose log precision has the weights below: the trapezoid rule, as for the
-    moments of the likelihood.
-    """
-    h = min(0.26, 0.7 / np.sqrt(nu))
-    u = np.arange(-90.0 / nu - 12.0 / np.sqrt(nu), 5.0 + 12.0 / np.sqrt(nu), h)
-    weight = np.exp(0.5 * nu * (u - np.expm1(u)) + 0.5 * nu * np.log(0.5 * nu) - 0.5 * nu)
-    weight *= h * np.exp(-gammaln(0.5 * nu))
-    keep = weight > 1e-18 * weight.max()
-    u, weight = u[keep], weight[keep] / weight[keep].sum()
-    spread = np.sqrt(np.maximum(variance, 0.0)[:, None] + scale**2 * np.exp(-u))
-    out = np.empty((variance.size, tail.size))
-    for k, p in enumerate(tail.tolist()):
-        low, high = np.full(variance.size, -1000.0), np.full(variance.size, 300.0)
-        for _ in range(70):
-            middle = 0.5 * (low + high)
-            beyond = ndtr(-np.exp(middle)[:, None] / spread) @ weight > p
-            low, high = np.where(beyond, middle, low), np.where(beyond, high, middle)
-        out[:, k] = np.exp(low) if p < 0.5 else 0.0
-    return out
+    return {name: (max(low / unit, limits[0]), min(high / unit, limits[1]))}

@@ -22,6 +22,7 @@ __all__ = [
     "finite",
     "floats",
     "generator",
+    "levels",
     "number",
     "path_of",
     "real",
@@ -134,6 +135,14 @@ def finite(value: ArrayLike, name: str, shape: tuple[int, ...] | None = None) ->
         raise InputError(
             f"{name}{list(where) if where else ''} is {array[where]}: it must be finite"
         )
+    return array
+
+
+def levels(value: ArrayLike, name: str) -> Array:
+    """Return the levels of quantiles, one number or several, strictly between 0 and 1."""
+    array = real(value, name)
+    if array.ndim > 1 or not ((array > 0.0) & (array < 1.0)).all():
+        raise InputError(f"{name} must be numbers strictly between 0 and 1, got {shown(value)}")
     return array
 
 

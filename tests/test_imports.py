@@ -26,6 +26,7 @@ RANKS = [
         "accelerate",
         "validation",
         "callback",
+        "normal_plus_t",
     },
     {"extrapolate"},
     {"expected", "landscape", "surfaces"},
@@ -45,7 +46,9 @@ RANKS = [
     {"parametric"},
     {"inference", "loo"},
     {"hyper"},
+    {"settings"},
     {"training"},
+    {"base"},
     {"estimators", "regressor", "robust"},
 ]
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}

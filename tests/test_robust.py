@@ -173,7 +173,8 @@ def test_running_out_warns():
 
 
 def test_clone_and_pickle():
-    model = GPRobustRegressor(FIXED, method="ep", scale=0.2, scale_bounds=(0.1, 1.0)).fit(X, Y)
+    model = GPRobustRegressor(FIXED, method="ep", scale=0.2, scale_bounds=np.array([0.1, 1.0]))
+    model.fit(X, Y)
     again = clone(model)
     with pytest.raises(NotFittedError):
         again.predict(NEW)
@@ -191,6 +192,7 @@ def test_clone_and_pickle():
         ({"scale_bounds": (1.0, 2.0)}, "scale is .* outside scale_bounds 1 to 2"),
         ({"scale_bounds": 3.0}, "two positive numbers or 'fixed'"),
         ({"scale_bounds": "free"}, "two positive numbers or 'fixed'"),
+        ({"scale_bounds": ()}, "two positive numbers or 'fixed'"),
         ({"nu_bounds": (0.0, 3.0)}, "nu_bounds must be two positive numbers"),
         ({"nu_bounds": (5.0, 9.0)}, "nu is 4, outside nu_bounds 5 to 9"),
         ({"objective": "bound"}, "objective must be"),

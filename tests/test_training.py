@@ -118,6 +118,8 @@ def test_progress_goes_where_it_is_asked_to(toy, capsys):
     assert out == ""
     assert len(err.splitlines()) == model.optimum_.n_evaluations == len(seen)
     assert err.startswith("evidence -")
+    GPClassifier(kernel, verbose=False).fit(toy.x, toy.y)
+    assert capsys.readouterr() == ("", "")
     assert max(value for _, value in seen) == pytest.approx(model.optimum_.value, rel=1e-12)
 
 

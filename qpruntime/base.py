@@ -1,0 +1,95 @@
+"""What the three estimators have in common: parameters, checked data, trained processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from qpruntime.errors import InputError
+from qpruntime.settings import Callback, Settings, generator
+from qpruntime.table import Table
+from qpruntime.training import Data, Fit, train
+
+__all__ = ["GPEstimator", "checked"]
+
+Array = NDArray[np.float64]
+
+# Warnings point at the caller of `fit`, behind `train`, `_train` and `fit`.
+_USER = 4
+
+
+class GPEstimator(BaseEstimator):
+    """Base of the estimators; their own parameters come on top of the ones here."""
+
+    kernel: Kernel | None
+    method: str
+    table: Table | str | os.PathLike[str] | None
+    objective: str
+    optimize: bool
+    n_restarts: int
+    max_iter: int
+    ftol: float
+    tol: float
+    max_sweeps: int
+    n_jobs: int | None
+    verbose: int
+    callback: Callback | None
+    random_state: int | np.random.RandomState | None
+
+    def _store(self, arguments: Mapping[str, Any]) -> None:
+        """Store the arguments of `__init__`, its ``locals()``, each under its name.
+
+        scikit-learn asks for a signature that names every parameter, and for nothing but this.
+        """
+        for name, value in arguments.items():
+            if name != "self":
+                setattr(self, name, value)
+
+    def _new_data(self, X: ArrayLike) -> Array:
+        """Validate points to predict at."""
+        check_is_fitted(self)
+        return checked(validate_data, self, X, dtype=np.float64, reset=False)
+
+    def _train(self, processes: Sequence[Data], settings: Settings) -> list[Fit]:
+        """Train one process after the other and store what every estimator has afterwards."""
+        rng = generator(self.random_state)
+        fits = []
+        for data in processes:  # in a comprehension, warnings would count one more frame
+            fits.append(train(data, settings, rng, stacklevel=_USER))
+        self.X_train_ = processes[0].X
+        self.kernel_ = _one_or_all([fit.kernel for fit in fits])
+        self.posterior_ = _one_or_all([fit.posterior for fit in fits])
+        self.optima_ = _one_or_all([fit.optima for fit in fits])
+        self.optimum_ = _one_or_all([fit.optimum for fit in fits])
+        self.n_iter_ = max([1] + [fit.optimum.n_iterations for fit in fits if fit.optimum])
+        return fits
+
+
+def _one_or_all(items: list[Any]) -> Any:
+    """Return the items as a tuple, or the one item itself."""
+    return items[0] if len(items) == 1 else tuple(items)
+
+
+def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
+    """Call a validator of scikit-learn on data that may be anything.
+
+    Its own exceptions are `ValueError`, and `TypeError` for sparse matrices; what foreign objects
+    raise on the way becomes an `InputError`, as do masked entries, which it would take for data.
+    """
+    for array in arrays:
+        if np.ma.is_masked(array):
+            raise InputError("masked entries cannot be fitted or predicted; leave them out")
+    try:
+        with np.errstate(all="ignore"):
+            return validate(*arrays, **options)
+    except (TypeError, ValueError):
+        raise
+    except Exception as error:
+        raise InputError(f"the data cannot be converted to numbers: {error}") from error
