@@ -48,7 +48,8 @@ def loo_slope(
     v, mean = end.variance, end.factor.mean
     cavity_tau = end.kept / v
     cavity_nu = mean / v - nu
-    value, G, H = _local_slopes(problem, cavity_tau, cavity_nu, tau, nu)
+    held = problem.nonnegative or end.held > 0
+    value, G, H = _local_slopes(problem, cavity_tau, cavity_nu, held)
 
     S = end.factor.covariance()
     squared = S * S
@@ -83,8 +84,10 @@ def loo_slope(
 
     left = G - np.einsum("abi,ai->bi", H, adjoint)
     w, u = (left * P).sum(0), (left * Q).sum(0)
-    # K^-1 S, so that S changes with K by A' dK A and the mean by A' dK weights.
-    A = np.eye(n) - end.factor.inner() @ problem.K
+    # K^-1 S = I - diag(tau) S, so that S changes with K by A' dK A and the mean by A' dK weights.
+    # Its diagonal is known; formed as I - (K + 1/tau)^-1 K it would cancel under a vast prior.
+    A = -tau[:, None] * S
+    A.flat[:: n + 1] = end.kept
     M = (A * w) @ A.T
     M += 0.5 * (np.outer(A @ u, end.factor.weights) + np.outer(end.factor.weights, A @ u))
     slopes = np.zeros(0)
@@ -96,11 +99,12 @@ def loo_slope(
 
 
 def _local_slopes(
-    problem: Problem, cavity_tau: Array, cavity_nu: Array, tau: Array, nu: Array
+    problem: Problem, cavity_tau: Array, cavity_nu: Array, held: bool
 ) -> tuple[float, Array, Array]:
     """L, G = d log Z/d cavity of shape (2, N) and H = d site/d cavity of shape (2, 2, N).
 
-    H[a, b] is the slope of site parameter a in cavity parameter b.
+    H[a, b] is the slope of site parameter a in cavity parameter b; precisions that are `held` at
+    zero or above have none below.
     """
     sigma = 1.0 / np.sqrt(cavity_tau)
     mu = cavity_nu / cavity_tau
@@ -112,6 +116,8 @@ def _local_slopes(
         )
         precision = 1.0 / (s * s)
         new_tau = 1.0 / (std * std) - precision
+        if held:
+            new_tau = np.maximum(new_tau, 0.0)
         return log_z, np.array([new_tau, tilted * (precision + new_tau) - m * precision])
 
     value = float(sites_at(mu, sigma)[0].sum())

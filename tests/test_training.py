@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from oracle import RBFData
-from qpruntime import GPClassifier, InputError, infer
+from qpruntime import ConvergenceWarning, GPClassifier, InputError, infer
 from qpruntime.hyper import LeaveOneOut
 from qpruntime.projection import Projector
 
@@ -51,6 +51,42 @@ def test_loo_slope(toy, kernel, method):
         # Fourth-order differences: h^4 = 1e-12 of truncation, sites settled to 1e-11 over h.
         difference = (8.0 * (f[2] - f[1]) - (f[3] - f[0])) / (12.0 * h)
         assert slope[i] == pytest.approx(difference, rel=1e-6, abs=1e-7)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+def test_loo_slope_under_a_vast_prior(toy, method):
+    # K has a condition of 1e20: what is formed by subtracting from the identity loses all digits.
+    kernel = ConstantKernel(1e10) * RBF(30.0, "fixed")
+
+    def objective(theta):
+        prior = np.zeros(len(toy.y))
+        return LeaveOneOut(kernel, toy.x, toy.y, Projector("probit", method), prior, 1e-9, 1000)(
+            theta
+        )
+
+    h = 0.05
+    f = [objective(kernel.theta + k * h)[0] for k in (-2, -1, 1, 2)]
+    # K rounds to 1e-6: the value to 1e-4, and the difference to 2e-3.
+    difference = (8.0 * (f[2] - f[1]) - (f[3] - f[0])) / (12.0 * h)
+    assert objective(kernel.theta)[1] == pytest.approx([difference], rel=1e-2)
+
+
+@pytest.mark.parametrize("mean", [0.5, 1.5])
+def test_loo_slope_where_sites_are_held_at_zero(toy, mean):
+    kernel = ConstantKernel(100.0) * RBF(1.0, "fixed")
+    counts = np.random.default_rng(0).poisson(3.0, len(toy.y)).astype(float)
+    prior = np.full(len(counts), mean)
+
+    def objective(theta):
+        args = kernel, toy.x, counts, Projector("poisson", "ep"), prior, 1e-9, 1000
+        return LeaveOneOut(*args)(theta)
+
+    with pytest.warns(ConvergenceWarning, match="held at zero"):
+        assert infer(kernel(toy.x), counts, "poisson", "ep", mean=mean).held > 0
+    h = 1e-3
+    f = [objective(kernel.theta + k * h)[0] for k in (-2, -1, 1, 2)]
+    difference = (8.0 * (f[2] - f[1]) - (f[3] - f[0])) / (12.0 * h)
+    assert objective(kernel.theta)[1] == pytest.approx([difference], rel=1e-6)
 
 
 def test_loo_objective_finds_what_it_maximises(toy):
