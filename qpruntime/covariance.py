@@ -3,7 +3,7 @@
 scikit-learn returns dK/dtheta as an N x N x p array: 80 MB for 1000 points and 10 parameters.
 All that inference needs are the p numbers sum_ij M_ij dK_ij/dtheta. Sums, products, constants,
 white noise and squared exponentials are contracted directly; any other kernel goes through
-scikit-learn's own gradient.
+scikit-learn's own gradient. `covariance_function` is for optimisers, which call it again and again.
 """
 
 from __future__ import annotations
@@ -12,11 +12,92 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Product, Sum, WhiteKernel
 
-__all__ = ["contract_gradient", "evaluate"]
+from qpruntime.jit import summed
+
+__all__ = ["Covariance", "Isotropic", "contract_gradient", "covariance_function", "evaluate"]
 
 Array = NDArray[np.float64]
+
+# Squared distances are kept for so many points at most: beyond, factorisations take all the time.
+_KEPT = 1000
+
+
+class Covariance:
+    """``kernel(X)`` and its contracted gradient as functions of theta; it is not changed."""
+
+    def __init__(self, kernel: Any, X: Array) -> None:
+        self._kernel, self._X = clone(kernel), X
+        self._K: Array | None = None
+
+    def at(self, theta: Array) -> Array:
+        """Return K (N, N) at these log parameters."""
+        self._kernel.theta = theta
+        self._K = evaluate(self._kernel, self._X)
+        return self._K
+
+    def contract(self, M: Array) -> Array:
+        """Return sum_ij M_ij dK_ij/dtheta (p,) where K was asked for last; M is symmetric."""
+        return contract_gradient(self._kernel, self._X, M, self._K)
+
+
+class Isotropic(Covariance):
+    """A squared exponential of one length-scale, or a constant times it: from squared distances.
+
+    scikit-learn forms the distances, a copy of the kernel and its list of parameters every time.
+    """
+
+    def __init__(self, kernel: Any, X: Array) -> None:
+        level, shape = _level_and_shape(kernel)
+        self._squares = cdist(X, X, "sqeuclidean")
+        self._free = np.array([level is not None and _free(level), _free(shape)])
+        self._logs = np.log([1.0 if level is None else level.constant_value, shape.length_scale])
+
+    def at(self, theta: Array) -> Array:
+        self._logs[self._free] = theta
+        level, length = np.exp(self._logs)
+        self._rate = 0.5 / length / length
+        with np.errstate(over="ignore", invalid="ignore"):
+            K: Array = np.exp(self._squares * -self._rate)
+        K *= level
+        K.flat[:: len(K) + 1] = level
+        self._K = K
+        return K
+
+    def contract(self, M: Array) -> Array:
+        own, spread = contract_squares(M, self._K, self._squares, 2.0 * self._rate)
+        return np.array([own, spread])[self._free]
+
+
+@summed
+def contract_squares(M: Array, K: Array, squares: Array, rate: float) -> tuple[float, float]:
+    """Return the sums of M K and of M K squares rate; of distance 0 or K = 0 none."""
+    own, spread = 0.0, 0.0
+    n = len(K)
+    for i in range(n):
+        left, row, square = M[i], K[i], squares[i]
+        for j in range(n):
+            both = left[j] * row[j]
+            own += both
+            spread += both * square[j] * rate if (row[j] > 0.0) & (square[j] > 0.0) else 0.0
+    return own, spread
+
+
+def covariance_function(kernel: Any, X: Array) -> Covariance:
+    """Return the covariance of points X (N, d), by the quickest way to it."""
+    _, shape = _level_and_shape(kernel)
+    quick = type(shape) is RBF and not shape.anisotropic and len(X) <= _KEPT
+    return (Isotropic if quick else Covariance)(kernel, X)
+
+
+def _level_and_shape(kernel: Any) -> tuple[Any, Any]:
+    """Split a constant off a kernel; None if there is none."""
+    if type(kernel) is Product and type(kernel.k1) is ConstantKernel:
+        return kernel.k1, kernel.k2
+    return None, kernel
 
 
 def evaluate(kernel: Any, X: Array) -> Array:

@@ -76,14 +76,16 @@ def twice(upper, root, right):
 
 
 @kernel
-def half_difference(weights, root, inverse):
-    """(weights weights^T - R inverse R)/2, in one pass."""
+def half_difference(weights, root, upper):
+    """(weights weights^T - R inverse R)/2 for the inverse whose upper triangle is `upper`."""
     n = root.size
     out = np.empty((n, n))
     for i in range(n):
-        left, scale = 0.5 * weights[i], 0.5 * root[i]
-        for j in range(n):
-            out[i, j] = left * weights[j] - scale * root[j] * inverse[i, j]
+        row, source = out[i, i:], upper[i, i:]
+        left, scale, other, factors = 0.5 * weights[i], 0.5 * root[i], weights[i:], root[i:]
+        for j in range(n - i):
+            row[j] = left * other[j] - scale * factors[j] * source[j]
+    mirror_upper(out)
     return out
 
 
@@ -177,6 +179,7 @@ class Factor:
             )
         self._half: Array | None = None
         self._inverse: Array | None = None
+        self._mirrored = False
         self._solution: tuple[Array, Array] | None = None
         self._tau = sites.tau
         self.negative = np.flatnonzero(sites.tau < 0.0)
@@ -259,13 +262,20 @@ class Factor:
             self._half = inverse_triangle(self.lower)
         return self._half
 
+    def _inverse_half(self) -> Array:
+        """Return B^-1 in the lower triangle; kept, in place of L^-1."""
+        if self._inverse is None:
+            self._inverse, _ = dlauum(self._half_inverse(), lower=1, overwrite_c=1)
+            self._half, self._mirrored = None, False
+        return self._inverse
+
     def inverse(self) -> Array:
         """Return B^-1, shape (N, N); kept, in place of L^-1."""
-        if self._inverse is None:
-            inverse, _ = dlauum(self._half_inverse(), lower=1, overwrite_c=1)
+        inverse = self._inverse_half()
+        if not self._mirrored:
             mirror_upper(inverse.T)
-            self._half, self._inverse = None, inverse
-        return self._inverse
+            self._mirrored = True
+        return inverse
 
     def marginals(self) -> tuple[Array, Array]:
         """Return the posterior variances and 1 - tau variance, each of shape (N,).
@@ -349,7 +359,7 @@ class Factor:
             slope = np.outer(self.weights, self.weights) - self.inner()
             slope *= 0.5
             return slope
-        return half_difference(self.weights, self.root, self.inverse().T)
+        return half_difference(self.weights, self.root, self._inverse_half().T)
 
     def reduction(self, K_star: Array) -> Array:
         """Prior less posterior variance at T points with covariances `K_star` (T, N)."""

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from sklearn.base import clone
 
 from qpruntime import variational
 from qpruntime.accelerate import Anderson
-from qpruntime.covariance import contract_gradient, evaluate
+from qpruntime.covariance import covariance_function
 from qpruntime.engine import Problem, Settled, iterate, settle
 from qpruntime.errors import NumericalError
 from qpruntime.extrapolate import Extrapolation
@@ -34,9 +33,14 @@ Array = NDArray[np.float64]
 
 # Parallel iterations before sequential sweeps take over.
 _PARALLEL = 30
+# The first step of L-BFGS-B is the gradient itself, which may be hundreds long: evaluations are
+# lost, or the optimum nearby is. In log parameters this is far enough.
+_FIRST_STEP = 2.0
+# A slope below this is none.
+_FLAT = 1e-5
 # Far from the optimum the sites need not settle further than this: the evidence is stationary in
 # them, and its gradient is right to about as many digits.
-_LOOSE = 3e-5
+_LOOSE = 3e-4
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ class Objective:
         learn: Sequence[str] = (),
     ) -> None:
         self.learn = tuple(learn)
-        self.kernel, self.X, self.y, self.weights = clone(kernel), X, y, weights
+        self.covariance, self.y, self.weights = covariance_function(kernel, X), y, weights
         self.projector, self.prior = projector, prior
         self.tol, self.max_sweeps = tol, max_sweeps
         self.scales = None if scale is None else np.outer(scale, scale)
@@ -139,7 +143,9 @@ class Objective:
 
     def tolerance(self) -> float:
         """How far the sites have to settle: less far from the optimum, where they only steer."""
-        return max(self.tol, min(_LOOSE, 1e-5 * self._slope))
+        # The slope of the variational bound needs a digit more.
+        share = 0.1 if self.projector.method == "vb" else 1.0
+        return max(self.tol, share * min(_LOOSE, 1e-4 * self._slope))
 
     def measure(self, problem: Problem, end: Settled) -> tuple[float, Array, Array]:
         """Return the value to be maximised and its slopes.
@@ -179,9 +185,7 @@ class Objective:
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         self.evaluations += 1
-        kernel = self.kernel
-        kernel.theta = theta[: theta.size - len(self.learn)]
-        K = plain = evaluate(kernel, self.X)
+        K = self.covariance.at(theta[: theta.size - len(self.learn)])
         if self.scales is not None:
             K = K * self.scales
         try:
@@ -196,7 +200,7 @@ class Objective:
         if self.scales is not None:
             M *= self.scales
         self._worst = max(self._worst, -value)
-        gradient = -np.concatenate([contract_gradient(kernel, self.X, M, plain), slopes])
+        gradient = -np.concatenate([self.covariance.contract(M), slopes])
         self._slope = float(np.abs(gradient).max())
         return -value, gradient
 
@@ -300,17 +304,27 @@ def maximise(
             callback(theta, -value)
         return value, slope
 
+    bounds = all_bounds(kernel, learn)
+    low, high = bounds.T
+    theta = np.clip(theta0, low, high)
+    known = [reported(theta)]
+    unit = min(1.0, _FIRST_STEP / max(np.abs(known[0][1]).max(initial=0.0), 1e-300))
+
+    def scaled(theta: Array) -> tuple[float, Array]:
+        value, slope = known.pop() if known else reported(theta)
+        return unit * value, unit * slope
+
     result = minimize(
-        reported,
-        theta0,
+        scaled,
+        theta,
         jac=True,
         method="L-BFGS-B",
-        bounds=all_bounds(kernel, learn),
-        options={"maxiter": max_iterations, "ftol": ftol},
+        bounds=bounds,
+        options={"maxiter": max_iterations, "ftol": ftol, "gtol": unit * _FLAT},
     )
     optimum = Optimum(
         theta=result.x,
-        value=-float(result.fun),
+        value=-float(result.fun) / unit,
         n_iterations=int(result.nit),
         n_evaluations=function.evaluations,
         success=bool(result.success),

@@ -15,7 +15,8 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from qpruntime.covariance import contract_gradient
+from qpruntime import covariance
+from qpruntime.covariance import Isotropic, contract_gradient, covariance_function
 
 X = np.random.default_rng(0).standard_normal((12, 3))
 C, W = ConstantKernel, WhiteKernel
@@ -64,6 +65,43 @@ def test_contract_gradient(kernel):
     assert got.shape == (kernel.n_dims,)
     # 144 terms summed in another order; scikit-learn forms the distances differently.
     assert np.all(np.abs(got - expected) <= 1e-13 * scale)
+
+
+ISOTROPIC = [
+    RBF(0.7),
+    RBF(0.7, "fixed"),
+    C(2.0) * RBF(1.5),
+    C(2.0, "fixed") * RBF(1.5),
+    C(2.0) * RBF(1.5, "fixed"),
+    C(1e9) * RBF(30.0),
+    # No distance is as far as this length-scale is short, nor any square as small.
+    C(1e-6) * RBF(1e-180, (1e-200, 1.0)),
+]
+
+
+@pytest.mark.parametrize("kernel", ISOTROPIC + KERNELS[1:2] + KERNELS[6:12], ids=str)
+def test_covariance_function(kernel):
+    function = covariance_function(kernel, X)
+    assert isinstance(function, Isotropic) == (kernel in ISOTROPIC)
+    M = np.random.default_rng(1).standard_normal((len(X), len(X)))
+    M += M.T
+    for theta in (kernel.theta, kernel.theta + 0.3):
+        there = kernel.clone_with_theta(theta)
+        # exp of a rounded argument: up to 30 where the kernel is 1e-13 of its peak.
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(function.at(theta), there(X), rtol=1e-13, atol=1e-300)
+            expected = contract_gradient(there, X, M)
+        scale = np.abs(M).max() * np.abs(there(X)).max() * M.size
+        got = function.contract(M)
+        assert got.shape == (kernel.n_dims,)
+        assert np.isfinite(got).all()
+        if np.isfinite(expected).all():
+            assert np.all(np.abs(got - expected) <= 1e-14 * scale)
+
+
+def test_many_points_are_left_to_scikit_learn(monkeypatch):
+    monkeypatch.setattr(covariance, "_KEPT", len(X) - 1)
+    assert not isinstance(covariance_function(RBF(1.0), X), Isotropic)
 
 
 def test_compound_kernels_have_no_single_covariance():
