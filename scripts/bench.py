@@ -7,13 +7,16 @@ best of several, ratios come from the same run. ``python scripts/bench.py --only
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
+import math
+import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +35,9 @@ from qpruntime.sweep import sweep
 from qpruntime.table import open_table
 
 Row = tuple[str, float, str]
+
+#: Libraries that need not be installed, and the sections they are measured in.
+PEERS = {"GPy": ("sweep", "fit"), "gpboost": ("fit",)}
 
 
 def best(function: Callable[[], object], repeat: int = 5) -> float:
@@ -353,6 +359,36 @@ def engine() -> list[Row]:
     return rows
 
 
+@contextlib.contextmanager
+def chatter_to_stderr() -> Iterator[None]:
+    """Send what peers print, from C too, to stderr: stdout is for results."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def left_out(sections: list[str], path: str) -> list[str]:
+    """What these sections do not measure, and why, a line each."""
+    lines = []
+    for peer, all_sections in PEERS.items():
+        where = [name for name in all_sections if name in sections]
+        if where and not has(peer):
+            lines.append(f"{peer} is not installed (extra bench): skipped in {', '.join(where)}")
+    where = [name for name in WITH_TABLE if name in sections]
+    if where and not Path(path).is_file():
+        lines.append(
+            f"{path} is no file: the grid is skipped in {', '.join(where)}; "
+            f"build it: tablegen build --likelihood probit --output {path}"
+        )
+    return lines
+
+
 def main() -> None:
     """Parse options, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -360,17 +396,26 @@ def main() -> None:
     parser.add_argument("--table", default="tables/probit.h5", help="a grid of the full size")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
+    sections = options.only or list(SECTIONS)
+    skipped = left_out(sections, options.table)
+    for line in skipped:
+        print(line, file=sys.stderr, flush=True)
     results = {}
-    for name in options.only or SECTIONS:
+    for name in sections:
         run = SECTIONS[name]
-        rows = run(options.table) if name in ("table", "lookup", "sweep") else run()
-        results[name] = [{"what": w, "value": v, "unit": u} for w, v, u in rows]
+        with chatter_to_stderr():
+            rows = run(options.table) if name in WITH_TABLE else run()
+        # JSON has no infinity and no NaN.
+        results[name] = [
+            {"what": w, "value": v if math.isfinite(v) else None, "unit": u} for w, v, u in rows
+        ]
         if not options.json:
             print(f"\n{name}")
             for what, value, unit in rows:
                 print(f"  {what:<52}{value:>12.4g} {unit}", flush=True)
     if options.json:
-        print(json.dumps({"python": platform.python_version(), "results": results}, indent=1))
+        document = {"python": platform.python_version(), "skipped": skipped, "results": results}
+        print(json.dumps(document, indent=1, allow_nan=False))
 
 
 SECTIONS: dict[str, Callable] = {
@@ -382,6 +427,8 @@ SECTIONS: dict[str, Callable] = {
     "engine": engine,
     "fit": fits,
 }
+#: Sections that take the path of a grid.
+WITH_TABLE = ("table", "lookup", "sweep")
 
 if __name__ == "__main__":
     main()
