@@ -15,6 +15,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -75,12 +76,38 @@ def startup() -> list[Row]:
     bare, numba = process("pass"), process("import numba")
     ours = process("from qpruntime import infer, open_table, project")
     fit = "from qpruntime import GPClassifier as G; G().fit([[0.],[1.],[2.],[3.]], [0,0,1,1])"
+    with tempfile.TemporaryDirectory() as empty:
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-c", fit], check=True, env={**os.environ, "NUMBA_CACHE_DIR": empty}
+        )
+        cold = time.perf_counter() - start
     return [
         ("import numba", numba - bare, "s"),
         ("import qpruntime, with infer, open_table, project", ours - bare, "s"),
         ("import qpruntime / import numba", (ours - bare) / (numba - bare), "x"),
         ("fresh process: import and first small fit", process(fit), "s"),
+        ("the same with an empty cache: everything compiles", cold, "s"),
     ]
+
+
+def memory() -> list[Row]:
+    """Most memory that inference takes beside K, in units of one N x N array."""
+    code = (
+        "import sys, warnings, numpy as np; from qpruntime import infer; n, order = 3000, "
+        "sys.argv[1]; warnings.simplefilter('ignore'); infer(np.eye(99), np.ones(99), order=order); "
+        "k = lambda w: int(open('/proc/self/status').read().split(w)[1].split()[0]) * 1024; "
+        "x = np.linspace(-9, 9, n); y = np.where(np.sin(3 * x) > 0, 1.0, -1.0); "
+        "K = np.subtract.outer(x, x); K *= K; K *= -0.5; np.exp(K, out=K); "
+        "open('/proc/self/clear_refs', 'w').write('5'); before = k('VmRSS:'); "
+        "infer(K, y, order=order, max_sweeps=2); print((k('VmHWM:') - before) / 8 / n**2)"
+    )
+    rows: list[Row] = []
+    for order in ("sequential", "parallel"):
+        run = [sys.executable, "-c", code, order]
+        found = subprocess.run(run, check=True, capture_output=True, text=True).stdout
+        rows.append((f"N=3000: memory of infer beside K, {order}", float(found), "N^2"))
+    return rows
 
 
 @kernel
@@ -254,11 +281,7 @@ def sweeps(path: str) -> list[Row]:
             "qp, exact": ("qp", "exact"),
         }
         tasks = {name: Swept(K, y, Projector("probit", *way)) for name, way in ways.items()}
-        times: dict[str, list[float]] = {name: [] for name in tasks}
-        for _ in range(12 if n < 2000 else 6):
-            for name, task in tasks.items():
-                times[name].append(task.seconds())
-        seconds = {name: min(some[1:]) for name, some in times.items()}
+        seconds = in_turns({k: task.seconds for k, task in tasks.items()}, 11 if n < 2000 else 5)
         for name, s in seconds.items():
             rows.append((f"N={n}: sweep, {name}", 1e3 * s, "ms"))
             rows.append((f"N={n}: sweep, {name} / Cholesky", s / chol, "x"))
@@ -270,21 +293,29 @@ def sweeps(path: str) -> list[Row]:
             rows.append(
                 (f"N={n}: GPy sweep, ep / ours", peers.gpy_sweep(K, y) / seconds["ep"], "x")
             )
+        counts = np.random.default_rng(n).poisson(np.exp(0.5 * y)).astype(float)
+        for name, observed, mean in (("heaviside", y, 0.0), ("poisson", counts, 1.0)):
+            pair = {m: Swept(K, observed, Projector(name, m), mean).seconds for m in ("ep", "qp")}
+            turns = in_turns(pair, 11 if n < 2000 else 5)
+            rows.append((f"N={n}: sweep, {name}, qp / ep", turns["qp"] / turns["ep"], "x"))
     return rows
 
 
 class Swept:
     """One sequential sweep from the prior, again and again."""
 
-    def __init__(self, K: np.ndarray, y: np.ndarray, projector: Projector) -> None:
-        self.K, self.y, self.projector = K, y, projector
+    def __init__(
+        self, K: np.ndarray, y: np.ndarray, projector: Projector, mean: float = 0.0
+    ) -> None:
+        self.K, self.y, self.projector, self.mean = K, y, projector, mean
 
     def seconds(self) -> float:
         """Run it, without the copies it needs, and leave the sites in `tau` and `nu`."""
         n = self.y.size
         covariance, self.tau, self.nu = self.K.copy(), np.zeros(n), np.zeros(n)
-        rest = (self.y, True, 1.0, np.zeros(3, dtype=np.int64), np.zeros(2))
-        ones, mean = np.ones(n), np.zeros(n)
+        concave = self.projector.likelihood.log_concave
+        rest = (self.y, concave, 1.0, np.zeros(3, dtype=np.int64), np.zeros(2))
+        ones, mean = np.ones(n), np.full(n, self.mean)
         functions, source = self.projector.functions, self.projector.source
         start = time.perf_counter()
         sweep(functions, source, 1.0, ones, covariance, mean, self.tau, self.nu, *rest)
@@ -335,14 +366,18 @@ def fits() -> list[Row]:
 
 
 def in_turns(functions: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
-    """Shortest of `repeat` runs of each, one after the other, so that noise hits all alike."""
+    """Shortest of `repeat` runs of each, one after the other, so that noise hits all alike.
+
+    A function that returns a float has taken its own time.
+    """
     times: dict[str, list[float]] = {name: [] for name in functions}
     for turn in range(repeat + 1):
         for name, function in functions.items():
             start = time.perf_counter()
-            function()
+            own = function()
             if turn:
-                times[name].append(time.perf_counter() - start)
+                taken = own if isinstance(own, float) else time.perf_counter() - start
+                times[name].append(taken)
     return {name: min(seconds) for name, seconds in times.items()}
 
 
@@ -425,6 +460,7 @@ SECTIONS: dict[str, Callable] = {
     "lookup": lookups,
     "sweep": sweeps,
     "engine": engine,
+    "memory": memory,
     "fit": fits,
 }
 #: Sections that take the path of a grid.
