@@ -95,7 +95,8 @@ def memory() -> list[Row]:
     """Most memory that inference takes beside K, in units of one N x N array."""
     code = (
         "import sys, warnings, numpy as np; from qpruntime import infer; n, order = 3000, "
-        "sys.argv[1]; warnings.simplefilter('ignore'); infer(np.eye(99), np.ones(99), order=order); "
+        "sys.argv[1]; warnings.simplefilter('ignore'); "
+        "infer(np.eye(99), np.ones(99), order=order); "
         "k = lambda w: int(open('/proc/self/status').read().split(w)[1].split()[0]) * 1024; "
         "x = np.linspace(-9, 9, n); y = np.where(np.sin(3 * x) > 0, 1.0, -1.0); "
         "K = np.subtract.outer(x, x); K *= K; K *= -0.5; np.exp(K, out=K); "
