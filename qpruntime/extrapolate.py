@@ -7,10 +7,14 @@ hundred times closer than from the last sites, which saves a third of its factor
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime.accelerate import solve_positive
 from qpruntime.factor import Sites
+from qpruntime.jit import kernel, summed
 
 __all__ = ["Extrapolation"]
 
@@ -54,26 +58,43 @@ class Extrapolation:
         """Sites to start from at `theta`; None before the first `learn`."""
         if self._sites is None or len(self._thetas) == 1:
             return self._sites
+        points = np.array([*self._thetas, theta])
         tau, nu = self._sites
-        with np.errstate(all="ignore"):
-            values = np.array(self._values)
-            change = self._weights(theta) @ (values[:-1] - values[-1])
-            grow, shift = change[: tau.size], change[tau.size :]
-            # Not a number where a precision was not positive.
-            near = np.abs(grow) + np.abs(shift) * np.sqrt(tau) < _FARTHEST
-        grow, shift = np.where(near, grow, 0.0), np.where(near, shift, 0.0)
-        moved = tau * np.exp(grow)
-        return Sites(moved, nu * np.exp(grow) + moved * shift)
+        return Sites(*extrapolate(points, np.array(self._values), tau, nu))
 
-    def _weights(self, theta: Array) -> Array:
-        """Weights of the differences from the last values, as kriging has them."""
-        points = np.array([*self._thetas, theta]) / _LENGTH
-        squares = ((points[:, None] - points) ** 2).sum(axis=-1)
-        k = np.exp(-0.5 * squares)
-        last = len(k) - 2
-        # Covariance of the differences from the last value.
-        k = k - k[last] - k[:, last, None] + k[last, last]
-        gram = k[:last, :last]
-        gram.flat[:: last + 1] += _NUGGET
-        weights: Array = np.linalg.solve(gram, k[:last, -1])
-        return weights
+
+@summed
+def extrapolate(points: Array, values: Array, tau: Array, nu: Array) -> tuple[Array, Array]:
+    """Sites at the last of the points, from values at all others; `tau`, `nu` are the newest."""
+    n, last = tau.size, len(values) - 1
+    weights, gram = np.empty(last), np.empty((last, last))
+    # Covariances of the differences from the last value, as kriging has them.
+    own = np.array([_correlation(points[i], points[last]) for i in range(last)])
+    new = _correlation(points[last + 1], points[last])
+    for i in range(last):
+        for j in range(i + 1):
+            gram[i, j] = _correlation(points[i], points[j]) - own[i] - own[j] + 1.0
+        gram[i, i] += _NUGGET
+        weights[i] = _correlation(points[i], points[last + 1]) - own[i] - new + 1.0
+    solve_positive(gram, weights)
+    change, newest = np.zeros(2 * n), values[last]
+    for i in range(last):
+        weight, value = weights[i], values[i]
+        for j in range(2 * n):
+            change[j] += weight * (value[j] - newest[j])
+    moved_tau, moved_nu = tau.copy(), nu.copy()
+    for j in range(n):
+        grow, shift = change[j], change[n + j]
+        # Not a number where a precision was not positive.
+        if abs(grow) + abs(shift) * math.sqrt(tau[j]) < _FARTHEST:
+            moved_tau[j] = tau[j] * math.exp(grow)
+            moved_nu[j] = nu[j] * math.exp(grow) + moved_tau[j] * shift
+    return moved_tau, moved_nu
+
+
+@kernel
+def _correlation(a: Array, b: Array) -> float:
+    square = 0.0
+    for k in range(a.size):
+        square += ((a[k] - b[k]) / _LENGTH) ** 2
+    return math.exp(-0.5 * square)
