@@ -282,7 +282,8 @@ def sweeps(path: str) -> list[Row]:
             "qp, exact": ("qp", "exact"),
         }
         tasks = {name: Swept(K, y, Projector("probit", *way)) for name, way in ways.items()}
-        seconds = in_turns({k: task.seconds for k, task in tasks.items()}, 11 if n < 2000 else 5)
+        repeat = {300: 60, 500: 40, 1000: 20, 2000: 6}[n]
+        seconds = in_turns({k: task.seconds for k, task in tasks.items()}, repeat)
         for name, s in seconds.items():
             rows.append((f"N={n}: sweep, {name}", 1e3 * s, "ms"))
             rows.append((f"N={n}: sweep, {name} / Cholesky", s / chol, "x"))
