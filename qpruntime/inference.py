@@ -80,8 +80,9 @@ def infer(
     p : float, optional
         Order of method "wp", from 1 to 10; by default that of the table.
     order : {"sequential", "random", "parallel"}
-        How the sites are visited; the fixed point is the same. Parallel iterations cost least.
-        Method "vb" is always parallel.
+        How the sites are visited; the fixed point is the same for likelihoods that are log-concave.
+        Others may have several, and orders may find different ones: of counts with the square link
+        the mirror image, for one. Parallel iterations cost least. Method "vb" is always parallel.
     sites : (tau, nu), optional
         Start from these sites instead of from the prior.
     random_state : int, Generator or None

@@ -183,6 +183,20 @@ def test_running_out_of_sweeps_warns(toy):
     assert post.history[0] >= plain * (1.0 - 1e-15)  # summed in another order
 
 
+def test_oscillating_sites_are_damped(monkeypatch):
+    # Outliers that are as narrow as the kernel: plain sweeps never settle.
+    x = np.linspace(0.0, 5.0, 12)
+    K = 30.0 * np.exp(-2.0 * (x[:, None] - x) ** 2)
+    y = 3.0 * np.random.default_rng(22).standard_t(1.0, 12)
+    post = infer(K, y, "student-t", "ep")
+    assert post.converged
+    assert post.damped > 0
+    monkeypatch.setattr("qpruntime.engine._SHORTEN", 1.0)
+    with pytest.warns(ConvergenceWarning, match="not converged after 100 sweeps"):
+        plain = infer(K, y, "student-t", "ep")
+    assert plain.damped == 0
+
+
 @pytest.mark.parametrize("mean_star", [0.0, 0.5])
 def test_predict_by_dense_algebra(toy, mean_star):
     prior = np.linspace(-1.0, 1.0, len(toy.y))

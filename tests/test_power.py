@@ -93,6 +93,18 @@ def test_powers_of_a_likelihood_with_two_peaks(toy):
         assert (p @ (f - mean) ** 2) / p.sum() == pytest.approx(v, rel=1e-7)
 
 
+@pytest.mark.parametrize("name", ["probit", "poisson-exp"])
+def test_power_to_zero_is_the_variational_gaussian(toy, name):
+    # T. Minka, Divergence measures and message passing (2005): KL(q||p) is the limit. VB maximises
+    # its bound by other formulas altogether; what a power leaves is proportional to it.
+    y = toy.y if name == "probit" else np.arange(12) % 4
+    bound = infer(toy.K, y, name, "vb", tol=1e-8)
+    post = infer(toy.K, y, name, "ep", power=1e-5, tol=1e-8, max_sweeps=300)
+    assert post.log_evidence == pytest.approx(bound.log_evidence, abs=2e-6)
+    np.testing.assert_allclose(post.mean, bound.mean, atol=2e-6)
+    np.testing.assert_allclose(post.variance, bound.variance, rtol=1e-5)
+
+
 def test_weights_of_one_are_no_weights(toy):
     plain = infer(toy.K, toy.y, tol=1e-10)
     weighted = infer(toy.K, toy.y, weights=np.ones(12), tol=1e-10)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -13,7 +15,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from oracle import RBFData
-from qpruntime import ConvergenceWarning, GPClassifier, InputError, infer
+from qpruntime import (
+    ConvergenceWarning,
+    GPClassifier,
+    InputError,
+    TableError,
+    infer,
+    open_table,
+)
 from qpruntime.hyper import LeaveOneOut
 from qpruntime.projection import Projector
 
@@ -113,6 +122,46 @@ def test_restarts_are_kept_seeded_and_used(toy):
     assert not np.array_equal(starts, [o.start for o in other.optima_])
     low, high = np.log([[1e-2, 1e-2], [1e4, 1e2]])
     assert ((starts >= low) & (starts <= high)).all()
+
+
+@pytest.mark.parametrize("objective", ["evidence", "loo"])
+def test_threads_change_nothing(toy, objective):
+    kernel = ConstantKernel(1.0, (1e-2, 1e4)) * RBF(20.0, (1e-2, 1e2))
+    one, two = (
+        GPClassifier(kernel, objective=objective, n_restarts=3, random_state=0, n_jobs=n)
+        for n in (None, 2)
+    )
+    one.fit(toy.x, toy.y)
+    two.fit(toy.x, toy.y)
+    for a, b in zip(one.optima_, two.optima_, strict=True):
+        np.testing.assert_array_equal(a.theta, b.theta)
+    np.testing.assert_array_equal(one.predict_proba(toy.x), two.predict_proba(toy.x))
+
+
+def test_feature_names(toy):
+    pandas = pytest.importorskip("pandas")
+    data = pandas.DataFrame(toy.x, columns=["width", "height"])
+    model = GPClassifier(FIXED).fit(data, toy.y)
+    assert model.feature_names_in_.tolist() == ["width", "height"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(data[["height", "width"]])
+
+
+def test_a_model_pickles_with_the_hash_of_its_table(toy, small_table, tmp_path, monkeypatch):
+    moved = tmp_path / "mine.h5"
+    moved.write_bytes(small_table.read_bytes())
+    table = open_table(moved)
+    model = GPClassifier(FIXED, table=table).fit(toy.x, toy.y)
+    without = GPClassifier(FIXED).fit(toy.x, toy.y)
+    document = pickle.dumps(model)
+    assert len(document) < len(pickle.dumps(without)) + 1000
+    np.testing.assert_array_equal(
+        pickle.loads(document).predict_proba(toy.x), model.predict_proba(toy.x)
+    )
+    moved.unlink()
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    with pytest.raises(TableError, match=rf"{table.sha256}.*tablegen build --likelihood probit"):
+        pickle.loads(document)
 
 
 def test_more_than_two_classes_are_one_against_the_rest():
