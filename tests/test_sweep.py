@@ -122,7 +122,7 @@ def test_orders_share_their_fixed_point(method, scale):
 @pytest.mark.parametrize("method", ["ep", "qp"])
 @pytest.mark.parametrize("name", likelihoods.names())
 def test_orders_share_their_fixed_point_for_every_likelihood(name, method):
-    # Square-link counts under a wide prior have several, of which orders may find another: not here.
+    # Square-link counts under a wide prior have several, and orders may find another: not here.
     data, rng = oracle.RBFData(15, seed=2), np.random.default_rng(3)
     y = data.y
     if "poisson" in name or "negative" in name:
