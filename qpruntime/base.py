@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from qpruntime.errors import InputError
-from qpruntime.settings import Callback, Settings, generator
-from qpruntime.table import Table
+from qpruntime.settings import Settings, generator
 from qpruntime.training import Data, Fit, train
 
 __all__ = ["GPEstimator", "checked"]
@@ -26,22 +23,7 @@ _USER = 4
 
 
 class GPEstimator(BaseEstimator):
-    """Base of the estimators; their own parameters come on top of the ones here."""
-
-    kernel: Kernel | None
-    method: str
-    table: Table | str | os.PathLike[str] | None
-    objective: str
-    optimize: bool
-    n_restarts: int
-    max_iter: int
-    ftol: float
-    tol: float
-    max_sweeps: int
-    n_jobs: int | None
-    verbose: int
-    callback: Callback | None
-    random_state: int | np.random.RandomState | None
+    """Base of the estimators, with parameters of `Settings` and ``random_state`` among theirs."""
 
     def _store(self, arguments: Mapping[str, Any]) -> None:
         """Store the arguments of `__init__`, its ``locals()``, each under its name.

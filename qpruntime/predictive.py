@@ -1,8 +1,9 @@
-"""Predictive distribution of a count y ~ Poisson(f^2) whose latent value f is normal.
+"""Predictive distributions of observations whose latent value f is normal.
 
-``"exact"``: the pmf is the normaliser Z(mean, std, y) of the likelihood. ``"gamma"``: g = f^2 is
-replaced by a gamma variable of its mean and variance, which makes the count negative binomial
-(paper, Appendix H). Exposure has been applied: f is sqrt(exposure) times the kernel's latent value.
+Of any likelihood: the normaliser Z(mean, std, y). Of a Poisson count, for the links of
+`qpruntime.links`, also quantiles and the most probable one; ``"exact"`` is the distribution
+itself, ``"gamma"`` replaces the rate by a gamma variable of its mean and variance, which makes the
+count negative binomial (paper, Appendix H). Exposure has been applied.
 """
 
 from __future__ import annotations
@@ -13,23 +14,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from qpruntime import gamma_poisson
 from qpruntime.errors import NumericalError
-from qpruntime.jit import kernel
-from qpruntime.likelihoods import Likelihood, get
-from qpruntime.likelihoods.base import LARGEST_COUNT
-from qpruntime.likelihoods.softplus import log1p_less
+from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods.base import LARGEST_COUNT, counts
+from qpruntime.links import LINKS
+from qpruntime.mixtures import GammaRate, smallest_counts
 from qpruntime.projection import project_arrays
 from qpruntime.validation import choice
 
-__all__ = [
-    "PREDICTIVES",
-    "gamma_match",
-    "log_density",
-    "log_pmf",
-    "mode",
-    "quantiles",
-    "rate_quantiles",
-]
+__all__ = ["PREDICTIVES", "log_density", "log_pmf", "mode", "quantiles", "rate_quantiles"]
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -38,46 +32,49 @@ PREDICTIVES = ("exact", "gamma")
 
 # A latent variance of 0 comes from rounding; the formulas want a width.
 _LEAST_VARIANCE = 1e-30
-# Each tail outside the window that is summed holds less than 2 exp(-_TAIL) = 1e-16.
-_TAIL = 37.5
 # Larger floats are not every whole number.
 _LARGEST_MODE = 2.0**53
 _REACH = 8.6  # ndtr(-8.6) = 4e-18
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 def log_density(likelihood: str | Likelihood, mean: Array, variance: Array, y: ArrayLike) -> Array:
     """Log predictive density of observations `y` of latent values N(mean, variance).
 
-    The normaliser Z of the likelihood; arguments broadcast.
+    The normaliser of the likelihood; arguments broadcast.
     """
-    std = np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
-    return project_arrays(likelihood, mean, std, y, method="ep").log_z
+    return project_arrays(likelihood, mean, np.sqrt(_wide(variance)), y, method="ep").log_z
 
 
-def log_pmf(mean: Array, variance: Array, y: ArrayLike, predictive: str = "exact") -> Array:
+def log_pmf(
+    mean: Array, variance: Array, y: ArrayLike, predictive: str = "exact", link: str = "square"
+) -> Array:
     """Log probability of the counts `y` for latent values N(mean, variance); they broadcast."""
-    if _known(predictive) == "exact":
-        return log_density("poisson", mean, variance, y)
-    variance = np.maximum(variance, _LEAST_VARIANCE)
-    arrays = np.broadcast_arrays(mean, variance, get("poisson").validate(y))
+    if _exact(predictive):
+        return log_density(LINKS[link].likelihood, mean, variance, y)
+    arrays = np.broadcast_arrays(*LINKS[link].gamma(mean, _wide(variance)), counts(y))
     out = np.empty(arrays[0].shape)
-    _negative_binomial(*(np.array(a, dtype=float).reshape(-1) for a in arrays), out.reshape(-1))
+    gamma_poisson.log_pmf_many(
+        *(np.array(a, dtype=float).reshape(-1) for a in arrays), out.reshape(-1)
+    )
     return out
 
 
-def gamma_match(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Shape k and scale c of the gamma variable with the mean and the variance of f^2."""
-    variance = np.maximum(variance, _LEAST_VARIANCE)
-    rate = mean**2 + variance
-    half = variance * (2.0 * mean**2 + variance)
-    return 0.5 * rate**2 / half, 2.0 * half / rate
+def mode(mean: Array, variance: Array, link: str = "square") -> Counts:
+    """Most probable counts, shape (T,).
 
+    For the square link those of the negative binomial, floor(c (k - 1)) if k > 1 else 0 for shape k
+    and scale c of the rate, the paper's point prediction (Appendix H). No gamma variable has the
+    tails of e^f: for the exponential link they are those of the exact predictive.
 
-def mode(mean: Array, variance: Array) -> Counts:
-    """Mode of the negative binomial, floor(c (k - 1)) if k > 1 else 0 (paper, Appendix H)."""
-    shape, scale = gamma_match(mean, variance)
-    found = np.floor(np.maximum(scale * (shape - 1.0), 0.0))
+    Raises
+    ------
+    NumericalError
+        If a count is larger than a whole number can be, or the exact one than `LARGEST_COUNT`.
+    """
+    if link != "square":
+        return _exact_mode(mean, variance, link)
+    rate, scale = LINKS[link].gamma(mean, _wide(variance))
+    found = np.floor(np.maximum(rate - scale, 0.0))
     if not (found <= _LARGEST_MODE).all():
         raise NumericalError(
             f"the most probable count is {found.max():g}, beyond what a whole number can hold; "
@@ -86,43 +83,47 @@ def mode(mean: Array, variance: Array) -> Counts:
     return found.astype(np.int64)
 
 
-def quantiles(mean: Array, variance: Array, q: Array, predictive: str = "exact") -> Counts:
-    """Smallest counts y with P(Y <= y) >= q, shape (T, len(q)) for T latent values.
+def _exact_mode(mean: Array, variance: Array, link: str) -> Counts:
+    """Where the pmf stops rising; for a rate with one peak it has one (Holgate 1970)."""
+    first, last = np.full(mean.size, -1), np.full(mean.size, LARGEST_COUNT)
+    while (last - first).max(initial=0) > 1:
+        middle = (first + last) // 2  # never -1, and never LARGEST_COUNT
+        now, then = (log_pmf(mean, variance, middle + k, link=link) for k in (0, 1))
+        rising = then > now
+        first, last = np.where(rising, middle, first), np.where(rising, last, middle)
+    if (last == LARGEST_COUNT).any():
+        raise _too_large(mean, variance, int(np.argmax(last)))
+    return last.astype(np.int64)
 
-    The pmf is summed over a window outside which there is less than 1e-15, from below for
-    q <= 1/2 and from above otherwise.
+
+def quantiles(
+    mean: Array, variance: Array, q: Array, predictive: str = "exact", link: str = "square"
+) -> Counts:
+    """Smallest counts y with P(Y <= y) >= q, shape (T, len(q)) for T latent values.
 
     Raises
     ------
     NumericalError
-        If the window reaches beyond `LARGEST_COUNT`.
+        If one is beyond `LARGEST_COUNT`.
     """
-    low, high = _window(mean, np.maximum(variance, _LEAST_VARIANCE), _known(predictive))
-    out = np.empty((mean.size, q.size), dtype=np.int64)
-    for i in range(mean.size):
-        if high[i] > LARGEST_COUNT:
-            raise NumericalError(
-                f"point {i} has latent mean {mean[i]:.3g} and standard deviation "
-                f"{math.sqrt(variance[i]):.3g}: its counts reach beyond {LARGEST_COUNT}, up to "
-                f"{high[i]:.3g}; predict further inside the data or for a smaller exposure"
-            )
-        counts = np.arange(low[i], high[i] + 1.0)
-        pmf = np.exp(log_pmf(mean[i], variance[i], counts, predictive))
-        below = np.cumsum(pmf)
-        above = np.append(np.cumsum(pmf[:0:-1])[::-1], 0.0)  # P(Y > y)
-        lower = np.searchsorted(below, q)
-        upper = np.searchsorted(-above, q - 1.0)
-        out[i] = low[i] + np.minimum(np.where(q <= 0.5, lower, upper), counts.size - 1)
-    return out
+    level = np.tile(q, mean.size)
+    m, v = np.repeat(mean, q.size), np.repeat(_wide(variance), q.size)
+    if _exact(predictive):
+        rate = LINKS[link].rate(m, v)
+    else:
+        average, scale = LINKS[link].gamma(m, v)
+        rate = GammaRate(average / scale, scale)
+    found = smallest_counts(rate, level, LARGEST_COUNT)
+    if (found > LARGEST_COUNT).any():
+        raise _too_large(mean, variance, int(np.argmax(found)) // q.size)
+    return found.astype(np.int64).reshape(mean.size, q.size)
 
 
 def rate_quantiles(mean: Array, variance: Array, q: Array) -> Array:
     """Quantiles of the rate f^2 itself, shape (T, len(q)), by bisection."""
-    m, std = np.abs(mean)[:, None], np.sqrt(np.maximum(variance, _LEAST_VARIANCE))[:, None]
-    low, high = (
-        np.zeros((mean.size, q.size)),
-        np.broadcast_to(m + _REACH * std, (mean.size, q.size)),
-    )
+    m, std = np.abs(mean)[:, None], np.sqrt(_wide(variance))[:, None]
+    low = np.zeros((mean.size, q.size))
+    high = low + m + _REACH * std
     for _ in range(60):
         root = 0.5 * (low + high)
         short = ndtr((root - m) / std) - ndtr((-root - m) / std) < q
@@ -130,66 +131,17 @@ def rate_quantiles(mean: Array, variance: Array, q: Array) -> Array:
     return (0.5 * (low + high)) ** 2
 
 
-def _known(predictive: str) -> str:
-    return choice(predictive, "predictive", PREDICTIVES)
+def _wide(variance: Array) -> Array:
+    return np.maximum(variance, _LEAST_VARIANCE)
 
 
-def _window(mean: Array, variance: Array, predictive: str) -> tuple[Array, Array]:
-    """Counts between which all but 1e-15 of the probability lies.
-
-    Chernoff: log P(Y <= a) and log P(Y >= a) <= -(a log(a/g) - a + g) <= -(sqrt(a) - sqrt(g))^2
-    on their sides of the rate g. The rate's own tails are the normal's, or for a gamma variable
-    of shape k and scale c below exp(-t) at c (k - sqrt(2 k t)) and c (k + sqrt(2 k t) + t).
-    """
-    if predictive == "exact":
-        reach = _REACH * np.sqrt(variance)
-        low, high = np.maximum(np.abs(mean) - reach, 0.0), np.abs(mean) + reach
-    else:
-        shape, scale = gamma_match(mean, variance)
-        spread = np.sqrt(2.0 * shape * _TAIL)
-        low = np.sqrt(scale * np.maximum(shape - spread, 0.0))
-        high = np.sqrt(scale * (shape + spread + _TAIL))
-    more = math.sqrt(_TAIL)
-    return np.floor(np.maximum(low - more, 0.0) ** 2), np.ceil((high + more) ** 2)
+def _exact(predictive: str) -> bool:
+    return choice(predictive, "predictive", PREDICTIVES) == "exact"
 
 
-@kernel
-def stirling_error(x):
-    """log Gamma(x) less (x - 1/2) log x - x + log(2 pi)/2."""
-    if x < 16.0:
-        return math.lgamma(x) - (x - 0.5) * math.log(x) + x - _HALF_LOG_2PI
-    i = 1.0 / (x * x)
-    return (
-        1.0 / 12.0 - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0)))
-    ) / x
-
-
-@kernel
-def negative_binomial(mean, variance, y):
-    """Log NB(y | k, c/(1 + c)) in saddle-point form: no difference of large log Gammas.
-
-    Loader (2000), "Fast and accurate computation of binomial probabilities".
-    """
-    rate = mean * mean + variance
-    half = variance * (2.0 * mean * mean + variance)
-    k, c = 0.5 * rate * rate / half, 2.0 * half / rate
-    if y == 0.0:
-        return -rate * (math.log1p(c) / c)
-    gap = (y - rate) / (1.0 + c)
-    short = -gap / y
-    rest = log1p_less(short) if short > -0.9 else math.log((k + y) / y * c / (1.0 + c)) - short
-    deviance = -k * log1p_less(gap / k) - y * rest
-    return (
-        stirling_error(k + y)
-        - stirling_error(k)
-        - stirling_error(y)
-        - deviance
-        - 0.5 * (math.log(y) + math.log1p(y / k))
-        - _HALF_LOG_2PI
+def _too_large(mean: Array, variance: Array, i: int) -> NumericalError:
+    return NumericalError(
+        f"point {i} has latent mean {mean[i]:.3g} and standard deviation "
+        f"{math.sqrt(variance[i]):.3g}: its counts reach beyond {LARGEST_COUNT}; predict further "
+        "inside the data or for a smaller exposure"
     )
-
-
-@kernel
-def _negative_binomial(mean, variance, y, out):
-    for i in range(y.size):
-        out[i] = negative_binomial(mean[i], variance[i], y[i])

@@ -11,7 +11,8 @@ from scipy.stats import nbinom, ncx2, norm, poisson
 
 from qpruntime import InputError, NumericalError
 from qpruntime.likelihoods.poisson import LARGEST_COUNT
-from qpruntime.predictive import gamma_match, log_pmf, mode, quantiles, rate_quantiles
+from qpruntime.links import LINKS
+from qpruntime.predictive import log_pmf, mode, quantiles, rate_quantiles
 
 # Latent mean and standard deviation: one peak, two, near zero, wide, narrow, large.
 LATENT = [(1.3, 0.4), (0.1, 1.0), (-0.4, 0.2), (2.0, 5.0), (-3.0, 1e-3), (40.0, 2.0)]
@@ -39,11 +40,11 @@ def test_exact_pmf_by_quadrature(mean, std):
 
 @pytest.mark.parametrize(("mean", "std"), LATENT)
 def test_gamma_matches_two_moments_of_the_rate(mean, std):
-    shape, scale = gamma_match(*one(mean, std))
+    average, scale = LINKS["square"].gamma(*one(mean, std))
     rate = ncx2(1, (mean / std) ** 2, scale=std**2)
-    assert shape[0] * scale[0] == pytest.approx(rate.mean(), rel=1e-12)
+    assert average[0] == pytest.approx(rate.mean(), rel=1e-12)
     # scipy's variance of a narrow rate cancels less than this.
-    assert shape[0] * scale[0] ** 2 == pytest.approx(rate.var(), rel=1e-9)
+    assert average[0] * scale[0] == pytest.approx(rate.var(), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +101,8 @@ def test_quantiles_of_the_exact_predictive(mean, std):
 
 @pytest.mark.parametrize(("mean", "std"), LATENT)
 def test_quantiles_of_the_negative_binomial(mean, std):
-    shape, scale = gamma_match(*one(mean, std))
-    expected = nbinom.ppf(Q, shape[:, None], 1.0 / (1.0 + scale[:, None]))
+    average, scale = LINKS["square"].gamma(*one(mean, std))
+    expected = nbinom.ppf(Q, (average / scale)[:, None], 1.0 / (1.0 + scale[:, None]))
     np.testing.assert_array_equal(quantiles(*one(mean, std), Q, "gamma"), expected)
 
 
@@ -130,8 +131,8 @@ def test_monte_carlo(mean, std, predictive, n):
     if predictive == "exact":
         rate = (mean + std * rng.standard_normal(n)) ** 2
     else:
-        shape, scale = gamma_match(*one(mean, std))
-        rate = rng.gamma(shape[0], scale[0], n)
+        average, scale = LINKS["square"].gamma(*one(mean, std))
+        rate = rng.gamma(average[0] / scale[0], scale[0], n)
     drawn = np.bincount(rng.poisson(rate)) / n
     y = np.arange(drawn.size)
     p = np.exp(log_pmf(*one(mean, std), y, predictive))

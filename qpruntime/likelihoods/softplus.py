@@ -13,7 +13,15 @@ import math
 from qpruntime.jit import kernel
 from qpruntime.special import probit_series
 
-__all__ = ["bend_frame", "bend_moments", "bend_value", "log1p_less", "log_peak", "softplus"]
+__all__ = [
+    "bend_frame",
+    "bend_moments",
+    "bend_value",
+    "log1p_less",
+    "log_peak",
+    "softplus",
+    "stirling_error",
+]
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 #: What a bend changes may be left out where it is below exp(-_NOTHING) of the density.
@@ -60,15 +68,22 @@ def expm1_less(d):
 
 
 @kernel
+def stirling_error(x):
+    """log Gamma(x) less (x - 1/2) log x - x + log(2 pi)/2."""
+    if x < 16.0:
+        return math.lgamma(x) - (x - 0.5) * math.log(x) + x - _HALF_LOG_2PI
+    i = 1.0 / (x * x)
+    return (
+        1.0 / 12.0 - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0)))
+    ) / x
+
+
+@kernel
 def log_peak(x):
     """x log x - x - log x! for x >= 0, cancelled by hand."""
     if x < 16.0:
         return x * math.log(x) - x - math.lgamma(x + 1.0) if x > 0.0 else 0.0
-    i = 1.0 / (x * x)
-    tail = (
-        1.0 / 12.0 - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0)))
-    ) / x
-    return -0.5 * math.log(x) - _HALF_LOG_2PI - tail
+    return -0.5 * math.log(x) - _HALF_LOG_2PI - stirling_error(x)
 
 
 @kernel
