@@ -29,7 +29,7 @@ __all__ = ["GPClassifier"]
 Array = NDArray[np.float64]
 
 #: p(+1|f) of the likelihoods for which it rises with f.
-LINKS = {"probit": ndtr, "logistic": expit}
+_RISING = {"probit": ndtr, "logistic": expit}
 
 
 class GPClassifier(ClassifierMixin, GPEstimator):
@@ -211,10 +211,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
         mean, variance = self.latent(X)
-        link = LINKS.get(get(self.likelihood).name)
+        link = _RISING.get(get(self.likelihood).name)
         if mean.ndim != 1 or link is None:
             raise InputError(
-                f"predict_interval needs two classes and one of the likelihoods {tuple(LINKS)}"
+                f"predict_interval needs two classes and one of the likelihoods {tuple(_RISING)}"
             )
         reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
         return np.column_stack([link(mean - reach), link(mean + reach)])

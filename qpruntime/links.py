@@ -31,7 +31,7 @@ class Link(ABC):
 
     @abstractmethod
     def latent(self, rate: float) -> float:
-        """Return the f of this rate, not negative."""
+        """Return the f of this rate, a positive number; of two the positive one."""
 
     @abstractmethod
     def exposed(self, exposure: Array) -> tuple[Array, Array]:

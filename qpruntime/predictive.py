@@ -87,7 +87,7 @@ def _exact_mode(mean: Array, variance: Array, link: str) -> Counts:
     """Where the pmf stops rising; for a rate with one peak it has one (Holgate 1970)."""
     first, last = np.full(mean.size, -1), np.full(mean.size, LARGEST_COUNT)
     while (last - first).max(initial=0) > 1:
-        middle = (first + last) // 2  # never -1, and never LARGEST_COUNT
+        middle = np.maximum((first + last) // 2, 0)
         now, then = (log_pmf(mean, variance, middle + k, link=link) for k in (0, 1))
         rising = then > now
         first, last = np.where(rising, middle, first), np.where(rising, last, middle)

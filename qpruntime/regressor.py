@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from typing import Any
@@ -16,12 +15,13 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from qpruntime import predictive as distribution
 from qpruntime.base import GPEstimator, checked
 from qpruntime.errors import InputError
-from qpruntime.likelihoods import get
+from qpruntime.likelihoods.base import counts
+from qpruntime.links import LINKS
 from qpruntime.projection import Projector
 from qpruntime.settings import Callback, settings_of
 from qpruntime.table import Table
 from qpruntime.training import Data
-from qpruntime.validation import levels, number, real, shown
+from qpruntime.validation import choice, levels, number, real, shown
 
 __all__ = ["GPPoissonRegressor"]
 
@@ -32,24 +32,27 @@ Counts = NDArray[np.int64]
 
 
 class GPPoissonRegressor(RegressorMixin, GPEstimator):
-    """Poisson regression of counts, y ~ Poisson(exposure f(x)^2), by QP or EP.
+    """Poisson regression of counts by QP or EP.
 
-    The latent function f has a Gaussian-process prior. The rate f^2 does not know the sign of f:
-    a prior mean away from zero settles it.
+    y ~ Poisson(exposure f(x)^2), or Poisson(exposure e^f(x)); the latent function f has a
+    Gaussian-process prior. The rate f^2 does not know the sign of f: a prior mean away from zero
+    settles it. The rate e^f makes effects multiply; its predictions grow fast where f is uncertain.
 
     Parameters
     ----------
     kernel : scikit-learn kernel, optional
         Default ``ConstantKernel(1) * RBF(1)``. Features are not scaled: where the length-scale
         starts decides which maximum of the evidence is found.
+    link : {"square", "exp"}
+        Whether the rate is f^2 or e^f.
     method : {"qp", "ep", "vb"}
         How the final posterior is computed. Hyper-parameters come from EP's evidence; those of
         "vb" from its own bound.
     table : None, "exact", path, name or Table
         Where QP finds sigma*; see `qpruntime.infer`.
     mean : float, optional
-        Prior mean of f. By default the square root of the mean rate, sum(y) / sum(exposure), with
-        half an event added if there is none. 0 leaves the sign of f open and warns.
+        Prior mean of f. By default the f of the mean rate, sum(y) / sum(exposure), with half an
+        event added if there is none. 0 leaves the sign of f open in the square link, and warns.
     objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
         As for `GPClassifier`.
     n_jobs, verbose, callback, random_state
@@ -62,8 +65,8 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
     mean_ : float
         The prior mean used.
     posterior_ : Posterior
-        Posterior of sqrt(exposure) f at the training points. `Posterior.n_negative` counts
-        observations that widen it because they see two peaks.
+        Posterior of sqrt(exposure) f, or of f + log(exposure) for the link "exp", at the training
+        points. `Posterior.n_negative` counts observations that widen it because they see two peaks.
     optimum_ : Optimum or None
         The best optimiser run.
     optima_ : tuple of Optimum
@@ -88,6 +91,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         self,
         kernel: Kernel | None = None,
         *,
+        link: str = "square",
         method: str = "qp",
         table: Table | str | os.PathLike[str] | None = None,
         mean: float | None = None,
@@ -128,45 +132,58 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         ConvergenceWarning
             If the optimiser or the sites have not settled.
         UserWarning
-            If ``mean=0``.
+            If ``mean=0`` in the square link.
         """
         settings = settings_of(self)
-        projector = Projector("poisson", self.method, self.table)
+        self._link = choice(self.link, "link", LINKS)
+        link = LINKS[self._link]
+        projector = Projector(link.likelihood, self.method, self.table)
         points, given = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
-        counts = get("poisson").validate(column_or_1d(given, warn=True))
-        projector.check_outcomes(counts)
+        events = counts(column_or_1d(given, warn=True))
+        projector.check_outcomes(events)
         self.exposure_ = _exposure(exposure, len(points))
-        self.mean_ = self._prior_mean(counts)
-        # f' = sqrt(exposure) f is Poisson with rate f'^2: another Gaussian process, no other model.
-        scale = np.sqrt(self.exposure_)
-        data = Data(points, counts, projector, prior=self.mean_ * scale, scale=scale)
-        self._train([data], settings)
+        self.mean_ = self._prior_mean(events)
+        # With an exposure f is another Gaussian process under no other model.
+        slope, shift = link.exposed(self.exposure_)
+        prior = self.mean_ * slope + shift
+        self._train([Data(points, events, projector, prior, scale=slope)], settings)
         return self
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function f at `X`, each of shape (T,)."""
         X = self._new_data(X)
-        K_star = self.kernel_(X, self.X_train_) * np.sqrt(self.exposure_)
+        slope, _ = LINKS[self._link].exposed(self.exposure_)
+        K_star = self.kernel_(X, self.X_train_) * slope
         return self.posterior_.predict(K_star, self.kernel_.diag(X), self.mean_)
 
     def predict(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Array:
-        """Mean count, exposure (mean^2 + variance) of the latent function, shape (T,).
+        """Mean count, shape (T,).
+
+        For mean and variance of the latent function exposure (mean^2 + variance), or
+        exposure exp(mean + variance/2).
 
         Parameters
         ----------
         X : array-like, shape (T, d)
         exposure : float or array-like, shape (T,), optional
             Default 1, whatever the exposures of the training counts.
+
+        Raises
+        ------
+        NumericalError
+            If the mean of e^f is beyond double precision.
         """
-        mean, variance = self._scaled(X, exposure)
-        return mean**2 + variance
+        mean, variance = self._exposed(X, exposure)
+        return LINKS[self._link].mean_rate(mean, variance)
 
     def predict_count(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Counts:
-        """Most probable count under the negative binomial predictive, shape (T,).
+        """Most probable count, shape (T,).
 
-        The paper's point prediction: floor(c (k - 1)) for k > 1, else 0 (Appendix H).
+        For the square link under the negative binomial predictive, the paper's point prediction:
+        floor(c (k - 1)) for k > 1, else 0 (Appendix H). For the link "exp" under the exact one.
         """
-        return distribution.mode(*self._scaled(X, exposure))
+        mean, variance = self._exposed(X, exposure)
+        return distribution.mode(mean, variance, self._link)
 
     def predict_quantiles(
         self,
@@ -185,7 +202,8 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
             Strictly between 0 and 1.
         exposure : float or array-like, shape (T,), optional
         predictive : {"exact", "gamma"}
-            The predictive distribution itself, or the paper's negative binomial.
+            The predictive distribution itself, or the paper's negative binomial: a gamma variable
+            of its mean and variance for the rate.
 
         Returns
         -------
@@ -194,11 +212,11 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         Raises
         ------
         NumericalError
-            If counts above a million have to be considered.
+            If a quantile is above a million.
         """
         at = levels(q, "q")
-        mean, variance = self._scaled(X, exposure)
-        found = distribution.quantiles(mean, variance, at.reshape(-1), predictive)
+        mean, variance = self._exposed(X, exposure)
+        found = distribution.quantiles(mean, variance, at.reshape(-1), predictive, self._link)
         return found.reshape(len(mean), *at.shape)
 
     def predict_log_pmf(
@@ -223,33 +241,34 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         -------
         ndarray, shape (T,) or (T, C)
         """
-        mean, variance = self._scaled(X, exposure)
-        counts = get("poisson").validate(y)
-        if counts.ndim == 2:
+        mean, variance = self._exposed(X, exposure)
+        events = counts(y)
+        if events.ndim == 2:
             mean, variance = mean[:, None], variance[:, None]
-        if counts.ndim > 2 or counts.shape[:1] not in ((), (len(mean),)):
+        if events.ndim > 2 or events.shape[:1] not in ((), (len(mean),)):
             raise InputError(
                 f"y must be a count or have shape ({len(mean)},) or ({len(mean)}, C), one row "
-                f"per point; got {counts.shape}"
+                f"per point; got {events.shape}"
             )
-        return distribution.log_pmf(mean, variance, counts, predictive)
+        return distribution.log_pmf(mean, variance, events, predictive, self._link)
 
-    def _scaled(self, X: ArrayLike, exposure: ArrayLike | None) -> tuple[Array, Array]:
-        """Mean and variance of sqrt(exposure) f."""
+    def _exposed(self, X: ArrayLike, exposure: ArrayLike | None) -> tuple[Array, Array]:
+        """Mean and variance of the latent value that has taken in the exposure."""
         mean, variance = self.latent(X)
-        e = _exposure(exposure, len(mean))
-        return np.sqrt(e) * mean, e * variance
+        slope, shift = LINKS[self._link].exposed(_exposure(exposure, len(mean)))
+        return slope * mean + shift, slope**2 * variance
 
-    def _prior_mean(self, counts: Array) -> float:
+    def _prior_mean(self, events: Array) -> float:
         if self.mean is None:
-            return math.sqrt(max(float(counts.sum()), 0.5) / float(self.exposure_.sum()))
+            rate = max(float(events.sum()), 0.5) / float(self.exposure_.sum())
+            return LINKS[self._link].latent(rate)
         try:
             mean = number(self.mean, "mean", above=-1e100, most=1e100)
         except InputError as error:
             raise InputError(
                 f"mean must be a finite number or None, got {shown(self.mean)}"
             ) from error
-        if mean == 0.0:
+        if mean == 0.0 and self._link == "square":
             warnings.warn(
                 "mean=0 leaves the sign of the latent function open: the posterior is symmetric "
                 "under f <-> -f and has two peaks, which one normal covers badly; leave mean=None "

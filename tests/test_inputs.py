@@ -271,13 +271,14 @@ def test_samples(data):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return classifier().fit(X, Y), regressor().fit(X, N)
+    return classifier().fit(X, Y), [regressor(link=link).fit(X, N) for link in ("square", "exp")]
 
 
 @tries(40)
 @given(data=st.data())
 def test_estimator_predictions(fitted, data):
-    clf, reg = fitted
+    clf, regressors = fitted
+    reg = data.draw(st.sampled_from(regressors))
     new = data.draw(given_by.any_array(X[:3]))
     finite_or(OF_DATA, getattr(clf, data.draw(st.sampled_from(["predict_proba", "latent"]))), new)
     finite_or(OF_DATA, getattr(reg, data.draw(st.sampled_from(["predict", "predict_count"]))), new)
@@ -300,7 +301,9 @@ OF_CLASSIFIER = ("likelihood", "objective", "n_restarts", "n_jobs", "callback")
 @given(data=st.data(), value=given_by.junk())
 def test_estimator_parameters(data, value):
     for_classifier = data.draw(st.booleans())
-    name = data.draw(st.sampled_from(FITTING + (OF_CLASSIFIER if for_classifier else ("mean",))))
+    name = data.draw(
+        st.sampled_from(FITTING + (OF_CLASSIFIER if for_classifier else ("mean", "link")))
+    )
     if name in ("max_sweeps", "n_restarts", "n_jobs") and isinstance(value, int) and value > 1000:
         return  # allowed, and as long as one asked for
     if name == "callback" and callable(value):

@@ -55,7 +55,7 @@ def expected_failures(estimator):
 
 
 @parametrize_with_checks(
-    [GPPoissonRegressor(), Rounded()], expected_failed_checks=expected_failures
+    [GPPoissonRegressor(), Rounded(), Rounded(link="exp")], expected_failed_checks=expected_failures
 )
 def test_scikit_learn_contract(estimator, check):
     with warnings.catch_warnings():

@@ -1,0 +1,220 @@
+"""GPPoissonRegressor with rates e^f: fits and predictions against quadrature, tables and draws."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import gammaincc
+from scipy.stats import lognorm, norm, poisson
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from qpruntime import GPPoissonRegressor, InputError, NumericalError, infer
+from qpruntime.links import LINKS
+from qpruntime.predictive import log_pmf, mode, quantiles
+
+FIXED = ConstantKernel(0.8, "fixed") * RBF(1.5, "fixed")
+RNG = np.random.default_rng(6)
+X = np.linspace(0.0, 6.0, 30)[:, None]
+EXPOSURE = RNG.uniform(0.5, 3.0, 30)
+RATE = np.exp(1.0 + np.sin(X[:, 0]))
+Y = RNG.poisson(EXPOSURE * RATE)
+NEW = np.array([[-0.5], [0.7], [3.1], [8.0]])
+# Latent mean and standard deviation: typical, wide, narrow, large, next to nothing.
+LATENT = [(1.3, 0.4), (0.1, 1.5), (2.0, 1e-3), (6.0, 0.3), (-8.0, 0.5)]
+Q = np.array([1e-6, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0 - 1e-6])
+
+
+def one(mean, std):
+    return np.array([mean]), np.array([std**2])
+
+
+@pytest.mark.parametrize(("mean", "std"), LATENT)
+def test_gamma_matches_two_moments_of_the_rate(mean, std):
+    average, scale = LINKS["exp"].gamma(*one(mean, std))
+    rate = lognorm(std, scale=np.exp(mean))
+    assert average[0] == pytest.approx(rate.mean(), rel=1e-12)
+    assert LINKS["exp"].mean_rate(*one(mean, std))[0] == average[0]
+    assert average[0] * scale[0] == pytest.approx(rate.var(), rel=1e-9)
+
+
+@pytest.mark.parametrize(("mean", "std"), LATENT)
+def test_quantiles_by_quadrature(mean, std):
+    # P(Y <= y | f) = Q(y + 1, e^f), the regularised incomplete gamma function.
+    def below(y):
+        return quad(
+            lambda f: gammaincc(y + 1.0, np.exp(f)) * norm.pdf(f, mean, std),
+            *(mean - 9.0 * std, mean + 9.0 * std),
+            points=[mean - 3.0 * std, mean, mean + 3.0 * std],
+            epsabs=1e-12,
+            limit=500,
+        )[0]
+
+    for level, count in zip(Q, quantiles(*one(mean, std), Q, link="exp")[0], strict=True):
+        assert count == 0 or below(count - 1) < level + 1e-10
+        assert below(count) > level - 1e-10
+
+
+@pytest.mark.parametrize("predictive", ["exact", "gamma"])
+@pytest.mark.parametrize(("mean", "std"), [LATENT[0], LATENT[3]])
+def test_draws(mean, std, predictive):
+    rng, n = np.random.default_rng(17), 1_000_000
+    if predictive == "exact":
+        rate = np.exp(mean + std * rng.standard_normal(n))
+    else:
+        average, scale = LINKS["exp"].gamma(*one(mean, std))
+        rate = rng.gamma(average[0] / scale[0], scale[0], n)
+    drawn = np.bincount(rng.poisson(rate)) / n
+    p = np.exp(log_pmf(*one(mean, std), np.arange(drawn.size), predictive, "exp"))
+    # Five standard errors, and one count for the rare ones.
+    assert np.all(np.abs(drawn - p) < 5.0 * np.sqrt(p / n) + 1.0 / n)
+
+
+@pytest.mark.parametrize(("mean", "std"), LATENT)
+def test_mode_is_the_largest_of_the_pmf(mean, std):
+    p = log_pmf(*one(mean, std), np.arange(3000), link="exp")
+    assert mode(*one(mean, std), link="exp")[0] == p.argmax()
+
+
+@pytest.mark.parametrize("method", ["ep", "qp", "vb"])
+def test_fixed_kernel_is_plain_inference(method):
+    model = GPPoissonRegressor(FIXED, link="exp", method=method, mean=1.1, tol=1e-11)
+    model.fit(X, Y, EXPOSURE)
+    prior = 1.1 + np.log(EXPOSURE)
+    post = infer(FIXED(X), Y, "poisson-exp", method, mean=prior, tol=1e-11)
+    mean, variance = post.predict(FIXED(NEW, X), 0.8, 1.1)
+    np.testing.assert_allclose(model.latent(NEW), (mean, variance), rtol=1e-8)
+    rate = [lognorm(s, scale=np.exp(m)).mean() for m, s in zip(mean, variance**0.5, strict=True)]
+    np.testing.assert_allclose(model.predict(NEW), rate, rtol=1e-8)
+
+
+@pytest.mark.parametrize("exposure", [0.01, 1.0, 250.0])
+def test_exposure_of_one_point_by_quadrature(exposure):
+    # EP matches mean, variance and evidence of one observation exactly.
+    mean, variance, y = 0.8, 0.3, 3
+
+    def moment(power):
+        return quad(
+            lambda f: (
+                f**power * poisson.pmf(y, exposure * np.exp(f)) * norm.pdf(f, mean, variance**0.5)
+            ),
+            *(-7.0, 6.0),
+            points=np.log(y / exposure) * np.ones(1),
+            epsabs=0,
+            epsrel=1e-12,
+            limit=500,
+        )[0]
+
+    Z = moment(0)
+    kernel = ConstantKernel(variance, "fixed") * RBF(1.0, "fixed")
+    model = GPPoissonRegressor(kernel, link="exp", method="ep", mean=mean, tol=1e-12)
+    # A second point, far off, that expects next to nothing and sees nothing.
+    model.fit([[0.0], [1e3]], [y, 0], exposure=[exposure, 1e-14])
+    got = [a[0] for a in model.latent([[0.0]])]
+    assert got[0] == pytest.approx(moment(1) / Z, rel=1e-9)
+    assert got[1] == pytest.approx(moment(2) / Z - (moment(1) / Z) ** 2, rel=1e-8)
+    assert model.posterior_.log_evidence == pytest.approx(np.log(Z), rel=1e-9)
+
+
+@pytest.mark.parametrize("predictive", ["exact", "gamma"])
+def test_predictions_agree_with_the_pmf(predictive):
+    model = GPPoissonRegressor(FIXED, link="exp").fit(X, Y, EXPOSURE)
+    e = np.array([0.5, 1.0, 3.0, 0.2])
+    mean, variance = model.latent(NEW)
+    np.testing.assert_allclose(model.predict(NEW, e), e * np.exp(mean + 0.5 * variance), rtol=1e-13)
+    y = np.arange(4000)
+    table = np.exp(model.predict_log_pmf(NEW, np.tile(y, (4, 1)), e, predictive=predictive))
+    np.testing.assert_allclose(table.sum(axis=1), 1.0, rtol=1e-10)
+    np.testing.assert_allclose(table @ y, model.predict(NEW, e), rtol=1e-8)
+    # Both have the rate's variance, e^2 exp(2 mean + variance) (e^variance - 1), and Poisson's.
+    spread = model.predict(NEW, e) ** 2 * np.expm1(variance)
+    second = table @ y**2 - (table @ y) ** 2
+    np.testing.assert_allclose(second, model.predict(NEW, e) + spread, rtol=1e-6)
+    found = model.predict_quantiles(NEW, [0.05, 0.5, 0.9], e, predictive=predictive)
+    below = np.cumsum(table, axis=1)
+    expected = [[np.argmax(row >= q) for q in (0.05, 0.5, 0.9)] for row in below]
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(
+        model.predict_quantiles(NEW, 0.5, e, predictive=predictive), found[:, 1]
+    )
+    if predictive == "exact":
+        np.testing.assert_array_equal(model.predict_count(NEW, e), table.argmax(axis=1))
+
+
+def test_exposure_is_a_shift_of_the_mean():
+    years = GPPoissonRegressor(FIXED, link="exp", mean=1.0, tol=1e-10).fit(X, Y, 0.25)
+    quarters = GPPoissonRegressor(FIXED, link="exp", mean=1.0 - np.log(4.0), tol=1e-10)
+    quarters.fit(X, Y)
+    np.testing.assert_allclose(years.predict(NEW, 0.25), quarters.predict(NEW), rtol=1e-8)
+
+
+def test_default_mean_is_the_logarithm_of_the_mean_rate():
+    model = GPPoissonRegressor(FIXED, link="exp").fit(X, Y, EXPOSURE)
+    assert model.mean_ == pytest.approx(np.log(Y.sum() / EXPOSURE.sum()))
+    nothing = GPPoissonRegressor(FIXED, link="exp").fit(X, np.zeros(30))
+    assert nothing.mean_ == pytest.approx(np.log(0.5 / 30))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # f = 0 is the rate 1, and nothing special
+        assert GPPoissonRegressor(FIXED, link="exp", mean=0).fit(X, Y).mean_ == 0.0
+
+
+@pytest.mark.parametrize("options", [{"method": "ep"}, {"objective": "loo"}, {"method": "vb"}])
+def test_objective_is_maximised(options):
+    kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF(1.0, (1e-2, 1e2))
+    options = {"link": "exp", "mean": 1.0, "tol": 1e-9} | options
+    model = GPPoissonRegressor(kernel, ftol=1e-13, **options).fit(X, Y, EXPOSURE)
+
+    def value(theta):
+        moved = GPPoissonRegressor(kernel.clone_with_theta(theta), optimize=False, **options)
+        post = moved.fit(X, Y, EXPOSURE).posterior_
+        return post.loo().sum() if "objective" in options else post.log_evidence
+
+    theta = model.optimum_.theta
+    assert model.optimum_.value == pytest.approx(value(theta), rel=1e-6)
+    for step in 0.05 * np.vstack([np.eye(2), -np.eye(2)]):
+        assert value(theta + step) < model.optimum_.value
+    # Far below the counts' own noise.
+    assert np.mean((model.predict(X) - RATE) ** 2 / RATE) < 0.3
+
+
+def test_clone_and_pickle():
+    model = GPPoissonRegressor(FIXED, link="exp", method="ep").fit(X, Y, 2.0)
+    assert clone(model).get_params()["link"] == "exp"
+    for other in (clone(model).fit(X, Y, 2.0), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(other.predict_quantiles(NEW), model.predict_quantiles(NEW))
+    # What is fitted does not follow a parameter set afterwards.
+    before = model.predict(NEW)
+    np.testing.assert_array_equal(model.set_params(link="square").predict(NEW), before)
+
+
+@pytest.mark.parametrize("link", ["log", "identity", None, np.exp])
+def test_refuses_links(link):
+    with pytest.raises(InputError, match=r"link must be one of \('square', 'exp'\)"):
+        GPPoissonRegressor(FIXED, link=link).fit(X, Y)
+
+
+def test_what_double_precision_cannot_hold():
+    # No data far from 0: the prior's own variance, which makes e^f what it likes.
+    def model(variance):
+        kernel = ConstantKernel(variance, "fixed") * RBF(1.0, "fixed")
+        return GPPoissonRegressor(kernel, link="exp", mean=1.0).fit([[0.0], [0.5]], [3, 4])
+
+    wide = model(2000.0)
+    with pytest.raises(NumericalError, match=r"point 1 has log rate .*beyond double precision"):
+        wide.predict([[0.0], [99.0]])
+    with pytest.raises(NumericalError, match="beyond double precision"):
+        wide.predict_log_pmf([[0.0], [99.0]], 1, predictive="gamma")
+    with pytest.raises(NumericalError, match=r"point 1.*beyond 1000000.*exposure"):
+        wide.predict_quantiles([[0.0], [99.0]])
+    with pytest.raises(NumericalError, match=r"point 1.*beyond 1000000.*exposure"):
+        wide.predict_count([[0.0], [0.0]], [1.0, 1e9])
+    # Half of such counts are small all the same, and their mean is not. The median of the rate is
+    # e, between those of gamma variables of shape 3 and 4, 2.67 and 3.67.
+    far = model(400.0)
+    assert far.predict_quantiles([[99.0]], 0.5) == [3]
+    assert far.predict_count([[99.0]]) == [0]
+    assert far.predict([[99.0]])[0] == pytest.approx(np.exp(201.0), rel=1e-12)
