@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincc, ndtr
 
-__all__ = ["GammaRate", "LogNormalRate", "Rate", "SquareRate", "count_tails", "smallest_counts"]
+__all__ = ["GammaRate", "LogNormalRate", "Rate", "SquareRate", "count_tail", "smallest_counts"]
 
 Array = NDArray[np.float64]
 
@@ -37,8 +37,8 @@ class Rate(ABC):
         return type(self)(*(getattr(self, field.name)[index] for field in fields(self)))
 
     @abstractmethod
-    def tails(self, g: Array) -> tuple[Array, Array]:
-        """P(rate < g) and P(rate > g) for g of shape (T, n)."""
+    def tail(self, g: Array, upper: bool) -> Array:
+        """P(rate < g), or P(rate > g), for g of shape (T, n)."""
 
     @abstractmethod
     def nodes(self) -> tuple[Array, Array]:
@@ -60,10 +60,11 @@ class SquareRate(Rate):
     mean: Array
     std: Array
 
-    def tails(self, g: Array) -> tuple[Array, Array]:
+    def tail(self, g: Array, upper: bool) -> Array:
         root, mean, std = np.sqrt(g), np.abs(self.mean)[:, None], self.std[:, None]
         beyond = ndtr(-(root + mean) / std)  # on the other side of zero
-        return ndtr((root - mean) / std) - beyond, ndtr((mean - root) / std) + beyond
+        near = (root - mean) / std
+        return ndtr(-near) + beyond if upper else ndtr(near) - beyond
 
     def nodes(self) -> tuple[Array, Array]:
         f, weights = _normal_rule(self.mean, self.std)
@@ -85,9 +86,9 @@ class LogNormalRate(Rate):
     mean: Array
     std: Array
 
-    def tails(self, g: Array) -> tuple[Array, Array]:
+    def tail(self, g: Array, upper: bool) -> Array:
         z = (np.log(g) - self.mean[:, None]) / self.std[:, None]
-        return ndtr(z), ndtr(-z)
+        return ndtr(-z if upper else z)
 
     def nodes(self) -> tuple[Array, Array]:
         f, weights = _normal_rule(self.mean, self.std)
@@ -108,9 +109,9 @@ class GammaRate(Rate):
     shape: Array
     scale: Array
 
-    def tails(self, g: Array) -> tuple[Array, Array]:
-        shape, g = self.shape[:, None], g / self.scale[:, None]
-        return gammainc(shape, g), gammaincc(shape, g)
+    def tail(self, g: Array, upper: bool) -> Array:
+        of = gammaincc if upper else gammainc
+        return of(self.shape[:, None], g / self.scale[:, None])
 
     def nodes(self) -> tuple[Array, Array]:
         relative, weights = _gamma_rule(self.shape)
@@ -125,24 +126,20 @@ class GammaRate(Rate):
         return np.sqrt(self.scale * np.maximum(below, 0.0)), np.sqrt(self.scale * above)
 
 
-def count_tails(rate: Rate, y: Array) -> tuple[Array, Array]:
-    """P(Y <= y) and P(Y > y) for T rates and as many counts y >= 0, each of shape (T,)."""
-    shape = y + 1.0
+def count_tail(rate: Rate, y: Array, upper: bool) -> Array:
+    """P(Y <= y), or P(Y > y), for T rates and as many counts y >= 0, shape (T,)."""
+    shape, out = y + 1.0, np.empty(y.size)
     narrower = rate.narrower(shape)
-    below, above = np.empty(y.size), np.empty(y.size)
-    inner = np.flatnonzero(narrower)
+    inner, outer = np.flatnonzero(narrower), np.flatnonzero(~narrower)
     if inner.size:
+        of = gammainc if upper else gammaincc
         g, weights = rate[inner].nodes()
-        of = shape[inner, None]
-        below[inner] = (gammaincc(of, g) * weights).sum(axis=1)
-        above[inner] = (gammainc(of, g) * weights).sum(axis=1)
-    outer = np.flatnonzero(~narrower)
+        out[inner] = (of(shape[inner, None], g) * weights).sum(axis=1)
     if outer.size:
         relative, weights = _gamma_rule(shape[outer])
-        under, over = rate[outer].tails(shape[outer, None] * relative)
-        below[outer] = (under * weights).sum(axis=1)
-        above[outer] = (over * weights).sum(axis=1)
-    return below, above
+        g = shape[outer, None] * relative
+        out[outer] = (rate[outer].tail(g, upper) * weights).sum(axis=1)
+    return out
 
 
 def smallest_counts(rate: Rate, q: Array, most: int) -> Array:
@@ -152,13 +149,15 @@ def smallest_counts(rate: Rate, q: Array, most: int) -> Array:
     are at most -(a log(a/g) - a + g) <= -(sqrt(a) - sqrt(g))^2 on their sides of the rate g.
     """
     out = np.empty(q.size)
-    for start in range(0, q.size, _BLOCK):
-        part = slice(start, start + _BLOCK)
-        out[part] = _search(rate[part], q[part], most)
+    for upper in (False, True):
+        chosen = np.flatnonzero((q > 0.5) == upper)
+        for start in range(0, chosen.size, _BLOCK):
+            part = chosen[start : start + _BLOCK]
+            out[part] = _search(rate[part], q[part], most, upper)
     return out
 
 
-def _search(rate: Rate, q: Array, most: int) -> Array:
+def _search(rate: Rate, q: Array, most: int, upper: bool) -> Array:
     # Half of what is allowed on either side goes to the rate, half to the count.
     low, high = -np.log(0.5 * q), -np.log(0.5 * (1.0 - q))
     with np.errstate(over="ignore"):
@@ -168,10 +167,9 @@ def _search(rate: Rate, q: Array, most: int) -> Array:
         first, last = np.minimum(first, most), np.minimum(last, most + 1.0)
         # The answer is above `first` and not above `last`; at most 21 bisections.
         while (wide := np.flatnonzero(last - first > 1.0)).size:
-            middle = np.floor(0.5 * (first[wide] + last[wide]))
-            below, above = count_tails(rate[wide], middle)
-            level = q[wide]
-            enough = np.where(level <= 0.5, below >= level, above <= 1.0 - level)
+            middle, level = np.floor(0.5 * (first[wide] + last[wide])), q[wide]
+            p = count_tail(rate[wide], middle, upper)
+            enough = p <= 1.0 - level if upper else p >= level
             last[wide[enough]] = middle[enough]
             first[wide[~enough]] = middle[~enough]
     return last

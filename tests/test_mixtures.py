@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from qpruntime.mixtures import GammaRate, LogNormalRate, SquareRate, count_tails, smallest_counts
+from qpruntime.mixtures import GammaRate, LogNormalRate, SquareRate, count_tail, smallest_counts
 
 # Parameters of the rate and a count: narrow and wide rates, both sides of where one changes into
 # the other, tails, large counts.
@@ -23,6 +23,11 @@ NORMAL = {
         (1.0, 3.0, 5),
     ],
 }
+
+
+def both(rate, y):
+    """P(Y <= y) and P(Y > y)."""
+    return [count_tail(rate, y, upper) for upper in (False, True)]
 
 
 def by_quadrature(rate, mean, std, y):
@@ -54,7 +59,7 @@ def by_quadrature(rate, mean, std, y):
     ("rate", "mean", "std", "y"), [(rate, *case) for rate in NORMAL for case in NORMAL[rate]]
 )
 def test_normal_latent_values(rate, mean, std, y):
-    found = count_tails(rate(np.array([mean]), np.array([std])), np.array([float(y)]))
+    found = both(rate(np.array([mean]), np.array([std])), np.array([float(y)]))
     with mpmath.workdps(25):
         expected = [float(p) for p in by_quadrature(rate, mean, std, y)]
     # The trapezoid rule leaves 1e-17, the sums of a hundred terms their rounding.
@@ -73,7 +78,7 @@ def test_normal_latent_values(rate, mean, std, y):
     ],
 )
 def test_gamma_rates(shape, scale, y):
-    found = count_tails(GammaRate(np.array([shape]), np.array([scale])), np.array([float(y)]))
+    found = both(GammaRate(np.array([shape]), np.array([scale])), np.array([float(y)]))
     with mpmath.workdps(60):
         k, c = mpmath.mpf(shape), mpmath.mpf(scale)
         pmf = lambda i: mpmath.exp(  # noqa: E731
@@ -96,7 +101,7 @@ def test_smallest_counts():
         y = smallest_counts(rate, q, 10**9)
         for count, reached in ((y, True), (y - 1.0, False)):
             some = np.flatnonzero(count >= 0.0)
-            below, above = count_tails(rate[some], count[some])
+            below, above = both(rate[some], count[some])
             enough = np.where(q[some] <= 0.5, below >= q[some], above <= 1.0 - q[some])
             assert (enough == reached).all()
     # What is beyond the largest count is marked; mean rates from 1 to e^40.
