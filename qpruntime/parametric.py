@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 # Step of the differences in the logarithm of a parameter: fourth order leaves 1e-12 of truncation
 # and as much of rounding.
 _STEP = 3e-3
+# Two steps, and room for rounding.
+_INSIDE = float(np.exp(2.0 * _STEP)) * (1.0 + 1e-12)
 
 
 def cavities(end: Settled) -> tuple[Array, Array]:
@@ -55,11 +57,12 @@ def parameter_slopes(
     likelihood = problem.projector.likelihood
     log_z, sites = [], []
     for name in names:
-        centre = likelihood.parameters[name]
         low, high = likelihood.limits.get(name, (0.0, np.inf))
+        # At a limit of the parameter the slope is that of a point two steps inside.
+        centre = min(max(likelihood.parameters[name], low * _INSIDE), high / _INSIDE)
         at = {}
         for k in (-2, -1, 1, 2):
-            value = min(max(centre * float(np.exp(k * _STEP)), low), high)
+            value = centre * float(np.exp(k * _STEP))
             moved = Projector(
                 likelihood.with_parameters(**{name: value}), problem.projector.method, "exact"
             )

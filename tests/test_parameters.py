@@ -12,7 +12,10 @@ from scipy import stats
 
 from qpruntime import InputError, TableError, infer, likelihoods, open_table, project
 from qpruntime.artifact import Axis, Metadata, spell
+from qpruntime.engine import Problem
 from qpruntime.likelihoods import get
+from qpruntime.parametric import parameter_slopes
+from qpruntime.projection import Projector, project_arrays
 from tablegen.plan import make_plan
 
 pytestmark = pytest.mark.interpreted
@@ -122,3 +125,22 @@ def test_every_parameter_has_limits():
             assert 0.0 < low < value < high
             for end in (low, high):
                 assert np.isfinite(get(name, **{parameter: end}).theta).all()
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_slopes_at_a_limit(end):
+    # There central differences have nowhere to go; one-sided ones of second order say the slope.
+    name, sign = ("dispersion", 1.0) if end == 0 else ("nu", -1.0)
+    likelihood, y = (get("negative-binomial"), 3.0) if end == 0 else (get("student-t"), 6.0)
+    limit, h = likelihood.limits[name][end], 1e-2 * sign
+    mu, sigma = np.array([0.5]), np.array([1.2])
+    values = [
+        project_arrays(get(likelihood, **{name: limit * np.exp(k * h)}), mu, sigma, y, "ep").log_z
+        for k in range(3)
+    ]
+    expected = (4.0 * values[1] - 3.0 * values[0] - values[2]) / (2.0 * h)
+    projector = Projector(get(likelihood, **{name: limit}), "ep")
+    problem = Problem(np.eye(1), np.array([y]), projector, np.zeros(1))
+    slope = parameter_slopes(problem, [name], mu, sigma)[0][0]
+    # It changes by a percent over the two steps inside.
+    np.testing.assert_allclose(slope, expected, rtol=0.02)
