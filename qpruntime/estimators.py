@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from qpruntime.base import GPEstimator, checked
 from qpruntime.errors import InputError
 from qpruntime.inference import check_powers
-from qpruntime.likelihoods import Likelihood, get
+from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive import log_density
 from qpruntime.projection import Projector
 from qpruntime.settings import Callback, settings_of
@@ -41,9 +41,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ----------
     kernel : scikit-learn kernel, optional
         Default ``ConstantKernel(1) * RBF(1)`` with bounds wide enough for separable data.
-    likelihood : str or Likelihood
+    likelihood : str, Likelihood or None
         ``"probit"``; ``"logistic"``; ``"heaviside"``, the sign of the latent function without any
-        noise; or one of your own that takes the labels -1 and +1 and nothing else.
+        noise; or one of your own that takes the labels -1 and +1 and nothing else. None is that
+        of the table.
     method : {"qp", "ep", "wp", "vb"}
         How the final posterior is computed; "vb" maximises its own bound of the evidence.
     table : None, "exact", path, name or Table
@@ -100,7 +101,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self,
         kernel: Kernel | None = None,
         *,
-        likelihood: str | Likelihood = "probit",
+        likelihood: str | Likelihood | None = "probit",
         method: str = "qp",
         table: Table | str | os.PathLike[str] | None = None,
         p: float | None = None,
@@ -139,6 +140,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         settings = settings_of(self)
         projector = Projector(self.likelihood, self.method, self.table, self.p)
         _check_labels(projector.likelihood)
+        self._likelihood = projector.likelihood
         points, labels = checked(validate_data, self, X, y, dtype=np.float64, ensure_min_samples=2)
         checked(check_classification_targets, labels)
         if sample_weight is not None:
@@ -211,7 +213,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
         mean, variance = self.latent(X)
-        link = _RISING.get(get(self.likelihood).name)
+        link = _RISING.get(self._likelihood.name)
         if mean.ndim != 1 or link is None:
             raise InputError(
                 f"predict_interval needs two classes and one of the likelihoods {tuple(_RISING)}"
@@ -228,7 +230,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def _log_both(self, X: ArrayLike) -> list[tuple[Array, Array]]:
         """Log probabilities of -1 and +1 for each Gaussian process, each of shape (T,)."""
         mean, variance = (np.atleast_2d(a.T) for a in self.latent(X))
-        logs = [log_density(self.likelihood, mean, variance, y) for y in (-1.0, 1.0)]
+        logs = [log_density(self._likelihood, mean, variance, y) for y in (-1.0, 1.0)]
         return list(zip(*logs, strict=True))
 
 

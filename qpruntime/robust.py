@@ -58,7 +58,8 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
     method : {"qp", "ep"}
         How the final posterior is computed.
     table : None, "exact", path, name or Table
-        Where QP finds sigma*; see `qpruntime.infer`.
+        Where QP finds sigma*; see `qpruntime.infer`. A table is of one nu and one scale: where
+        either is learnt, the result is integrated instead.
     objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
         As for `GPClassifier`.
     n_jobs, verbose, callback, random_state

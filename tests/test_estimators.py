@@ -65,6 +65,12 @@ def test_heaviside_with_noise_is_the_probit(toy):
     )
 
 
+def test_likelihood_of_the_table(toy):
+    model = GPClassifier(FIXED, likelihood=None, table="heaviside-compact").fit(toy.x, toy.y)
+    named = GPClassifier(FIXED, likelihood="heaviside").fit(toy.x, toy.y)
+    np.testing.assert_array_equal(model.predict_proba(NEW), named.predict_proba(NEW))
+
+
 @pytest.mark.parametrize("method", ["ep", "qp"])
 def test_fixed_kernel_is_plain_inference(toy, method):
     model = GPClassifier(FIXED, method=method, table="exact", tol=1e-11).fit(toy.x, toy.y)
