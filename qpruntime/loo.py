@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from qpruntime.engine import Problem, Settled
-from qpruntime.parametric import cavities, parameter_slopes
+from qpruntime.parametric import asked_for, cavities, derivative, parameter_slopes
 from qpruntime.site import project_many
 
 __all__ = ["loo_slope"]
@@ -93,7 +93,7 @@ def loo_slope(
     slopes = np.zeros(0)
     if learn:
         # dL = (d log Z - lambda' dh), both by the parameter alone.
-        log_z, sites = parameter_slopes(problem, learn, *cavities(end))
+        log_z, sites = parameter_slopes(problem, learn, *cavities(end), held)
         slopes = log_z.sum(axis=1) - np.einsum("pai,ai->p", sites, adjoint)
     return value, M, slopes
 
@@ -109,31 +109,19 @@ def _local_slopes(
     sigma = 1.0 / np.sqrt(cavity_tau)
     mu = cavity_nu / cavity_tau
 
-    def sites_at(m: Array, s: Array) -> tuple[Array, Array]:
+    def at(m: Array, s: Array) -> Array:
+        """Rows log Z, tau and nu."""
         projector = problem.projector
-        log_z, tilted, std, _ = project_many(
+        found = project_many(
             projector.likelihood, projector.source, m, s, problem.y, projector.table
         )
-        precision = 1.0 / (s * s)
-        new_tau = 1.0 / (std * std) - precision
-        if held:
-            new_tau = np.maximum(new_tau, 0.0)
-        return log_z, np.array([new_tau, tilted * (precision + new_tau) - m * precision])
+        return np.array([found.log_z, *asked_for(found, m, s, held)])
 
-    value = float(sites_at(mu, sigma)[0].sum())
-    slopes = []
-    for d_mu, d_sigma in ((_STEP * sigma, 0.0), (0.0, _STEP * sigma)):
-        at = {k: sites_at(mu + k * d_mu, sigma + k * d_sigma) for k in (-2, -1, 1, 2)}
-        size = _STEP * sigma
-        slopes.append(
-            [
-                (8.0 * (at[1][j] - at[-1][j]) - (at[2][j] - at[-2][j])) / (12.0 * size)
-                for j in (0, 1)
-            ]
-        )
-    (z_mu, s_mu), (z_sigma, s_sigma) = slopes
+    value = float(at(mu, sigma)[0].sum())
+    step = _STEP * sigma
+    by_mu = derivative({k: at(mu + k * step, sigma) for k in (-2, -1, 1, 2)}, step)
+    by_sigma = derivative({k: at(mu, sigma + k * step) for k in (-2, -1, 1, 2)}, step)
     # mu = nu_c/tau_c and sigma = tau_c^(-1/2).
     mu_tau, mu_nu, sigma_tau = -mu / cavity_tau, 1.0 / cavity_tau, -0.5 * sigma / cavity_tau
-    G = np.array([z_mu * mu_tau + z_sigma * sigma_tau, z_mu * mu_nu])
-    H = np.stack([s_mu * mu_tau + s_sigma * sigma_tau, s_mu * mu_nu], axis=1)
-    return value, G, H
+    by_tau, by_nu = by_mu * mu_tau + by_sigma * sigma_tau, by_mu * mu_nu
+    return value, np.array([by_tau[0], by_nu[0]]), np.stack([by_tau[1:], by_nu[1:]], axis=1)

@@ -6,16 +6,16 @@ log Z of every cavity. For the leave-one-out density the sites' own derivatives 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.engine import Problem, Settled
 from qpruntime.projection import Projector
-from qpruntime.site import project_many
+from qpruntime.site import Projections, project_many
 
-__all__ = ["cavities", "parameter_slopes", "reparametrised"]
+__all__ = ["asked_for", "cavities", "derivative", "parameter_slopes", "reparametrised"]
 
 Array = NDArray[np.float64]
 
@@ -41,10 +41,26 @@ def reparametrised(projector: Projector, names: Sequence[str], logs: Array) -> P
     return Projector(likelihood, projector.method, "exact")
 
 
+def asked_for(found: Projections, mu: Array, sigma: Array, held: bool) -> Array:
+    """Sites that cavities N(mu, sigma^2) ask for, rows (tau, nu); `held` keeps tau from below 0."""
+    precision = 1.0 / (sigma * sigma)
+    tau = 1.0 / (found.std * found.std) - precision
+    if held:
+        tau = np.maximum(tau, 0.0)
+    return np.array([tau, found.mean * (precision + tau) - mu * precision])
+
+
+def derivative(at: Mapping[int, Array], step: float | Array) -> Array:
+    """Fourth-order difference quotient from what there is at -2, -1, 1 and 2 steps."""
+    return (8.0 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12.0 * step)
+
+
 def parameter_slopes(
-    problem: Problem, names: Sequence[str], mu: Array, sigma: Array
+    problem: Problem, names: Sequence[str], mu: Array, sigma: Array, held: bool = False
 ) -> tuple[Array, Array]:
     """Derivatives by the logarithms of P parameters at the cavities N(mu, sigma^2).
+
+    `held` as for `asked_for`.
 
     Returns
     -------
@@ -53,7 +69,6 @@ def parameter_slopes(
     sites : ndarray, shape (P, 2, N)
         Of precision, and precision times mean, of the sites that the cavities ask for.
     """
-    precision = 1.0 / (sigma * sigma)
     likelihood = problem.projector.likelihood
     log_z, sites = [], []
     for name in names:
@@ -67,10 +82,8 @@ def parameter_slopes(
                 likelihood.with_parameters(**{name: value}), problem.projector.method, "exact"
             )
             found = project_many(moved.likelihood, moved.source, mu, sigma, problem.y)
-            tau = 1.0 / (found.std * found.std) - precision
-            nu = found.mean * (precision + tau) - mu * precision
-            at[k] = np.array([found.log_z, tau, nu])
-        slope = (8.0 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12.0 * _STEP)
+            at[k] = np.array([found.log_z, *asked_for(found, mu, sigma, held)])
+        slope = derivative(at, _STEP)
         log_z.append(slope[0])
         sites.append(slope[1:])
     return np.array(log_z), np.array(sites)
