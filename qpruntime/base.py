@@ -31,7 +31,7 @@ class GPEstimator(BaseEstimator):
         scikit-learn asks for a signature that names every parameter, and for nothing but this.
         """
         for name, value in arguments.items():
-            if name != "self":
+            if name not in ("self", "__class__"):
                 setattr(self, name, value)
 
     def _new_data(self, X: ArrayLike) -> Array:
