@@ -10,17 +10,20 @@ import math
 from abc import ABC, abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.errors import NumericalError
+from qpruntime.errors import InputError, NumericalError
 from qpruntime.mixtures import LogNormalRate, Rate, SquareRate
+from qpruntime.validation import real
 
-__all__ = ["LINKS", "Link"]
+__all__ = ["LINKS", "Link", "exposures"]
 
 Array = NDArray[np.float64]
 
 # Products of numbers up to exp(_LARGEST) = 7e149 stay in double precision.
 _LARGEST = 345.0
+# Sums and squares of larger ones overflow; count in another unit.
+_LARGEST_EXPOSURE = 1e100
 
 
 class Link(ABC):
@@ -113,3 +116,21 @@ def _beyond(mean: Array, variance: Array, i: int) -> NumericalError:
 
 
 LINKS: dict[str, Link] = {"square": Square(), "exp": Exponential()}
+
+
+def exposures(exposure: ArrayLike | None, n: int) -> Array:
+    """Validate exposures and return one for each of `n` points."""
+    if exposure is None:
+        return np.ones(n)
+    values = real(exposure, "exposure")
+    if values.shape not in ((), (n,)):
+        raise InputError(
+            f"exposure must be a number or have shape ({n},), one per point; got {values.shape}"
+        )
+    wrong = ~((values > 0.0) & (values <= _LARGEST_EXPOSURE))
+    if wrong.any():
+        raise InputError(
+            f"exposure must be positive and at most {_LARGEST_EXPOSURE:g}, got "
+            f"{values[wrong].flat[0]:g}"
+        )
+    return np.full(n, values) if values.ndim == 0 else values.copy()

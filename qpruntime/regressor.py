@@ -16,18 +16,16 @@ from qpruntime import predictive as distribution
 from qpruntime.base import GPEstimator, checked
 from qpruntime.errors import InputError
 from qpruntime.likelihoods.base import counts
-from qpruntime.links import LINKS
+from qpruntime.links import LINKS, exposures
 from qpruntime.projection import Projector
 from qpruntime.settings import Callback, settings_of
 from qpruntime.table import Table
 from qpruntime.training import Data
-from qpruntime.validation import choice, levels, number, real, shown
+from qpruntime.validation import choice, levels, number, shown
 
 __all__ = ["GPPoissonRegressor"]
 
 Array = NDArray[np.float64]
-#: Sums and squares of larger ones overflow; count in another unit.
-_LARGEST_EXPOSURE = 1e100
 Counts = NDArray[np.int64]
 
 
@@ -141,7 +139,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         points, given = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
         events = counts(column_or_1d(given, warn=True))
         projector.check_outcomes(events)
-        self.exposure_ = _exposure(exposure, len(points))
+        self.exposure_ = exposures(exposure, len(points))
         self.mean_ = self._prior_mean(events)
         # With an exposure f is another Gaussian process under no other model.
         slope, shift = link.exposed(self.exposure_)
@@ -255,7 +253,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
     def _exposed(self, X: ArrayLike, exposure: ArrayLike | None) -> tuple[Array, Array]:
         """Mean and variance of the latent value that has taken in the exposure."""
         mean, variance = self.latent(X)
-        slope, shift = LINKS[self._link].exposed(_exposure(exposure, len(mean)))
+        slope, shift = LINKS[self._link].exposed(exposures(exposure, len(mean)))
         return slope * mean + shift, slope**2 * variance
 
     def _prior_mean(self, events: Array) -> float:
@@ -284,21 +282,3 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         # Counts only: scikit-learn's generic targets are refused, however good the fit would be.
         tags.regressor_tags.poor_score = True
         return tags
-
-
-def _exposure(exposure: ArrayLike | None, n: int) -> Array:
-    """Validate exposures and return one for each of `n` points."""
-    if exposure is None:
-        return np.ones(n)
-    values = real(exposure, "exposure")
-    if values.shape not in ((), (n,)):
-        raise InputError(
-            f"exposure must be a number or have shape ({n},), one per point; got {values.shape}"
-        )
-    wrong = ~((values > 0.0) & (values <= _LARGEST_EXPOSURE))
-    if wrong.any():
-        raise InputError(
-            f"exposure must be positive and at most {_LARGEST_EXPOSURE:g}, got "
-            f"{values[wrong].flat[0]:g}"
-        )
-    return np.full(n, values) if values.ndim == 0 else values.copy()
