@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from qpruntime.estimators import GPClassifier
     from qpruntime.inference import infer
+    from qpruntime.likelihoods import Likelihood
     from qpruntime.posterior import Posterior
     from qpruntime.projection import project
     from qpruntime.regressor import GPPoissonRegressor
@@ -34,6 +35,7 @@ _HOME = {
     "GPPoissonRegressor": "regressor",
     "GPRobustRegressor": "robust",
     "InputError": "errors",
+    "Likelihood": "likelihoods",
     "NumericalError": "errors",
     "Posterior": "posterior",
     "QPError": "errors",
@@ -53,6 +55,7 @@ __all__ = [
     "GPPoissonRegressor",
     "GPRobustRegressor",
     "InputError",
+    "Likelihood",
     "NumericalError",
     "Posterior",
     "QPError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -168,3 +169,48 @@ def test_a_worker_without_tablegen(cluster, tmp_path):
     cluster.add_worker(PYTHONPATH=str(fake))
     cluster.wait_for_workers(4)
     Build(tmp_path, "--scheduler", cluster.address).fails("cannot import tablegen.worker")
+
+
+MODULE = """
+import math
+from qpruntime import Likelihood
+
+def log_prob(f, y, theta):
+    return -math.log1p(math.exp(-y * f)) if y * f > -700.0 else y * f
+
+likelihood = Likelihood.from_log_prob(log_prob, name="mine", outcomes=[-1.0, 1.0])
+"""
+
+
+def build_surfaces(directory, path, monkeypatch, *arguments):
+    """Run the command line beside the module `mine`; return a code and what it said."""
+    (directory / "mine.py").write_text(MODULE)
+    monkeypatch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
+    ranges = ("--mu-range", "-2", "2", "--log10-sigma-range", "-0.5", "0.5", "--tolerance", "1e-6")
+    run = subprocess.run(
+        [sys.executable, "-c", "import sys; from tablegen.cli import main; sys.exit(main())"]
+        + ["build", "--likelihood", "mine:likelihood", "--output", str(path), *ranges, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return run.returncode, run.stderr
+
+
+def test_surfaces_of_a_module(tmp_path, monkeypatch):
+    code, err = build_surfaces(tmp_path, tmp_path / "here.h5", monkeypatch)
+    assert code == 0, err
+    with RealCluster(tmp_path, workers=2) as cluster:  # workers are children: they find the module
+        cluster.wait_for_workers(2)
+        there = "--scheduler", cluster.address
+        code, err = build_surfaces(tmp_path, tmp_path / "there.h5", monkeypatch, *there)
+    assert code == 0, err
+    assert (tmp_path / "there.h5").read_bytes() == (tmp_path / "here.h5").read_bytes()
+
+
+def test_workers_without_the_module(cluster, tmp_path, monkeypatch):
+    there = "--scheduler", cluster.address
+    code, err = build_surfaces(tmp_path, tmp_path / "t.h5", monkeypatch, *there)
+    assert (code, err.count("\n")) == (1, 1), err
+    assert "cannot load what it has to call (No module named 'mine')" in err
+    assert not (tmp_path / "t.h5").exists()
