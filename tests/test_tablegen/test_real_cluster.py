@@ -187,9 +187,10 @@ def build_surfaces(directory, path, monkeypatch, *arguments):
     (directory / "mine.py").write_text(MODULE)
     monkeypatch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
     ranges = ("--mu-range", "-2", "2", "--log10-sigma-range", "-0.5", "0.5", "--tolerance", "1e-6")
+    command = "import sys; from tablegen.cli import main; sys.exit(main())"
+    options = "--likelihood", "mine:likelihood", "--output", str(path), *ranges, *arguments
     run = subprocess.run(
-        [sys.executable, "-c", "import sys; from tablegen.cli import main; sys.exit(main())"]
-        + ["build", "--likelihood", "mine:likelihood", "--output", str(path), *ranges, *arguments],
+        [sys.executable, "-c", command, "build", *options],
         capture_output=True,
         text=True,
         timeout=300,
