@@ -106,16 +106,15 @@ def quantiles(
     NumericalError
         If one is beyond `LARGEST_COUNT`.
     """
-    level = np.tile(q, mean.size)
-    m, v = np.repeat(mean, q.size), np.repeat(_wide(variance), q.size)
     if _exact(predictive):
-        rate = LINKS[link].rate(m, v)
+        rate = LINKS[link].rate(mean, _wide(variance))
     else:
-        average, scale = LINKS[link].gamma(m, v)
+        average, scale = LINKS[link].gamma(mean, _wide(variance))
         rate = GammaRate(average / scale, scale)
-    found = smallest_counts(rate, level, LARGEST_COUNT)
+    pairs, level = np.repeat(np.arange(mean.size), q.size), np.tile(q, mean.size)
+    found = smallest_counts(rate[pairs], level, LARGEST_COUNT)
     if (found > LARGEST_COUNT).any():
-        raise _too_large(mean, variance, int(np.argmax(found)) // q.size)
+        raise _too_large(mean, variance, int(pairs[np.argmax(found)]))
     return found.astype(np.int64).reshape(mean.size, q.size)
 
 

@@ -206,6 +206,8 @@ def test_what_double_precision_cannot_hold():
     wide = model(2000.0)
     with pytest.raises(NumericalError, match=r"point 1 has log rate .*beyond double precision"):
         wide.predict([[0.0], [99.0]])
+    with pytest.raises(NumericalError, match=r"point 1 has log rate .*beyond double precision"):
+        wide.predict_quantiles([[0.0], [99.0]], predictive="gamma")
     with pytest.raises(NumericalError, match="beyond double precision"):
         wide.predict_log_pmf([[0.0], [99.0]], 1, predictive="gamma")
     with pytest.raises(NumericalError, match=r"point 1.*beyond 1000000.*exposure"):
