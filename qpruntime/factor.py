@@ -216,15 +216,31 @@ class Factor:
             return self._solution
         linear = self.shifted
         if self.negative.size:
-            centred = self.K @ (linear - self._inner_times(self.K @ linear))
+            centred = self.K @ self._weigh(linear)
             correction, _ = dpotrs(self._small, self._depth * centred[self.negative], lower=1)
             centred += self._spread @ correction
             linear = linear.copy()
             linear[self.negative] += self._depth**2 * centred[self.negative]
-        weights = linear - self._inner_times(self.K @ linear)
+        weights = self._weigh(linear)
         mean = self.prior + self.K @ weights
         self._solution = finite_solution(weights, mean)
         return self._solution
+
+    def _weigh(self, linear: Array) -> Array:
+        """Return (I + diag(tau) K)^-1 linear, as R B^-1 R^-1 or as I - R B^-1 R K.
+
+        The latter cancels where the prior is vast: it lost all digits of the mean at K = 1e13. The
+        former divides by the root of the precision: for one site its rounding grows by
+        1/sqrt(tau), that of the latter by K sqrt(tau) for the strongest tau.
+        """
+        gain = self.root**2 * self.K.diagonal()
+        strong = gain * max(gain.max(), 1.0) > 1.0
+        right = np.zeros(linear.size)
+        np.divide(linear, self.root**2, out=right, where=strong)
+        if strong.all():
+            return self._inner_times(right)
+        rest = np.where(strong, 0.0, linear)
+        return rest + self._inner_times(right - self.K @ rest)
 
     @property
     def weights(self) -> Array:

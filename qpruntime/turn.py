@@ -88,8 +88,21 @@ def match(power, kept, variance, mean, tau, nu, d_tau, d_nu):
 @kernel
 def solve(K, upper, root, prior, tau, nu, weights, mean):
     """Fill K^-1 (mean - prior) and the posterior mean; U = `upper` has B^-1 = U U^T."""
-    shifted = nu - tau * prior
-    weights[:] = shifted - twice(upper, root, np.dot(K, shifted))
+    # As `Factor._weigh` does, which says why.
+    n, largest = root.size, 1.0
+    right, rest, weak = np.zeros(n), np.zeros(n), False
+    for i in range(n):
+        largest = max(largest, tau[i] * K[i, i])
+    for i in range(n):
+        linear = nu[i] - tau[i] * prior[i]
+        if tau[i] * K[i, i] * largest > 1.0:
+            right[i] = linear / tau[i]
+        else:
+            rest[i] = linear
+            weak |= linear != 0.0
+    if weak:
+        right -= np.dot(K, rest)
+    weights[:] = rest + twice(upper, root, right)
     mean[:] = prior + np.dot(K, weights)
 
 

@@ -126,3 +126,18 @@ def test_mean_before_and_after_the_inverse_and_after_giving_memory_back(name):
     late.relocate(moved)
     late.covariance(last=True)
     np.testing.assert_allclose(late.mean, expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["moderate", "some negative", "some absent"])
+def test_mean_under_a_vast_prior(name):
+    # What is written as a difference of two terms of size K keeps none of its digits here.
+    K, tau = 1e12 * GRAM, np.where(PRECISIONS[name] < 0.0, -1e-13, PRECISIONS[name])
+    nu = np.where(tau > 0.0, NU, 0.0)
+    expected = exact(K, tau, nu, PRIOR)
+    factor = Factor(K, Sites(tau, nu), PRIOR)
+    std = np.sqrt(np.diag(expected["covariance"]))
+    np.testing.assert_allclose(factor.mean / std, expected["mean"] / std, rtol=0.0, atol=1e-4)
+    # With L^-1 at hand it goes another way.
+    factor.upper_inverse()
+    factor.relocate(nu)
+    np.testing.assert_allclose(factor.mean / std, expected["mean"] / std, rtol=0.0, atol=1e-4)
