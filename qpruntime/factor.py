@@ -143,7 +143,14 @@ class Sites(NamedTuple):
 
 
 class ImproperPosterior(NumericalError):
-    """Negative site precisions outweigh the prior; damping avoids it."""
+    """Negative site precisions outweigh the prior; damping avoids it.
+
+    `history` holds the changes of the sweeps that led there.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.history: list[float] = []
 
 
 class Factor:

@@ -88,8 +88,9 @@ def settle_fast(
         return variational.settle(
             problem, tol=tol, max_sweeps=max_sweeps, sites=sites, accelerator=accelerator
         )
+    first, lost = None, list[float]()
     try:
-        end = iterate(
+        first = iterate(
             problem,
             tol=tol,
             max_sweeps=min(_PARALLEL, max_sweeps),
@@ -97,11 +98,16 @@ def settle_fast(
             sites=sites,
             accelerator=accelerator,
         )
-        if end.converged and (problem.nonnegative or end.sites.tau.min() >= 0.0):
-            return end
-    except ImproperPosterior:
-        pass
-    return settle(problem, tol=tol, max_sweeps=max_sweeps, sites=sites)
+        over = first.converged or len(first.history) == max_sweeps
+        if over and (problem.nonnegative or first.sites.tau.min() >= 0.0):
+            return first
+    except ImproperPosterior as error:
+        lost = error.history
+    left = max_sweeps - (len(first.history) if first else len(lost))
+    end = settle(problem, tol=tol, max_sweeps=left or max_sweeps, sites=sites)
+    end = end.after(first) if first else end
+    end.history = lost + end.history
+    return end
 
 
 class Objective:

@@ -68,7 +68,8 @@ def infer(
         Stop when the root mean squared change of the site parameters in a sweep is below `tol`,
         both as it stands (the paper's rule) and measured in posterior standard deviations.
     max_sweeps : int
-        Sweeps at most; running out of them warns and sets ``converged=False``.
+        Sweeps at most; running out of them warns and sets ``converged=False``. Where all has to be
+        begun again, with precisions held at zero, as many again; `n_sweeps` counts them all.
     damping : float in (0, 1]
         Fraction of every site update that is taken. Sites that oscillate are damped further.
     power : float in (0, 1]

@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -20,7 +21,7 @@ from threadpoolctl import ThreadpoolController
 
 from qpruntime import likelihoods
 from qpruntime.engine import Problem
-from qpruntime.errors import ConvergenceWarning, InputError
+from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
 from qpruntime.factor import Sites
 from qpruntime.hyper import OBJECTIVES, Optimum, all_bounds, first_theta, maximise, settle_fast
 from qpruntime.inference import summarise, warn_unsettled
@@ -161,9 +162,35 @@ def _optimise(
     if len(starts) == 1:
         runs = [one(starts[0])]
     else:
-        runs = Parallel(n_jobs=settings.n_jobs, prefer="threads")(delayed(one)(s) for s in starts)
+        tasks = (delayed(_or_failure)(one, start) for start in starts)
+        ended = Parallel(n_jobs=settings.n_jobs, prefer="threads")(tasks)
+        failures = [run for run in ended if isinstance(run, NumericalError)]
+        if len(failures) == len(ended):
+            raise failures[0]
+        runs = [
+            (_failed(start, run), None) if isinstance(run, NumericalError) else run
+            for start, run in zip(starts, ended, strict=True)
+        ]
     runs.sort(key=lambda run: -run[0].value)
     return tuple(run[0] for run in runs), runs[0][1]
+
+
+def _or_failure(run: Callable[[Array], Any], start: Array) -> Any:
+    """What `run` returns, or the failure of double precision at its start.
+
+    What a user's own function raised is its cause, and ends the fit.
+    """
+    try:
+        return run(start)
+    except NumericalError as error:
+        if error.__cause__ is not None:
+            raise
+        return error
+
+
+def _failed(start: Array, error: NumericalError) -> Optimum:
+    """A run that could not begin: kept with the others, and last among them."""
+    return Optimum(start, -np.inf, 0, 1, False, str(error), start)
 
 
 def _starts(first: Array, bounds: Array, restarts: int, rng: np.random.Generator) -> list[Array]:

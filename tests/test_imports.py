@@ -43,6 +43,7 @@ RANKS = [
     {"sweep", "posterior", "predictive"},
     {"turn"},
     {"steps"},
+    {"orders"},
     {"engine"},
     {"variational"},
     {"parametric"},

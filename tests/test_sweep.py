@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import oracle
-from qpruntime import ConvergenceWarning, infer, likelihoods, project
+from qpruntime import ConvergenceWarning, infer, likelihoods, orders, project
 from qpruntime.engine import ORDERS
 from qpruntime.sweep import cavity
 
@@ -156,3 +156,46 @@ def test_no_cavity():
     moved = infer([[1.0]], [1], method="ep", sites=sites, order="parallel", max_sweeps=1000)
     assert moved.converged
     assert moved.log_evidence == pytest.approx(np.log(0.5), rel=1e-9)
+
+
+def test_orders_agree_on_the_sign_of_a_square_root():
+    # f^2 = 3 has two roots, and so many fixed points; the prior mean is on one side.
+    x = np.linspace(-1.0, 1.0, 8)
+    K = 4.0 * np.exp(-0.5 * (x[:, None] - x) ** 2 / 3.5**2)
+    posts = [infer(K, np.full(8, 3), "poisson", "ep", mean=1.5, order=order) for order in ORDERS]
+    for post in posts:
+        assert post.converged
+        assert post.mean.min() > 1.0
+        assert post.log_evidence == pytest.approx(posts[0].log_evidence, abs=1e-6)
+
+
+def test_parallel_order_ends_in_sweeps_where_it_circles():
+    # Opposite labels close together: left to itself it was still circling after 100 iterations.
+    rng = np.random.default_rng(15)
+    n = int(rng.integers(4, 20))
+    x = np.sort(rng.uniform(0.0, 5.0, n))
+    height = 10.0 ** rng.uniform(-1.0, 2.0)
+    K = height * np.exp(-0.5 * (x[:, None] - x) ** 2 / rng.uniform(0.3, 1.5) ** 2)
+    y = rng.choice([-1.0, 1.0], n)
+    posts = [infer(K, y, "heaviside", "ep", order=order) for order in ("sequential", "parallel")]
+    assert posts[0].converged
+    assert posts[1].converged
+    assert posts[1].n_sweeps > 20
+    assert posts[1].log_evidence == pytest.approx(posts[0].log_evidence, abs=1e-6)
+
+
+@pytest.mark.parametrize("order", ["sequential", "parallel"])
+def test_every_sweep_is_in_the_history(order, monkeypatch):
+    # Precisions turn negative, all is begun again with them held at zero: both runs count.
+    rng = np.random.default_rng(12)
+    X = rng.standard_normal((12, 2))
+    K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(-1))
+    done = []
+    for name in ("sweep_once", "turn_all"):
+        task = getattr(orders, name)
+        monkeypatch.setattr(orders, name, lambda *args, t=task: done.append(1) or t(*args))
+    with pytest.warns(ConvergenceWarning, match="held at zero"):
+        post = infer(K, rng.poisson(3.0, 12), "poisson", "ep", max_sweeps=50, order=order)
+    assert post.held > 0
+    # What fails while it is taken has changed nothing to report.
+    assert post.n_sweeps == len(post.history) == len(done) > 2

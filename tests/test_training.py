@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -244,3 +245,29 @@ def test_sample_weights(toy):
         GPClassifier(FIXED).fit(toy.x, toy.y, sample_weight=-np.ones(40))
     with pytest.raises(InputError, match="loo"):
         GPClassifier(FIXED, objective="loo").fit(toy.x, toy.y, sample_weight=np.full(40, 2.0))
+
+
+def test_a_restart_that_fails_is_kept_and_last():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 2))
+    y = X[:, 0] + 0.5 * rng.standard_normal(30) > 0.0
+    kernel = ConstantKernel(1.0, (1e-6, 1e15)) * RBF(1.0, (1e-6, 1e6))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        plain = GPClassifier(kernel, likelihood="heaviside").fit(X, y)
+        model = GPClassifier(kernel, likelihood="heaviside", n_restarts=6, random_state=0).fit(X, y)
+    failed = [run for run in model.optima_ if run.value == -np.inf]
+    assert failed  # equal points with opposite labels, as far as a vast length-scale can tell
+    assert all(run in failed for run in model.optima_[-len(failed) :])
+    assert not any(run.success for run in failed)
+    assert all("WhiteKernel" in run.message or "jitter" in run.message for run in failed)
+    assert len(model.optima_) == 7
+    assert model.optimum_.value >= plain.optimum_.value - 1e-9
+
+
+def test_what_a_callback_raises_ends_the_fit(toy):
+    def stop(theta, value):
+        raise KeyError("stop")
+
+    with pytest.raises(KeyError, match="stop"):
+        GPClassifier(ConstantKernel() * RBF(), n_restarts=2, callback=stop).fit(toy.x, toy.y)
