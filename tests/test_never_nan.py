@@ -43,6 +43,15 @@ def problem(seed):
     return K, y, options
 
 
+def highest(y, name):
+    """Sum of the largest log densities: at f = y for real y; a probability is at most 1."""
+    if name not in ("student-t", "laplace"):
+        return 0.0
+    likelihood = likelihoods.get(name)
+    rest, curvature = zip(*[likelihood.split(v, v, likelihood.theta) for v in y], strict=True)
+    return float(np.sum(rest) - 0.5 * np.sum(np.array(curvature) * y**2))
+
+
 def outcome(seed):
     """Run one problem; return what it ended in."""
     K, y, options = problem(seed)
@@ -66,6 +75,10 @@ def outcome(seed):
     }.items():
         assert np.isfinite(value).all(), f"{name} is not finite: seed {seed}, {options}"
     assert (post.variance > 0.0).all(), f"seed {seed}, {options}"
+    if post.converged:
+        # No prior makes data likelier than their best f does; EP may err by a little.
+        most = highest(y, options["likelihood"])
+        assert post.log_evidence <= most + 1e-3 * len(y), f"{most}: seed {seed}, {options}"
     assert np.isfinite(post.evidence_gradient(K))
     return "converged" if post.converged else "unsettled"
 
