@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from qpruntime.errors import InputError
 from qpruntime.settings import Settings, generator
 from qpruntime.training import Data, Fit, train
 
-__all__ = ["GPEstimator", "checked"]
+__all__ = ["GPEstimator", "checked", "weighed"]
 
 Array = NDArray[np.float64]
 
@@ -75,3 +75,37 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
         raise
     except Exception as error:
         raise InputError(f"the data cannot be converted to numbers: {error}") from error
+
+
+def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tuple[Any, ...]:
+    """Check sample weights and drop the rows of weight 0.
+
+    Parameters
+    ----------
+    sample_weight : array-like, shape (N,), or None
+        Powers of the single likelihoods.
+    points : ndarray, shape (N, d)
+    others : ndarray, shape (N,)
+        What else has a row per point.
+
+    Returns
+    -------
+    weights : ndarray, shape (M,), or None
+        Those above 0; None if all of these are 1.
+    points, *others : ndarray
+        Their M rows.
+
+    Raises
+    ------
+    ValueError
+        If the weights are no finite numbers of 0 or more for each row; `InputError` if none is
+        above 0.
+    """
+    if sample_weight is None:
+        return None, points, *others
+    given: Array = checked(_check_sample_weight, sample_weight, points, ensure_non_negative=True)
+    kept = given > 0.0
+    if not kept.any():
+        raise InputError("every sample weight is zero: nothing is left to fit")
+    weights = None if (given[kept] == 1.0).all() else given[kept]
+    return weights, *(rows[kept] for rows in (points, *others))

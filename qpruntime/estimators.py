@@ -11,11 +11,10 @@ from scipy.special import expit, logsumexp, ndtr, ndtri, ndtri_exp
 from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
-from qpruntime.base import GPEstimator, checked
+from qpruntime.base import GPEstimator, checked, weighed
 from qpruntime.errors import InputError
-from qpruntime.inference import check_powers
 from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive import log_density
 from qpruntime.projection import Projector
@@ -130,7 +129,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         y : array-like, shape (N,)
             Labels of two or more classes.
         sample_weight : array-like, shape (N,), optional
-            Powers of the single likelihoods, not negative; rows of weight 0 are dropped.
+            Powers of the single likelihoods, not negative; rows of weight 0 are dropped. The
+            leave-one-out density sums weight times log p(y_i | y_-i), all of row i left out. Not
+            for method "vb".
 
         Raises
         ------
@@ -143,12 +144,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self._likelihood = projector.likelihood
         points, labels = checked(validate_data, self, X, y, dtype=np.float64, ensure_min_samples=2)
         checked(check_classification_targets, labels)
-        if sample_weight is not None:
-            given: Array = checked(
-                _check_sample_weight, sample_weight, points, ensure_non_negative=True
-            )
-            points, labels, sample_weight = (a[given > 0.0] for a in (points, labels, given))
-        _, weights = check_powers(1.0, sample_weight, projector, len(points))
+        weights, points, labels = weighed(sample_weight, points, labels)
         self.classes_, encoded = np.unique(labels, return_inverse=True)
         if self.classes_.size < 2:
             raise InputError(

@@ -22,7 +22,7 @@ from qpruntime.table import Table
 from qpruntime.validation import choice, covariance, finite, generator, number, whole
 from qpruntime.wasserstein import OK
 
-__all__ = ["infer", "summarise", "warn_unsettled"]
+__all__ = ["check_powers", "infer", "summarise", "warn_unsettled"]
 
 Array = NDArray[np.float64]
 

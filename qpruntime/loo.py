@@ -1,6 +1,6 @@
 """Gradient of the leave-one-out log predictive density, through the fixed point of EP or QP.
 
-The objective L = sum_i log Z_i is a function of the cavities, these of marginals and sites, and
+The objective L = sum_i w_i log Z_i is a function of the cavities, these of marginals and sites, and
 the sites solve F(sites, theta) = h(cavities) - sites = 0, h being the projection. Hence
 
     dL = (G - lambda' H) (P dv + Q dm),   J' lambda = dL/dsites,   J = dF/dsites,
@@ -8,6 +8,11 @@ the sites solve F(sites, theta) = h(cavities) - sites = 0, h being the projectio
 with dv and dm the explicit changes of marginal variances and means with K, P and Q the derivatives
 of a cavity (in precision and precision times mean) with respect to them, G = dL/dcavity and
 H = dh/dcavity. This needs no stationarity, and so holds for QP as well as for EP.
+
+An observation of weight w has the likelihood p(y|f)^w in h: its whole site, which the cavity is
+without, stands for all of it. What it adds to L is w times log Z = log p(y_i | y_-i) of the
+likelihood itself: as if y_i had been seen w times, and all of them were left out at once. For
+weights 1 this is the plain sum; a weight of 0 removes the observation from both.
 """
 
 from __future__ import annotations
@@ -19,8 +24,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from qpruntime.engine import Problem, Settled
-from qpruntime.parametric import asked_for, cavities, derivative, parameter_slopes
-from qpruntime.site import project_many
+from qpruntime.parametric import cavities, derivative, parameter_slopes, site_rows
 
 __all__ = ["loo_slope"]
 
@@ -93,7 +97,7 @@ def loo_slope(
     slopes = np.zeros(0)
     if learn:
         # dL = (d log Z - lambda' dh), both by the parameter alone.
-        log_z, sites = parameter_slopes(problem, learn, *cavities(end), held)
+        log_z, sites = parameter_slopes(problem, learn, *cavities(end), held=held, single=True)
         slopes = log_z.sum(axis=1) - np.einsum("pai,ai->p", sites, adjoint)
     return value, M, slopes
 
@@ -101,7 +105,7 @@ def loo_slope(
 def _local_slopes(
     problem: Problem, cavity_tau: Array, cavity_nu: Array, held: bool
 ) -> tuple[float, Array, Array]:
-    """L, G = d log Z/d cavity of shape (2, N) and H = d site/d cavity of shape (2, 2, N).
+    """L, G = dL/dcavity of shape (2, N) and H = d site/d cavity of shape (2, 2, N).
 
     H[a, b] is the slope of site parameter a in cavity parameter b; precisions that are `held` at
     zero or above have none below.
@@ -110,12 +114,8 @@ def _local_slopes(
     mu = cavity_nu / cavity_tau
 
     def at(m: Array, s: Array) -> Array:
-        """Rows log Z, tau and nu."""
-        projector = problem.projector
-        found = project_many(
-            projector.likelihood, projector.source, m, s, problem.y, projector.table
-        )
-        return np.array([found.log_z, *asked_for(found, m, s, held)])
+        """Rows: terms of L, tau and nu."""
+        return site_rows(problem, problem.projector, m, s, held=held, single=True)
 
     value = float(at(mu, sigma)[0].sum())
     step = _STEP * sigma

@@ -2,6 +2,7 @@
 
 EP's evidence is stationary in the sites: its whole derivative by a parameter is the sum of those of
 log Z of every cavity. For the leave-one-out density the sites' own derivatives come in as well.
+Weights of the observations are powers of their likelihoods.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from numpy.typing import NDArray
 
 from qpruntime.engine import Problem, Settled
 from qpruntime.projection import Projector
-from qpruntime.site import Projections, project_many
+from qpruntime.site import project_many
 
-__all__ = ["asked_for", "cavities", "derivative", "parameter_slopes", "reparametrised"]
+__all__ = ["cavities", "derivative", "parameter_slopes", "reparametrised", "site_rows"]
 
 Array = NDArray[np.float64]
 
@@ -41,13 +42,48 @@ def reparametrised(projector: Projector, names: Sequence[str], logs: Array) -> P
     return Projector(likelihood, projector.method, "exact")
 
 
-def asked_for(found: Projections, mu: Array, sigma: Array, held: bool) -> Array:
-    """Sites that cavities N(mu, sigma^2) ask for, rows (tau, nu); `held` keeps tau from below 0."""
+def site_rows(
+    problem: Problem,
+    projector: Projector,
+    mu: Array,
+    sigma: Array,
+    *,
+    held: bool = False,
+    single: bool = False,
+) -> Array:
+    """Project the problem's observations at cavities N(mu, sigma^2), all of shape (N,).
+
+    Parameters
+    ----------
+    problem : Problem
+        Its weights are the powers of the single likelihoods.
+    projector : Projector
+        That of the problem, or one with other parameters of the likelihood.
+    mu, sigma : ndarray, shape (N,)
+        Means and standard deviations of the cavities.
+    held : bool
+        Whether precisions are kept from below 0.
+    single : bool
+        Whether the first row is to be weight times log p(y), the terms of the leave-one-out
+        density, instead of the terms log E p(y|f)^weight of the evidence.
+
+    Returns
+    -------
+    ndarray, shape (3, N)
+        Log normalisers; precision, and precision times mean, of the sites asked for.
+    """
+    likelihood, source, weights = projector.likelihood, projector.source, problem.weights
+    args = likelihood, source, mu, sigma, problem.y, projector.table
+    found = project_many(*args, weights)
+    log_z = found.log_z
+    if single and weights is not None:
+        # What is not counted need not be there: an observation of weight 0 may have any value.
+        log_z = weights * project_many(*args, np.sign(weights)).log_z
     precision = 1.0 / (sigma * sigma)
     tau = 1.0 / (found.std * found.std) - precision
     if held:
         tau = np.maximum(tau, 0.0)
-    return np.array([tau, found.mean * (precision + tau) - mu * precision])
+    return np.array([log_z, tau, found.mean * (precision + tau) - mu * precision])
 
 
 def derivative(at: Mapping[int, Array], step: float | Array) -> Array:
@@ -56,11 +92,17 @@ def derivative(at: Mapping[int, Array], step: float | Array) -> Array:
 
 
 def parameter_slopes(
-    problem: Problem, names: Sequence[str], mu: Array, sigma: Array, held: bool = False
+    problem: Problem,
+    names: Sequence[str],
+    mu: Array,
+    sigma: Array,
+    *,
+    held: bool = False,
+    single: bool = False,
 ) -> tuple[Array, Array]:
     """Derivatives by the logarithms of P parameters at the cavities N(mu, sigma^2).
 
-    `held` as for `asked_for`.
+    Other arguments as for `site_rows`.
 
     Returns
     -------
@@ -81,8 +123,7 @@ def parameter_slopes(
             moved = Projector(
                 likelihood.with_parameters(**{name: value}), problem.projector.method, "exact"
             )
-            found = project_many(moved.likelihood, moved.source, mu, sigma, problem.y)
-            at[k] = np.array([found.log_z, *asked_for(found, mu, sigma, held)])
+            at[k] = site_rows(problem, moved, mu, sigma, held=held, single=single)
         slope = derivative(at, _STEP)
         log_z.append(slope[0])
         sites.append(slope[1:])

@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from qpruntime import predictive as distribution
-from qpruntime.base import GPEstimator, checked
+from qpruntime.base import GPEstimator, checked, weighed
 from qpruntime.errors import InputError
 from qpruntime.likelihoods.base import counts
 from qpruntime.links import LINKS, exposures
@@ -49,8 +49,9 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
     table : None, "exact", path, name or Table
         Where QP finds sigma*; see `qpruntime.infer`.
     mean : float, optional
-        Prior mean of f. By default the f of the mean rate, sum(y) / sum(exposure), with half an
-        event added if there is none. 0 leaves the sign of f open in the square link, and warns.
+        Prior mean of f. By default the f of the mean rate, sum(y) / sum(exposure), weighted if
+        rows are, with half an event added if there is none. 0 leaves the sign of f open in the
+        square link, and warns.
     objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
         As for `GPClassifier`.
     n_jobs, verbose, callback, random_state
@@ -72,6 +73,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
     n_iter_ : int
         Optimiser iterations, at least 1.
     X_train_ : ndarray, shape (N, d)
+        Without rows of weight 0, like all that is at the training points.
     exposure_ : ndarray, shape (N,)
 
     Examples
@@ -108,7 +110,11 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         self._store(locals())
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        exposure: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> GPPoissonRegressor:
         """Fit hyper-parameters and posterior.
 
@@ -119,11 +125,15 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
             Counts; floats if they are whole.
         exposure : float or array-like, shape (N,), optional
             What the rate is multiplied with: time, area, population. Default 1.
+        sample_weight : array-like, shape (N,), optional
+            Powers of the single likelihoods, as in `GPClassifier.fit`; rows of weight 0 are
+            dropped. The default prior mean is that of the weighted mean rate.
 
         Raises
         ------
         ValueError
-            If X, y or exposure is not usable; a subclass, `InputError`, where the check is ours.
+            If X, y, exposure or weights are not usable; a subclass, `InputError`, where the check
+            is ours.
 
         Warns
         -----
@@ -139,12 +149,13 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         points, given = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
         events = counts(column_or_1d(given, warn=True))
         projector.check_outcomes(events)
-        self.exposure_ = exposures(exposure, len(points))
-        self.mean_ = self._prior_mean(events)
+        exposed = exposures(exposure, len(points))
+        weights, points, events, self.exposure_ = weighed(sample_weight, points, events, exposed)
+        self.mean_ = self._prior_mean(events, weights)
         # With an exposure f is another Gaussian process under no other model.
         slope, shift = link.exposed(self.exposure_)
         prior = self.mean_ * slope + shift
-        self._train([Data(points, events, projector, prior, scale=slope)], settings)
+        self._train([Data(points, events, projector, prior, weights, slope)], settings)
         return self
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
@@ -256,9 +267,16 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         slope, shift = LINKS[self._link].exposed(exposures(exposure, len(mean)))
         return slope * mean + shift, slope**2 * variance
 
-    def _prior_mean(self, events: Array) -> float:
+    def _prior_mean(self, events: Array, weights: Array | None) -> float:
         if self.mean is None:
-            rate = max(float(events.sum()), 0.5) / float(self.exposure_.sum())
+            seen, looked = events, self.exposure_
+            if weights is not None:
+                # Weights of mean 1: their sums do not overflow, and half an event is one of as
+                # many as there are.
+                share = weights / weights.max()
+                share /= share.mean()
+                seen, looked = share * seen, share * looked
+            rate = max(float(seen.sum()), 0.5) / float(looked.sum())
             return LINKS[self._link].latent(rate)
         try:
             mean = number(self.mean, "mean", above=-1e100, most=1e100)

@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import validate_data
 
-from qpruntime.base import GPEstimator, checked
+from qpruntime.base import GPEstimator, checked, weighed
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import get
 from qpruntime.normal_plus_t import symmetric_reach
@@ -54,7 +54,7 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         In units of y; None is 1e-5 to 100 robust standard deviations of y.
     normalize_y : bool
         Subtract the median of y and divide by its robust standard deviation, 1.48 median absolute
-        deviations: the kernel's parameters are then those of the result.
+        deviations, both weighted if rows are: the kernel's parameters are then those of the result.
     method : {"qp", "ep"}
         How the final posterior is computed.
     table : None, "exact", path, name or Table
@@ -125,18 +125,24 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
     ) -> None:
         self._store(locals())
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> GPRobustRegressor:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> GPRobustRegressor:
         """Fit hyper-parameters, noise and posterior.
 
         Parameters
         ----------
         X : array-like, shape (N, d)
         y : array-like, shape (N,)
+        sample_weight : array-like, shape (N,), optional
+            Powers of the single likelihoods, as in `GPClassifier.fit`; rows of weight 0 are
+            dropped. Noise is learnt under them, and y is normalised by its weighted median and
+            median absolute deviation.
 
         Raises
         ------
         ValueError
-            If X or y is not usable; a subclass, `InputError`, where the check is ours.
+            If X, y or weights are not usable; a subclass, `InputError`, where the check is ours.
 
         Warns
         -----
@@ -148,10 +154,11 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         choice(self.method, "method", ("qp", "ep"))
         points, targets = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
         targets = get("student-t").validate(targets.astype(float))
-        spread = _robust_std(targets)
+        weights, points, targets = weighed(sample_weight, points, targets)
+        spread = _robust_std(targets, weights)
         self._centre, self._unit = 0.0, 1.0
         if self.normalize_y:
-            self._centre, self._unit = float(np.median(targets)), spread
+            self._centre, self._unit = _median(targets, weights), spread
         scale = _START * spread if self.scale is None else self.scale
         scale_bounds = self.scale_bounds
         if scale_bounds is None:
@@ -164,6 +171,7 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
             (targets - self._centre) / self._unit,
             Projector(likelihood, self.method, self.table),
             prior=np.zeros(len(points)),
+            weights=weights,
             learn=learn,
         )
         fit = self._train([data], settings)[0]
@@ -227,11 +235,29 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         return self.posterior_.predict(self.kernel_(X, self.X_train_), self.kernel_.diag(X))
 
 
-def _robust_std(y: Array) -> float:
+def _median(y: Array, weights: Array | None) -> float:
+    """Median, in which whole weights count as repeated targets do."""
+    if weights is None:
+        return float(np.median(y))
+    order = np.argsort(y)
+    below = np.cumsum(_scaled(weights)[order])
+    half = 0.5 * below[-1]
+    # The middle is between two targets where exactly half the weight is below.
+    middle = [np.searchsorted(below, half, side=side) for side in ("left", "right")]
+    return float(y[order[middle]].mean())
+
+
+def _scaled(weights: Array) -> Array:
+    """Weights whose sums do not overflow, without rounding: they times a power of 2."""
+    return np.ldexp(weights, -int(np.frexp(weights.max())[1]))
+
+
+def _robust_std(y: Array, weights: Array | None) -> float:
     """1.48 median absolute deviations; the standard deviation, or 1, where that is 0."""
-    spread = _MAD * float(np.median(np.abs(y - np.median(y))))
+    spread = _MAD * _median(np.abs(y - _median(y, weights)), weights)
     if not spread > 0.0:
-        spread = float(y.std())
+        share = None if weights is None else _scaled(weights)
+        spread = float(np.sqrt(np.average((y - np.average(y, weights=share)) ** 2, weights=share)))
     return spread if spread > 0.0 else 1.0
 
 

@@ -149,11 +149,15 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
 
 
 @kernel
-def _project_many(functions, source, mu, sigma, y, log_z, mean, std, where):
+def _project_many(functions, source, powers, mu, sigma, y, log_z, mean, std, where):
     scratch = np.empty((1, 4))
     for i in range(mu.size):
+        if powers[i] == 0.0:
+            # Nothing is observed: the cavity stays what it is, to the last bit.
+            log_z[i], mean[i], std[i], where[i] = 0.0, mu[i], sigma[i], COMPUTED
+            continue
         status, log_z[i], mean[i], std[i], where[i] = project_site(
-            functions, source, 1.0, mu[i], sigma[i], y[i], scratch
+            functions, source, powers[i], mu[i], sigma[i], y[i], scratch
         )
         if status != OK:
             return status, i
@@ -188,8 +192,12 @@ def project_many(
     sigma: ArrayLike,
     y: ArrayLike,
     table: Any = None,
+    powers: NDArray[np.float64] | None = None,
 ) -> Projections:
-    """Check the arguments, which broadcast, and project every site; `table` is for messages."""
+    """Check the arguments, which broadcast, and project every site; `table` is for messages.
+
+    `powers`, not negative and of the shape of `mu`, are those of the likelihood, 1 by default.
+    """
     m, s, labels = broadcast(
         mu=real(mu, "mu"), sigma=real(sigma, "sigma"), y=likelihood.validate(y)
     )
@@ -201,8 +209,9 @@ def project_many(
         raise InputError("sigma is a standard deviation: it must be positive and finite")
     log_z, mean, std = (np.empty(m.size) for _ in range(3))
     where = np.empty(m.size, dtype=np.int64)
-    functions = likelihood.functions()
-    status, i = _project_many(functions, source, *flat, log_z, mean, std, where)
+    functions = likelihood.functions(powers=powers is not None)
+    exponents = np.ones(m.size) if powers is None else powers.reshape(-1)
+    status, i = _project_many(functions, source, exponents, *flat, log_z, mean, std, where)
     if status != OK:
         raise_status(status, likelihood, flat[0][i], flat[1][i], flat[2][i], table)
     return Projections(

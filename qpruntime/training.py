@@ -24,7 +24,7 @@ from qpruntime.engine import Problem
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
 from qpruntime.factor import Sites
 from qpruntime.hyper import OBJECTIVES, Optimum, all_bounds, first_theta, maximise, settle_fast
-from qpruntime.inference import summarise, warn_unsettled
+from qpruntime.inference import check_powers, summarise, warn_unsettled
 from qpruntime.likelihoods import Likelihood
 from qpruntime.posterior import Posterior
 from qpruntime.projection import Projector
@@ -44,7 +44,8 @@ _SPREAD = np.log(1e3)
 class Data:
     """What one process is fitted to; the fields are those of `qpruntime.hyper.maximise`.
 
-    The projector is of the method that the posterior is to have.
+    The projector is of the method that the posterior is to have; weights are positive, and None
+    if all are 1.
     """
 
     X: Array
@@ -92,8 +93,7 @@ def train(data: Data, settings: Settings, rng: np.random.Generator, stacklevel: 
         raise InputError(
             f'method {projector.method!r} {why}; objective "loo" needs method "ep" or "qp"'
         )
-    if settings.objective == "loo" and data.weights is not None:
-        raise InputError('objective "loo" takes no sample weights; use "evidence"')
+    check_powers(1.0, data.weights, projector, len(data.X))
     with _threads(len(data.X)):
         optima: tuple[Optimum, ...] = ()
         sites: Sites | None = None

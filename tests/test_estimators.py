@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import oracle
@@ -37,6 +38,23 @@ def test_scikit_learn_contract(estimator, check):
         # Random labels leave the optimiser on flat ground, of which it says so.
         warnings.simplefilter("ignore", ConvergenceWarning)
         check(estimator)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        estimator_checks.check_sample_weights_pandas_series,
+        estimator_checks.check_sample_weights_not_an_array,
+        estimator_checks.check_sample_weights_list,
+        estimator_checks.check_sample_weights_shape,
+        estimator_checks.check_sample_weights_not_overwritten,
+        estimator_checks.check_classifiers_one_label_sample_weights,
+    ],
+)
+def test_sample_weights_of_the_other_objective(check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check("GPClassifier", GPClassifier(objective="loo", max_iter=3))
 
 
 @pytest.mark.parametrize("method", ["ep", "qp"])

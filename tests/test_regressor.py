@@ -30,10 +30,10 @@ NEW = np.array([[-0.5], [0.7], [3.1], [8.0]])
 class Rounded(GPPoissonRegressor):
     """Takes any target, so that scikit-learn's generic checks run to their ends."""
 
-    def fit(self, X, y, exposure=None):
+    def fit(self, X, y, exposure=None, sample_weight=None):
         if np.asarray(y).dtype.kind in "fiu":
             y = np.abs(np.round(np.asarray(y)))
-        return super().fit(X, y, exposure)
+        return super().fit(X, y, exposure, sample_weight)
 
 
 REAL_TARGETS = dict.fromkeys(
@@ -363,3 +363,41 @@ def test_counts_beyond_the_table(tmp_path):
     # A grid this coarse is good to a percent.
     np.testing.assert_allclose(model.predict(NEW), exact.predict(NEW), rtol=1e-2)
     assert model.posterior_.lookups.inside > 0
+
+
+@pytest.mark.parametrize("link", ["square", "exp"])
+@pytest.mark.parametrize("objective", ["evidence", "loo"])
+def test_weight_zero_drops_the_row(link, objective):
+    keep, exposure = np.arange(25) % 4 != 1, np.linspace(0.5, 2.0, 25)
+    options = {"link": link, "objective": objective}
+    dropped = GPPoissonRegressor(**options).fit(X, Y, exposure, sample_weight=keep.astype(float))
+    without = GPPoissonRegressor(**options).fit(X[keep], Y[keep], exposure[keep])
+    np.testing.assert_array_equal(dropped.optimum_.theta, without.optimum_.theta)
+    np.testing.assert_array_equal(dropped.exposure_, exposure[keep])
+    np.testing.assert_array_equal(dropped.latent(NEW), without.latent(NEW))
+
+
+def test_whole_weights_are_repeated_looks():
+    # The likelihood of y events in exposure E, squared, is that of 2 y in 2 E but for a constant.
+    weights, ones = np.where(np.arange(25) % 3 == 0, 2.0, 1.0), np.ones(25)
+    options = {"link": "exp", "tol": 1e-11}
+    one = GPPoissonRegressor(FIXED, **options).fit(X, Y, sample_weight=weights)
+    two = GPPoissonRegressor(FIXED, **options).fit(X, weights * Y, exposure=weights * ones)
+    assert one.mean_ == pytest.approx(two.mean_, rel=1e-14)
+    np.testing.assert_allclose(one.latent(NEW), two.latent(NEW), rtol=1e-8)
+
+
+def test_weights_of_next_to_nothing_leave_the_prior():
+    model = GPPoissonRegressor(FIXED, mean=1.3).fit(X, Y, sample_weight=np.full(25, 1e-9))
+    np.testing.assert_allclose(model.latent(NEW), [[1.3] * 4, [0.5] * 4], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [(-np.ones(25), "[Nn]egative"), (np.zeros(25), "zero"), (np.full(25, np.nan), "NaN")],
+)
+def test_refuses_weights(weights, words):
+    with pytest.raises(ValueError, match=words):
+        GPPoissonRegressor(FIXED).fit(X, Y, sample_weight=weights)
+    with pytest.raises(InputError, match='"vb" takes neither weights'):
+        GPPoissonRegressor(FIXED, method="vb").fit(X, Y, sample_weight=np.full(25, 2.0))

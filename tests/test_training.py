@@ -81,6 +81,37 @@ def test_loo_slope_under_a_vast_prior(toy, method):
     assert objective(kernel.theta)[1] == pytest.approx([difference], rel=1e-2)
 
 
+# Fractions, nothing, one, a few times, and so often that the site outweighs the prior by far.
+WEIGHTS = np.resize([0.3, 1.0, 0.0, 2.5, 1e-3, 1.7, 400.0], 20)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+@pytest.mark.parametrize(
+    ("name", "mean"), [("probit", 0.0), ("poisson", 1.5), ("logistic", 0.0), ("poisson-exp", 0.5)]
+)
+def test_loo_slope_of_weighted_observations(name, mean, method):
+    data = RBFData(20, seed=3)
+    y = data.y
+    if "poisson" in name:
+        y = np.random.default_rng(0).poisson(3.0, 20).astype(float)
+    kernel = ConstantKernel(0.8) * RBF(1.2) + WhiteKernel(0.1)
+
+    def objective(theta):
+        args = kernel, data.x, y, Projector(name, method), np.full(20, mean), 1e-8, 2000
+        return LeaveOneOut(*args, weights=WEIGHTS)(theta)
+
+    value, slope = objective(kernel.theta)
+    options = {"mean": mean, "weights": WEIGHTS, "tol": 1e-10, "max_sweeps": 1000}
+    post = infer(kernel(data.x), y, name, method, **options)
+    assert -value == pytest.approx(WEIGHTS @ post.loo(), rel=1e-8)
+    h = 1e-3
+    for i, e in enumerate(np.eye(kernel.n_dims)):
+        f = [objective(kernel.theta + k * h * e)[0] for k in (-2, -1, 1, 2)]
+        # The sites settle to 1e-10, over h.
+        difference = (8.0 * (f[2] - f[1]) - (f[3] - f[0])) / (12.0 * h)
+        assert slope[i] == pytest.approx(difference, rel=1e-6, abs=1e-6)
+
+
 @pytest.mark.parametrize("mean", [0.5, 1.5])
 def test_loo_slope_where_sites_are_held_at_zero(toy, mean):
     kernel = ConstantKernel(100.0) * RBF(1.0, "fixed")
@@ -243,8 +274,6 @@ def test_sample_weights(toy):
     assert tuned.optimum_.value > fixed.posterior_.log_evidence
     with pytest.raises(ValueError, match=r"[Nn]egative"):
         GPClassifier(FIXED).fit(toy.x, toy.y, sample_weight=-np.ones(40))
-    with pytest.raises(InputError, match="loo"):
-        GPClassifier(FIXED, objective="loo").fit(toy.x, toy.y, sample_weight=np.full(40, 2.0))
 
 
 def test_a_restart_that_fails_is_kept_and_last():
@@ -271,3 +300,45 @@ def test_what_a_callback_raises_ends_the_fit(toy):
 
     with pytest.raises(KeyError, match="stop"):
         GPClassifier(ConstantKernel() * RBF(), n_restarts=2, callback=stop).fit(toy.x, toy.y)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+def test_sample_weights_in_the_leave_one_out_density(toy, method):
+    kernel = ConstantKernel(1.0, (1e-2, 1e4)) * RBF(1.0, (1e-2, 1e2))
+    options = {"method": method, "objective": "loo"}
+    keep = np.arange(40) % 5 != 0
+    dropped = GPClassifier(kernel, **options).fit(toy.x, toy.y, sample_weight=keep.astype(float))
+    without = GPClassifier(kernel, **options).fit(toy.x[keep], toy.y[keep])
+    np.testing.assert_array_equal(dropped.optimum_.theta, without.optimum_.theta)
+    # What weighs ten times as much is what the hyper-parameters are chosen for.
+    weights = np.where(keep, 0.3, 3.0)
+    tuned = GPClassifier(kernel, **options).fit(toy.x, toy.y, sample_weight=weights)
+    assert tuned.optimum_.value == pytest.approx(weights @ tuned.posterior_.loo(), abs=1e-5)
+    for other in (kernel, GPClassifier(kernel, **options).fit(toy.x, toy.y).kernel_):
+        post = infer(other(toy.x), toy.y, method=method, weights=weights)
+        assert tuned.optimum_.value > weights @ post.loo()
+
+
+def test_weighted_leave_one_out_density_in_closed_form():
+    # No events under the square link: p(0|f)^w = exp(-w f^2), a normal site of precision 2 w.
+    data = RBFData(9, seed=2)
+    kernel, weights = ConstantKernel(0.7) * RBF(1.1), np.resize([0.3, 1.0, 0.0, 2.5, 100.0], 9)
+
+    def exact(theta):
+        K, total = kernel.clone_with_theta(theta)(data.x), 0.0
+        for i in range(9):
+            rest = np.delete(np.arange(9), i)
+            noise = np.linalg.inv(np.eye(8) + 2.0 * weights[rest, None] * K[np.ix_(rest, rest)])
+            gain = K[i, rest] @ noise * (2.0 * weights[rest])
+            mean, v = 1.5 - gain.sum() * 1.5, K[i, i] - gain @ K[rest, i]
+            total += weights[i] * (-0.5 * np.log1p(2.0 * v) - mean**2 / (1.0 + 2.0 * v))
+        return total
+
+    args = kernel, data.x, np.zeros(9), Projector("poisson", "qp"), np.full(9, 1.5), 1e-8, 100
+    value, slope = LeaveOneOut(*args, weights=weights)(kernel.theta)
+    assert -value == pytest.approx(exact(kernel.theta), rel=1e-9)
+    h = 1e-3
+    for i, e in enumerate(np.eye(2)):
+        f = [exact(kernel.theta + k * h * e) for k in (-2, -1, 1, 2)]
+        difference = (8.0 * (f[2] - f[1]) - (f[3] - f[0])) / (12.0 * h)
+        assert -slope[i] == pytest.approx(difference, rel=1e-7)
