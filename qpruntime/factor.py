@@ -328,16 +328,20 @@ class Factor:
 
         With `last` it takes over the memory of the factorisation, which is of no use afterwards.
         """
-        if not self.root.any() and not self.negative.size:
-            return self.K.copy()
         if last:
             self._solve()
+        if not self.root.any() and not self.negative.size:
+            if last:
+                self.discard()
+            return self.K.copy().T  # columns one after the other, as LAPACK returns the others
         inverse = self.inverse()
         lost = np.flatnonzero(1.0 - inverse.diagonal() < _LOST)
         if 3 * lost.size > len(self.K):
             del inverse
             self._inverse = None
             half = self._half_times(self.K)
+            if last:
+                self.lower = np.empty((0, 0))
             covariance = dsyrk(-1.0, half, beta=1.0, c=self.K.T, overwrite_c=0, trans=1, lower=1)
             mirror_upper(covariance.T)
         else:

@@ -197,7 +197,7 @@ def sweep_once(
         problem.projector.source,
         problem.power,
         weights,
-        np.ascontiguousarray(covariance.T),
+        covariance if covariance.flags.c_contiguous else np.ascontiguousarray(covariance.T),
         mean,
         tau,
         nu,

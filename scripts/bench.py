@@ -104,7 +104,7 @@ def memory() -> list[Row]:
         "infer(K, y, order=order, max_sweeps=2); print((k('VmHWM:') - before) / 8 / n**2)"
     )
     rows: list[Row] = []
-    for order in ("sequential", "parallel"):
+    for order in ("sequential", "random", "parallel"):
         run = [sys.executable, "-c", code, order]
         found = subprocess.run(run, check=True, capture_output=True, text=True).stdout
         rows.append((f"N=3000: memory of infer beside K, {order}", float(found), "N^2"))
@@ -388,7 +388,7 @@ def engine() -> list[Row]:
     rows: list[Row] = []
     _, y, K = problem(500)
     task = Problem(K, y, Projector(likelihoods.get("probit"), "ep"), np.zeros(500))
-    for order in ("sequential", "parallel"):
+    for order in ("sequential", "random", "parallel"):
         end = settle(task, order=order)
         seconds = best(lambda o=order: settle(task, order=o), 3)
         rows.append((f"N=500: to the fixed point, {order}", 1e3 * seconds, "ms"))
