@@ -130,6 +130,44 @@ def test_gradient_by_differences(name, mean, toy):
         assert post.evidence_gradient(dK[:, :, i]) == pytest.approx(gradient[i], rel=1e-12)
 
 
+TARGETS = {
+    "probit": lambda f: np.sign(f),
+    "logistic": lambda f: np.sign(f),
+    "laplace": lambda f: f,
+    "student-t": lambda f: f,
+    "poisson-exp": lambda f: np.floor(np.exp(f)),
+    "negative-binomial": lambda f: np.floor(np.exp(f)),
+}
+
+
+# Variance and length-scale; the points are 0.5 apart. At 1e8 and 10, where K is singular to 1e-10,
+# its own rounding leaves 1e-4.
+@pytest.mark.parametrize(
+    ("variance", "length"), [(1e-6, 1.0), (1.0, 1e-3), (1.0, 1e3), (1e5, 1.0), (1e10, 0.2)]
+)
+@pytest.mark.parametrize("name", TARGETS)
+def test_gradient_by_differences_far_out(name, variance, length):
+    x = np.linspace(-2.5, 2.5, 11)
+    y = TARGETS[name](1.5 * np.sin(2.0 * x) + 0.3 * np.cos(17.0 * x) + 0.1)
+    kernel = ConstantKernel(variance, (1e-12, 1e12)) * RBF(length, (1e-6, 1e6))
+
+    def post_at(theta):
+        K = kernel.clone_with_theta(theta)(x[:, None])
+        return infer(K, y, name, "ep", tol=1e-10, max_sweeps=400)
+
+    theta, h = kernel.theta, 4e-3
+    post = post_at(theta)
+    gradient = post.evidence_gradient(kernel(x[:, None], eval_gradient=True)[1])
+    for i, step in enumerate(h * np.eye(2)):
+        one, two = (
+            post_at(theta + k * step).log_evidence - post_at(theta - k * step).log_evidence
+            for k in (1, 2)
+        )
+        # The evidence, up to 150 here, rounds to 1e-14 of itself or, by K, 1e-10: divided by h.
+        expected = (8.0 * one - two) / (12.0 * h)
+        assert gradient[i] == pytest.approx(expected, rel=1e-6, abs=1e-8)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_loo(toy, method):
     post = exact(toy.K, toy.y, method, tol=1e-9)
