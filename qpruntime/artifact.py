@@ -165,6 +165,24 @@ class Metadata:
         return "" if self.projection is None else f" --projection wp --p {self.projection['p']!r}"
 
     @property
+    def command(self) -> str:
+        """The ``tablegen build`` that makes this table, but for its place and name.
+
+        Of a grid whole, of surfaces without their domain, which is found anew.
+        """
+        name = str(self.traits.get("source") or self.spelt)
+        words = ["tablegen build --likelihood", f'"{name}"' if "(" in name else name]
+        if self.kind != "grid":
+            return " ".join([*words, "--preset", self.kind]) + self.flags
+        words.append(f"--method {self.method} --dtype {self.dtype}")
+        for axis, option in ((self.mu, "--mu"), (self.log10_sigma, "--log10-sigma")):
+            words.append(f"{option}-range {axis.start:.10g} {axis.stop:.10g}")
+            words.append(f"{option}-step {axis.step:.10g}")
+        if len(self.outcomes) > 1:
+            words.append(f"--counts {self.outcomes[0]:g}:{self.outcomes[-1]:g}")
+        return " ".join(words)
+
+    @property
     def mu(self) -> Axis:
         """Cavity means of a grid."""
         return self.axes[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, TableError
 from qpruntime.settings import Settings, generator
+from qpruntime.table import Table, reopen
 from qpruntime.training import Data, Fit, train
 
 __all__ = ["GPEstimator", "checked", "weighed"]
@@ -34,6 +36,41 @@ class GPEstimator(BaseEstimator):
             if name not in ("self", "__class__"):
                 setattr(self, name, value)
 
+    def _resolved_table(self) -> Table | str | os.PathLike[str] | None:
+        """Return the parameter ``table``, or the very table of the fit before if it names that one.
+
+        A name may stand for another file by now, also after unpickling: a fitted model keeps to
+        the table that it was fitted with, by its hash.
+
+        Raises
+        ------
+        TableError
+            If that is missing, or there is another one in its place.
+        """
+        given, known = getattr(self, "_table_reference", (None, None))
+        if known is None or given is None or given != _path_or_none(self.table):
+            table: Table | str | os.PathLike[str] | None = self.table
+            return table
+        try:
+            return self._fitted_table()
+        except TableError as error:
+            raise TableError(
+                f"{error}; to fit with whatever table has that name now, fit a "
+                "sklearn.base.clone of the model"
+            ) from error
+
+    def _fitted_table(self) -> Table:
+        """Return the table of the fit; `TableError` if it is missing."""
+        reference = self._table_reference[1]
+        assert reference is not None
+        return reopen(*reference)
+
+    def _remember(self, table: Table | None) -> None:
+        """Keep the hash of the table, the path or name given, and how to find it by its hash."""
+        self.table_sha256_ = None if table is None else table.sha256
+        reference = None if table is None else table.reference()
+        self._table_reference = _path_or_none(self.table), reference
+
     def _new_data(self, X: ArrayLike) -> Array:
         """Validate points to predict at."""
         check_is_fitted(self)
@@ -45,6 +82,7 @@ class GPEstimator(BaseEstimator):
         fits = []
         for data in processes:  # in a comprehension, warnings would count one more frame
             fits.append(train(data, settings, rng, stacklevel=_USER))
+        self._remember(processes[0].projector.table)
         self.X_train_ = processes[0].X
         self.kernel_ = _one_or_all([fit.kernel for fit in fits])
         self.posterior_ = _one_or_all([fit.posterior for fit in fits])
@@ -52,6 +90,13 @@ class GPEstimator(BaseEstimator):
         self.optimum_ = _one_or_all([fit.optimum for fit in fits])
         self.n_iter_ = max([1] + [fit.optimum.n_iterations for fit in fits if fit.optimum])
         return fits
+
+
+def _path_or_none(table: Any) -> str | None:
+    """Return the path or name a table is given by, None if it is given in another way."""
+    if not isinstance(table, (str, os.PathLike)) or table == "exact":
+        return None
+    return str(os.fspath(table))
 
 
 def _one_or_all(items: list[Any]) -> Any:

@@ -85,6 +85,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         Every optimiser run, best first; a K-tuple of such for K > 2 classes.
     n_iter_ : int
         Optimiser iterations of the longest best run, at least 1.
+    table_sha256_ : str or None
+        Hash of the data of the table given or shipped, None if there is none. A model that was
+        given a path or a name refits with this very table: `TableError` if it is not to be found.
+        Predictions need it only where the likelihood is known from it alone.
     X_train_ : ndarray, shape (N, d)
 
     Examples
@@ -135,14 +139,19 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
         Raises
         ------
+        TableError
+            If the table is missing, or not the one that the model was fitted with before.
         ValueError
             If X or y is not usable; a subclass, `InputError`, where the check is ours.
         """
         settings = settings_of(self)
-        projector = Projector(self.likelihood, self.method, self.table, self.p)
+        projector = Projector(self.likelihood, self.method, self._resolved_table(), self.p)
         _check_labels(projector.likelihood)
-        self._likelihood = projector.likelihood
+        own = projector.likelihood
+        # What stands in for code that is not at hand neither predicts nor can be pickled.
+        self._likelihood = own if own.has_density else None
         points, labels = checked(validate_data, self, X, y, dtype=np.float64, ensure_min_samples=2)
+        _check_one_type(labels)
         checked(check_classification_targets, labels)
         weights, points, labels = weighed(sample_weight, points, labels)
         self.classes_, encoded = np.unique(labels, return_inverse=True)
@@ -209,7 +218,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
         mean, variance = self.latent(X)
-        link = _RISING.get(self._likelihood.name)
+        link = _RISING.get(self._likelihood.name) if self._likelihood else None
         if mean.ndim != 1 or link is None:
             raise InputError(
                 f"predict_interval needs two classes and one of the likelihoods {tuple(_RISING)}"
@@ -226,8 +235,21 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def _log_both(self, X: ArrayLike) -> list[tuple[Array, Array]]:
         """Log probabilities of -1 and +1 for each Gaussian process, each of shape (T,)."""
         mean, variance = (np.atleast_2d(a.T) for a in self.latent(X))
-        logs = [log_density(self._likelihood, mean, variance, y) for y in (-1.0, 1.0)]
+        table = None if self._likelihood else self._fitted_table()
+        logs = [log_density(self._likelihood, mean, variance, y, table) for y in (-1.0, 1.0)]
         return list(zip(*logs, strict=True))
+
+
+def _check_one_type(labels: NDArray[Any]) -> None:
+    """Raise `InputError` if labels have several types, which cannot be sorted into classes."""
+    if labels.dtype.kind != "O" or all(isinstance(label, str) for label in labels):
+        return
+    types = sorted({type(label).__name__ for label in labels})
+    if len(types) > 1:
+        raise InputError(
+            f"labels must be of one type, got {' and '.join(types)}: leave out rows without a "
+            "label, or make all labels strings"
+        )
 
 
 def _check_labels(likelihood: Likelihood) -> None:

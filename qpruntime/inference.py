@@ -13,6 +13,7 @@ from qpruntime import variational
 from qpruntime.engine import ORDERS, Problem, Settled, settle
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
 from qpruntime.factor import Sites
+from qpruntime.kept import Kept
 from qpruntime.likelihoods import Likelihood
 from qpruntime.posterior import Lookups, Posterior
 from qpruntime.projection import Projector
@@ -154,13 +155,23 @@ def infer(
     return summarise(problem, end)
 
 
-def warn_unsettled(end: Settled, tol: float, stacklevel: int = 3) -> None:
-    """Warn if the sites have not settled freely; by default at the caller of `infer`."""
+def warn_unsettled(
+    end: Settled, tol: float, stacklevel: int = 3, *, of_estimator: bool = False
+) -> None:
+    """Warn if the sites have not settled freely; by default at the caller of `infer`.
+
+    Remedies are arguments that the caller has: those of `infer`, or those `of_estimator`.
+    """
+    damp = "" if of_estimator else " lower damping,"
+    move = "move the prior mean away from zero or lower the prior variance"
+    if of_estimator:
+        move = "bound the kernel's variance further down, or move the mean away from zero if one "
+        move += "can be given"
     if not end.converged:
         warnings.warn(
             f"not converged after {len(end.history)} sweeps: the sites still change by "
             f"{end.history[-1]:.2g} (tol {tol:g}), most of all site {end.worst}; "
-            "raise max_sweeps, lower damping, or check that observation and the kernel",
+            f"raise max_sweeps,{damp} or check that observation and the kernel",
             ConvergenceWarning,
             stacklevel=stacklevel,
         )
@@ -168,7 +179,7 @@ def warn_unsettled(end: Settled, tol: float, stacklevel: int = 3) -> None:
         warnings.warn(
             f"{end.held} of {end.variance.size} site precisions are held at zero: they would be "
             "negative and leave other sites without a proper cavity, because the posterior has "
-            "several peaks; move the prior mean away from zero or lower the prior variance",
+            f"several peaks; {move}",
             ConvergenceWarning,
             stacklevel=stacklevel,
         )
@@ -225,7 +236,7 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
         damped=end.damped,
         held=end.held,
         log_z=log_z,
-        factor=factor,
+        factor=Kept(factor),
     )
 
 

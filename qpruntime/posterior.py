@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.factor import Factor, Sites
+from qpruntime.factor import Sites
+from qpruntime.kept import Kept
 from qpruntime.validation import finite
 
 __all__ = ["Lookups", "Posterior", "Sites"]
@@ -63,7 +64,7 @@ class Posterior:
     damped: int
     held: int
     log_z: Array = field(repr=False)
-    factor: Factor = field(repr=False)
+    factor: Kept = field(repr=False)
 
     @property
     def n_negative(self) -> int:
@@ -135,7 +136,8 @@ class Posterior:
         """Gradient of the log evidence, given the derivative of K.
 
         Exact at an EP fixed point only (Rasmussen & Williams, 5.27): the evidence is stationary
-        in EP's sites, but not in those of QP.
+        in EP's sites, but not in those of QP. Every call inverts the factor again, N^3 operations:
+        hand over all derivatives at once.
 
         Parameters
         ----------
@@ -147,8 +149,9 @@ class Posterior:
         float or ndarray of shape (p,)
         """
         dK = finite(dK, "dK")
-        if dK.shape[:2] != self.factor.K.shape:
-            raise InputError(f"dK must begin with {self.factor.K.shape}, got shape {dK.shape}")
+        n = self.mean.size
+        if dK.shape[:2] != (n, n):
+            raise InputError(f"dK must begin with {(n, n)}, got shape {dK.shape}")
         inner = np.outer(self.factor.weights, self.factor.weights) - self.factor.inner()
         with np.errstate(over="ignore", invalid="ignore"):
             gradient = 0.5 * np.tensordot(inner, dK, axes=([0, 1], [0, 1]))

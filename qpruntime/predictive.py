@@ -21,6 +21,7 @@ from qpruntime.likelihoods.base import LARGEST_COUNT, counts
 from qpruntime.links import LINKS
 from qpruntime.mixtures import GammaRate, smallest_counts
 from qpruntime.projection import project_arrays
+from qpruntime.table import Table
 from qpruntime.validation import choice
 
 __all__ = ["PREDICTIVES", "log_density", "log_pmf", "mode", "quantiles", "rate_quantiles"]
@@ -37,12 +38,20 @@ _LARGEST_MODE = 2.0**53
 _REACH = 8.6  # ndtr(-8.6) = 4e-18
 
 
-def log_density(likelihood: str | Likelihood, mean: Array, variance: Array, y: ArrayLike) -> Array:
+def log_density(
+    likelihood: str | Likelihood | None,
+    mean: Array,
+    variance: Array,
+    y: ArrayLike,
+    table: Table | None = None,
+) -> Array:
     """Log predictive density of observations `y` of latent values N(mean, variance).
 
-    The normaliser of the likelihood; arguments broadcast.
+    The normaliser of the likelihood; arguments broadcast. Where its code is not at hand the
+    normalisers are those of a table of surfaces.
     """
-    return project_arrays(likelihood, mean, np.sqrt(_wide(variance)), y, method="ep").log_z
+    method = "wp" if table is not None and table.metadata.projection is not None else "ep"
+    return project_arrays(likelihood, mean, np.sqrt(_wide(variance)), y, method, table).log_z
 
 
 def log_pmf(

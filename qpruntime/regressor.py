@@ -72,6 +72,10 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         Every optimiser run, best first.
     n_iter_ : int
         Optimiser iterations, at least 1.
+    table_sha256_ : str or None
+        Hash of the data of the table given or shipped, None if there is none. A model that was
+        given a path or a name refits with this very table: `TableError` if it is not to be found.
+        Predictions need no table.
     X_train_ : ndarray, shape (N, d)
         Without rows of weight 0, like all that is at the training points.
     exposure_ : ndarray, shape (N,)
@@ -131,6 +135,8 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
 
         Raises
         ------
+        TableError
+            If the table is missing, or not the one that the model was fitted with before.
         ValueError
             If X, y, exposure or weights are not usable; a subclass, `InputError`, where the check
             is ours.
@@ -145,7 +151,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         settings = settings_of(self)
         self._link = choice(self.link, "link", LINKS)
         link = LINKS[self._link]
-        projector = Projector(link.likelihood, self.method, self.table)
+        projector = Projector(link.likelihood, self.method, self._resolved_table())
         points, given = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
         events = counts(column_or_1d(given, warn=True))
         projector.check_outcomes(events)

@@ -84,6 +84,10 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         Every optimiser run, best first.
     n_iter_ : int
         Optimiser iterations, at least 1.
+    table_sha256_ : str or None
+        Hash of the data of the table given or shipped, None if there is none. A model that was
+        given a path or a name refits with this very table: `TableError` if it is not to be found.
+        Predictions need no table.
     X_train_ : ndarray, shape (N, d)
 
     Examples
@@ -141,6 +145,8 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
 
         Raises
         ------
+        TableError
+            If the table is missing, or not the one that the model was fitted with before.
         ValueError
             If X, y or weights are not usable; a subclass, `InputError`, where the check is ours.
 
@@ -169,7 +175,7 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         data = Data(
             points,
             (targets - self._centre) / self._unit,
-            Projector(likelihood, self.method, self.table),
+            Projector(likelihood, self.method, self._resolved_table()),
             prior=np.zeros(len(points)),
             weights=weights,
             learn=learn,

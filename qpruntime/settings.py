@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
+from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, Kernel
 from sklearn.utils import check_random_state
 
 from qpruntime.errors import InputError
@@ -46,6 +46,12 @@ def settings_of(model: Any) -> Settings:
     """Return the settings of an estimator; `InputError` if one is of no use to any fit."""
     if not (model.kernel is None or isinstance(model.kernel, Kernel)):
         raise InputError(f"kernel must be None or scikit-learn's, got {shown(model.kernel)}")
+    if _compound(model.kernel):
+        raise InputError(
+            f"kernel {shown(model.kernel)} has a CompoundKernel in it, which stands for one "
+            "covariance matrix per class: a Gaussian process has one; give one of its kernels, or "
+            "their sum"
+        )
     if not isinstance(model.optimize, (bool, np.bool_)):
         raise InputError(f"optimize must be True or False, got {shown(model.optimize)}")
     max_iter = whole(model.max_iter, "max_iter", 0)
@@ -76,6 +82,14 @@ def settings_of(model: Any) -> Settings:
         n_jobs=model.n_jobs,
         verbose=whole(verbose, "verbose", 0),
         callback=model.callback,
+    )
+
+
+def _compound(kernel: Any) -> bool:
+    """Whether there is a `CompoundKernel` among the kernels that this one is made of."""
+    parts = [getattr(kernel, name, None) for name in ("k1", "k2", "kernel")]
+    return isinstance(kernel, CompoundKernel) or any(
+        _compound(part) for part in parts if isinstance(part, Kernel)
     )
 
 

@@ -27,7 +27,15 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.site import COMPACT, GRID, SURFACES_QP, SURFACES_WP, check_range, project_many
 from qpruntime.validation import choice, shown
 
-__all__ = ["OUTSIDE", "Table", "open_table", "shipped", "shipped_path", "table_directory"]
+__all__ = [
+    "OUTSIDE",
+    "Table",
+    "open_table",
+    "reopen",
+    "shipped",
+    "shipped_path",
+    "table_directory",
+]
 
 #: What a lookup outside the grid gives: sigma_EP as in the paper, the quadrature's sigma*, or,
 #: where a table of surfaces is all there is, an error.
@@ -221,7 +229,12 @@ class Table:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a reference: path, hash and likelihood, never the data."""
-        return _reopen, (str(self.path), self.sha256, self.metadata.likelihood, self.outside)
+        return reopen, self.reference()
+
+    def reference(self) -> tuple[str, str, str, str, str]:
+        """Return what `reopen` finds this very table by: plain words."""
+        held = self.metadata
+        return str(self.path), self.sha256, held.spelt, self.outside, held.command
 
     def verify_hash(self) -> None:
         """Read all data once; raise `TableError` if it is not what was written."""
@@ -362,20 +375,49 @@ def _check_coordinates(path: Path, metadata: Metadata, likelihood: Likelihood) -
     )
 
 
-def _reopen(path: str, sha256: str, likelihood: str, outside: str) -> Table:
-    """Open the table a pickle refers to: at its path, shipped, or installed, by its hash."""
-    directory = table_directory()
-    names = (f"{likelihood}.h5", f"{likelihood}-surfaces.h5")
-    places = [Path(path), shipped_path(likelihood), *(directory / name for name in names)]
+def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) -> Table:
+    """Open the very table that a `Table.reference` is of, which may have moved.
+
+    It is looked for at its path, among the installed tables and among those of the package.
+
+    Parameters
+    ----------
+    path : str
+        Where it was.
+    sha256 : str
+        Of its data.
+    likelihood : str
+        Name and parameters.
+    outside : {"ep", "exact", "error"}
+    command : str
+        What builds it, but for its place.
+
+    Raises
+    ------
+    TableError
+        If no table with this hash is there.
+    """
+    directory, name = table_directory(), likelihood.split("(")[0]
+    stems = dict.fromkeys(f"{n}{end}.h5" for n in (likelihood, name) for end in ("", "-surfaces"))
+    places = [Path(path), shipped_path(name), *(directory / stem for stem in stems)]
+    instead = ""
     for place in places:
-        if place.is_file():
-            table = open_table(place, outside=outside)
+        if not place.is_file():
+            continue
+        try:
+            table = open_table(place, outside=outside if outside != "error" else None)
+        except TableError:
+            found = "a damaged file"
+        else:
             if table.sha256 == sha256:
-                return table
+                return replace(table, outside=outside)
+            found = f"another table (data sha256 {table.sha256})"
+        if place == places[0]:
+            instead = f", where there is {found},"
     raise TableError(
-        f"the table of this model (data sha256 {sha256}) is not at {path} nor in "
-        f"{table_directory()}; copy it there, or build it: "
-        f"tablegen build --likelihood {likelihood} --output {path}"
+        f"the table this model was fitted with (likelihood {likelihood}, data sha256 {sha256}) is "
+        f"not at {path}{instead} nor in {directory}; copy it there, or build it: "
+        f"{command} --output {path}{' --force' if instead else ''}"
     )
 
 

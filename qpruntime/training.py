@@ -115,7 +115,7 @@ def train(data: Data, settings: Settings, rng: np.random.Generator, stacklevel: 
             K = K * np.outer(data.scale, data.scale)
         problem = Problem(K, data.y, projector, data.prior, weights=data.weights)
         end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
-        warn_unsettled(end, settings.tol, stacklevel=stacklevel + 1)
+        warn_unsettled(end, settings.tol, stacklevel + 1, of_estimator=True)
         return Fit(kernel, projector.likelihood, summarise(problem, end), optima)
 
 

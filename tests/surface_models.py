@@ -41,3 +41,17 @@ def gumbel(location=True):
     return Likelihood.from_log_prob(
         gumbel_log_prob, name="gumbel", outcomes=(-1.0, 1.5), log_concave=True, location=location
     )
+
+
+def cloglog_log_prob(f, y, theta):
+    """Complementary log-log link, labels -1 and +1."""
+    rate = math.exp(min(f, 700.0))
+    if y < 0.0:
+        return -rate
+    return math.log(-math.expm1(-rate)) if rate > 1e-300 else f
+
+
+def cloglog():
+    return Likelihood.from_log_prob(
+        cloglog_log_prob, name="cloglog", outcomes=[-1, 1], log_concave=True
+    )

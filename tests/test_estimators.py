@@ -11,7 +11,13 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr, ndtr
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    CompoundKernel,
+    ConstantKernel,
+    Exponentiation,
+    WhiteKernel,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
@@ -263,6 +269,37 @@ def test_refuses_before_and_after_fitting(toy):
         model.predict([[0.0]])
     with pytest.raises(ValueError, match="NaN"):
         model.predict([[0.0, np.nan]])
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        CompoundKernel([RBF(1.0), RBF(2.0)]),
+        ConstantKernel(1.0) * CompoundKernel([RBF(1.0)]),
+        Exponentiation(CompoundKernel([RBF(1.0)]), 2.0),
+    ],
+)
+def test_refuses_several_covariances(kernel, toy):
+    with pytest.raises(InputError, match=r"has a CompoundKernel in it.* give one of its kernels"):
+        GPClassifier(kernel).fit(toy.x, toy.y)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [("a", None, "NoneType and str"), (None, "a", "NoneType and str"), ("a", 1, "int and str")],
+)
+def test_refuses_labels_of_several_types(first, second, words, toy):
+    labels = np.array([first, second] * 20, dtype=object)[: len(toy.y)]
+    with pytest.raises(InputError, match=f"labels must be of one type, got {words}"):
+        GPClassifier(FIXED).fit(toy.x, labels)
+
+
+def test_warnings_name_what_an_estimator_has(toy):
+    with pytest.warns(ConvergenceWarning, match="raise max_sweeps, or check") as caught:
+        GPClassifier(FIXED, max_sweeps=1).fit(toy.x, toy.y)
+    assert "damping" not in str(caught[0].message)
+    with pytest.warns(ConvergenceWarning, match="raise max_sweeps, lower damping, or check"):
+        infer(toy.K, toy.y, max_sweeps=1)
 
 
 def test_separable_data_far_out():

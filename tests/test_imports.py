@@ -30,7 +30,7 @@ RANKS = [
         "covariance",
         "mixtures",
     },
-    {"extrapolate"},
+    {"extrapolate", "kept"},
     {"expected", "landscape", "surfaces"},
     {"adaptive"},
     {"piecewise"},

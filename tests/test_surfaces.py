@@ -11,11 +11,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.interpolate import BSpline
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime import InputError, TableError, infer, likelihoods, open_table, project, surfaces
+from qpruntime import (
+    GPClassifier,
+    InputError,
+    TableError,
+    infer,
+    likelihoods,
+    open_table,
+    project,
+    surfaces,
+)
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import Projector, project_arrays
-from surface_models import gumbel, gumbel_log_prob, ordinal, ordinal_log_prob
+from surface_models import cloglog, gumbel, gumbel_log_prob, ordinal, ordinal_log_prob
 from tablegen import build, surface_errors
 from tablegen import surfaces as tables
 
@@ -37,6 +47,14 @@ def graded(tmp_path_factory):
     """Path of a table of the ordinal likelihood: mu -4 to 4, log10 sigma -1 to 0.5."""
     path = tmp_path_factory.mktemp("surfaces") / "ordinal.h5"
     build(ordinal(), path, mu_range=(-4, 4), log10_sigma_range=(-1, 0.5), tolerance=TOLERANCE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def links(tmp_path_factory):
+    """Path of a table of a likelihood of two classes."""
+    path = tmp_path_factory.mktemp("surfaces") / "links.h5"
+    build(cloglog(), path, mu_range=(-2, 2), log10_sigma_range=(-0.7, 0.3), tolerance=TOLERANCE)
     return path
 
 
@@ -358,3 +376,25 @@ def test_models_are_the_densities_they_say():
     grid = np.linspace(-10.0, 40.0, 5001)
     mass = np.trapezoid([np.exp(gumbel_log_prob(f, 0.0, ())) for f in grid], grid)
     assert mass == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+def test_a_classifier_of_a_table_alone(tmp_path, monkeypatch, method, links):
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    path = tmp_path / "links.h5"
+    path.write_bytes(links.read_bytes())
+    x = np.linspace(-2.0, 2.0, 20)[:, None]
+    y = np.where(np.sin(3.0 * x[:, 0]) > 0.2, "yes", "no")
+    options = {"kernel": ConstantKernel(1.0, "fixed") * RBF(0.8, "fixed"), "method": method}
+    model = GPClassifier(likelihood=None, table=str(path), **options).fit(x, y)
+    code = GPClassifier(likelihood=cloglog(), table="exact", **options).fit(x, y)
+    again = pickle.loads(pickle.dumps(model))
+    for fitted in (model, again):
+        proba = fitted.predict_proba(x)
+        np.testing.assert_allclose(proba, code.predict_proba(x), rtol=100 * TOLERANCE)
+    with pytest.raises(InputError, match="two classes and one of the likelihoods"):
+        model.predict_interval(x)
+    # Here predictions need the table too.
+    path.unlink()
+    with pytest.raises(TableError, match=rf"likelihood cloglog, data sha256 {model.table_sha256_}"):
+        again.predict_proba(x)

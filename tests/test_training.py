@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.model_selection import GridSearchCV
@@ -19,6 +21,7 @@ from oracle import RBFData
 from qpruntime import (
     ConvergenceWarning,
     GPClassifier,
+    GPPoissonRegressor,
     InputError,
     TableError,
     infer,
@@ -26,6 +29,8 @@ from qpruntime import (
 )
 from qpruntime.hyper import LeaveOneOut
 from qpruntime.projection import Projector
+from tablegen import build
+from tablegen.cli import main
 
 FIXED = ConstantKernel(4.0, "fixed") * RBF(1.0, "fixed")
 
@@ -194,6 +199,86 @@ def test_a_model_pickles_with_the_hash_of_its_table(toy, small_table, tmp_path, 
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
     with pytest.raises(TableError, match=rf"{table.sha256}.*tablegen build --likelihood probit"):
         pickle.loads(document)
+
+
+@pytest.mark.parametrize("form", [str, Path])
+def test_a_model_keeps_to_the_table_it_was_fitted_with(
+    form, toy, small_table, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("QP_TABLES", str(tmp_path / "installed"))
+    path = tmp_path / "mine.h5"
+    path.write_bytes(small_table.read_bytes())
+    model = GPClassifier(FIXED, table=form(path)).fit(toy.x, toy.y)
+    assert model.table_sha256_ == open_table(path).sha256
+    assert model.get_params()["table"] == form(path)
+    document, expected = pickle.dumps(model), model.predict_proba(toy.x)
+    # Another table under its name: predictions need none, but a fit would not be the same.
+    narrow = {"mu_range": (-1.0, 1.0), "mu_step": 0.1}
+    narrow |= {"log10_sigma_range": (-1.0, 1.0), "log10_sigma_step": 0.1}
+    path.unlink()
+    build("probit", path, method="direct", workers=1, **narrow)
+    other = open_table(path).sha256
+    again = pickle.loads(document)
+    np.testing.assert_array_equal(again.predict_proba(toy.x), expected)
+    words = rf"likelihood probit, data sha256 {model.table_sha256_}.*another table .*{other}"
+    for refitted in (model, again):
+        with pytest.raises(TableError, match=words + ".*--force.*clone"):
+            refitted.fit(toy.x, toy.y)
+    # Whoever wants the other table says so.
+    assert clone(again).fit(toy.x, toy.y).table_sha256_ == other
+    changed = pickle.loads(document).set_params(table=open_table(path))
+    assert changed.fit(toy.x, toy.y).table_sha256_ == other
+    # A missing table is an error with the very command that makes it.
+    path.unlink()
+    with pytest.raises(TableError, match=rf"{model.table_sha256_}.*not at .*mine") as caught:
+        again.fit(toy.x, toy.y)
+    command = str(caught.value).split("build it: tablegen ")[1].split(";")[0]
+    assert main([*command.split(), "--workers", "1"]) == 0
+    np.testing.assert_array_equal(again.fit(toy.x, toy.y).predict_proba(toy.x), expected)
+    # The same data in another place that tables are looked for in.
+    (tmp_path / "installed").mkdir()
+    path.rename(tmp_path / "installed" / "probit.h5")
+    np.testing.assert_array_equal(again.fit(toy.x, toy.y).predict_proba(toy.x), expected)
+
+
+def test_hash_of_the_shipped_table(toy):
+    shipped = open_table("probit-compact").sha256
+    assert GPClassifier(FIXED).fit(toy.x, toy.y).table_sha256_ == shipped
+    assert GPClassifier(FIXED, method="ep").fit(toy.x, toy.y).table_sha256_ is None
+    assert GPClassifier(FIXED, table="exact").fit(toy.x, toy.y).table_sha256_ is None
+
+
+@pytest.mark.parametrize("n", [60, 90])
+def test_a_fitted_model_keeps_one_triangle(n):
+    data = RBFData(n, seed=1)
+    model = GPClassifier(FIXED).fit(data.x, data.y)
+    held = [v for v in vars(model.posterior_.factor).values() if isinstance(v, np.ndarray)]
+    assert sum(array.size >= n * n for array in held) == 1
+    # Half of N^2 doubles, and less than 30 per point.
+    document = pickle.dumps(model)
+    assert len(document) < 8 * (n * (n + 1) // 2 + 30 * n)
+    again, dK = pickle.loads(document), FIXED(data.x)
+    np.testing.assert_array_equal(again.predict_proba(data.x), model.predict_proba(data.x))
+    # The inverse is computed when it is asked for, and not kept.
+    for post in (model.posterior_, again.posterior_):
+        # With noise = diag(1/tau): alpha = (K + noise)^-1 nu/tau.
+        inner = np.linalg.inv(dK + np.diag(1.0 / post.sites.tau))
+        alpha = inner @ (post.sites.nu / post.sites.tau)
+        expected = 0.5 * (alpha @ dK @ alpha - (inner * dK).sum())
+        assert post.evidence_gradient(dK) == pytest.approx(expected, rel=1e-8)
+        held = [v for v in vars(post.factor).values() if isinstance(v, np.ndarray)]
+        assert sum(array.size >= n * n for array in held) == 1
+
+
+def test_a_fitted_model_with_negative_sites_pickles(toy):
+    counts = np.random.default_rng(0).poisson(0.6, len(toy.y))
+    model = GPPoissonRegressor(ConstantKernel(1.0) * RBF(1.0), mean=0.6, optimize=False)
+    model.fit(toy.x, counts)
+    assert model.posterior_.n_negative > 0
+    again, dK = pickle.loads(pickle.dumps(model)), RBF(1.0)(toy.x)
+    np.testing.assert_array_equal(again.latent(toy.x), model.latent(toy.x))
+    slope = model.posterior_.evidence_gradient(dK)
+    assert again.posterior_.evidence_gradient(dK) == slope
 
 
 def test_more_than_two_classes_are_one_against_the_rest():
