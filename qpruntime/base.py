@@ -20,6 +20,8 @@ __all__ = ["GPEstimator", "checked", "weighed"]
 
 Array = NDArray[np.float64]
 
+# Sums of squares of larger numbers overflow.
+_LARGEST = 1e150
 # Warnings point at the caller of `fit`, behind `train`, `_train` and `fit`.
 _USER = 4
 
@@ -115,11 +117,20 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
             raise InputError("masked entries cannot be fitted or predicted; leave them out")
     try:
         with np.errstate(all="ignore"):
-            return validate(*arrays, **options)
+            found = validate(*arrays, **options)
     except (TypeError, ValueError):
         raise
     except Exception as error:
         raise InputError(f"the data cannot be converted to numbers: {error}") from error
+    for array in found if isinstance(found, tuple) else (found,):
+        if isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.size:
+            reach = float(np.abs(array).max())
+            if reach > _LARGEST:
+                raise InputError(
+                    f"the data reach {reach:.3g}, and squared distances leave double precision "
+                    f"beyond {_LARGEST:g}: use other units, or a StandardScaler"
+                )
+    return found
 
 
 def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tuple[Any, ...]:

@@ -171,7 +171,8 @@ def warn_unsettled(
         warnings.warn(
             f"not converged after {len(end.history)} sweeps: the sites still change by "
             f"{end.history[-1]:.2g} (tol {tol:g}), most of all site {end.worst}; "
-            f"raise max_sweeps,{damp} or check that observation and the kernel",
+            f"raise max_sweeps,{damp} or check that observation and the kernel; the evidence of "
+            "sites that have not settled may be anything",
             ConvergenceWarning,
             stacklevel=stacklevel,
         )

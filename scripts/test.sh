@@ -22,11 +22,21 @@ echo "== mypy"
 "$PY" -m mypy
 echo "== shell scripts"
 for script in scripts/*.sh .ci/run; do sh -n "$script"; done
-echo "== kernels with the jit off: line coverage"
-NUMBA_DISABLE_JIT=1 "$PY" -m pytest -q -m "interpreted and not slow" -p no:cacheprovider \
-  --cov=qpruntime --cov-report= --cov-config=pyproject.toml tests
-"$PY" -m coverage report --fail-under=95 \
-  --omit='*/base.py,*/custom.py,*/__init__.py' \
-  --include='qpruntime/special.py,qpruntime/expected.py,qpruntime/interpolate.py,qpruntime/likelihoods/*,qpruntime/wasserstein.py,qpruntime/site.py,qpruntime/sweep.py'
+# Beside the tests, where there is a second core.
+coverage="$(mktemp)"
+{
+  NUMBA_DISABLE_JIT=1 "$PY" -m pytest -q -m "interpreted and not slow" -p no:cacheprovider \
+    --cov=qpruntime --cov-report= --cov-config=pyproject.toml tests &&
+  "$PY" -m coverage report --fail-under=95 \
+    --omit='*/base.py,*/custom.py,*/__init__.py' \
+    --include='qpruntime/special.py,qpruntime/expected.py,qpruntime/interpolate.py,qpruntime/likelihoods/*,qpruntime/wasserstein.py,qpruntime/site.py,qpruntime/sweep.py'
+} > "$coverage" 2>&1 &
+beside=$!
+trap 'pkill -P "$beside" 2>/dev/null || true; rm -f "$coverage"' EXIT
 echo "== tests and documentation examples"
 "$PY" -m pytest -q -m "$select" --durations=10 "$@" tests qpruntime tablegen
+echo "== kernels with the jit off: line coverage"
+covered=0
+wait "$beside" || covered=$?
+cat "$coverage"
+exit "$covered"

@@ -310,3 +310,13 @@ def test_separable_data_far_out():
     assert model.posterior_.converged
     np.testing.assert_array_equal(model.predict(x), np.repeat([0, 1], 15))
     assert model.predict_proba([[-3.0, -3.0]])[0, 0] > 0.99
+
+
+@pytest.mark.parametrize("kernel", [None, ConstantKernel() * RBF([1.0, 1.0])])
+def test_refuses_distances_beyond_double_precision(kernel, toy):
+    X = np.column_stack([toy.x, toy.x])
+    with pytest.raises(InputError, match=r"squared distances .* StandardScaler"):
+        GPClassifier(kernel).fit(1e200 * X, toy.y)
+    model = GPClassifier(kernel, optimize=False).fit(1e100 * X, toy.y)
+    with pytest.raises(InputError, match=r"squared distances .* beyond 1e\+150"):
+        model.predict(1e200 * X)
