@@ -314,7 +314,8 @@ def maximise(
     low, high = bounds.T
     theta = np.clip(theta0, low, high)
     known = [reported(theta)]
-    unit = min(1.0, _FIRST_STEP / max(np.abs(known[0][1]).max(initial=0.0), 1e-300))
+    steepest = float(np.abs(known[0][1]).max(initial=0.0))
+    unit = min(1.0, _FIRST_STEP / max(steepest, 1e-300))
 
     def scaled(theta: Array) -> tuple[float, Array]:
         value, slope = known.pop() if known else reported(theta)

@@ -71,3 +71,4 @@ def test_first_step_stays_near(toy):
     # The value is that of the evidence, not of what was scaled.
     assert optimum.value == pytest.approx(max(value for _, value in seen), rel=1e-8)
     assert optimum.n_evaluations == len(seen)
+    assert type(optimum.value) is float
