@@ -54,7 +54,9 @@ class Isotropic(Covariance):
         level, shape = _level_and_shape(kernel)
         self._squares = cdist(X, X, "sqeuclidean")
         self._free = np.array([level is not None and _free(level), _free(shape)])
-        self._logs = np.log([1.0 if level is None else level.constant_value, shape.length_scale])
+        # A list of one length-scale is one.
+        length = float(np.squeeze(shape.length_scale))
+        self._logs = np.log([1.0 if level is None else level.constant_value, length])
 
     def at(self, theta: Array) -> Array:
         self._logs[self._free] = theta
@@ -102,11 +104,11 @@ def _level_and_shape(kernel: Any) -> tuple[Any, Any]:
 
 def evaluate(kernel: Any, X: Array) -> Array:
     """Return ``kernel(X)``; a constant factor is a number, where scikit-learn fills a matrix."""
-    if type(kernel) is Product and type(kernel.k1) is ConstantKernel:
-        K: Array = kernel.k2(X)
-        K *= kernel.k1.constant_value
-        return K
-    return np.asarray(kernel(X))
+    level, shape = _level_and_shape(kernel)
+    K = np.asarray(shape(X))
+    if level is not None:
+        K *= level.constant_value
+    return K
 
 
 def contract_gradient(kernel: Any, X: Array, M: Array, K: Array | None = None) -> Array:

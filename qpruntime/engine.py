@@ -59,8 +59,7 @@ def settle(
         return first
     bounded = replace(problem, bounded=True)
     end = iterate(bounded, order="random" if rng else "sequential", sites=sites, **options)
-    end = end.after(first) if first else end
-    end.history = lost + end.history
+    end = end.after(first, lost)
     unbound, _ = propose_all(
         problem,
         problem.projector.source,

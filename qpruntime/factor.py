@@ -76,6 +76,25 @@ def twice(upper, root, right):
 
 
 @kernel
+def divided(diagonal, tau, linear):
+    """Return (right, rest), so that (I + diag(tau) K)^-1 linear = rest + R B^-1 R (right - K rest).
+
+    The inverse is R B^-1 R^-1 and I - R B^-1 R K; `diagonal` is that of K. The latter cancels where
+    the prior is vast: it lost all digits of the mean at K = 1e13. The former divides by the root of
+    the precision: for one site its rounding grows by 1/sqrt(tau), that of the latter by K sqrt(tau)
+    for the strongest tau.
+    """
+    right, rest = np.zeros(tau.size), np.zeros(tau.size)
+    largest = max(1.0, (tau * diagonal).max())
+    for i in range(tau.size):
+        if tau[i] * diagonal[i] * largest > 1.0:
+            right[i] = linear[i] / tau[i]
+        else:
+            rest[i] = linear[i]
+    return right, rest
+
+
+@kernel
 def half_difference(weights, root, upper):
     """(weights weights^T - R inverse R)/2 for the inverse whose upper triangle is `upper`."""
     n = root.size
@@ -234,20 +253,11 @@ class Factor:
         return self._solution
 
     def _weigh(self, linear: Array) -> Array:
-        """Return (I + diag(tau) K)^-1 linear, as R B^-1 R^-1 or as I - R B^-1 R K.
-
-        The latter cancels where the prior is vast: it lost all digits of the mean at K = 1e13. The
-        former divides by the root of the precision: for one site its rounding grows by
-        1/sqrt(tau), that of the latter by K sqrt(tau) for the strongest tau.
-        """
-        gain = self.root**2 * self.K.diagonal()
-        strong = gain * max(gain.max(), 1.0) > 1.0
-        right = np.zeros(linear.size)
-        np.divide(linear, self.root**2, out=right, where=strong)
-        if strong.all():
-            return self._inner_times(right)
-        rest = np.where(strong, 0.0, linear)
-        return rest + self._inner_times(right - self.K @ rest)
+        """Return (I + diag(tau) K)^-1 linear, for the positive precisions."""
+        right, rest = divided(self.K.diagonal().copy(), self._tau, linear)
+        if rest.any():
+            right -= self.K @ rest
+        return rest + self._inner_times(right)
 
     @property
     def weights(self) -> Array:

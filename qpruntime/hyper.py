@@ -105,9 +105,7 @@ def settle_fast(
         lost = error.history
     left = max_sweeps - (len(first.history) if first else len(lost))
     end = settle(problem, tol=tol, max_sweeps=left or max_sweeps, sites=sites)
-    end = end.after(first) if first else end
-    end.history = lost + end.history
-    return end
+    return end.after(first, lost)
 
 
 class Objective:

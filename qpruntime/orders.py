@@ -52,11 +52,13 @@ class Settled:
     held: int = 0
     bound: float | None = None
 
-    def after(self, first: Settled) -> Settled:
-        """Count what was done before as well."""
-        self.history = first.history + self.history
-        self.counts = first.counts + self.counts
-        self.damped += first.damped
+    def after(self, first: Settled | None, lost: list[float] | None = None) -> Settled:
+        """Count what was done before: by a run that ended, or `lost` by one that failed."""
+        if first:
+            self.counts = first.counts + self.counts
+            self.damped += first.damped
+            lost = first.history
+        self.history = (lost or []) + self.history
         return self
 
     @property
@@ -89,7 +91,7 @@ def settle_mixed(
         except ImproperPosterior as error:
             error.history = done + error.history
             raise
-        return part.after(end) if end else part
+        return part.after(end)
 
     first = None
     near = start, factor

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from qpruntime.factor import twice
+from qpruntime.factor import divided, twice
 from qpruntime.jit import call_moments, kernel
 from qpruntime.site import EP
 from qpruntime.sweep import cavity, change, propose
@@ -88,19 +88,8 @@ def match(power, kept, variance, mean, tau, nu, d_tau, d_nu):
 @kernel
 def solve(K, upper, root, prior, tau, nu, weights, mean):
     """Fill K^-1 (mean - prior) and the posterior mean; U = `upper` has B^-1 = U U^T."""
-    # As `Factor._weigh` does, which says why.
-    n, largest = root.size, 1.0
-    right, rest, weak = np.zeros(n), np.zeros(n), False
-    for i in range(n):
-        largest = max(largest, tau[i] * K[i, i])
-    for i in range(n):
-        linear = nu[i] - tau[i] * prior[i]
-        if tau[i] * K[i, i] * largest > 1.0:
-            right[i] = linear / tau[i]
-        else:
-            rest[i] = linear
-            weak |= linear != 0.0
-    if weak:
+    right, rest = divided(np.diag(K).copy(), tau, nu - tau * prior)
+    if rest.any():
         right -= np.dot(K, rest)
     weights[:] = rest + twice(upper, root, right)
     mean[:] = prior + np.dot(K, weights)

@@ -145,7 +145,7 @@ def powered_run(split, frame, has_frame, power, mu, sigma, y, theta, out):
 
     Fills out[i] = (log Z, mean, variance, sigma*) and returns a status. `mu` ascends and should
     span no more than 0.3 sigma, so that the frame of its middle serves both ends. Sharing saves
-    the likelihood evaluations: 3 to 7 us a point in a run of 25 against 20 to 45 us alone.
+    the likelihood evaluations: 3 to 9 us a point in a run of 25 against 9 to 47 us alone.
     A likelihood without a frame, or raised to a `power` other than 1, is left to the adaptive rule
     of `frame`, which takes 0.1 ms a point.
     """
