@@ -21,7 +21,7 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
-from qpruntime.jit import INTERPRETED, LANDMARK, SPLIT, Pointer, address
+from qpruntime.jit import LANDMARK, SPLIT, Pointer
 
 __all__ = ["Landmarks", "LogDensity", "NotANumber", "number"]
 
@@ -100,6 +100,7 @@ class LogDensity(Pointer):
         self.compiled: bool | None = None
         self._probes: list[tuple[float, float, float]] = []
         self._failed = _Failed()
+        self._signature = SPLIT
         self._address = 0
 
     def __call__(self, f: float, y: float, theta: Array) -> tuple[float, float]:
@@ -130,19 +131,13 @@ class LogDensity(Pointer):
         self._probes.append((f, y, value))
         return value
 
-    @property
-    def handle(self) -> Any:
-        """What to hand to a kernel, as `Pointer.handle`; compiles at first."""
-        if INTERPRETED:
-            return self._recorded_split
-        if not self._address:
-            split = self._compile()
-            self.compiled = split is not None
-            if split is None:
-                split = self._through_python()
-            self._kernel = split  # keeps the machine code alive
-            self._address = address(split, SPLIT)
-        return self._address
+    def _interpreted(self) -> Any:
+        return self._recorded_split
+
+    def _build(self) -> Any:
+        split = self._compile()
+        self.compiled = split is not None
+        return self._through_python() if split is None else split
 
     def reset(self) -> None:
         """Forget an exception that nobody asked for."""
@@ -212,11 +207,9 @@ class LogDensity(Pointer):
         return split
 
     def _through_python(self) -> Any:
-        """Return a compiled `split` that calls Python."""
+        """Return a `split` that calls Python; the callback lives as long as its address may."""
         self._callback = _C_FUNCTION(self._recorded)
-        split = _calling_split(self._callback)
-        split.compile(SPLIT)
-        return split
+        return _calling_split(self._callback)
 
 
 class Landmarks(Pointer):
@@ -233,6 +226,7 @@ class Landmarks(Pointer):
     def __init__(self, landmarks: Any, density: LogDensity) -> None:
         self.landmarks = landmarks
         self.density = density
+        self._signature = LANDMARK
         self._address = 0
 
     def points(self, y: float) -> tuple[float, ...]:
@@ -249,17 +243,13 @@ class Landmarks(Pointer):
         """Return the k-th of them, NaN beyond the last."""
         return self._recorded(y, k)
 
-    @property
-    def handle(self) -> Any:
-        """What to hand to a kernel: Python is called, a few times for every cavity."""
-        if INTERPRETED:
-            return self.__call__
-        if not self._address:
-            self._callback = _C_LANDMARK(self._recorded)
-            self._kernel = _calling_landmark(self._callback)
-            self._kernel.compile(LANDMARK)
-            self._address = address(self._kernel, LANDMARK)
-        return self._address
+    def _interpreted(self) -> Any:
+        return self.__call__
+
+    def _build(self) -> Any:
+        """Python is called, a few times for every cavity."""
+        self._callback = _C_LANDMARK(self._recorded)
+        return _calling_landmark(self._callback)
 
     def _recorded(self, y: float, k: int) -> float:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -160,6 +161,10 @@ _said: list[bool] = []
 event.register("numba:compile", _Notice())
 
 
+#: Held while an address is made. A user's function may need another one: the lock is reentrant.
+_making = threading.RLock()
+
+
 class Pointer:
     """A function with a fixed signature that kernels take as an argument.
 
@@ -186,13 +191,28 @@ class Pointer:
 
     @property
     def handle(self) -> Any:
-        """What to hand to a kernel: the address, or with the jit off the function itself."""
+        """What to hand to a kernel: the address, or with the jit off the function itself.
+
+        Made once, under one lock for all of them, and never replaced: an address that a kernel of
+        another thread has been handed stays good for as long as this object lives.
+        """
         if INTERPRETED:
-            return self._kernel
+            return self._interpreted()
         if not self._address:
-            self._kernel.compile(self._signature)
-            self._address = address(self._kernel, self._signature)
+            with _making:
+                if not self._address:
+                    self._kernel = self._build()
+                    self._kernel.compile(self._signature)
+                    self._address = address(self._kernel, self._signature)
         return self._address
+
+    def _interpreted(self) -> Any:
+        """What stands for the address with the jit off."""
+        return self._kernel
+
+    def _build(self) -> Any:
+        """Return what is to be compiled, or is; called once."""
+        return self._kernel
 
     def reset(self) -> None:
         """Forget a failure; what is compiled has none."""

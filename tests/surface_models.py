@@ -43,6 +43,22 @@ def gumbel(location=True):
     )
 
 
+def at_the_observation(y, theta):
+    return [y]
+
+
+def marked():
+    """`gumbel` with a landmark, which is called back in Python."""
+    return Likelihood.from_log_prob(
+        gumbel_log_prob,
+        name="marked",
+        outcomes=(-1.0, 1.5),
+        log_concave=True,
+        location=True,
+        landmarks=at_the_observation,
+    )
+
+
 def cloglog_log_prob(f, y, theta):
     """Complementary log-log link, labels -1 and +1."""
     rate = math.exp(min(f, 700.0))

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numba
@@ -121,6 +122,50 @@ def test_several_threads_call_back():
     assert len(found) == 3
     for std in found.values():
         np.testing.assert_allclose(std, expected, rtol=1e-9)
+
+
+def pointed(f, y, theta):
+    return -abs(f - y) / theta[0]
+
+
+def at_the_observation(y, theta):
+    return [y]
+
+
+@pytest.mark.parametrize("log_prob", [pointed, Robust(4.0)], ids=["compiled", "called back"])
+def test_eight_threads_ask_for_one_handle(log_prob):
+    """All get the same addresses, of callbacks that were never replaced, and right numbers."""
+    threads, rounds = 8, 3
+    mu = np.linspace(-2.0, 2.0, 3)
+    found = []
+    with ThreadPoolExecutor(threads) as pool:
+        for k in range(rounds):
+            # Made anew in every round, so that all threads meet where nothing is compiled yet.
+            likelihood = make(
+                log_prob,
+                theta=[0.5],
+                outcomes=None,
+                log_concave=False,
+                landmarks=at_the_observation,
+            )
+            barrier = threading.Barrier(threads)
+
+            def work(likelihood=likelihood, barrier=barrier):
+                barrier.wait(60.0)
+                addresses = likelihood.landmarks.handle, likelihood.split.handle
+                return addresses, project(likelihood, mu, 1.0, 0.25)[1]
+
+            results = [f.result(300.0) for f in [pool.submit(work) for _ in range(threads)]]
+            assert len({addresses for addresses, _ in results}) == 1, f"round {k}"
+            found.extend(std for _, std in results)
+    oracle = [
+        tilted(
+            lambda f: np.array([log_prob(x, 0.25, [0.5]) for x in np.atleast_1d(f)]), m, 1.0, [0.25]
+        )[3]
+        for m in mu
+    ]
+    assert len(found) == threads * rounds
+    np.testing.assert_allclose(found, np.tile(oracle, (len(found), 1)), rtol=1e-10)
 
 
 class Trouble(Exception):

@@ -13,7 +13,7 @@ from scipy.interpolate import BSpline
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
 from qpruntime.artifact import Axis
 from qpruntime.projection import project_arrays
-from surface_models import gumbel, ordinal
+from surface_models import gumbel, marked, ordinal
 from tablegen import build, builder, resolution, sampler, splines, surface_errors, surfaces
 from tablegen.executors import Threads
 from tablegen.verify import verify
@@ -60,6 +60,15 @@ def test_the_same_bytes_again(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.h5", "b.h5"]
     with pytest.raises(TableError, match="exists; replace it with --force"):
         build(ordinal(), once, **SMALL)
+
+
+def test_threads_share_a_likelihood_with_landmarks(tmp_path):
+    """They meet where its functions are compiled; the bytes are those of one worker."""
+    once = tmp_path / "a.h5"
+    build(marked(), once, workers=1, **SMALL)
+    for path, workers in ((tmp_path / "b.h5", 2), (tmp_path / "c.h5", 8)):
+        build(marked(), path, workers=workers, **SMALL)
+        assert path.read_bytes() == once.read_bytes()
 
 
 def test_an_interrupted_build_takes_up_its_samples(tmp_path, monkeypatch):
