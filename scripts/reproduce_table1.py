@@ -8,7 +8,6 @@ written by `table1_report`. Progress goes to stderr.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -27,6 +26,7 @@ import datasets  # noqa: E402
 import experiment  # noqa: E402
 from experiment import Task  # noqa: E402
 from qpruntime.errors import InputError  # noqa: E402
+from records import Records  # noqa: E402
 from tablegen.executors import ExecutorError  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,40 +34,11 @@ ROOT = Path(__file__).resolve().parents[1]
 _WEIGHT = {"ionosphere": 6.0, "cancer": 20.0, "pima": 20.0, "pima532": 12.0, "mining": 0.5}
 
 
-class Results:
-    """The finished fits: one JSON document a line, appended whole.
-
-    A line cut short by a kill is left out when reading and its fit is done again.
-    """
+class Results(Records[Task]):
+    """The finished fits."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.records: dict[Task, dict[str, Any]] = {}
-        if path.exists():
-            for line in path.read_bytes().split(b"\n"):
-                try:
-                    record = json.loads(line)
-                    task = Task(*(record[name] for name in Task._fields))
-                except (ValueError, KeyError, TypeError):
-                    continue
-                self.records[task] = record
-
-    def __contains__(self, task: Task) -> bool:
-        return task in self.records
-
-    def add(self, record: dict[str, Any]) -> None:
-        """Append one fit with a single write, and wait until it is on disk."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps(record, separators=(",", ":")).encode()
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            size = os.fstat(file).st_size
-            whole = size == 0 or os.pread(file, 1, size - 1) == b"\n"
-            os.write(file, (b"" if whole else b"\n") + line + b"\n")
-            os.fsync(file)
-        finally:
-            os.close(file)
-        self.records[Task(*(record[name] for name in Task._fields))] = record
+        super().__init__(path, Task)
 
 
 def plan(names: Iterable[str], blocks: Iterable[str], rounds: int | None) -> list[Task]:

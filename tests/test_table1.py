@@ -15,6 +15,7 @@ import pytest
 from dask_cluster import RealCluster, until
 from test_datasets import DATA, SCRIPTS, datasets, needs_data, script
 
+script("records")
 experiment = script("experiment")
 reproduce = script("reproduce_table1")
 summary = script("table1_summary")

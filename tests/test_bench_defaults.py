@@ -1,0 +1,187 @@
+"""The benchmark of defaults: its data, its scores, what it keeps, and its table."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import log_loss, mean_poisson_deviance
+
+from test_datasets import DATA, needs_data, script
+
+script("datasets")
+raw_data = script("raw_data")
+raw_peers = script("raw_peers")
+records = script("records")
+raw_fits = script("raw_fits")
+report = script("defaults_report")
+bench = script("bench_defaults")
+
+
+def tiny(kind="classes", number=2, rows=40):
+    """A set of two features in thousands, and a name of its kind."""
+    rng = np.random.default_rng(0)
+    X = 1e3 * rng.standard_normal((rows, 2))
+    y = {
+        "classes": (X[:, 0] > 0.0).astype(int),
+        "numbers": X[:, 0] + X[:, 1] + 300.0 * rng.standard_normal(rows),
+        "counts": rng.poisson(np.exp(1e-3 * X[:, 0])).astype(float),
+    }[kind]
+    exposure = np.linspace(1.0, 2.0, rows) if kind == "counts" else None
+    return raw_data.RawSet(raw_data.names(kind)[number - 1], kind, number, X, y, exposure)
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, capsys):
+    """Run the benchmark on tiny sets with two peers, in this process."""
+
+    def load(name, directory):
+        kind = next(k for k in raw_data.KINDS if name in raw_data.names(k))
+        return tiny(kind, 1 + raw_data.names(kind).index(name))
+
+    monkeypatch.setattr(raw_data, "load", load)
+    for kind in raw_data.KINDS:
+        kept = dict(list(raw_peers.PEERS[kind].items())[:2])
+        monkeypatch.setitem(raw_peers.PEERS, kind, kept)
+
+    def run(*arguments):
+        where = ["--cache", str(tmp_path / "kept.jsonl"), "--output", str(tmp_path / "out")]
+        assert bench.main([*where, "--jobs", "1", *arguments]) == 0
+        return capsys.readouterr()
+
+    return run
+
+
+def test_enough_sets_without_any_file():
+    counts = {}
+    for kind in raw_data.KINDS:
+        found = [raw_data.load(name) for name in raw_data.names(kind)]
+        assert [s.number for s in found if s] == [n for n, s in enumerate(found, 1) if s]
+        counts[kind] = sum(s is not None for s in found)
+    assert counts["classes"] >= 25
+    assert counts["numbers"] >= 10
+    assert counts["counts"] >= 5
+
+
+@pytest.mark.parametrize("name", raw_data.names())
+def test_sets_are_raw_finite_and_seeded(name):
+    raw = raw_data.load(name)
+    if raw is None:
+        pytest.skip("in the directory of raw files")
+    assert 100 <= len(raw.X) == len(raw.y) <= 500
+    assert np.isfinite(raw.X).all()
+    assert raw_fits.digest(raw) == raw_fits.digest(raw_data.load(name))
+    pairs = raw_fits.folds(raw)
+    assert sorted(np.concatenate([test for _, test in pairs])) == list(range(len(raw.y)))
+    for train, test in pairs:
+        assert not set(train) & set(test)
+        if raw.kind == "classes":
+            assert set(raw.y[train]) == set(raw.y[test]) == set(range(raw.y.max() + 1))
+    # As it comes: not one has been standardised.
+    assert not np.allclose(raw.X.std(axis=0), 1.0, atol=1e-6)
+
+
+@needs_data
+def test_sets_of_the_directory():
+    assert all(raw_data.load(name, DATA) is not None for name in raw_data.names())
+
+
+def test_unknown_set():
+    with pytest.raises(KeyError, match="unknown data set 'titanic'; known are breast_cancer"):
+        raw_data.load("titanic")
+
+
+def test_scores_are_those_of_scikit_learn():
+    rng = np.random.default_rng(1)
+    train, test = np.arange(20), np.arange(20, 40)
+    raw = tiny()
+    log_p = np.log(rng.dirichlet([1.0, 1.0], 20))
+    found = raw_fits.score(raw, train, test, (log_p, None), None)
+    assert found["loss"] == pytest.approx(log_loss(raw.y[test], np.exp(log_p)), rel=1e-12)
+    assert found["error_rate"] == np.mean(log_p.argmax(axis=1) != raw.y[test])
+    raw = tiny("counts")
+    rate = rng.uniform(0.5, 2.0, 20)
+    found = raw_fits.score(raw, train, test, (rate, None), raw.exposure[test])
+    expected = mean_poisson_deviance(raw.y[test], rate * raw.exposure[test])
+    assert found["loss"] == pytest.approx(expected, rel=1e-12)
+    # A rate of 0 has a finite deviance, as of half an event.
+    least = 0.5 / raw.exposure[train].sum()
+    found = raw_fits.score(raw, train, test, (np.zeros(20), None), raw.exposure[test])
+    expected = mean_poisson_deviance(raw.y[test], least * raw.exposure[test])
+    assert found["loss"] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", raw_data.KINDS)
+def test_every_peer_beats_a_constant(kind):
+    raw = tiny(kind, rows=200)
+    own = raw_fits.Own()
+    losses = {}
+    for name in raw_peers.PEERS[kind]:
+        record = raw_fits.run(raw_fits.Task(raw.name, "", 0, name, ""), raw, own)
+        assert "error" not in record
+        losses[name] = record["loss"]
+    constant = losses.pop(raw_peers.BASELINE)
+    assert max(losses.values()) < constant
+
+
+def test_what_is_done_is_kept(run, tmp_path, monkeypatch):
+    names = ["wine", "xor", "iris_petal", "season_6000"]
+    out, err = run("--only", *names)
+    assert f"{4 * 3 * bench.FOLDS} fits, 0 are kept" in err
+    assert "ahead or within 10 %: " in out
+    kept = (tmp_path / "kept.jsonl").read_bytes()
+    # Killed in the middle of a line: that fit alone is done again.
+    (tmp_path / "kept.jsonl").write_bytes(kept[:-20])
+    _, err = run("--only", *names)
+    assert f"1 fits, {4 * 3 * bench.FOLDS - 1} are kept" in err
+    # Another state of our code: our fits alone.
+    monkeypatch.setattr(bench, "our_version", lambda: "another")
+    _, err = run("--only", *names)
+    assert f"{4 * bench.FOLDS} fits, {4 * 2 * bench.FOLDS} are kept" in err
+
+
+def test_a_kernel_given_is_another_model(run, tmp_path):
+    run("--only", "xor", "--no-peers", "--kernel", "ConstantKernel() * RBF(distance)", "--scaled")
+    found = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+    assert {r["model"] for r in found} == {"ours ConstantKernel() * RBF(distance) scaled"}
+    assert all(np.isfinite(r["loss"]) and r["seconds"] > 0.0 for r in found)
+
+
+def test_a_failure_is_a_result(run):
+    out, _ = run("--only", "xor", "--no-peers", "--kernel", "RBF(nothing)")
+    assert "xor: ours RBF(nothing): NameError: name 'nothing' is not defined" in out
+
+
+def test_report_names_the_lost_and_parts_the_halves(tmp_path):
+    sets = [tiny(number=n) for n in (1, 2, 3)]
+    losses = {1: 0.30, 2: 0.32, 3: 0.34}
+    kept = []
+    for raw in sets:
+        for model, loss in (("ours", losses[raw.number]), ("logistic", 0.3), ("constant", 0.1)):
+            for fold in range(2):
+                record = {"set": raw.name, "fold": fold, "model": model, "rows": 20}
+                kept.append({**record, "loss": loss + 0.1 * fold - 0.05, "error_rate": 0.25})
+    results = report.summarise(sets, kept, "ours")
+    assert [r.good for r in results] == [True, True, False]
+    assert [r.best for r in results] == ["logistic"] * 3
+    report.write(results, tmp_path)
+    text = (tmp_path / "defaults.md").read_text()
+    assert "| GPClassifier | 2 of 3 | 1 of 1 | 1 of 2 |" in text
+    assert f"- **{sets[2].name}** (logistic, 1.13)" in text
+    rows = list(csv.DictReader((tmp_path / "defaults.csv").read_text().splitlines()))
+    assert len(rows) == 9
+    assert {r["set"]: float(r["loss"]) for r in rows if r["model"] == "ours"} == pytest.approx(
+        {raw.name: losses[raw.number] for raw in sets}
+    )
+
+
+def test_reasons_are_of_sets_that_exist():
+    assert set(report.REASONS) <= set(raw_data.names())
+
+
+def test_a_report_is_of_the_default(capsys):
+    with pytest.raises(SystemExit):
+        bench.parse(["--report", "--kernel", "RBF()"])
+    assert "--report is of the default kernel on raw data" in capsys.readouterr().err
