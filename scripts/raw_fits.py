@@ -19,6 +19,7 @@ from sklearn.gaussian_process import kernels
 from sklearn.metrics import mean_poisson_deviance
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
 import raw_peers
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
@@ -76,7 +77,8 @@ def run(task: Task, raw: RawSet, own: Own) -> dict[str, Any]:
         (None, None) if raw.exposure is None else (raw.exposure[train], raw.exposure[test])
     )
     record: dict[str, Any] = {**task._asdict(), "rows": len(test)}
-    with warnings.catch_warnings(record=True) as caught:
+    # Threads of boosting spin while they wait: on a busy machine ten times as long.
+    with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             if task.model == own.label:
