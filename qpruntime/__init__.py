@@ -17,36 +17,36 @@ if TYPE_CHECKING:
         SamplingWarning,
         TableError,
     )
-    from qpruntime.estimators import GPClassifier
-    from qpruntime.inference import infer
+    from qpruntime.estimators.classifier import GPClassifier
+    from qpruntime.estimators.poisson import GPPoissonRegressor
+    from qpruntime.estimators.robust import GPRobustRegressor
+    from qpruntime.inference.infer import infer
+    from qpruntime.inference.posterior import Posterior
     from qpruntime.likelihoods import Likelihood
-    from qpruntime.posterior import Posterior
-    from qpruntime.projection import project
-    from qpruntime.regressor import GPPoissonRegressor
-    from qpruntime.robust import GPRobustRegressor
-    from qpruntime.sampling import project_sampled, project_samples
-    from qpruntime.table import Table, open_table
+    from qpruntime.projection.projector import project
+    from qpruntime.projection.sampling import project_sampled, project_samples
+    from qpruntime.projection.table import Table, open_table
 
 __version__ = "0.1.0"
 
 _HOME = {
     "ConvergenceWarning": "errors",
-    "GPClassifier": "estimators",
-    "GPPoissonRegressor": "regressor",
-    "GPRobustRegressor": "robust",
+    "GPClassifier": "estimators.classifier",
+    "GPPoissonRegressor": "estimators.poisson",
+    "GPRobustRegressor": "estimators.robust",
     "InputError": "errors",
     "Likelihood": "likelihoods",
     "NumericalError": "errors",
-    "Posterior": "posterior",
+    "Posterior": "inference.posterior",
     "QPError": "errors",
     "SamplingWarning": "errors",
-    "Table": "table",
+    "Table": "projection.table",
     "TableError": "errors",
-    "infer": "inference",
-    "open_table": "table",
-    "project": "projection",
-    "project_sampled": "sampling",
-    "project_samples": "sampling",
+    "infer": "inference.infer",
+    "open_table": "projection.table",
+    "project": "projection.projector",
+    "project_sampled": "projection.sampling",
+    "project_samples": "projection.sampling",
 }
 
 __all__ = [

@@ -310,7 +310,7 @@ else:
 
     @intrinsic
     def call_surfaces(typing, handle, mu, sigma, y, values, axes):  # type: ignore[no-untyped-def]
-        """Call `qpruntime.surfaces.lookup` through its handle; never with values in float32."""
+        """Call the lookup of `qpruntime.projection.surfaces`; never with values in float32."""
         own = types.int64, _float, _float, _float, values, axes
         return SURFACES.return_type(*own), _lower_call if values.dtype == _float else _lower_zeros
 

@@ -26,14 +26,14 @@ from scipy.linalg.lapack import dpotrf
 
 import peers
 from qpruntime import likelihoods
-from qpruntime.engine import Problem, settle
-from qpruntime.factor import Factor, Sites
-from qpruntime.interpolate import bilinear
+from qpruntime.inference.dense.factor import Factor, Sites
+from qpruntime.inference.fixed_point import Problem, settle
+from qpruntime.inference.sequential import sweep
 from qpruntime.jit import kernel
-from qpruntime.projection import Projector, project_arrays
-from qpruntime.site import compact_ratio
-from qpruntime.sweep import sweep
-from qpruntime.table import open_table
+from qpruntime.projection.kernel import compact_ratio
+from qpruntime.projection.projector import Projector, project_arrays
+from qpruntime.projection.splines import bilinear
+from qpruntime.projection.table import open_table
 
 Row = tuple[str, float, str]
 
@@ -147,7 +147,7 @@ def table(path: str | None) -> list[Row]:
     if path is None or not Path(path).exists():
         return []
     code = (
-        "import resource, time; from qpruntime.table import open_table; "
+        "import resource, time; from qpruntime.projection.table import open_table; "
         "k = lambda: int(open('/proc/self/statm').read().split()[1]) * resource.getpagesize(); "
         f"a = k(); t = time.perf_counter(); open_table({path!r}); "
         "print(time.perf_counter() - t, (k() - a) / 1e6)"

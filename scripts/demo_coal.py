@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qpruntime import GPPoissonRegressor
-from qpruntime.predictive import rate_quantiles
+from qpruntime.estimators.predictive.density import rate_quantiles
 
 FILE = "coal-mining.csv"
 #: NTLL x 1e3 and TE x 100 in the paper, mean and standard deviation over 200 splits.

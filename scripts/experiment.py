@@ -37,13 +37,13 @@ from qpruntime import (
     infer,
     open_table,
 )
-from qpruntime.factor import Factor
-from qpruntime.hyper import Objective
+from qpruntime.estimators.predictive.density import log_pmf, mode
+from qpruntime.inference.dense.factor import Factor
+from qpruntime.inference.posterior import Sites
+from qpruntime.learning.maximise import Objective
 from qpruntime.likelihoods import get
-from qpruntime.posterior import Sites
-from qpruntime.predictive import log_pmf, mode
-from qpruntime.projection import Projector, project_arrays
-from qpruntime.wasserstein import OK, exact_point
+from qpruntime.projection.projector import Projector, project_arrays
+from qpruntime.quadrature.sigma_star import OK, exact_point
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

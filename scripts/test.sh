@@ -28,8 +28,8 @@ coverage="$(mktemp)"
   NUMBA_DISABLE_JIT=1 "$PY" -m pytest -q -m "interpreted and not slow" -p no:cacheprovider \
     --cov=qpruntime --cov-report= --cov-config=pyproject.toml tests &&
   "$PY" -m coverage report --fail-under=95 \
-    --omit='*/base.py,*/custom.py,*/__init__.py' \
-    --include='qpruntime/special.py,qpruntime/expected.py,qpruntime/interpolate.py,qpruntime/likelihoods/*,qpruntime/wasserstein.py,qpruntime/site.py,qpruntime/sweep.py'
+    --omit='*/contract.py,*/claims.py,*/user_function.py,*/__init__.py' \
+    --include='qpruntime/special.py,qpruntime/likelihoods/*,qpruntime/projection/splines.py,qpruntime/quadrature/sigma_star.py,qpruntime/projection/kernel.py,qpruntime/inference/sequential.py'
 } > "$coverage" 2>&1 &
 beside=$!
 trap 'pkill -P "$beside" 2>/dev/null || true; rm -f "$coverage"' EXIT

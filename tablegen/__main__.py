@@ -2,6 +2,6 @@
 
 import sys
 
-from tablegen.cli import main
+from tablegen.console.cli import main
 
 sys.exit(main())

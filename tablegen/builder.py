@@ -11,15 +11,22 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from qpruntime.artifact import Metadata
+from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.table import open_table, table_directory
+from qpruntime.projection.table import open_table, table_directory
 from qpruntime.validation import number, path_of, shown
-from tablegen import certify, compact, compute, grid, regions, surface_errors, surfaces, user_code
+from tablegen import user_code
+from tablegen.compact import build as compact
+from tablegen.compact import errors as regions
 from tablegen.executors import Executor, ExecutorError, Progress, Threads
-from tablegen.plan import Plan, make_plan
-from tablegen.workspace import BuildStopped, Workspace
+from tablegen.files.workspace import BuildStopped, Workspace
+from tablegen.grid import build as grid
+from tablegen.grid import chebyshev as compute
+from tablegen.grid import errors as certify
+from tablegen.grid.plan import Plan, make_plan
+from tablegen.surfaces import build as surfaces
+from tablegen.surfaces import errors as surface_errors
 
 __all__ = ["PRESETS", "build", "prepare", "suffix", "target_path"]
 
@@ -105,7 +112,7 @@ def build(
         Registered name, ``"package.module:name"``, which is imported, or the likelihood itself.
     output : path, optional
         The file to make; by default ``<likelihood>.h5``, for a compact table
-        ``<likelihood>-compact.h5``, in `qpruntime.table.table_directory`.
+        ``<likelihood>-compact.h5``, in `qpruntime.projection.table.table_directory`.
     preset : {"grid", "compact", "surfaces"}, optional
         A grid over cavity mean and log10 cavity standard deviation, or splines over the
         likelihood's own coordinates, which hold for every cavity and take no `options`, or all
@@ -129,9 +136,9 @@ def build(
         Called as ``progress(stage, done, total)``, from any thread.
     **options
         Of the grid: `method`, `dtype`, `mu_range`, `mu_step`, `log10_sigma_range`,
-        `log10_sigma_step` and `counts`, as `tablegen.plan.make_plan` takes them. Of surfaces:
+        `log10_sigma_step` and `counts`, as `tablegen.grid.plan.make_plan` takes them. Of surfaces:
         `outcomes` or `y_range`, `mu_range`, `log10_sigma_range` and `limit`, and for tables of L_p
-        projections ``projection="wp"`` and `p`, as `tablegen.surfaces.domain` does.
+        projections ``projection="wp"`` and `p`, as `tablegen.surfaces.build.domain` does.
 
     Returns
     -------

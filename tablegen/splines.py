@@ -14,9 +14,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.artifact import Axis
-from qpruntime.interpolate import quintic
+from qpruntime.artifact.metadata import Axis
 from qpruntime.jit import contracted, kernel
+from qpruntime.projection.splines import quintic
 
 __all__ = ["along", "arithmetic", "coefficients", "evaluate", "points"]
 

@@ -16,10 +16,12 @@ import numpy as np
 from qpruntime.errors import InputError, TableError
 from qpruntime.jit import call_moments, kernel
 from qpruntime.likelihoods import Likelihood
-from qpruntime.table import Table, open_table
+from qpruntime.projection.table import Table, open_table
 from qpruntime.validation import number, shown, whole
-from tablegen import certify, regions, surface_errors
+from tablegen.compact import errors as regions
 from tablegen.executors import Progress, run, thread_count
+from tablegen.grid import errors as certify
+from tablegen.surfaces import errors as surface_errors
 
 __all__ = ["Report", "verify"]
 
@@ -42,7 +44,7 @@ class Report:
     tolerance : float
         Largest relative error allowed at nodes.
     certificate : dict
-        The errors measured now, as `tablegen.certify.certify` returns them; empty if the data are
+        The errors measured now, as `grid.errors.certify` returns them; empty if the data are
         too damaged to measure.
     """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qpruntime import seal
+from qpruntime.artifact import seal
 
 
 def layout(path):

@@ -27,9 +27,9 @@ import numpy as np
 
 import forge
 from qpruntime.errors import NumericalError, TableError
-from qpruntime.table import open_table, shipped_path
-from tablegen import describe
-from tablegen.cli import main
+from qpruntime.projection.table import open_table, shipped_path
+from tablegen.console import describe
+from tablegen.console.cli import main
 
 #: Seconds of processor time one input may take.
 LIMIT = 1.0

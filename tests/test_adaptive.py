@@ -13,8 +13,8 @@ from mpmath import mp
 import pieces
 from qpruntime import NumericalError, project
 from qpruntime.jit import LANDMARK, SPLIT, Pointer
-from qpruntime.likelihoods.base import Likelihood
-from qpruntime.projection import project_arrays
+from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.projection.projector import project_arrays
 
 
 def _laplace(f, y, theta):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError, TableError
-from qpruntime.artifact import SCHEMA, Axis, Metadata
+from qpruntime.artifact.metadata import SCHEMA, Axis, Metadata
 
 METADATA = Metadata(
     likelihood="probit",

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from qpruntime import TableError, infer, likelihoods, open_table, project
-from qpruntime import table as table_module
-from qpruntime.likelihoods.base import CLOSED, INTEGRATE
+from qpruntime.likelihoods.contract import CLOSED, INTEGRATE
 from qpruntime.likelihoods.poisson import LARGEST_COUNT, TABULATED
-from qpruntime.projection import Projector, project_arrays
+from qpruntime.projection import table as table_module
+from qpruntime.projection.projector import Projector, project_arrays
+from qpruntime.projection.table import shipped, shipped_path
 from qpruntime.special import power_peak_ratio
-from qpruntime.table import shipped, shipped_path
 
 #: The promise: relative error of sigma*.
 BOUND = 1e-9

@@ -15,8 +15,8 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from qpruntime import covariance
-from qpruntime.covariance import Isotropic, contract_gradient, covariance_function
+from qpruntime.learning import kernel_gradient as covariance
+from qpruntime.learning.kernel_gradient import Isotropic, contract_gradient, covariance_function
 
 X = np.random.default_rng(0).standard_normal((12, 3))
 C, W = ConstantKernel, WhiteKernel

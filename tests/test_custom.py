@@ -21,7 +21,7 @@ from scipy.stats import norm
 from oracle import tilted
 from qpruntime import InputError, NumericalError, infer, likelihoods, project
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import project_arrays
+from qpruntime.projection.projector import project_arrays
 
 
 def logistic(f, y, theta):

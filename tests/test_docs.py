@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tablegen.cli import main
+from tablegen.console.cli import main
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))

@@ -14,8 +14,8 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import GPPoissonRegressor, InputError, NumericalError, infer
-from qpruntime.links import LINKS
-from qpruntime.predictive import log_pmf, mode, quantiles
+from qpruntime.estimators.predictive.density import log_pmf, mode, quantiles
+from qpruntime.estimators.predictive.links import LINKS
 
 FIXED = ConstantKernel(0.8, "fixed") * RBF(1.5, "fixed")
 RNG = np.random.default_rng(6)

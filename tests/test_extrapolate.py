@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from qpruntime import likelihoods
-from qpruntime.engine import Problem, settle
-from qpruntime.extrapolate import Extrapolation
-from qpruntime.factor import Sites
-from qpruntime.projection import Projector
+from qpruntime.inference.dense.factor import Sites
+from qpruntime.inference.fixed_point import Problem, settle
+from qpruntime.learning.warm_start import Extrapolation
+from qpruntime.projection.projector import Projector
 
 
 def smooth(theta):

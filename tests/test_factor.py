@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qpruntime import NumericalError
-from qpruntime.factor import Factor, ImproperPosterior, Sites, inverse_triangle
+from qpruntime.inference.dense.factor import Factor, ImproperPosterior, Sites, inverse_triangle
 
 N = 12
 RNG = np.random.default_rng(4)

@@ -10,7 +10,7 @@ from scipy import stats
 
 from oracle import REFERENCE, RBFData, tilted
 from qpruntime import infer
-from qpruntime.projection import project_arrays
+from qpruntime.projection.projector import project_arrays
 
 VALUES = json.loads((REFERENCE / "gpy_likelihoods.json").read_text())
 NAMES = [name for name in VALUES if name not in ("made_with", "x")]

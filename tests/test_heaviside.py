@@ -11,8 +11,8 @@ from scipy.special import erfcx
 from scipy.stats import truncnorm
 
 from qpruntime import InputError, likelihoods, project
-from qpruntime.projection import project_arrays
-from qpruntime.wasserstein import OK, exact_point
+from qpruntime.projection.projector import project_arrays
+from qpruntime.quadrature.sigma_star import OK, exact_point
 
 EXPONENTIAL = 0.90319728556863  # sigma*/sigma_EP of an exponential density
 

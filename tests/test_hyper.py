@@ -7,8 +7,8 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 from qpruntime import infer
-from qpruntime.hyper import Objective, maximise
-from qpruntime.projection import Projector
+from qpruntime.learning.maximise import Objective, maximise
+from qpruntime.projection.projector import Projector
 
 KERNELS = [
     ConstantKernel(1.5) * RBF([0.7, 4.0]) + WhiteKernel(0.2),

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 import oracle
 from qpruntime import ConvergenceWarning, infer, project
 from qpruntime.jit import SPLIT, Pointer
-from qpruntime.likelihoods.base import Likelihood, signs
+from qpruntime.likelihoods.contract import Likelihood, signs
 from qpruntime.special import log_ndtr as log_ndtr_kernel
 
 METHODS = ["ep", "qp"]
@@ -245,7 +245,7 @@ def test_oscillating_sites_are_damped(monkeypatch):
     post = infer(K, y, "student-t", "ep")
     assert post.converged
     assert post.damped > 0
-    monkeypatch.setattr("qpruntime.orders._SHORTEN", 1.0)
+    monkeypatch.setattr("qpruntime.inference.schedules._SHORTEN", 1.0)
     with pytest.warns(ConvergenceWarning, match="not converged after 100 sweeps"):
         plain = infer(K, y, "student-t", "ep")
     assert plain.damped == 0

@@ -26,7 +26,7 @@ from qpruntime import (
     project_samples,
 )
 from tablegen import build
-from tablegen.plan import make_plan
+from tablegen.grid.plan import make_plan
 from tablegen.verify import verify
 
 DOCUMENTED = (InputError, NumericalError, TableError)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import BSpline
 
-from qpruntime.interpolate import quintic, quintic_weights
+from qpruntime.projection.splines import quintic, quintic_weights
 
 pytestmark = pytest.mark.interpreted
 EPS = np.finfo(float).eps

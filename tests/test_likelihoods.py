@@ -9,7 +9,7 @@ from scipy.special import gammaln, log_ndtr
 from oracle import REFERENCE, tilted
 from qpruntime import InputError, likelihoods
 from qpruntime.likelihoods.binomial import pack, unpack
-from qpruntime.projection import project_arrays
+from qpruntime.projection.projector import project_arrays
 
 
 def heaviside(f, y):

@@ -13,11 +13,11 @@ import pytest
 from scipy.interpolate import RegularGridInterpolator
 
 from qpruntime import InputError, infer, likelihoods, open_table, project
-from qpruntime.artifact import Axis, Metadata
-from qpruntime.interpolate import bilinear
+from qpruntime.artifact.metadata import Axis, Metadata
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import Projector, project_arrays
-from qpruntime.table import Table
+from qpruntime.projection.projector import Projector, project_arrays
+from qpruntime.projection.splines import bilinear
+from qpruntime.projection.table import Table
 
 EPS = np.finfo(float).eps
 

@@ -13,8 +13,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import oracle
 from qpruntime import ConvergenceWarning, infer
-from qpruntime.engine import Problem, iterate
-from qpruntime.projection import Projector
+from qpruntime.inference.fixed_point import Problem, iterate
+from qpruntime.projection.projector import Projector
 
 _FILE = Path(__file__).with_name("reference") / "mcmc.json"
 STORED = {entry["case"]["name"]: entry for entry in json.loads(_FILE.read_text())["cases"]}

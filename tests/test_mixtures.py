@@ -6,7 +6,13 @@ import mpmath
 import numpy as np
 import pytest
 
-from qpruntime.mixtures import GammaRate, LogNormalRate, SquareRate, count_tail, smallest_counts
+from qpruntime.estimators.predictive.count_mixture import (
+    GammaRate,
+    LogNormalRate,
+    SquareRate,
+    count_tail,
+    smallest_counts,
+)
 
 # Parameters of the rate and a count: narrow and wide rates, both sides of where one changes into
 # the other, tails, large counts.

@@ -11,12 +11,12 @@ import pytest
 from scipy import stats
 
 from qpruntime import InputError, TableError, infer, likelihoods, open_table, project
-from qpruntime.artifact import Axis, Metadata, spell
-from qpruntime.engine import Problem
+from qpruntime.artifact.metadata import Axis, Metadata, spell
+from qpruntime.inference.fixed_point import Problem
+from qpruntime.learning.parameter_slopes import parameter_slopes
 from qpruntime.likelihoods import get
-from qpruntime.parametric import parameter_slopes
-from qpruntime.projection import Projector, project_arrays
-from tablegen.plan import make_plan
+from qpruntime.projection.projector import Projector, project_arrays
+from tablegen.grid.plan import make_plan
 
 pytestmark = pytest.mark.interpreted
 

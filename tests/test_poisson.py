@@ -12,8 +12,8 @@ from scipy.special import gammaln, ndtri
 
 from qpruntime import InputError, likelihoods, project
 from qpruntime.likelihoods.poisson import LARGEST_COUNT, by_recursion, by_sum
-from qpruntime.projection import project_arrays
-from qpruntime.wasserstein import OK, exact_point
+from qpruntime.projection.projector import project_arrays
+from qpruntime.quadrature.sigma_star import OK, exact_point
 
 # (mu, sigma, y, sigma*), to all digits printed.
 PRINTED = [

@@ -8,7 +8,7 @@ import pytest
 from oracle import probit_moments
 from qpruntime import InputError, NumericalError, TableError, project
 from qpruntime.jit import INTERPRETED
-from qpruntime.projection import project_arrays
+from qpruntime.projection.projector import project_arrays
 
 pytestmark = pytest.mark.interpreted
 EXACT = {"table": "exact"}

@@ -16,8 +16,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from qpruntime import ConvergenceWarning, GPPoissonRegressor, InputError, infer, open_table
-from qpruntime.hyper import Objective
-from qpruntime.projection import Projector
+from qpruntime.learning.maximise import Objective
+from qpruntime.projection.projector import Projector
 from tablegen import build
 
 FIXED = ConstantKernel(0.5, "fixed") * RBF(1.5, "fixed")

@@ -16,10 +16,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from qpruntime import ConvergenceWarning, GPRobustRegressor, InputError, infer
-from qpruntime.hyper import LeaveOneOut, Objective
+from qpruntime.estimators.robust import _robust_std
+from qpruntime.learning.maximise import LeaveOneOut, Objective
 from qpruntime.likelihoods import get
-from qpruntime.projection import Projector
-from qpruntime.robust import _robust_std
+from qpruntime.projection.projector import Projector
 
 FIXED = ConstantKernel(1.5, "fixed") * RBF(1.3, "fixed")
 RNG = np.random.default_rng(8)

@@ -10,7 +10,7 @@ from scipy.stats import chi2
 
 from qpruntime import InputError, NumericalError, SamplingWarning, project_sampled, project_samples
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import project_arrays
+from qpruntime.projection.projector import project_arrays
 
 FIELDS = ("log_z", "mean", "std_ep", "std")
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table, project
-from qpruntime.projection import Projector
-from qpruntime.site import (
+from qpruntime.projection.kernel import (
     COMPUTED,
     DAMAGED,
     INSIDE,
@@ -18,8 +17,9 @@ from qpruntime.site import (
     project_site,
     raise_status,
 )
+from qpruntime.projection.projector import Projector
+from qpruntime.quadrature.sigma_star import DECAY, NO_MASS, OK
 from qpruntime.special import power_peak_ratio
-from qpruntime.wasserstein import DECAY, NO_MASS, OK
 
 pytestmark = pytest.mark.interpreted
 

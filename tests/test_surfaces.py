@@ -13,21 +13,14 @@ import pytest
 from scipy.interpolate import BSpline
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime import (
-    GPClassifier,
-    InputError,
-    TableError,
-    infer,
-    likelihoods,
-    open_table,
-    project,
-    surfaces,
-)
+from qpruntime import GPClassifier, InputError, TableError, infer, likelihoods, open_table, project
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import Projector, project_arrays
+from qpruntime.projection import surfaces
+from qpruntime.projection.projector import Projector, project_arrays
 from surface_models import cloglog, gumbel, gumbel_log_prob, ordinal, ordinal_log_prob
-from tablegen import build, surface_errors
-from tablegen import surfaces as tables
+from tablegen import build
+from tablegen.surfaces import build as tables
+from tablegen.surfaces import errors as surface_errors
 
 #: Of all tables built here; sites and evidence then agree ten times better than 1e-6.
 TOLERANCE = 1e-7
@@ -345,8 +338,8 @@ def test_a_table_pickles_by_its_hash(graded, tmp_path):
     ],
 )
 def test_traits_that_make_no_sense(graded, name, value):
-    from qpruntime.artifact import Metadata
-    from qpruntime.standin import standin
+    from qpruntime.artifact.metadata import Metadata
+    from qpruntime.projection.without_code import standin
 
     document = json.loads(open_table(graded).metadata.to_json())
     document["traits"][name] = value

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import oracle
-from qpruntime import ConvergenceWarning, infer, likelihoods, orders, project
-from qpruntime.engine import ORDERS
-from qpruntime.sweep import cavity
+from qpruntime import ConvergenceWarning, infer, likelihoods, project
+from qpruntime.inference import schedules as orders
+from qpruntime.inference.fixed_point import ORDERS
+from qpruntime.inference.sequential import cavity
 
 SIZES = [1, 5, 63, 64, 65, 129, 300]
 

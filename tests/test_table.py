@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError, TableError, open_table, project
-from qpruntime.artifact import DATASET
-from qpruntime.table import table_directory
-from tablegen.export import seal
+from qpruntime.artifact.metadata import DATASET
+from qpruntime.projection.table import table_directory
+from tablegen.files.hdf5 import seal
 
 
 @pytest.fixture

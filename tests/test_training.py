@@ -27,10 +27,10 @@ from qpruntime import (
     infer,
     open_table,
 )
-from qpruntime.hyper import LeaveOneOut
-from qpruntime.projection import Projector
+from qpruntime.learning.maximise import LeaveOneOut
+from qpruntime.projection.projector import Projector
 from tablegen import build
-from tablegen.cli import main
+from tablegen.console.cli import main
 
 FIXED = ConstantKernel(4.0, "fixed") * RBF(1.0, "fixed")
 

@@ -14,8 +14,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from oracle import RBFData
 from qpruntime import GPClassifier, GPPoissonRegressor, InputError, infer, project
-from qpruntime.hyper import Objective
-from qpruntime.projection import Projector
+from qpruntime.learning.maximise import Objective
+from qpruntime.projection.projector import Projector
 
 GPY = json.loads(Path(__file__).with_name("reference").joinpath("gpy_vb.json").read_text())
 X = np.linspace(0.0, 3.0, 12)[:, None]

@@ -11,11 +11,12 @@ from scipy.integrate import quad
 from scipy.special import ndtr, ndtri, owens_t
 
 from oracle import REFERENCE, tilted
-from qpruntime import NumericalError, infer, likelihoods, project, wasserstein
+from qpruntime import NumericalError, infer, likelihoods, project
 from qpruntime.jit import FRAME, SPLIT, Pointer, kernel
 from qpruntime.likelihoods import probit
-from qpruntime.likelihoods.base import Likelihood, signs
-from qpruntime.projection import project_arrays
+from qpruntime.likelihoods.contract import Likelihood, signs
+from qpruntime.projection.projector import project_arrays
+from qpruntime.quadrature import sigma_star as wasserstein
 
 # Stored values of tests/reference; parameters other than the default ones are in the file's name.
 REFERENCES = sorted(

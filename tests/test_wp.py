@@ -11,11 +11,12 @@ from mpmath import mp, mpf
 from scipy.optimize import minimize
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from qpruntime import GPClassifier, InputError, infer, likelihoods, project, wp
-from qpruntime.adaptive import look_around, quantile_nodes
+from qpruntime import GPClassifier, InputError, infer, likelihoods, project
 from qpruntime.jit import SPLIT, Pointer
-from qpruntime.likelihoods.base import Likelihood
-from qpruntime.piecewise import jacobi_rules
+from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.quadrature import wp
+from qpruntime.quadrature.adaptive import look_around, quantile_nodes
+from qpruntime.quadrature.wp_panels import jacobi_rules
 
 
 def _gaussian(f, y, theta):

@@ -9,13 +9,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qpruntime import InputError, TableError, infer, likelihoods, open_table, project, surfaces
-from qpruntime.artifact import Metadata
+from qpruntime import InputError, TableError, infer, likelihoods, open_table, project
+from qpruntime.artifact.metadata import Metadata
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import Projector, project_arrays
-from qpruntime.table import Table, shipped_path
-from tablegen import build, builder, plot, resolution, second_wp, surface_errors
-from tablegen import surfaces as tables
+from qpruntime.projection import surfaces
+from qpruntime.projection.projector import Projector, project_arrays
+from qpruntime.projection.table import Table, shipped_path
+from tablegen import build, builder
+from tablegen.console import plot
+from tablegen.second_rule import wp as second_wp
+from tablegen.surfaces import build as tables
+from tablegen.surfaces import errors as surface_errors
+from tablegen.surfaces import node_counts as resolution
 from tablegen.verify import verify
 
 
@@ -221,7 +226,7 @@ def test_metadata(built):
 
 def test_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(resolution, "_LINES", (0.0, 0.33, 0.5, 0.84, 1.0))
-    from tablegen.cli import main
+    from tablegen.console.cli import main
 
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
     where = ["--mu-range", "-0.5", "0.5", "--log10-sigma-range", "-0.1", "0.1"]

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from qpruntime.errors import InputError
-from qpruntime.likelihoods.base import Likelihood
+from qpruntime.likelihoods.contract import Likelihood
 
 __all__ = ["Likelihood", "get", "names"]
 

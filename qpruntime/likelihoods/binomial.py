@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.errors import InputError
-from qpruntime.expected import softplus_expected
 from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.base import Likelihood
+from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.likelihoods.expected import softplus_expected
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
 from qpruntime.validation import floats
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.expected import laplace_expected
 from qpruntime.jit import LANDMARK, MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.base import Likelihood, reals
+from qpruntime.likelihoods.contract import Likelihood, reals
+from qpruntime.likelihoods.expected import laplace_expected
 from qpruntime.special import erfcx, log_ndtr, probit_series
 
 __all__ = ["likelihood"]

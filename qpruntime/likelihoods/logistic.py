@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qpruntime.expected import softplus_expected
 from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.base import Likelihood, signs
+from qpruntime.likelihoods.contract import Likelihood, signs
+from qpruntime.likelihoods.expected import softplus_expected
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, softplus
 
 __all__ = ["likelihood"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.expected import softplus_expected
 from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.base import LARGEST_COUNT, Likelihood, counts
+from qpruntime.likelihoods.contract import LARGEST_COUNT, Likelihood, counts
+from qpruntime.likelihoods.expected import softplus_expected
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
 
 __all__ = ["likelihood"]

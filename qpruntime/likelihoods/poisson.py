@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.artifact import Axis
-from qpruntime.expected import poisson_expected
+from qpruntime.artifact.metadata import Axis
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.base import (
+from qpruntime.likelihoods.contract import (
     CLOSED,
     INTEGRATE,
     LARGEST_COUNT,
@@ -20,6 +19,7 @@ from qpruntime.likelihoods.base import (
     Reduction,
     counts,
 )
+from qpruntime.likelihoods.expected import poisson_expected
 from qpruntime.likelihoods.softplus import log1p_less, log_peak
 from qpruntime.special import power_peak_ratio
 

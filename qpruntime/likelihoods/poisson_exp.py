@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.expected import poisson_exp_expected
 from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.base import LARGEST_COUNT, Likelihood, counts
+from qpruntime.likelihoods.contract import LARGEST_COUNT, Likelihood, counts
+from qpruntime.likelihoods.expected import poisson_exp_expected
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
 
 __all__ = ["likelihood"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.artifact import Axis
-from qpruntime.expected import probit_expected
+from qpruntime.artifact.metadata import Axis
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.base import Likelihood, Reduction, signs
+from qpruntime.likelihoods.contract import Likelihood, Reduction, signs
+from qpruntime.likelihoods.expected import probit_expected
 from qpruntime.special import erfcx, log_ndtr, probit_series
 
 __all__ = ["likelihood"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from qpruntime.jit import MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.base import Likelihood, reals
+from qpruntime.likelihoods.contract import Likelihood, reals
 from qpruntime.likelihoods.softplus import expm1_less
 
 __all__ = ["likelihood"]

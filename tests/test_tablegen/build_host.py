@@ -22,8 +22,14 @@ import time
 import traceback
 from functools import partial
 
-import tablegen.plan
-from tablegen import certify, cli, compute, export, grid, store, workspace
+import tablegen.grid.plan
+from tablegen.console import cli
+from tablegen.files import hdf5 as export
+from tablegen.files import workspace
+from tablegen.grid import build as grid
+from tablegen.grid import chebyshev as compute
+from tablegen.grid import errors as certify
+from tablegen.grid import store
 
 #: Where a build can be made to die or to wait: (object, name of the function).
 PLACES = {
@@ -77,7 +83,7 @@ def child(request):
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["limit"], request["limit"]))
     if "uid" in request:
         os.setuid(request["uid"])
-    tablegen.plan.CHUNK_BYTES = request["chunk"]
+    tablegen.grid.plan.CHUNK_BYTES = request["chunk"]
     if "die" in request:
         hook(*request["die"], lambda: os.kill(os.getpid(), signal.SIGKILL))
     if "pause" in request:
@@ -88,7 +94,9 @@ def child(request):
 
 def warm():
     """Load what is compiled; no thread may be left when it comes to forking, so no zarr."""
-    plan = compute.resolve(tablegen.plan.make_plan("probit", mu_step=0.02, log10_sigma_step=0.002))
+    plan = compute.resolve(
+        tablegen.grid.plan.make_plan("probit", mu_step=0.02, log10_sigma_step=0.002)
+    )
     values = compute.fill(plan, plan.chunks[0], compute.expand(plan, serial), lambda: False)
     certify.certify(values[None], plan.metadata(), certify.worst_nodes(values, 0, 0), run=serial)
     compute.integrate("probit", plan.mu.nodes()[:2], plan.mu.nodes()[-2:], 1.0)

@@ -58,7 +58,7 @@ def full_grid(tmp_path_factory):
 @pytest.fixture
 def command(capsys):
     """Return a function that runs the command line in this process."""
-    from tablegen.cli import main
+    from tablegen.console.cli import main
 
     def run(*arguments):
         capsys.readouterr()

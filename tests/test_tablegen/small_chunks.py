@@ -5,9 +5,9 @@ A small table then takes as many steps as a large one, and can be stopped betwee
 
 import sys
 
-import tablegen.plan
-from tablegen.cli import main
+import tablegen.grid.plan
+from tablegen.console.cli import main
 
 if __name__ == "__main__":
-    tablegen.plan.CHUNK_BYTES = int(sys.argv[1])
+    tablegen.grid.plan.CHUNK_BYTES = int(sys.argv[1])
     sys.exit(main(sys.argv[2:]))

@@ -14,11 +14,13 @@ import pytest
 
 import oracle
 import tablegen
-from qpruntime.artifact import DATASET, Metadata
+from qpruntime.artifact.metadata import DATASET, Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
-from qpruntime.table import open_table
-from tablegen import builder, certify, grid
-from tablegen.workspace import Workspace
+from qpruntime.projection.table import open_table
+from tablegen import builder
+from tablegen.files.workspace import Workspace
+from tablegen.grid import build as grid
+from tablegen.grid import errors as certify
 
 SMALL = {"mu_step": 0.5, "log10_sigma_step": 0.1}
 SERIES = {"mu_step": 0.02, "log10_sigma_step": 0.002}

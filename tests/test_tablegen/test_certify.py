@@ -12,10 +12,11 @@ import oracle
 from qpruntime import likelihoods
 from qpruntime.errors import NumericalError
 from qpruntime.likelihoods import Likelihood
-from tablegen import certify, compute
 from tablegen.executors import run
-from tablegen.plan import make_plan
-from tablegen.second_rule import independent, independent_all
+from tablegen.grid import chebyshev as compute
+from tablegen.grid import errors as certify
+from tablegen.grid.plan import make_plan
+from tablegen.second_rule.framed import independent, independent_all
 
 serial = partial(run, workers=1)
 

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-import tablegen.bar
-import tablegen.cli
+import tablegen.console.cli
+import tablegen.console.progress
 from conftest import SMALL
-from qpruntime.table import open_table
+from qpruntime.projection.table import open_table
 
 
 def names(path):
@@ -175,7 +175,7 @@ def test_float32(command, tmp_path):
 
 def test_help_needs_no_heavy_import():
     code = (
-        "import sys; from tablegen.cli import main\n"
+        "import sys; from tablegen.console.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "heavy = {'numba', 'dask', 'zarr', 'h5py', 'rich'} & set(sys.modules)\n"
@@ -186,7 +186,7 @@ def test_help_needs_no_heavy_import():
 
 def test_info_and_list_do_not_load_the_builder(tmp_path):
     code = (
-        "import sys; from tablegen.cli import main\n"
+        "import sys; from tablegen.console.cli import main\n"
         "assert main(['list']) == 0\n"
         "heavy = {'dask', 'zarr', 'rich'} & set(sys.modules)\n"
         "assert not heavy, heavy"
@@ -198,10 +198,10 @@ def test_info_and_list_do_not_load_the_builder(tmp_path):
 
 
 def test_a_terminal_gets_a_bar_and_nobody_else(monkeypatch, capsys):
-    with tablegen.bar.bar() as progress:
+    with tablegen.console.progress.bar() as progress:
         assert progress is None
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with tablegen.bar.bar() as progress:
+    with tablegen.console.progress.bar() as progress:
         progress("fill", 0, 4)
         progress("fill", 4, 4)
         progress("export", 1, 4)
@@ -214,7 +214,7 @@ def test_a_missing_extra_is_named(command, monkeypatch, package, extra):
     def absent(arguments):
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
-    monkeypatch.setattr(tablegen.cli, "_list", absent)
+    monkeypatch.setattr(tablegen.console.cli, "_list", absent)
     result = command("list")
     assert result.code == 1
     assert f"pip install 'qpruntime[{extra}]'" in result.err

@@ -8,7 +8,7 @@ import pytest
 
 from qpruntime.errors import InputError, NumericalError
 from tablegen import builder, cluster
-from tablegen.workspace import BuildStopped
+from tablegen.files.workspace import BuildStopped
 
 OPTIONS = {"method": "direct", "mu_step": 0.1, "log10_sigma_step": 0.05}
 
@@ -47,7 +47,7 @@ def names(path):
 def test_bytes_are_those_of_a_local_build(
     inside, tmp_path, monkeypatch, likelihood, chunk, options
 ):
-    monkeypatch.setattr("tablegen.plan.CHUNK_BYTES", chunk)
+    monkeypatch.setattr("tablegen.grid.plan.CHUNK_BYTES", chunk)
     builder.build(likelihood, tmp_path / "local.h5", **options)
     seen = []
     builder.build(

@@ -14,10 +14,11 @@ import pytest
 from scipy.interpolate import BSpline
 
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
-from qpruntime.artifact import DATASET, Axis, Metadata
-from qpruntime.interpolate import quintic
-from qpruntime.table import shipped_path
-from tablegen import builder, export, splines
+from qpruntime.artifact.metadata import DATASET, Axis, Metadata
+from qpruntime.projection.splines import quintic
+from qpruntime.projection.table import shipped_path
+from tablegen import builder, splines
+from tablegen.files import hdf5 as export
 from tablegen.verify import verify
 
 NAMES = [n for n in likelihoods.names() if likelihoods.get(n).reduction is not None]

@@ -7,9 +7,9 @@ import pytest
 from numpy.polynomial import chebyshev
 
 import oracle
-from qpruntime.artifact import Axis
-from tablegen import compute
-from tablegen.plan import make_plan
+from qpruntime.artifact.metadata import Axis
+from tablegen.grid import chebyshev as compute
+from tablegen.grid.plan import make_plan
 
 
 def serial(function, items):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from build_processes import Host, names
 
-from qpruntime.table import open_table
+from qpruntime.projection.table import open_table
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError, infer, open_table, project
-from tablegen import builder, compute
-from tablegen.plan import make_plan
+from tablegen import builder
+from tablegen.grid import chebyshev as compute
+from tablegen.grid.plan import make_plan
 from tablegen.verify import verify
 
 FINE = {"mu_step": 0.02, "log10_sigma_step": 0.01}

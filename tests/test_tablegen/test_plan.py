@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpruntime.artifact import Axis
+from qpruntime.artifact.metadata import Axis
 from qpruntime.errors import InputError
-from tablegen.plan import Plan, make_plan
+from tablegen.grid.plan import Plan, make_plan
 
 plans = st.builds(
     Plan,

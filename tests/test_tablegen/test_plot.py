@@ -8,7 +8,7 @@ import pytest
 
 from qpruntime import InputError, TableError
 from tablegen import builder
-from tablegen.plot import plot
+from tablegen.console.plot import plot
 
 
 @pytest.fixture(scope="module")

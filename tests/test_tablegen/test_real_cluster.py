@@ -26,7 +26,7 @@ def whole(tmp_path_factory):
     """Return the bytes of a build without a cluster."""
     path = tmp_path_factory.mktemp("whole") / "t.h5"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tablegen.plan.CHUNK_BYTES", CHUNK)
+        patch.setattr("tablegen.grid.plan.CHUNK_BYTES", CHUNK)
         builder.build("probit", path, **OPTIONS)
     return path.read_bytes()
 
@@ -187,7 +187,7 @@ def build_surfaces(directory, path, monkeypatch, *arguments):
     (directory / "mine.py").write_text(MODULE)
     monkeypatch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
     ranges = ("--mu-range", "-2", "2", "--log10-sigma-range", "-0.5", "0.5", "--tolerance", "1e-6")
-    command = "import sys; from tablegen.cli import main; sys.exit(main())"
+    command = "import sys; from tablegen.console.cli import main; sys.exit(main())"
     options = "--likelihood", "mine:likelihood", "--output", str(path), *ranges, *arguments
     run = subprocess.run(
         [sys.executable, "-c", command, "build", *options],

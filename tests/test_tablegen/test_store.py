@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tablegen.plan import make_plan
-from tablegen.store import ChunkStore
+from tablegen.grid.plan import make_plan
+from tablegen.grid.store import ChunkStore
 
 
 @pytest.fixture

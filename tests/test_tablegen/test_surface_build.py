@@ -11,11 +11,15 @@ import pytest
 from scipy.interpolate import BSpline
 
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
-from qpruntime.artifact import Axis
-from qpruntime.projection import project_arrays
+from qpruntime.artifact.metadata import Axis
+from qpruntime.projection.projector import project_arrays
 from surface_models import gumbel, marked, ordinal
-from tablegen import build, builder, resolution, sampler, splines, surface_errors, surfaces
+from tablegen import build, builder, splines
 from tablegen.executors import Threads
+from tablegen.surfaces import build as surfaces
+from tablegen.surfaces import errors as surface_errors
+from tablegen.surfaces import node_counts as resolution
+from tablegen.surfaces import samples as sampler
 from tablegen.verify import verify
 
 

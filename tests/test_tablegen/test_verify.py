@@ -11,9 +11,10 @@ import h5py
 import numpy as np
 import pytest
 
-from qpruntime.artifact import DATASET, Metadata
+from qpruntime.artifact.metadata import DATASET, Metadata
 from qpruntime.errors import InputError, TableError
-from tablegen import builder, export
+from tablegen import builder
+from tablegen.files import hdf5 as export
 from tablegen.verify import verify
 
 

@@ -1,0 +1,1 @@
+"""A table file, read safely: its seal, its metadata, and JSON of strangers."""

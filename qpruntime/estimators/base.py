@@ -1,0 +1,167 @@
+"""What the three estimators have in common: parameters, checked data, trained processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from qpruntime.errors import InputError, TableError
+from qpruntime.learning.settings import Settings, generator
+from qpruntime.learning.training import Data, Fit, train
+from qpruntime.projection.table import Table, reopen
+
+__all__ = ["GPEstimator", "checked", "weighed"]
+
+Array = NDArray[np.float64]
+
+# Sums of squares of larger numbers overflow.
+_LARGEST = 1e150
+# Warnings point at the caller of `fit`, behind `train`, `_train` and `fit`.
+_USER = 4
+
+
+class GPEstimator(BaseEstimator):
+    """Base of the estimators, with parameters of `Settings` and ``random_state`` among theirs."""
+
+    def _store(self, arguments: Mapping[str, Any]) -> None:
+        """Store the arguments of `__init__`, its ``locals()``, each under its name.
+
+        scikit-learn asks for a signature that names every parameter, and for nothing but this.
+        """
+        for name, value in arguments.items():
+            if name not in ("self", "__class__"):
+                setattr(self, name, value)
+
+    def _resolved_table(self) -> Table | str | os.PathLike[str] | None:
+        """Return the parameter ``table``, or the very table of the fit before if it names that one.
+
+        A name may stand for another file by now, also after unpickling: a fitted model keeps to
+        the table that it was fitted with, by its hash.
+
+        Raises
+        ------
+        TableError
+            If that is missing, or there is another one in its place.
+        """
+        given, known = getattr(self, "_table_reference", (None, None))
+        if known is None or given is None or given != _path_or_none(self.table):
+            table: Table | str | os.PathLike[str] | None = self.table
+            return table
+        try:
+            return self._fitted_table()
+        except TableError as error:
+            raise TableError(
+                f"{error}; to fit with whatever table has that name now, fit a "
+                "sklearn.base.clone of the model"
+            ) from error
+
+    def _fitted_table(self) -> Table:
+        """Return the table of the fit; `TableError` if it is missing."""
+        reference = self._table_reference[1]
+        assert reference is not None
+        return reopen(*reference)
+
+    def _remember(self, table: Table | None) -> None:
+        """Keep the hash of the table, the path or name given, and how to find it by its hash."""
+        self.table_sha256_ = None if table is None else table.sha256
+        reference = None if table is None else table.reference()
+        self._table_reference = _path_or_none(self.table), reference
+
+    def _new_data(self, X: ArrayLike) -> Array:
+        """Validate points to predict at."""
+        check_is_fitted(self)
+        return checked(validate_data, self, X, dtype=np.float64, reset=False)
+
+    def _train(self, processes: Sequence[Data], settings: Settings) -> list[Fit]:
+        """Train one process after the other and store what every estimator has afterwards."""
+        rng = generator(self.random_state)
+        fits = []
+        for data in processes:  # in a comprehension, warnings would count one more frame
+            fits.append(train(data, settings, rng, stacklevel=_USER))
+        self._remember(processes[0].projector.table)
+        self.X_train_ = processes[0].X
+        self.kernel_ = _one_or_all([fit.kernel for fit in fits])
+        self.posterior_ = _one_or_all([fit.posterior for fit in fits])
+        self.optima_ = _one_or_all([fit.optima for fit in fits])
+        self.optimum_ = _one_or_all([fit.optimum for fit in fits])
+        self.n_iter_ = max([1] + [fit.optimum.n_iterations for fit in fits if fit.optimum])
+        return fits
+
+
+def _path_or_none(table: Any) -> str | None:
+    """Return the path or name a table is given by, None if it is given in another way."""
+    if not isinstance(table, (str, os.PathLike)) or table == "exact":
+        return None
+    return str(os.fspath(table))
+
+
+def _one_or_all(items: list[Any]) -> Any:
+    """Return the items as a tuple, or the one item itself."""
+    return items[0] if len(items) == 1 else tuple(items)
+
+
+def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
+    """Call a validator of scikit-learn on data that may be anything.
+
+    Its own exceptions are `ValueError`, and `TypeError` for sparse matrices; what foreign objects
+    raise on the way becomes an `InputError`, as do masked entries, which it would take for data.
+    """
+    for array in arrays:
+        if np.ma.is_masked(array):
+            raise InputError("masked entries cannot be fitted or predicted; leave them out")
+    try:
+        with np.errstate(all="ignore"):
+            found = validate(*arrays, **options)
+    except (TypeError, ValueError):
+        raise
+    except Exception as error:
+        raise InputError(f"the data cannot be converted to numbers: {error}") from error
+    for array in found if isinstance(found, tuple) else (found,):
+        if isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.size:
+            reach = float(np.abs(array).max())
+            if reach > _LARGEST:
+                raise InputError(
+                    f"the data reach {reach:.3g}, and squared distances leave double precision "
+                    f"beyond {_LARGEST:g}: use other units, or a StandardScaler"
+                )
+    return found
+
+
+def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tuple[Any, ...]:
+    """Check sample weights and drop the rows of weight 0.
+
+    Parameters
+    ----------
+    sample_weight : array-like, shape (N,), or None
+        Powers of the single likelihoods.
+    points : ndarray, shape (N, d)
+    others : ndarray, shape (N,)
+        What else has a row per point.
+
+    Returns
+    -------
+    weights : ndarray, shape (M,), or None
+        Those above 0; None if all of these are 1.
+    points, *others : ndarray
+        Their M rows.
+
+    Raises
+    ------
+    ValueError
+        If the weights are no finite numbers of 0 or more for each row; `InputError` if none is
+        above 0.
+    """
+    if sample_weight is None:
+        return None, points, *others
+    given: Array = checked(_check_sample_weight, sample_weight, points, ensure_non_negative=True)
+    kept = given > 0.0
+    if not kept.any():
+        raise InputError("every sample weight is zero: nothing is left to fit")
+    weights = None if (given[kept] == 1.0).all() else given[kept]
+    return weights, *(rows[kept] for rows in (points, *others))

@@ -1,0 +1,277 @@
+"""scikit-learn classifier over `infer`: data and labels in, class probabilities out."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logsumexp, ndtr, ndtri, ndtri_exp
+from sklearn.base import ClassifierMixin
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from qpruntime.errors import InputError
+from qpruntime.estimators.base import GPEstimator, checked, weighed
+from qpruntime.estimators.predictive.density import log_density
+from qpruntime.learning.settings import Callback, settings_of
+from qpruntime.learning.training import Data
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.projector import Projector
+from qpruntime.projection.table import Table
+from qpruntime.validation import number
+
+__all__ = ["GPClassifier"]
+
+Array = NDArray[np.float64]
+
+#: p(+1|f) of the likelihoods for which it rises with f.
+_RISING = {"probit": ndtr, "logistic": expit}
+
+
+class GPClassifier(ClassifierMixin, GPEstimator):
+    """Gaussian-process classification by QP or EP.
+
+    Two classes take one Gaussian process; K > 2 take K of them, each class against the rest.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel, optional
+        Default ``ConstantKernel(1) * RBF(1)`` with bounds wide enough for separable data.
+    likelihood : str, Likelihood or None
+        ``"probit"``; ``"logistic"``; ``"heaviside"``, the sign of the latent function without any
+        noise; or one of your own that takes the labels -1 and +1 and nothing else. None is that
+        of the table.
+    method : {"qp", "ep", "wp", "vb"}
+        How the final posterior is computed; "vb" maximises its own bound of the evidence.
+    table : None, "exact", path, name or Table
+        Where QP finds sigma*; see `qpruntime.infer`.
+    p : float, optional
+        Order of method "wp", from 1 to 10.
+    objective : {"evidence", "loo"}
+        What the hyper-parameters maximise: EP's evidence, as published, also for QP; or the
+        leave-one-out log predictive density of the very posterior that `method` gives.
+    optimize : bool
+        Whether to maximise the objective over the kernel's free parameters.
+    n_restarts : int
+        Further optimiser runs, from parameters drawn log-uniformly within a factor of 1000 of the
+        kernel's own and within its bounds.
+    max_iter : int
+        Optimiser iterations at most.
+    ftol : float
+        Relative tolerance of the optimiser on the objective.
+    tol, max_sweeps
+        Of every EP or QP run; see `qpruntime.infer`.
+    n_jobs : int, optional
+        Threads for restarts, as in joblib.
+    verbose : int
+        Print every evaluation of the objective to stderr if not 0.
+    callback : callable, optional
+        Called with the log parameters and the objective after every evaluation.
+    random_state : int, RandomState or None
+        For restarts.
+
+    Attributes
+    ----------
+    classes_ : ndarray, shape (K,)
+        The labels; of two, the second is the positive class.
+    kernel_, posterior_ : scikit-learn kernel and Posterior
+        With the fitted parameters, and at the training points; K-tuples for K > 2 classes.
+    optimum_ : Optimum or None
+        The best optimiser run; a K-tuple for K > 2 classes.
+    optima_ : tuple of Optimum
+        Every optimiser run, best first; a K-tuple of such for K > 2 classes.
+    n_iter_ : int
+        Optimiser iterations of the longest best run, at least 1.
+    table_sha256_ : str or None
+        Hash of the data of the table given or shipped, None if there is none. A model that was
+        given a path or a name refits with this very table: `TableError` if it is not to be found.
+        Predictions need it only where the likelihood is known from it alone.
+    X_train_ : ndarray, shape (N, d)
+
+    Examples
+    --------
+    >>> from qpruntime import GPClassifier
+    >>> X = [[-2.0], [-1.0], [-0.5], [0.5], [1.0], [2.0]]
+    >>> clf = GPClassifier().fit(X, ["no", "no", "no", "yes", "yes", "yes"])
+    >>> clf.predict([[-1.5], [1.5]]).tolist()
+    ['no', 'yes']
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        *,
+        likelihood: str | Likelihood | None = "probit",
+        method: str = "qp",
+        table: Table | str | os.PathLike[str] | None = None,
+        p: float | None = None,
+        objective: str = "evidence",
+        optimize: bool = True,
+        n_restarts: int = 0,
+        max_iter: int = 1000,
+        ftol: float = 1e-9,
+        tol: float = 1e-6,
+        max_sweeps: int = 100,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        callback: Callback | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self._store(locals())
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> GPClassifier:
+        """Fit hyper-parameters and posterior.
+
+        Parameters
+        ----------
+        X : array-like, shape (N, d)
+        y : array-like, shape (N,)
+            Labels of two or more classes.
+        sample_weight : array-like, shape (N,), optional
+            Powers of the single likelihoods, not negative; rows of weight 0 are dropped. The
+            leave-one-out density sums weight times log p(y_i | y_-i), all of row i left out. Not
+            for method "vb".
+
+        Raises
+        ------
+        TableError
+            If the table is missing, or not the one that the model was fitted with before.
+        ValueError
+            If X or y is not usable; a subclass, `InputError`, where the check is ours.
+        """
+        settings = settings_of(self)
+        projector = Projector(self.likelihood, self.method, self._resolved_table(), self.p)
+        _check_labels(projector.likelihood)
+        own = projector.likelihood
+        # What stands in for code that is not at hand neither predicts nor can be pickled.
+        self._likelihood = own if own.has_density else None
+        points, labels = checked(validate_data, self, X, y, dtype=np.float64, ensure_min_samples=2)
+        _check_one_type(labels)
+        checked(check_classification_targets, labels)
+        weights, points, labels = weighed(sample_weight, points, labels)
+        self.classes_, encoded = np.unique(labels, return_inverse=True)
+        if self.classes_.size < 2:
+            raise InputError(
+                f"GPClassifier needs two classes or more, got one class: {self.classes_.tolist()}"
+            )
+        prior = np.zeros(len(points))
+        positive = [1] if self.classes_.size == 2 else range(self.classes_.size)
+        signs = [np.where(encoded == k, 1.0, -1.0) for k in positive]
+        self._train([Data(points, y, projector, prior, weights) for y in signs], settings)
+        return self
+
+    def latent(self, X: ArrayLike) -> tuple[Array, Array]:
+        """Mean and variance of the latent function at `X`.
+
+        Each of shape (T,) for two classes, (T, K) for K > 2.
+        """
+        X = self._new_data(X)
+        moments = [
+            posterior.predict(kernel(X, self.X_train_), kernel.diag(X))
+            for kernel, posterior in zip(*self._fitted(), strict=True)
+        ]
+        mean, variance = (_one_or_columns([m[i] for m in moments]) for i in (0, 1))
+        return mean, variance
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Score whose normal CDF is p(second class), shape (T,); for K > 2 classes (T, K).
+
+        For the probit mean / sqrt(1 + variance), for the heaviside mean / sqrt(variance).
+        """
+        logs = self._log_both(X)
+        # From the smaller of the two, which no probability near 1 has rounded.
+        scores = [np.where(b < a, ndtri_exp(b), -ndtri_exp(a)) for a, b in logs]
+        return _one_or_columns(scores)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Most probable label at each point, shape (T,)."""
+        best = np.argmax(self.predict_log_proba(X), axis=1)
+        return self.classes_[best]
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Class probabilities in the order of ``classes_``, shape (T, K)."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: ArrayLike) -> Array:
+        """Log class probabilities, exact where the probabilities underflow, shape (T, K).
+
+        The normaliser of the likelihood under the latent predictive density; for K > 2 classes
+        the probabilities of each class against the rest, scaled to sum to 1.
+        """
+        logs = self._log_both(X)
+        if len(logs) == 1:
+            return np.column_stack(logs[0])
+        positive = np.column_stack([b for _, b in logs])
+        return positive - logsumexp(positive, axis=1, keepdims=True)
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
+        """Central credible interval of p(second class), shape (T, 2); two classes.
+
+        For the probit and the logistic: p(y|f) is monotone in f, so its quantiles are at those of
+        the latent function. No sampling.
+        """
+        if not 0.0 < number(level, "level") < 1.0:
+            raise InputError(f"level must be between 0 and 1, got {level}")
+        mean, variance = self.latent(X)
+        link = _RISING.get(self._likelihood.name) if self._likelihood else None
+        if mean.ndim != 1 or link is None:
+            raise InputError(
+                f"predict_interval needs two classes and one of the likelihoods {tuple(_RISING)}"
+            )
+        reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
+        return np.column_stack([link(mean - reach), link(mean + reach)])
+
+    def _fitted(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Kernels and posteriors, one per Gaussian process."""
+        if isinstance(self.posterior_, tuple):
+            return self.kernel_, self.posterior_
+        return (self.kernel_,), (self.posterior_,)
+
+    def _log_both(self, X: ArrayLike) -> list[tuple[Array, Array]]:
+        """Log probabilities of -1 and +1 for each Gaussian process, each of shape (T,)."""
+        mean, variance = (np.atleast_2d(a.T) for a in self.latent(X))
+        table = None if self._likelihood else self._fitted_table()
+        logs = [log_density(self._likelihood, mean, variance, y, table) for y in (-1.0, 1.0)]
+        return list(zip(*logs, strict=True))
+
+
+def _check_one_type(labels: NDArray[Any]) -> None:
+    """Raise `InputError` if labels have several types, which cannot be sorted into classes."""
+    if labels.dtype.kind != "O" or all(isinstance(label, str) for label in labels):
+        return
+    types = sorted({type(label).__name__ for label in labels})
+    if len(types) > 1:
+        raise InputError(
+            f"labels must be of one type, got {' and '.join(types)}: leave out rows without a "
+            "label, or make all labels strings"
+        )
+
+
+def _check_labels(likelihood: Likelihood) -> None:
+    """Raise `InputError` unless the likelihood takes the labels -1 and +1, and not any number."""
+    try:
+        likelihood.validate((-1.0, 1.0))
+    except InputError as error:
+        raise _no_classes(likelihood) from error
+    try:
+        likelihood.validate((0.5,))
+    except InputError:
+        return
+    raise _no_classes(likelihood)
+
+
+def _no_classes(likelihood: Likelihood) -> InputError:
+    return InputError(
+        f"the likelihood {likelihood.name!r} is not one of two classes: it takes "
+        f"{likelihood.outcomes}; GPClassifier needs the labels -1 and +1, as 'probit', 'logistic' "
+        "and 'heaviside' take them"
+    )
+
+
+def _one_or_columns(items: list[Array]) -> Array:
+    return items[0] if len(items) == 1 else np.column_stack(items)

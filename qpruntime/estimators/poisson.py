@@ -1,0 +1,308 @@
+"""Poisson regression over `infer`: counts in; rates, counts, quantiles and probabilities out."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import RegressorMixin
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from qpruntime.errors import InputError
+from qpruntime.estimators.base import GPEstimator, checked, weighed
+from qpruntime.estimators.predictive import density as distribution
+from qpruntime.estimators.predictive.links import LINKS, exposures
+from qpruntime.learning.settings import Callback, settings_of
+from qpruntime.learning.training import Data
+from qpruntime.likelihoods.contract import counts
+from qpruntime.projection.projector import Projector
+from qpruntime.projection.table import Table
+from qpruntime.validation import choice, levels, number, shown
+
+__all__ = ["GPPoissonRegressor"]
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+class GPPoissonRegressor(RegressorMixin, GPEstimator):
+    """Poisson regression of counts by QP or EP.
+
+    y ~ Poisson(exposure f(x)^2), or Poisson(exposure e^f(x)); the latent function f has a
+    Gaussian-process prior. The rate f^2 does not know the sign of f: a prior mean away from zero
+    settles it. The rate e^f makes effects multiply; its predictions grow fast where f is uncertain.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel, optional
+        Default ``ConstantKernel(1) * RBF(1)``. Features are not scaled: where the length-scale
+        starts decides which maximum of the evidence is found.
+    link : {"square", "exp"}
+        Whether the rate is f^2 or e^f.
+    method : {"qp", "ep", "vb"}
+        How the final posterior is computed. Hyper-parameters come from EP's evidence; those of
+        "vb" from its own bound.
+    table : None, "exact", path, name or Table
+        Where QP finds sigma*; see `qpruntime.infer`.
+    mean : float, optional
+        Prior mean of f. By default the f of the mean rate, sum(y) / sum(exposure), weighted if
+        rows are, with half an event added if there is none. 0 leaves the sign of f open in the
+        square link, and warns.
+    objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
+        As for `GPClassifier`.
+    n_jobs, verbose, callback, random_state
+        As for `GPClassifier`.
+
+    Attributes
+    ----------
+    kernel_ : scikit-learn kernel
+        With the fitted parameters.
+    mean_ : float
+        The prior mean used.
+    posterior_ : Posterior
+        Posterior of sqrt(exposure) f, or of f + log(exposure) for the link "exp", at the training
+        points. `Posterior.n_negative` counts observations that widen it because they see two peaks.
+    optimum_ : Optimum or None
+        The best optimiser run.
+    optima_ : tuple of Optimum
+        Every optimiser run, best first.
+    n_iter_ : int
+        Optimiser iterations, at least 1.
+    table_sha256_ : str or None
+        Hash of the data of the table given or shipped, None if there is none. A model that was
+        given a path or a name refits with this very table: `TableError` if it is not to be found.
+        Predictions need no table.
+    X_train_ : ndarray, shape (N, d)
+        Without rows of weight 0, like all that is at the training points.
+    exposure_ : ndarray, shape (N,)
+
+    Examples
+    --------
+    >>> from qpruntime import GPPoissonRegressor
+    >>> X = [[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]]
+    >>> model = GPPoissonRegressor().fit(X, [0, 1, 1, 3, 6, 8])
+    >>> model.predict_count([[1.0], [4.0]]).tolist()
+    [0, 5]
+    >>> model.predict_quantiles([[4.0]], [0.05, 0.95]).tolist()
+    [[2, 10]]
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        *,
+        link: str = "square",
+        method: str = "qp",
+        table: Table | str | os.PathLike[str] | None = None,
+        mean: float | None = None,
+        objective: str = "evidence",
+        optimize: bool = True,
+        n_restarts: int = 0,
+        max_iter: int = 1000,
+        ftol: float = 1e-9,
+        tol: float = 1e-6,
+        max_sweeps: int = 100,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        callback: Callback | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self._store(locals())
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        exposure: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> GPPoissonRegressor:
+        """Fit hyper-parameters and posterior.
+
+        Parameters
+        ----------
+        X : array-like, shape (N, d)
+        y : array-like, shape (N,)
+            Counts; floats if they are whole.
+        exposure : float or array-like, shape (N,), optional
+            What the rate is multiplied with: time, area, population. Default 1.
+        sample_weight : array-like, shape (N,), optional
+            Powers of the single likelihoods, as in `GPClassifier.fit`; rows of weight 0 are
+            dropped. The default prior mean is that of the weighted mean rate.
+
+        Raises
+        ------
+        TableError
+            If the table is missing, or not the one that the model was fitted with before.
+        ValueError
+            If X, y, exposure or weights are not usable; a subclass, `InputError`, where the check
+            is ours.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the optimiser or the sites have not settled.
+        UserWarning
+            If ``mean=0`` in the square link.
+        """
+        settings = settings_of(self)
+        self._link = choice(self.link, "link", LINKS)
+        link = LINKS[self._link]
+        projector = Projector(link.likelihood, self.method, self._resolved_table())
+        points, given = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
+        events = counts(column_or_1d(given, warn=True))
+        projector.check_outcomes(events)
+        exposed = exposures(exposure, len(points))
+        weights, points, events, self.exposure_ = weighed(sample_weight, points, events, exposed)
+        self.mean_ = self._prior_mean(events, weights)
+        # With an exposure f is another Gaussian process under no other model.
+        slope, shift = link.exposed(self.exposure_)
+        prior = self.mean_ * slope + shift
+        self._train([Data(points, events, projector, prior, weights, slope)], settings)
+        return self
+
+    def latent(self, X: ArrayLike) -> tuple[Array, Array]:
+        """Mean and variance of the latent function f at `X`, each of shape (T,)."""
+        X = self._new_data(X)
+        slope, _ = LINKS[self._link].exposed(self.exposure_)
+        K_star = self.kernel_(X, self.X_train_) * slope
+        return self.posterior_.predict(K_star, self.kernel_.diag(X), self.mean_)
+
+    def predict(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Array:
+        """Mean count, shape (T,).
+
+        For mean and variance of the latent function exposure (mean^2 + variance), or
+        exposure exp(mean + variance/2).
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        exposure : float or array-like, shape (T,), optional
+            Default 1, whatever the exposures of the training counts.
+
+        Raises
+        ------
+        NumericalError
+            If the mean of e^f is beyond double precision.
+        """
+        mean, variance = self._exposed(X, exposure)
+        return LINKS[self._link].mean_rate(mean, variance)
+
+    def predict_count(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Counts:
+        """Most probable count, shape (T,).
+
+        For the square link under the negative binomial predictive, the paper's point prediction:
+        floor(c (k - 1)) for k > 1, else 0 (Appendix H). For the link "exp" under the exact one.
+        """
+        mean, variance = self._exposed(X, exposure)
+        return distribution.mode(mean, variance, self._link)
+
+    def predict_quantiles(
+        self,
+        X: ArrayLike,
+        q: ArrayLike = (0.05, 0.5, 0.95),
+        exposure: ArrayLike | None = None,
+        *,
+        predictive: str = "exact",
+    ) -> Counts:
+        """Quantiles of the count, the smallest y with P(Y <= y) >= q.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        q : float or array-like, shape (Q,)
+            Strictly between 0 and 1.
+        exposure : float or array-like, shape (T,), optional
+        predictive : {"exact", "gamma"}
+            The predictive distribution itself, or the paper's negative binomial: a gamma variable
+            of its mean and variance for the rate.
+
+        Returns
+        -------
+        ndarray of int, shape (T,) for a number q, else (T, Q)
+
+        Raises
+        ------
+        NumericalError
+            If a quantile is above a million.
+        """
+        at = levels(q, "q")
+        mean, variance = self._exposed(X, exposure)
+        found = distribution.quantiles(mean, variance, at.reshape(-1), predictive, self._link)
+        return found.reshape(len(mean), *at.shape)
+
+    def predict_log_pmf(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        exposure: ArrayLike | None = None,
+        *,
+        predictive: str = "exact",
+    ) -> Array:
+        """Log probability of the counts `y`.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        y : int or array-like, shape (T,) or (T, C)
+            One count, or C of them, for every point.
+        exposure : float or array-like, shape (T,), optional
+        predictive : {"exact", "gamma"}
+
+        Returns
+        -------
+        ndarray, shape (T,) or (T, C)
+        """
+        mean, variance = self._exposed(X, exposure)
+        events = counts(y)
+        if events.ndim == 2:
+            mean, variance = mean[:, None], variance[:, None]
+        if events.ndim > 2 or events.shape[:1] not in ((), (len(mean),)):
+            raise InputError(
+                f"y must be a count or have shape ({len(mean)},) or ({len(mean)}, C), one row "
+                f"per point; got {events.shape}"
+            )
+        return distribution.log_pmf(mean, variance, events, predictive, self._link)
+
+    def _exposed(self, X: ArrayLike, exposure: ArrayLike | None) -> tuple[Array, Array]:
+        """Mean and variance of the latent value that has taken in the exposure."""
+        mean, variance = self.latent(X)
+        slope, shift = LINKS[self._link].exposed(exposures(exposure, len(mean)))
+        return slope * mean + shift, slope**2 * variance
+
+    def _prior_mean(self, events: Array, weights: Array | None) -> float:
+        if self.mean is None:
+            seen, looked = events, self.exposure_
+            if weights is not None:
+                # Weights of mean 1: their sums do not overflow, and half an event is one of as
+                # many as there are.
+                share = weights / weights.max()
+                share /= share.mean()
+                seen, looked = share * seen, share * looked
+            rate = max(float(seen.sum()), 0.5) / float(looked.sum())
+            return LINKS[self._link].latent(rate)
+        try:
+            mean = number(self.mean, "mean", above=-1e100, most=1e100)
+        except InputError as error:
+            raise InputError(
+                f"mean must be a finite number or None, got {shown(self.mean)}"
+            ) from error
+        if mean == 0.0 and self._link == "square":
+            warnings.warn(
+                "mean=0 leaves the sign of the latent function open: the posterior is symmetric "
+                "under f <-> -f and has two peaks, which one normal covers badly; leave mean=None "
+                "or give about the square root of the expected rate",
+                UserWarning,
+                stacklevel=3,
+            )
+        return mean
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        # Counts only: scikit-learn's generic targets are refused, however good the fit would be.
+        tags.regressor_tags.poor_score = True
+        return tags

@@ -1,0 +1,1 @@
+"""Distributions of observations whose latent value is normal."""

@@ -1,0 +1,287 @@
+"""Robust regression over `infer`: targets with outliers in; means, densities, quantiles out."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import RegressorMixin
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils.validation import validate_data
+
+from qpruntime.errors import InputError
+from qpruntime.estimators.base import GPEstimator, checked, weighed
+from qpruntime.estimators.predictive.density import log_density
+from qpruntime.estimators.predictive.normal_plus_t import symmetric_reach
+from qpruntime.learning.settings import Callback, settings_of
+from qpruntime.learning.training import Data
+from qpruntime.likelihoods import get
+from qpruntime.projection.projector import Projector
+from qpruntime.projection.table import Table
+from qpruntime.validation import choice, levels, number
+
+__all__ = ["GPRobustRegressor"]
+
+Array = NDArray[np.float64]
+Bounds = tuple[float, float] | str
+
+# The median absolute deviation of a normal is its standard deviation over this.
+_MAD = 1.4826022185056018
+# Where the scale starts and how far it may go, in robust standard deviations of y.
+_START, _NARROWEST, _WIDEST = 0.3, 1e-5, 1e2
+
+
+class GPRobustRegressor(RegressorMixin, GPEstimator):
+    """Regression with Student-t noise by EP or QP: outliers lose their pull.
+
+    y = f(x) + scale t, t with nu degrees of freedom, f a Gaussian process. The kernel's parameters,
+    the scale and, if asked for, nu maximise EP's evidence together.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel, optional
+        Default ``ConstantKernel(1) * RBF(1)``. Features are not scaled.
+    nu : float
+        Degrees of freedom; where they start if they are learnt.
+    nu_bounds : (float, float) or "fixed"
+        Between what nu is learnt.
+    scale : float, optional
+        Of the noise, in units of y; where it starts if it is learnt. By default 0.3 of the robust
+        standard deviation of y.
+    scale_bounds : (float, float), "fixed" or None
+        In units of y; None is 1e-5 to 100 robust standard deviations of y.
+    normalize_y : bool
+        Subtract the median of y and divide by its robust standard deviation, 1.48 median absolute
+        deviations, both weighted if rows are: the kernel's parameters are then those of the result.
+    method : {"qp", "ep"}
+        How the final posterior is computed.
+    table : None, "exact", path, name or Table
+        Where QP finds sigma*; see `qpruntime.infer`. A table is of one nu and one scale: where
+        either is learnt, the result is integrated instead.
+    objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
+        As for `GPClassifier`.
+    n_jobs, verbose, callback, random_state
+        As for `GPClassifier`.
+
+    Attributes
+    ----------
+    kernel_ : scikit-learn kernel
+        With the fitted parameters.
+    nu_, scale_ : float
+        Of the noise; the scale in units of y.
+    likelihood_ : Likelihood
+        Of the normalised targets.
+    posterior_ : Posterior
+        Of the normalised latent function at the training points. Observations that look like
+        outliers have small or negative site precisions; `Posterior.n_negative` counts the latter.
+    converged_ : bool
+        Whether the sites and the optimiser have settled.
+    optimum_ : Optimum or None
+        The best optimiser run.
+    optima_ : tuple of Optimum
+        Every optimiser run, best first.
+    n_iter_ : int
+        Optimiser iterations, at least 1.
+    table_sha256_ : str or None
+        Hash of the data of the table given or shipped, None if there is none. A model that was
+        given a path or a name refits with this very table: `TableError` if it is not to be found.
+        Predictions need no table.
+    X_train_ : ndarray, shape (N, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPRobustRegressor
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(1).standard_normal(30)
+    >>> y[[4, 20]] += 9.0
+    >>> model = GPRobustRegressor(method="ep").fit(X, y)
+    >>> model.predict([[1.5], [4.5]]).round(1).tolist()
+    [1.0, -1.0]
+    >>> model.likelihood_
+    <Likelihood student-t(nu=4, scale=0.0835)>
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        *,
+        nu: float = 4.0,
+        nu_bounds: Bounds = "fixed",
+        scale: float | None = None,
+        scale_bounds: Bounds | None = None,
+        normalize_y: bool = True,
+        method: str = "qp",
+        table: Table | str | os.PathLike[str] | None = None,
+        objective: str = "evidence",
+        optimize: bool = True,
+        n_restarts: int = 0,
+        max_iter: int = 1000,
+        ftol: float = 1e-9,
+        tol: float = 1e-6,
+        max_sweeps: int = 100,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        callback: Callback | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self._store(locals())
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> GPRobustRegressor:
+        """Fit hyper-parameters, noise and posterior.
+
+        Parameters
+        ----------
+        X : array-like, shape (N, d)
+        y : array-like, shape (N,)
+        sample_weight : array-like, shape (N,), optional
+            Powers of the single likelihoods, as in `GPClassifier.fit`; rows of weight 0 are
+            dropped. Noise is learnt under them, and y is normalised by its weighted median and
+            median absolute deviation.
+
+        Raises
+        ------
+        TableError
+            If the table is missing, or not the one that the model was fitted with before.
+        ValueError
+            If X, y or weights are not usable; a subclass, `InputError`, where the check is ours.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the optimiser or the sites have not settled. Student-t noise leaves the posterior
+            several peaks where outliers cluster, and EP need not have a fixed point there.
+        """
+        settings = settings_of(self)
+        choice(self.method, "method", ("qp", "ep"))
+        points, targets = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
+        targets = get("student-t").validate(targets.astype(float))
+        weights, points, targets = weighed(sample_weight, points, targets)
+        spread = _robust_std(targets, weights)
+        self._centre, self._unit = 0.0, 1.0
+        if self.normalize_y:
+            self._centre, self._unit = _median(targets, weights), spread
+        scale = _START * spread if self.scale is None else self.scale
+        scale_bounds = self.scale_bounds
+        if scale_bounds is None:
+            scale_bounds = (_NARROWEST * spread, _WIDEST * spread)
+        learn = _bounds("nu", self.nu, self.nu_bounds, 1.0)
+        learn |= _bounds("scale", scale, scale_bounds, self._unit)
+        likelihood = get("student-t", nu=self.nu, scale=_positive(scale, "scale") / self._unit)
+        data = Data(
+            points,
+            (targets - self._centre) / self._unit,
+            Projector(likelihood, self.method, self._resolved_table()),
+            prior=np.zeros(len(points)),
+            weights=weights,
+            learn=learn,
+        )
+        fit = self._train([data], settings)[0]
+        self.likelihood_ = fit.likelihood
+        self.nu_ = fit.likelihood.parameters["nu"]
+        self.scale_ = fit.likelihood.parameters["scale"] * self._unit
+        settled = fit.optimum is None or fit.optimum.success
+        self.converged_ = fit.posterior.converged and settled
+        return self
+
+    def latent(self, X: ArrayLike) -> tuple[Array, Array]:
+        """Mean and variance of the function without noise at `X`, each of shape (T,)."""
+        mean, variance = self._normalised(X)
+        return self._centre + self._unit * mean, self._unit**2 * variance
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Mean of the function without noise, shape (T,), which is the median of y.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        return_std : bool
+            Whether to return its standard deviation as well; that of an observation is larger.
+        """
+        mean, variance = self.latent(X)
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    def predict_log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
+        """Log predictive density of observations `y`, shape (T,), one for each row of `X`."""
+        mean, variance = self._normalised(X)
+        targets = get("student-t").validate(y)
+        if targets.shape != mean.shape:
+            raise InputError(f"y must have shape {mean.shape} like X, got {targets.shape}")
+        scaled = (targets - self._centre) / self._unit
+        return log_density(self.likelihood_, mean, variance, scaled) - np.log(self._unit)
+
+    def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
+        """Quantiles of an observation at `X`, noise and all.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        q : float or array-like, shape (Q,)
+            Strictly between 0 and 1.
+
+        Returns
+        -------
+        ndarray, shape (T,) for a number q, else (T, Q)
+        """
+        at = levels(q, "q")
+        mean, variance = self._normalised(X)
+        flat = at.reshape(-1)
+        tail = np.minimum(flat, 1.0 - flat)
+        reach = symmetric_reach(variance, self.nu_, self.likelihood_.parameters["scale"], tail)
+        found = self._centre + self._unit * (mean[:, None] + np.sign(flat - 0.5) * reach)
+        return found.reshape(len(mean), *at.shape)
+
+    def _normalised(self, X: ArrayLike) -> tuple[Array, Array]:
+        """Latent mean and variance in the units of the posterior."""
+        X = self._new_data(X)
+        return self.posterior_.predict(self.kernel_(X, self.X_train_), self.kernel_.diag(X))
+
+
+def _median(y: Array, weights: Array | None) -> float:
+    """Median, in which whole weights count as repeated targets do."""
+    if weights is None:
+        return float(np.median(y))
+    order = np.argsort(y)
+    below = np.cumsum(_scaled(weights)[order])
+    half = 0.5 * below[-1]
+    # The middle is between two targets where exactly half the weight is below.
+    middle = [np.searchsorted(below, half, side=side) for side in ("left", "right")]
+    return float(y[order[middle]].mean())
+
+
+def _scaled(weights: Array) -> Array:
+    """Weights whose sums do not overflow, without rounding: they times a power of 2."""
+    return np.ldexp(weights, -int(np.frexp(weights.max())[1]))
+
+
+def _robust_std(y: Array, weights: Array | None) -> float:
+    """1.48 median absolute deviations; the standard deviation, or 1, where that is 0."""
+    spread = _MAD * _median(np.abs(y - _median(y, weights)), weights)
+    if not spread > 0.0:
+        share = None if weights is None else _scaled(weights)
+        spread = float(np.sqrt(np.average((y - np.average(y, weights=share)) ** 2, weights=share)))
+    return spread if spread > 0.0 else 1.0
+
+
+def _positive(value: Any, name: str) -> float:
+    return number(value, name, above=0.0)
+
+
+def _bounds(name: str, start: Any, bounds: Any, unit: float) -> dict[str, tuple[float, float]]:
+    """Check the bounds of a parameter, and return them in `unit`; nothing if it is fixed."""
+    if isinstance(bounds, str) and bounds == "fixed":
+        return {}
+    try:
+        low, high = (_positive(v, f"{name}_bounds") for v in bounds)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name}_bounds must be two positive numbers or 'fixed', got {bounds!r}"
+        ) from error
+    if not low <= _positive(start, name) <= high:
+        raise InputError(f"{name} is {start:g}, outside {name}_bounds {low:g} to {high:g}")
+    limits = get("student-t").limits[name]
+    return {name: (max(low / unit, limits[0]), min(high / unit, limits[1]))}

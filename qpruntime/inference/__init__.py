@@ -1,0 +1,1 @@
+"""N sites become a `Posterior`: sweeps, their orders, and the fixed point."""

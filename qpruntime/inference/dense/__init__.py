@@ -1,0 +1,1 @@
+"""Linear algebra of a posterior whose kernel matrix is an array."""

@@ -1,0 +1,279 @@
+"""`infer`: validate, iterate until the sites settle, and hand over a Posterior."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
+from qpruntime.inference import variational
+from qpruntime.inference.dense.factor import Sites
+from qpruntime.inference.dense.stored import Kept
+from qpruntime.inference.fixed_point import ORDERS, Problem, Settled, settle
+from qpruntime.inference.posterior import Lookups, Posterior
+from qpruntime.inference.sequential import cavity, site_terms
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.kernel import BEYOND, raise_status
+from qpruntime.projection.projector import Projector
+from qpruntime.projection.table import Table
+from qpruntime.quadrature.sigma_star import OK
+from qpruntime.validation import choice, covariance, finite, generator, number, whole
+
+__all__ = ["check_powers", "infer", "summarise", "warn_unsettled"]
+
+Array = NDArray[np.float64]
+
+
+def infer(
+    K: ArrayLike,
+    y: ArrayLike,
+    likelihood: str | Likelihood | None = None,
+    method: str = "qp",
+    table: Table | str | os.PathLike[str] | None = None,
+    mean: ArrayLike = 0.0,
+    *,
+    tol: float = 1e-6,
+    max_sweeps: int = 100,
+    damping: float = 1.0,
+    power: float = 1.0,
+    weights: ArrayLike | None = None,
+    p: float | None = None,
+    order: str = "sequential",
+    sites: Sites | Sequence[ArrayLike] | None = None,
+    random_state: int | np.random.Generator | None = None,
+) -> Posterior:
+    """Approximate the posterior of a Gaussian process by EP, QP or a variational Gaussian.
+
+    Parameters
+    ----------
+    K : array-like, shape (N, N)
+        Prior covariance, from any library: symmetric, positive semi-definite, finite.
+    y : array-like, shape (N,)
+        Observations; -1 and +1 for ``"probit"``.
+    likelihood : str or Likelihood, optional
+        By default the one of the table, ``"probit"`` without a table.
+    method : {"qp", "ep", "wp", "vb"}
+        Quantile or expectation propagation, projections by the L_p Wasserstein distance, of which
+        QP is p = 2, or the Gaussian that maximises a lower bound of the
+        evidence (Opper & Archambeau, 2009), whose `log_evidence` is that bound.
+    table : None, "exact", path, name or Table
+        Where QP finds sigma*: None is the table shipped with the likelihood, "exact" integrates. A
+        table of surfaces serves EP too, and needs no code of the likelihood.
+    mean : float or array-like, shape (N,)
+        Prior mean.
+    tol : float
+        Stop when the root mean squared change of the site parameters in a sweep is below `tol`,
+        both as it stands (the paper's rule) and measured in posterior standard deviations.
+    max_sweeps : int
+        Sweeps at most; running out of them warns and sets ``converged=False``. Where all has to be
+        begun again, with precisions held at zero, as many again; `n_sweeps` counts them all.
+    damping : float in (0, 1]
+        Fraction of every site update that is taken. Sites that oscillate are damped further.
+    power : float in (0, 1]
+        Power EP (and QP): cavities are without this fraction of a site only, and what is projected
+        has the likelihood to this power. Smaller powers come closer to variational inference.
+    weights : array-like, shape (N,), optional
+        Powers of the single likelihoods, not negative; an observation of weight 0 is dropped.
+        Weights and powers other than 1 are integrated.
+    p : float, optional
+        Order of method "wp", from 1 to 10; by default that of the table.
+    order : {"sequential", "random", "parallel"}
+        How the sites are visited; the fixed point is the same for likelihoods that are log-concave.
+        Others may have several, and orders may find different ones: of counts with the square link
+        the mirror image, for one. Parallel iterations cost least. Method "vb" is always parallel.
+    sites : (tau, nu), optional
+        Start from these sites instead of from the prior.
+    random_state : int, Generator or None
+        Seed of ``order="random"``.
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    InputError
+        If an argument is not usable; the message says which and what to do.
+    NumericalError
+        If double precision does not suffice.
+    TableError
+        If the table cannot be opened, or what it holds is damaged.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the sites have not settled after `max_sweeps`, or only with precisions held at zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import infer
+    >>> x = np.linspace(-1.0, 1.0, 5)
+    >>> K = np.exp(-0.5 * (x[:, None] - x) ** 2)
+    >>> post = infer(K, np.sign(x + 0.1), method="ep")
+    >>> post.converged, round(post.log_evidence, 6)
+    (True, -3.265058)
+    """
+    projector = Projector(likelihood, method, table, p)
+    K = covariance(K)
+    n = len(K)
+    y = projector.likelihood.validate(y)
+    if y.shape != (n,):
+        raise InputError(f"y must have shape ({n},) like K, got {y.shape}")
+    projector.check_outcomes(y)
+    prior = finite(mean, "mean")
+    if prior.shape not in ((), (n,)):
+        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
+    damping = number(damping, "damping", above=0.0, most=1.0)
+    tol = number(tol, "tol", above=0.0)
+    choice(order, "order", ORDERS)
+    max_sweeps = whole(max_sweeps, "max_sweeps", 1)
+    power, weights = check_powers(power, weights, projector, n)
+    problem = Problem(
+        K, y, projector, np.array(np.broadcast_to(prior, (n,))), power=power, weights=weights
+    )
+    start = check_sites(sites, n, problem.nonnegative)
+    if method == "vb":
+        end = variational.settle(
+            problem, tol=tol, max_sweeps=max_sweeps, damping=damping, sites=start
+        )
+    else:
+        end = settle(
+            problem,
+            tol=tol,
+            max_sweeps=max_sweeps,
+            damping=damping,
+            order=order,
+            sites=start,
+            rng=generator(random_state) if order == "random" else None,
+        )
+    warn_unsettled(end, tol)
+    return summarise(problem, end)
+
+
+def warn_unsettled(
+    end: Settled, tol: float, stacklevel: int = 3, *, of_estimator: bool = False
+) -> None:
+    """Warn if the sites have not settled freely; by default at the caller of `infer`.
+
+    Remedies are arguments that the caller has: those of `infer`, or those `of_estimator`.
+    """
+    damp = "" if of_estimator else " lower damping,"
+    move = "move the prior mean away from zero or lower the prior variance"
+    if of_estimator:
+        move = "bound the kernel's variance further down, or move the mean away from zero if one "
+        move += "can be given"
+    if not end.converged:
+        warnings.warn(
+            f"not converged after {len(end.history)} sweeps: the sites still change by "
+            f"{end.history[-1]:.2g} (tol {tol:g}), most of all site {end.worst}; "
+            f"raise max_sweeps,{damp} or check that observation and the kernel; the evidence of "
+            "sites that have not settled may be anything",
+            ConvergenceWarning,
+            stacklevel=stacklevel,
+        )
+    if end.held:
+        warnings.warn(
+            f"{end.held} of {end.variance.size} site precisions are held at zero: they would be "
+            "negative and leave other sites without a proper cavity, because the posterior has "
+            f"several peaks; {move}",
+            ConvergenceWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def summarise(problem: Problem, end: Settled) -> Posterior:
+    """Compute evidence and cavities of settled sites."""
+    factor, (tau, nu) = end.factor, end.sites
+    log_z, terms = np.empty(tau.size), np.empty(tau.size)
+    status, site = site_terms(
+        problem.functions,
+        problem.projector.without_table,
+        problem.power,
+        problem.exponents,
+        end.kept,
+        end.variance,
+        factor.mean,
+        problem.prior,
+        tau,
+        nu,
+        problem.y,
+        log_z,
+        terms,
+    )
+    if status == BEYOND:
+        mu, sigma = cavity(end.kept[site], end.variance[site], factor.mean[site], nu[site])
+        projector = problem.projector
+        raise_status(status, projector.likelihood, mu, sigma, problem.y[site], projector.table)
+    if status != OK:
+        problem.projector.likelihood.raise_failure()
+        raise NumericalError(
+            f"site {site} has no proper cavity (marginal variance {end.variance[site]:.3g}, "
+            f"site precision {tau[site]:.3g}): K is too close to singular there for double "
+            "precision; add jitter to its diagonal"
+        )
+    with np.errstate(all="ignore"):  # what overflows is named below
+        centred = factor.mean - problem.prior
+        evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * factor.shifted @ centred
+    if not np.isfinite(evidence):
+        raise NumericalError(
+            f"the log evidence is {evidence}: an observation has no likelihood left in double "
+            "precision under the others; check outliers, or widen the kernel"
+        )
+    return Posterior(
+        sites=end.sites,
+        mean=factor.mean,
+        variance=end.variance,
+        log_evidence=float(evidence) if end.bound is None else end.bound,
+        converged=bool(end.converged),
+        n_sweeps=len(end.history),
+        history=tuple(end.history),
+        lookups=Lookups(int(end.counts[0]), int(end.counts[1])),
+        skipped=int(end.counts[2]),
+        damped=end.damped,
+        held=end.held,
+        log_z=log_z,
+        factor=Kept(factor),
+    )
+
+
+def check_powers(
+    power: float, weights: ArrayLike | None, projector: Projector, n: int
+) -> tuple[float, Array | None]:
+    """Return power and weights, None for weights of 1, or raise `InputError`."""
+    power = number(power, "power", above=0.0, most=1.0)
+    checked = None if weights is None else finite(weights, "weights", (n,))
+    if checked is not None and (checked < 0.0).any():
+        raise InputError(f"weights must not be negative, got {checked.min():g}")
+    if checked is not None and (checked == 1.0).all():
+        checked = None
+    if power != 1.0 or checked is not None:
+        if projector.method == "wp" and projector.table is not None:
+            raise InputError(
+                f"weights and powers are integrated, which the table {projector.table.path} of L_p "
+                "projections does not do: leave it out"
+            )
+        projector.need_density("weights and powers are integrated")
+        if projector.method == "vb":
+            raise InputError('method "vb" takes neither weights nor a power; use "ep" or "qp"')
+    return power, checked
+
+
+def check_sites(
+    sites: Sites | Sequence[ArrayLike] | None, n: int, log_concave: bool = True
+) -> Sites | None:
+    """Return starting sites as float arrays, or raise `InputError`."""
+    if sites is None:
+        return None
+    try:
+        first, second = sites
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sites must be a pair (tau, nu) of arrays of shape ({n},)") from error
+    tau, nu = finite(first, "tau", (n,)), finite(second, "nu", (n,))
+    if log_concave and (tau < 0.0).any():
+        raise InputError(f"site precisions must not be negative, got {tau.min():g}")
+    return Sites(tau, nu)

@@ -1,0 +1,160 @@
+"""The result of inference: prediction, leave-one-out densities, evidence and its gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime.errors import InputError, NumericalError
+from qpruntime.inference.dense.factor import Sites
+from qpruntime.inference.dense.stored import Kept
+from qpruntime.validation import finite
+
+__all__ = ["Lookups", "Posterior", "Sites"]
+
+Array = NDArray[np.float64]
+
+
+class Lookups(NamedTuple):
+    """How often a table's grid was hit and missed, over all sweeps."""
+
+    inside: int
+    outside: int
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Gaussian approximation of the latent posterior at the N training points.
+
+    Attributes
+    ----------
+    sites : Sites
+        Named tuple (tau, nu).
+    mean, variance : ndarray, shape (N,)
+        Of the latent function; `variance` is a variance.
+    log_evidence : float
+        log Z_EP, paper Eq. 2, in the form of Rasmussen & Williams (3.65); for method "vb" its lower
+        bound.
+    converged : bool
+    n_sweeps : int
+    history : tuple of float
+        Change per sweep, the quantity compared with `tol`.
+    lookups : Lookups
+        Table lookups inside and outside the grid; zeros without a table.
+    skipped : int
+        Site updates skipped because the cavity was improper.
+    damped : int
+        Site updates shortened because the sites oscillated.
+    held : int
+        Sites whose precision is held at zero because negative ones left some site no cavity.
+    """
+
+    sites: Sites
+    mean: Array
+    variance: Array
+    log_evidence: float
+    converged: bool
+    n_sweeps: int
+    history: tuple[float, ...]
+    lookups: Lookups
+    skipped: int
+    damped: int
+    held: int
+    log_z: Array = field(repr=False)
+    factor: Kept = field(repr=False)
+
+    @property
+    def n_negative(self) -> int:
+        """Sites of negative precision: there the observation widens the posterior.
+
+        Only likelihoods that are not log-concave have them, where they have two peaks.
+        """
+        return int((self.sites.tau < 0.0).sum())
+
+    def predict(
+        self, K_star: ArrayLike, k_star_diag: ArrayLike, mean_star: ArrayLike = 0.0
+    ) -> tuple[Array, Array]:
+        """Latent mean and variance at T new points.
+
+        Parameters
+        ----------
+        K_star : array-like, shape (T, N)
+            Prior covariance between new and training points.
+        k_star_diag : array-like, shape (T,)
+            Prior variance at the new points.
+        mean_star : float or array-like, shape (T,)
+            Prior mean at the new points.
+
+        Returns
+        -------
+        mean, variance : ndarray, shape (T,)
+            Of the latent function, not of an observation (Rasmussen & Williams, 3.60 and 3.61).
+        """
+        K_star = finite(K_star, "K_star")
+        if K_star.ndim != 2 or K_star.shape[1] != self.mean.size:
+            raise InputError(
+                f"K_star must have shape (T, {self.mean.size}), one column per training point; "
+                f"got {K_star.shape}"
+            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = K_star @ self.factor.weights
+            reduction = self.factor.reduction(K_star)
+        prior, offset = finite(k_star_diag, "k_star_diag"), finite(mean_star, "mean_star")
+        for name, given in (("k_star_diag", prior), ("mean_star", offset)):
+            if given.shape not in ((), mean.shape):
+                raise InputError(f"{name} must have shape {mean.shape}, got {given.shape}")
+        mean += offset
+        variance = np.maximum(prior - reduction, 0.0)
+        if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
+            raise NumericalError(
+                "a prediction is beyond double precision: K_star does not belong to this "
+                "posterior, or the latent function has to be rescaled"
+            )
+        return mean, variance
+
+    def plot_history(self, axes: Any = None) -> Any:
+        """Draw the change per sweep on a log scale; needs matplotlib. Returns the axes."""
+        if axes is None:
+            import matplotlib.pyplot as plt
+
+            axes = plt.subplots(layout="constrained")[1]
+        axes.semilogy(np.arange(1, len(self.history) + 1), self.history, marker="o")
+        axes.set(xlabel="sweep", ylabel="change of the sites", title=f"converged: {self.converged}")
+        return axes
+
+    def loo(self) -> Array:
+        """Leave-one-out log predictive densities log p(y_i | y_-i), shape (N,).
+
+        They are the log normalisers of the tilted densities at the final cavities.
+        """
+        return self.log_z.copy()
+
+    def evidence_gradient(self, dK: ArrayLike) -> Array | float:
+        """Gradient of the log evidence, given the derivative of K.
+
+        Exact at an EP fixed point only (Rasmussen & Williams, 5.27): the evidence is stationary
+        in EP's sites, but not in those of QP. Every call inverts the factor again, N^3 operations:
+        hand over all derivatives at once.
+
+        Parameters
+        ----------
+        dK : array-like, shape (N, N) or (N, N, p)
+            Derivative of K with respect to one or p parameters.
+
+        Returns
+        -------
+        float or ndarray of shape (p,)
+        """
+        dK = finite(dK, "dK")
+        n = self.mean.size
+        if dK.shape[:2] != (n, n):
+            raise InputError(f"dK must begin with {(n, n)}, got shape {dK.shape}")
+        inner = np.outer(self.factor.weights, self.factor.weights) - self.factor.inner()
+        with np.errstate(over="ignore", invalid="ignore"):
+            gradient = 0.5 * np.tensordot(inner, dK, axes=([0, 1], [0, 1]))
+        if not np.isfinite(gradient).all():
+            raise NumericalError("the gradient is beyond double precision: rescale dK")
+        return float(gradient) if gradient.ndim == 0 else gradient

@@ -1,0 +1,200 @@
+"""The variational Gaussian approximation (Opper & Archambeau, 2009).
+
+q = N(m, (K^-1 + diag tau)^-1) maximises sum_i E_q log p(y_i|f_i) - KL(q || prior), a lower bound of
+the log evidence. At the maximum K^-1 (m - prior mean) = g and tau = h, where g_i is the mean slope
+and h_i the mean negative curvature of log p(y_i|f_i) under q: the 2N numbers are sites (tau, nu)
+with tau = h and nu = g + h m. The iteration sets them so (a natural-gradient step of length 1),
+accelerated, and shortens any step that would lower the bound.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.errors import InputError
+from qpruntime.inference.anderson import Anderson
+from qpruntime.inference.dense.factor import Factor, ImproperPosterior, Sites
+from qpruntime.inference.fixed_point import Problem, Settled
+from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods.expected import expect_all
+
+__all__ = ["check_likelihood", "settle"]
+
+Array = NDArray[np.float64]
+
+# Updates of the means alone between two factorisations.
+_MEAN_STEPS = 3
+# A bound may fall by its own rounding, relative to its size.
+_ROUNDING = 1e-12
+_HALVINGS = 30
+#: Slopes and curvatures below this count as zero.
+_NOTHING = 1e-30
+_LONGER = 1.4
+
+
+def check_likelihood(likelihood: Likelihood) -> Any:
+    """Return the handle of the expected log density.
+
+    Raises
+    ------
+    InputError
+        If the likelihood has none: it may be zero somewhere, as the heaviside is.
+    """
+    if likelihood.expected is None:
+        raise InputError(
+            f"method 'vb' needs the expected log density of the likelihood {likelihood.name!r}, "
+            "which has none (Likelihood.expected); use 'ep' or 'qp'"
+        )
+    return likelihood.expected.handle
+
+
+class _State:
+    """A Gaussian with given sites, what its likelihood terms expect, and its bound."""
+
+    def __init__(self, problem: Problem, handle: Any, sites: Sites, factor: Factor) -> None:
+        self.sites, self.factor = sites, factor
+        self.variance, self.kept = factor.marginals()
+        if not (self.variance > 0.0).all():
+            raise ImproperPosterior("a posterior variance is not positive")
+        self._problem, self._handle = problem, handle
+        self._expect()
+
+    def _expect(self) -> None:
+        n, problem = self.variance.size, self._problem
+        value, self.slope, self.curvature = np.empty(n), np.empty(n), np.empty(n)
+        theta, mean = problem.projector.likelihood.theta, self.factor.mean
+        expect_all(
+            self._handle,
+            theta,
+            mean,
+            self.variance,
+            problem.y,
+            value,
+            self.slope,
+            self.curvature,
+        )
+        for tiny in (self.slope, self.curvature):
+            # A site far on the right side of Phi has a curvature of 1e-100: in a factorisation
+            # its products are subnormal, and 30 times slower.
+            tiny[np.abs(tiny) < _NOTHING] = 0.0
+        centred = mean - problem.prior
+        # KL(q || prior): trace(K^-1 S) - N = -sum tau v, log |K|/|S| = log |I + K diag tau|.
+        spread = self.factor.log_det - float(np.sum(1.0 - self.kept))
+        self.bound = float(value.sum()) - 0.5 * (spread + float(self.factor.weights @ centred))
+
+    def proposal(self) -> tuple[Array, Array]:
+        """Return the changes of tau and nu that the optimality conditions ask for."""
+        sites = self.sites
+        return self.curvature - sites.tau, self.slope + self.curvature * self.factor.mean - sites.nu
+
+    def match_means(self) -> None:
+        """Move nu towards weights = slope with tau, and so the factorisation, fixed."""
+        inner, unit = Anderson(begin=np.inf), np.sqrt(self.variance)
+        best, nu, start = self.bound, self.sites.nu, self.sites.nu
+        for _ in range(_MEAN_STEPS):
+            residual = self.slope + self.sites.tau * self.factor.mean - nu
+            nu = nu + inner.step(nu, residual, unit)
+            self.factor.relocate(nu)
+            self._expect()
+            if not self.bound >= best - _ROUNDING * abs(best):
+                nu = start
+                self.factor.relocate(nu)
+                self._expect()
+                break
+            best, start = self.bound, nu
+        self.sites = Sites(self.sites.tau, nu)
+
+
+def settle(
+    problem: Problem,
+    *,
+    tol: float = 1e-6,
+    max_sweeps: int = 100,
+    damping: float = 1.0,
+    sites: Sites | None = None,
+    accelerator: Anderson | None = None,
+) -> Settled:
+    """Maximise the bound; arguments as those of `qpruntime.infer`, known to be good.
+
+    Returns
+    -------
+    Settled
+        With ``bound``.
+
+    Raises
+    ------
+    InputError
+        If the likelihood has no expected log density.
+    """
+    handle = check_likelihood(problem.projector.likelihood)
+    n = len(problem.K)
+    sites = Sites(np.zeros(n), np.zeros(n)) if sites is None else sites
+    accelerator = accelerator or Anderson()
+    accelerator.restart()
+    state = _State(problem, handle, sites, Factor(problem.K, sites, problem.prior))
+    unit = np.concatenate([state.variance, np.sqrt(state.variance)])
+    history: list[float] = []
+    damped, worst, converged, rate = 0, 0, False, damping
+    for turn in range(max_sweeps):
+        if turn or sites.tau.any():
+            state.match_means()
+        residual = np.concatenate(state.proposal())
+        scaled = residual * np.concatenate([state.variance, np.sqrt(state.variance)])
+        history.append(float(np.sqrt(max(scaled @ scaled, residual @ residual) / n)))
+        worst = int(np.argmax(np.abs(scaled[:n]) + np.abs(scaled[n:])))
+        converged = history[-1] < tol
+        if converged:
+            break
+        move = accelerator.step(np.concatenate(state.sites), rate * residual, unit)
+        ahead, shortened = _advance(problem, handle, state, move, rate * residual)
+        if shortened:
+            accelerator.restart()
+            damped += n
+        # The rate that served is where the next step begins.
+        rate = min(damping, rate * (_LONGER if shortened <= 1 else 0.5 ** (shortened - 1)))
+        if ahead is None:
+            # No step raises the bound by more than its rounding: this is the maximum.
+            converged = history[-1] < max(tol, 1e-4)
+            break
+        state = ahead
+    return Settled(
+        state.sites,
+        state.factor,
+        state.variance,
+        state.kept,
+        converged,
+        history,
+        worst,
+        damped,
+        np.zeros(3, dtype=np.int64),
+        bound=state.bound,
+    )
+
+
+def _advance(
+    problem: Problem, handle: Any, state: _State, move: Array, plain: Array
+) -> tuple[_State | None, int]:
+    """Take the accelerated step, or the plain one halved until the bound does not fall."""
+    n, scale = len(problem.K), 1.0
+    least = state.bound - _ROUNDING * abs(state.bound)
+    for attempt in range(_HALVINGS):
+        step = move if attempt == 0 else scale * plain
+        tau, nu = state.sites.tau + step[:n], state.sites.nu + step[n:]
+        if problem.nonnegative and (tau < 0.0).any():
+            # Such a site takes its plain step, which ends at a curvature that is not negative.
+            low = tau < 0.0
+            tau[low] = np.maximum(state.sites.tau[low] + scale * plain[:n][low], 0.0)
+            nu[low] = state.sites.nu[low] + scale * plain[n:][low]
+        new = Sites(tau, nu)
+        try:
+            ahead = _State(problem, handle, new, Factor(problem.K, new, problem.prior))
+            if ahead.bound >= least:
+                return ahead, attempt
+        except ImproperPosterior:
+            pass
+        if attempt:
+            scale *= 0.5
+    return None, _HALVINGS

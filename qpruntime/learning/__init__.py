@@ -1,0 +1,1 @@
+"""Hyper-parameters: objectives, their gradients, and how they are maximised."""

@@ -1,0 +1,339 @@
+"""Maximisation of an objective over the hyper-parameters of a scikit-learn kernel.
+
+By default that is EP's log evidence also when QP is asked for, as in the paper: only EP's gradient
+is exact at its fixed point. Sites are carried from one evaluation to the next; the fixed point
+does not depend on where an iteration starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from qpruntime.errors import NumericalError
+from qpruntime.inference import variational
+from qpruntime.inference.anderson import Anderson
+from qpruntime.inference.dense.factor import ImproperPosterior, Sites
+from qpruntime.inference.fixed_point import Problem, Settled, iterate, settle
+from qpruntime.inference.infer import summarise
+from qpruntime.learning.kernel_gradient import covariance_function
+from qpruntime.learning.loo_slope import loo_slope
+from qpruntime.learning.parameter_slopes import cavities, parameter_slopes, reparametrised
+from qpruntime.learning.warm_start import Extrapolation
+from qpruntime.projection.projector import Projector
+
+__all__ = ["OBJECTIVES", "LeaveOneOut", "Objective", "Optimum", "maximise", "settle_fast"]
+
+Array = NDArray[np.float64]
+
+# Parallel iterations before sequential sweeps take over.
+_PARALLEL = 30
+# The first step of L-BFGS-B is the gradient itself, which may be hundreds long: evaluations are
+# lost, or the optimum nearby is. In log parameters this is far enough.
+_FIRST_STEP = 2.0
+# A slope below this is none.
+_FLAT = 1e-5
+# Far from the optimum the sites need not settle further than this: the evidence is stationary in
+# them, and its gradient is right to about as many digits.
+_LOOSE = 3e-4
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """Where one optimiser run ended.
+
+    Attributes
+    ----------
+    theta : ndarray
+        Log-transformed kernel parameters, as in ``kernel.theta``, and after them those of the
+        likelihood that were learnt.
+    value : float
+        The objective there: the log evidence of EP.
+    n_iterations, n_evaluations : int
+    success : bool
+    message : str
+        The optimiser's own words.
+    start : ndarray
+        Where it began.
+    """
+
+    theta: Array
+    value: float
+    n_iterations: int
+    n_evaluations: int
+    success: bool
+    message: str
+    start: Array
+
+
+def settle_fast(
+    problem: Problem,
+    *,
+    tol: float,
+    max_sweeps: int,
+    sites: Sites | None = None,
+    accelerator: Anderson | None = None,
+) -> Settled:
+    """Reach the fixed point in parallel order, or sequentially where that does not settle.
+
+    Sequential updates never leave the proper posteriors, parallel ones may: where precisions turn
+    negative, what they found is not relied on.
+    """
+    if problem.projector.method == "vb":
+        return variational.settle(
+            problem, tol=tol, max_sweeps=max_sweeps, sites=sites, accelerator=accelerator
+        )
+    first, lost = None, list[float]()
+    try:
+        first = iterate(
+            problem,
+            tol=tol,
+            max_sweeps=min(_PARALLEL, max_sweeps),
+            order="parallel",
+            sites=sites,
+            accelerator=accelerator,
+        )
+        over = first.converged or len(first.history) == max_sweeps
+        if over and (problem.nonnegative or first.sites.tau.min() >= 0.0):
+            return first
+    except ImproperPosterior as error:
+        lost = error.history
+    left = max_sweeps - (len(first.history) if first else len(lost))
+    end = settle(problem, tol=tol, max_sweeps=left or max_sweeps, sites=sites)
+    return end.after(first, lost)
+
+
+class Objective:
+    """Negative log evidence and its gradient, as a function of theta, for one optimiser run.
+
+    Subclasses measure something else: they override `tolerance` and `measure`.
+
+    Parameters
+    ----------
+    kernel, X, y, projector, prior, tol, max_sweeps, scale, weights, learn
+        As for `maximise`.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        X: Array,
+        y: Array,
+        projector: Projector,
+        prior: Array,
+        tol: float,
+        max_sweeps: int,
+        scale: Array | None = None,
+        weights: Array | None = None,
+        learn: Sequence[str] = (),
+    ) -> None:
+        self.learn = tuple(learn)
+        self.covariance, self.y, self.weights = covariance_function(kernel, X), y, weights
+        self.projector, self.prior = projector, prior
+        self.tol, self.max_sweeps = tol, max_sweeps
+        self.scales = None if scale is None else np.outer(scale, scale)
+        self.evaluations = 0
+        self.sites: Sites | None = None
+        self._extrapolation = Extrapolation()
+        self._bounded = False
+        self._accelerator = Anderson()
+        self._worst = -np.inf
+        self._slope = np.inf
+
+    def tolerance(self) -> float:
+        """How far the sites have to settle: less far from the optimum, where they only steer."""
+        # The slope of the variational bound needs a digit more.
+        share = 0.1 if self.projector.method == "vb" else 1.0
+        return max(self.tol, share * min(_LOOSE, 1e-4 * self._slope))
+
+    def measure(self, problem: Problem, end: Settled) -> tuple[float, Array, Array]:
+        """Return the value to be maximised and its slopes.
+
+        A matrix M with d value = sum_ij M_ij dK_ij, and the derivatives by the logarithms of the
+        likelihood's parameters `learn`, shape (P,).
+        """
+        post = summarise(problem, end)
+        slopes = np.zeros(0)
+        if self.learn:
+            slopes = parameter_slopes(problem, self.learn, *cavities(end))[0].sum(axis=1)
+        return post.log_evidence, end.factor.slope(), slopes
+
+    def settle(self, K: Array, theta: Array) -> tuple[Problem, Settled]:
+        """Run inference from what the evaluations before let expect."""
+        projector = self.projector
+        if self.learn:
+            projector = reparametrised(projector, self.learn, theta[-len(self.learn) :])
+        problem = Problem(K, self.y, projector, self.prior, self._bounded, weights=self.weights)
+        end = settle_fast(
+            problem,
+            tol=self.tolerance(),
+            max_sweeps=self.max_sweeps,
+            sites=self._extrapolation.guess(theta),
+            accelerator=self._accelerator,
+        )
+        free = problem.projector.likelihood.log_concave or not self.learn
+        if not free and self.evaluations > 1 and not (end.converged and not end.held):
+            # This would be the evidence of no fixed point, and may be anything: noise that
+            # shrinks to nothing makes it rise without end.
+            raise NumericalError("the sites have no fixed point at these parameters")
+        self.sites = end.sites
+        self._extrapolation.learn(theta, end.sites)
+        # Held once, held for good: one smooth objective, whose gradient is exact either way.
+        self._bounded |= end.held > 0
+        return problem, end
+
+    def __call__(self, theta: Array) -> tuple[float, Array]:
+        self.evaluations += 1
+        K = self.covariance.at(theta[: theta.size - len(self.learn)])
+        if self.scales is not None:
+            K = K * self.scales
+        try:
+            value, M, slopes = self.measure(*self.settle(K, theta))
+        except NumericalError as error:
+            if self.evaluations == 1 or error.__cause__ is not None:  # a user's own exception
+                raise
+            # Too far for double precision: a value no line search accepts.
+            self.sites = None
+            self._extrapolation.forget()
+            return abs(self._worst) + 1e3, np.zeros_like(theta)
+        if self.scales is not None:
+            M *= self.scales
+        self._worst = max(self._worst, -value)
+        gradient = -np.concatenate([self.covariance.contract(M), slopes])
+        self._slope = float(np.abs(gradient).max())
+        return -value, gradient
+
+
+class LeaveOneOut(Objective):
+    """Negative sum of the leave-one-out log predictive densities of the posterior itself.
+
+    Unlike the evidence it is not stationary in the sites, so they have to settle.
+    """
+
+    def tolerance(self) -> float:
+        return 1e-2 * self.tol
+
+    def measure(self, problem: Problem, end: Settled) -> tuple[float, Array, Array]:
+        return loo_slope(problem, end, self.learn)
+
+
+#: What `maximise` can maximise, by the name estimators use.
+OBJECTIVES: dict[str, type[Objective]] = {"evidence": Objective, "loo": LeaveOneOut}
+
+
+def first_theta(kernel: Any, projector: Projector, learn: Iterable[str]) -> Array:
+    """Log parameters of the kernel, then those of the likelihood that are learnt."""
+    values = [projector.likelihood.parameters[name] for name in learn]
+    return np.concatenate([kernel.theta, np.log(values)])
+
+
+def all_bounds(kernel: Any, learn: Mapping[str, tuple[float, float]]) -> Array:
+    """Bounds of `first_theta`, shape (p, 2)."""
+    return np.vstack([kernel.bounds.reshape(-1, 2), np.log([*learn.values()]).reshape(-1, 2)])
+
+
+def maximise(
+    kernel: Any,
+    X: Array,
+    y: Array,
+    projector: Projector,
+    prior: Array,
+    *,
+    start: Array | None = None,
+    max_iterations: int = 1000,
+    ftol: float = 1e-9,
+    tol: float = 1e-6,
+    max_sweeps: int = 100,
+    scale: Array | None = None,
+    weights: Array | None = None,
+    objective: type[Objective] = Objective,
+    callback: Callable[[Array, float], Any] | None = None,
+    learn: Mapping[str, tuple[float, float]] | None = None,
+) -> tuple[Optimum, Sites | None]:
+    """Maximise an objective by L-BFGS-B in the log parameters, within the kernel's bounds.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel
+    X : ndarray, shape (N, d)
+    y : ndarray, shape (N,)
+        Encoded observations.
+    projector : Projector
+        Of method "ep" for the evidence, whose gradient is exact for EP only, or "vb" for its bound.
+    prior : ndarray, shape (N,)
+        Prior mean.
+    start : ndarray, optional
+        Starting point; ``kernel.theta`` by default.
+    ftol : float
+        Relative tolerance on the evidence.
+    tol, max_sweeps
+        Of the EP run inside every evaluation.
+    scale : ndarray, shape (N,), optional
+        The latent values observed are these multiples of the kernel's: K_ij scale_i scale_j.
+    weights : ndarray, shape (N,), optional
+        Powers of the single likelihoods.
+    objective : subclass of Objective
+        What to maximise; by default the log evidence.
+    callback : callable, optional
+        Called with theta and the value after every evaluation.
+    learn : mapping, optional
+        Parameters of the likelihood to be learnt as well, with their bounds. Their logarithms
+        follow those of the kernel in theta, in `start` too.
+
+    Returns
+    -------
+    Optimum
+    Sites
+        EP's sites at the last evaluation, to start from.
+
+    Raises
+    ------
+    NumericalError
+        If EP fails at the starting point.
+    """
+    learn = learn or {}
+    theta0 = first_theta(kernel, projector, learn) if start is None else np.array(start, float)
+    function = objective(
+        kernel, X, y, projector, prior, tol, max_sweeps, scale, weights, tuple(learn)
+    )
+
+    def reported(theta: Array) -> tuple[float, Array]:
+        value, slope = function(theta)
+        if callback is not None:
+            callback(theta, -value)
+        return value, slope
+
+    bounds = all_bounds(kernel, learn)
+    low, high = bounds.T
+    theta = np.clip(theta0, low, high)
+    known = [reported(theta)]
+    steepest = float(np.abs(known[0][1]).max(initial=0.0))
+    unit = min(1.0, _FIRST_STEP / max(steepest, 1e-300))
+
+    def scaled(theta: Array) -> tuple[float, Array]:
+        value, slope = known.pop() if known else reported(theta)
+        return unit * value, unit * slope
+
+    result = minimize(
+        scaled,
+        theta,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"maxiter": max_iterations, "ftol": ftol, "gtol": unit * _FLAT},
+    )
+    optimum = Optimum(
+        theta=result.x,
+        value=-float(result.fun) / unit,
+        n_iterations=int(result.nit),
+        n_evaluations=function.evaluations,
+        success=bool(result.success),
+        message=str(result.message),
+        start=theta0,
+    )
+    return optimum, function.sites

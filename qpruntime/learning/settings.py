@@ -1,0 +1,106 @@
+"""How to fit: the parameters that all estimators have, checked, and their defaults resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, Kernel
+from sklearn.utils import check_random_state
+
+from qpruntime.errors import InputError
+from qpruntime.learning.maximise import OBJECTIVES
+from qpruntime.validation import choice, number, shown, whole
+
+__all__ = ["Callback", "Settings", "generator", "settings_of"]
+
+Array = NDArray[np.float64]
+Callback = Callable[[Array, float], Any]
+
+#: More are a slip of the keyboard.
+_MOST_RESTARTS = 100_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters of an estimator, under its own names; they are documented there."""
+
+    kernel: Kernel
+    objective: str
+    optimize: bool
+    n_restarts: int
+    max_iter: int
+    ftol: float
+    tol: float
+    max_sweeps: int
+    n_jobs: int | None
+    verbose: int
+    callback: Callback | None
+
+
+def settings_of(model: Any) -> Settings:
+    """Return the settings of an estimator; `InputError` if one is of no use to any fit."""
+    if not (model.kernel is None or isinstance(model.kernel, Kernel)):
+        raise InputError(f"kernel must be None or scikit-learn's, got {shown(model.kernel)}")
+    if _compound(model.kernel):
+        raise InputError(
+            f"kernel {shown(model.kernel)} has a CompoundKernel in it, which stands for one "
+            "covariance matrix per class: a Gaussian process has one; give one of its kernels, or "
+            "their sum"
+        )
+    if not isinstance(model.optimize, (bool, np.bool_)):
+        raise InputError(f"optimize must be True or False, got {shown(model.optimize)}")
+    max_iter = whole(model.max_iter, "max_iter", 0)
+    max_sweeps = whole(model.max_sweeps, "max_sweeps", 1)
+    ftol = number(model.ftol, "ftol", above=0.0, most=1.0)
+    tol = number(model.tol, "tol", above=0.0)
+    n_restarts = whole(model.n_restarts, "n_restarts", 0)
+    if n_restarts > _MOST_RESTARTS:
+        raise InputError(f"n_restarts must be at most {_MOST_RESTARTS}, got {n_restarts}")
+    if model.n_jobs is not None:
+        cores = whole(model.n_jobs, "n_jobs", -_MOST_RESTARTS)
+        if cores == 0 or cores > _MOST_RESTARTS:
+            raise InputError(f"n_jobs must be None or a number of threads, got {cores}")
+    verbose = model.verbose
+    if isinstance(verbose, (bool, np.bool_)):
+        verbose = int(verbose)
+    if not (model.callback is None or callable(model.callback)):
+        raise InputError(f"callback must be None or a function, got {shown(model.callback)}")
+    return Settings(
+        kernel=default_kernel() if model.kernel is None else clone(model.kernel),
+        objective=choice(model.objective, "objective", tuple(OBJECTIVES)),
+        optimize=bool(model.optimize),
+        n_restarts=n_restarts,
+        max_iter=max_iter,
+        ftol=ftol,
+        tol=tol,
+        max_sweeps=max_sweeps,
+        n_jobs=model.n_jobs,
+        verbose=whole(verbose, "verbose", 0),
+        callback=model.callback,
+    )
+
+
+def _compound(kernel: Any) -> bool:
+    """Whether there is a `CompoundKernel` among the kernels that this one is made of."""
+    parts = [getattr(kernel, name, None) for name in ("k1", "k2", "kernel")]
+    return isinstance(kernel, CompoundKernel) or any(
+        _compound(part) for part in parts if isinstance(part, Kernel)
+    )
+
+
+def default_kernel() -> Kernel:
+    """Return the paper's kernel: isotropic squared exponential, variance and length-scale 1.
+
+    The evidence of separable data keeps rising with the variance, hence its wide bounds.
+    """
+    return ConstantKernel(1.0, (1e-6, 1e10)) * RBF(1.0, (1e-4, 1e5))
+
+
+def generator(random_state: int | np.random.RandomState | None) -> np.random.Generator:
+    """Return the generator that scikit-learn's ``random_state`` stands for."""
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))

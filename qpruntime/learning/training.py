@@ -1,0 +1,235 @@
+"""Fit one Gaussian process to one encoded target: hyper-parameters, then the final posterior.
+
+What estimators share. Knows kernels, objectives and restarts, nothing of labels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.gaussian_process.kernels import Kernel
+from threadpoolctl import ThreadpoolController
+
+from qpruntime import likelihoods
+from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
+from qpruntime.inference.dense.factor import Sites
+from qpruntime.inference.fixed_point import Problem
+from qpruntime.inference.infer import check_powers, summarise, warn_unsettled
+from qpruntime.inference.posterior import Posterior
+from qpruntime.learning.maximise import (
+    OBJECTIVES,
+    Optimum,
+    all_bounds,
+    first_theta,
+    maximise,
+    settle_fast,
+)
+from qpruntime.learning.settings import Callback, Settings
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.projector import Projector
+
+__all__ = ["Data", "Fit", "train"]
+
+Array = NDArray[np.float64]
+
+# Below this many points a second BLAS thread costs more than it does.
+_ONE_THREAD = 400
+# Restarts are drawn within this factor of the kernel's own parameters, and within its bounds.
+_SPREAD = np.log(1e3)
+
+
+@dataclass(frozen=True)
+class Data:
+    """What one process is fitted to; the fields are those of `maximise`.
+
+    The projector is of the method that the posterior is to have; weights are positive, and None
+    if all are 1.
+    """
+
+    X: Array
+    y: Array
+    projector: Projector
+    prior: Array
+    weights: Array | None = None
+    scale: Array | None = None
+    learn: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One fitted process: its kernel, its posterior, and every optimiser run, best first.
+
+    `likelihood` has the parameters that were learnt.
+    """
+
+    kernel: Kernel
+    likelihood: Likelihood
+    posterior: Posterior
+    optima: tuple[Optimum, ...]
+
+    @property
+    def optimum(self) -> Optimum | None:
+        """The best optimiser run, if there was any."""
+        return self.optima[0] if self.optima else None
+
+
+def train(data: Data, settings: Settings, rng: np.random.Generator, stacklevel: int) -> Fit:
+    """Maximise the objective from the kernel's parameters and from restarts, then infer.
+
+    Parameters
+    ----------
+    data : Data
+    settings : Settings
+    rng : Generator
+        For restarts.
+    stacklevel : int
+        Of warnings; 2 is the caller.
+    """
+    kernel, projector = settings.kernel, data.projector
+    if settings.objective == "loo" and projector.method in ("vb", "wp"):
+        why = "maximises its bound" if projector.method == "vb" else "has no gradient for it"
+        raise InputError(
+            f'method {projector.method!r} {why}; objective "loo" needs method "ep" or "qp"'
+        )
+    check_powers(1.0, data.weights, projector, len(data.X))
+    with _threads(len(data.X)):
+        optima: tuple[Optimum, ...] = ()
+        sites: Sites | None = None
+        if settings.optimize and (kernel.n_dims or data.learn):
+            optima, sites = _optimise(data, settings, rng)
+            if not optima[0].success:
+                warnings.warn(
+                    f"the {settings.objective} was not maximised: {optima[0].message}; "
+                    "raise max_iter or widen the kernel's bounds",
+                    ConvergenceWarning,
+                    stacklevel=stacklevel,
+                )
+            theta = optima[0].theta
+            if data.learn:
+                projector = _learnt(projector, tuple(data.learn), theta[kernel.n_dims :])
+            kernel = kernel.clone_with_theta(theta[: kernel.n_dims])
+        K = kernel(data.X)
+        if data.scale is not None:
+            K = K * np.outer(data.scale, data.scale)
+        problem = Problem(K, data.y, projector, data.prior, weights=data.weights)
+        end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
+        warn_unsettled(end, settings.tol, stacklevel + 1, of_estimator=True)
+        return Fit(kernel, projector.likelihood, summarise(problem, end), optima)
+
+
+def _learnt(projector: Projector, names: Sequence[str], logs: Array) -> Projector:
+    """Return the projector with learnt parameters; its likelihood is the registered one."""
+    values = np.exp(logs)
+    likelihood = projector.likelihood.with_parameters(**dict(zip(names, values, strict=True)))
+    if likelihood.name in likelihoods.names():
+        likelihood = likelihoods.get(likelihood.spelt)
+    return Projector(likelihood, projector.method)
+
+
+def _optimise(
+    data: Data, settings: Settings, rng: np.random.Generator
+) -> tuple[tuple[Optimum, ...], Sites | None]:
+    """All optimiser runs, best first, and the sites where the best one ended."""
+    kernel, projector = settings.kernel, data.projector
+    # The gradient of the evidence is exact for EP only: QP runs at EP's optimum, as published.
+    # VB has its own bound.
+    own = settings.objective == "loo" or projector.method == "vb"
+    judge = projector if own else projector.for_evidence()
+
+    def one(start: Array) -> tuple[Optimum, Sites | None]:
+        return maximise(
+            kernel,
+            data.X,
+            data.y,
+            judge,
+            data.prior,
+            start=start,
+            max_iterations=settings.max_iter,
+            ftol=settings.ftol,
+            tol=settings.tol,
+            max_sweeps=settings.max_sweeps,
+            scale=data.scale,
+            weights=data.weights,
+            objective=OBJECTIVES[settings.objective],
+            callback=_reporter(settings),
+            learn=data.learn,
+        )
+
+    first = first_theta(kernel, projector, data.learn)
+    starts = _starts(first, all_bounds(kernel, data.learn), settings.n_restarts, rng)
+    if len(starts) == 1:
+        runs = [one(starts[0])]
+    else:
+        tasks = (delayed(_or_failure)(one, start) for start in starts)
+        ended = Parallel(n_jobs=settings.n_jobs, prefer="threads")(tasks)
+        failures = [run for run in ended if isinstance(run, NumericalError)]
+        if len(failures) == len(ended):
+            raise failures[0]
+        runs = [
+            (_failed(start, run), None) if isinstance(run, NumericalError) else run
+            for start, run in zip(starts, ended, strict=True)
+        ]
+    runs.sort(key=lambda run: -run[0].value)
+    return tuple(run[0] for run in runs), runs[0][1]
+
+
+def _or_failure(run: Callable[[Array], Any], start: Array) -> Any:
+    """What `run` returns, or the failure of double precision at its start.
+
+    What a user's own function raised is its cause, and ends the fit.
+    """
+    try:
+        return run(start)
+    except NumericalError as error:
+        if error.__cause__ is not None:
+            raise
+        return error
+
+
+def _failed(start: Array, error: NumericalError) -> Optimum:
+    """A run that could not begin: kept with the others, and last among them."""
+    return Optimum(start, -np.inf, 0, 1, False, str(error), start)
+
+
+def _starts(first: Array, bounds: Array, restarts: int, rng: np.random.Generator) -> list[Array]:
+    """The given parameters, then log-uniform draws around them within the bounds."""
+    low, high = bounds.T
+    low = np.maximum(low, np.minimum(first - _SPREAD, high))
+    high = np.minimum(high, np.maximum(first + _SPREAD, low))
+    return [first] + [rng.uniform(low, high) for _ in range(restarts)]
+
+
+def _reporter(settings: Settings) -> Callback | None:
+    """Call the user's callback, and print a line per evaluation if asked to."""
+    if not settings.verbose:
+        return settings.callback
+
+    def report(theta: Array, value: float) -> None:
+        numbers = " ".join(f"{t:.4g}" for t in np.exp(theta))
+        print(f"{settings.objective} {value:.6f} at {numbers}", file=sys.stderr)
+        if settings.callback is not None:
+            settings.callback(theta, value)
+
+    return report
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """The BLAS libraries of this process; finding them takes milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+@contextlib.contextmanager
+def _threads(n: int) -> Iterator[None]:
+    """One BLAS thread for small matrices."""
+    with _blas().limit(limits=1) if n < _ONE_THREAD else contextlib.nullcontext():
+        yield

@@ -1,0 +1,424 @@
+"""The likelihood contract: what one likelihood file has to provide, and what it may add."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime.artifact.metadata import Axis, spell
+from qpruntime.errors import InputError, NumericalError
+from qpruntime.jit import COORDINATES, FRAME, LANDMARK, MOMENTS, SPLIT, Pointer
+from qpruntime.validation import floats
+
+__all__ = [
+    "ABSENT_SPLIT",
+    "CLOSED",
+    "INTEGRATE",
+    "LARGEST_COUNT",
+    "Likelihood",
+    "Reduction",
+    "counts",
+    "reals",
+    "signs",
+]
+
+Array = NDArray[np.float64]
+
+#: Counts are tested against references up to here; beyond, rounding of y log y costs digits.
+LARGEST_COUNT = 1_000_000
+
+#: Real observations larger than this are refused: their squares leave double precision.
+LARGEST_REAL = 1e100
+
+#: Rows of `Reduction.coordinates` that no table has: integrate; u is the answer.
+INTEGRATE, CLOSED = -1.0, -2.0
+
+
+def _no_parameters() -> Array:
+    theta = np.zeros(0)
+    theta.flags.writeable = False
+    return theta
+
+
+def _absent_split(f, y, theta):
+    return np.nan, np.nan
+
+
+def _absent_moments(mu, sigma, y, theta):
+    return np.nan, np.nan, np.nan
+
+
+def _absent_frame(mu, sigma, y, theta):
+    return np.nan, np.nan, np.nan, np.nan
+
+
+def _absent_landmark(y, theta, k):
+    return np.nan
+
+
+def _absent_coordinates(mu, sigma, y, theta):
+    return INTEGRATE, np.nan, np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """Coordinates in which R = sigma*/sigma_EP is one small smooth function for every cavity.
+
+    Parameters
+    ----------
+    coordinates : Pointer
+        ``coordinates(mu, sigma, y, theta) -> (row, u, v)``. Arguments beyond the ends of an axis
+        count as its end. Row `CLOSED` says that u is R itself; any other row that the table does
+        not have is integrated.
+    cavity : callable
+        ``cavity(row, u, v) -> (mu, sigma, y)``: some cavity with these coordinates.
+    u, v : Axis
+        The axes of the shipped table; `u` is None for a function of `v` alone.
+    outcomes : range
+        The y of each row.
+    largest : int
+        The largest outcome the coordinates answer for.
+    scale : Pointer, optional
+        ``scale(mu, sigma, y, theta) -> (length, v, 0)``, if sigma*/length depends on the row and v
+        alone, v being defined for every cavity. Dense grids are then expanded from one axis.
+    """
+
+    coordinates: Pointer
+    cavity: Callable[[int, float, float], tuple[float, float, float]]
+    v: Axis
+    u: Axis | None = None
+    outcomes: range = range(1, 2)
+    largest: int = 1
+    scale: Pointer | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Likelihood:
+    """p(y|f) for one observation y and one latent value f.
+
+    Parameters
+    ----------
+    name : str
+        The name in the registry, in the API and on the command line.
+    outcomes : str
+        What y may be, in words, for messages and ``tablegen list``.
+    split : Pointer
+        The only required function. ``split(f, y, theta) -> (rest, curvature)`` with
+        log p(y|f) = rest - curvature * f^2 / 2. ``(log p, 0)`` is always right; taking out a
+        Gaussian factor keeps tails exact where log p is large and nearly quadratic.
+    validate : callable
+        Turns user observations into a float array, or raises `InputError`.
+    moments : Pointer, optional
+        ``moments(mu, sigma, y, theta) -> (log Z, mean, variance)`` of the tilted density for the
+        cavity N(mu, sigma^2); sigma is a standard deviation, the last result a variance.
+        Without it they are integrated.
+    frame : Pointer, optional
+        ``frame(mu, sigma, y, theta) -> (centre, width, refine, side)``: where quadrature is laid.
+        side 0: around one peak; side +1 or -1: for a density that ends at ``centre`` and lies above
+        or below it; abs(side) >= 2: for two peaks on either side of ``centre``. The maps are those
+        of `qpruntime.quadrature.sigma_star.place`. refine in (0, 1] scales the step; 0 says that
+        the tilted density is the normal of this centre and width, which a straight log p leaves
+        of a cavity.
+    theta : ndarray, optional
+        What is passed through to every function; made from `parameters` if there are any.
+    parameters : mapping, optional
+        Values of the parameters by name, in the order in which `theta` begins with them. Others
+        are set by `with_parameters`, or by `qpruntime.likelihoods.get`.
+    limits : mapping, optional
+        Least and largest value of every parameter.
+    derive : callable, optional
+        ``derive(*parameters) -> tuple``: constants that follow the parameters in `theta`.
+    mirror : bool
+        Whether sigma*(mu, sigma, -y) = sigma*(-mu, sigma, y): one table then serves both labels.
+    log_concave : bool
+        Whether log p(y|f) is concave in f, so that no site precision can be negative.
+    location : bool
+        Whether log p(y|f) depends on f - y alone: one table then serves every y.
+    reduction : Reduction, optional
+        Coordinates for a compact table.
+    expected : Pointer, optional
+        ``expected(mean, std, y, theta) -> (E, dE/dmean, -2 dE/dvariance)``, E = E log p(y|f)
+        under f ~ N(mean, std^2). Method "vb" needs it.
+    landmarks : Pointer, optional
+        ``landmarks(y, theta, k) -> f``: points where log p(y|f) has a kink, a jump or a narrow
+        peak, k = 0, 1, ..., then NaN. Adaptive quadrature looks for mass around them, as it does
+        around 0 and y, and puts them on edges of its panels.
+    recipe : tuple, optional
+        Arguments of `from_log_prob`, by which it pickles.
+    """
+
+    name: str
+    outcomes: str
+    split: Pointer
+    validate: Callable[[ArrayLike], Array]
+    moments: Pointer | None = None
+    frame: Pointer | None = None
+    theta: Array = field(default_factory=_no_parameters)
+    mirror: bool = False
+    log_concave: bool = True
+    location: bool = False
+    reduction: Reduction | None = None
+    expected: Pointer | None = None
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    landmarks: Pointer | None = None
+    recipe: tuple[tuple[str, Any], ...] | None = None
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    derive: Callable[..., tuple[float, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.parameters:
+            values = tuple(float(v) for v in self.parameters.values())
+            theta = np.array(values + (self.derive(*values) if self.derive else ()))
+            theta.flags.writeable = False
+            object.__setattr__(self, "parameters", dict(zip(self.parameters, values, strict=True)))
+            object.__setattr__(self, "theta", theta)
+
+    def __repr__(self) -> str:
+        numbers = ", ".join(f"{name}={value:.3g}" for name, value in self.parameters.items())
+        return f"<Likelihood {self.name}({numbers})>" if numbers else f"<Likelihood {self.name}>"
+
+    @property
+    def spelt(self) -> str:
+        """Name and parameters in one string, which `qpruntime.likelihoods.get` reads."""
+        return spell(self.name, self.parameters)
+
+    def with_parameters(self, **values: float) -> Likelihood:
+        """Return this likelihood with other values of some parameters.
+
+        Raises
+        ------
+        InputError
+            If there is no such parameter, or its value is outside its limits.
+        """
+        for name, value in values.items():
+            if name not in self.parameters:
+                known = ", ".join(self.parameters) or "it has none"
+                raise InputError(
+                    f"likelihood {self.name!r} has no parameter {name!r}; its parameters: {known}"
+                )
+            low, high = self.limits.get(name, (-math.inf, math.inf))
+            try:
+                inside = low <= float(value) <= high and math.isfinite(value)
+            except (TypeError, ValueError):
+                inside = False
+            if not inside:
+                raise InputError(
+                    f"{name} of likelihood {self.name!r} must be a number from {low:g} to "
+                    f"{high:g}, got {value!r}"
+                )
+        merged = {**self.parameters, **{name: float(value) for name, value in values.items()}}
+        if merged == self.parameters:
+            return self
+        if self.recipe is None:
+            return replace(self, parameters=merged)
+        from qpruntime.likelihoods.claims import restore
+
+        recipe = {**dict(self.recipe), "theta": tuple(merged.values())}
+        return restore(tuple(recipe.items()))
+
+    @classmethod
+    def from_log_prob(
+        cls, log_prob: Callable[..., Any], *, name: str, **options: Any
+    ) -> Likelihood:
+        """Make a likelihood of any log density of your own.
+
+        Parameters
+        ----------
+        log_prob : callable
+            ``log_prob(f, y, theta)`` or ``log_prob(f, y)``: log p(y|f) for one f and one y, one
+            real number; -inf where there is no density. What numba compiles is compiled at first
+            use, with the globals it has then. Anything else (SciPy calls, objects, functions that
+            only take arrays of f) is called in Python, 100 times slower.
+        name : str
+            For messages and for tables.
+        theta : array-like or dict
+            Parameters, handed to `log_prob` as a float array; a dict also names them.
+        outcomes : None, list or tuple (low, high)
+            What y may be: any finite number, one of the numbers in the list, or an interval. A
+            tuple of two numbers is an interval, a list of two is two values.
+        validate : callable, optional
+            Turns observations into a float array or raises `InputError`, instead of `outcomes`.
+        log_concave : bool
+            Whether log p(y|f) is concave in f for every y. Default False, which is always right;
+            True keeps site precisions from being negative.
+        mirror : bool
+            Whether p(y|f) = p(-y|-f).
+        location : bool
+            Whether p(y|f) depends on f - y alone.
+        parameters : dict or sequence of str, optional
+            Names of the entries of `theta`, as a dict with their values.
+        landmarks : sequence of float or callable, optional
+            Values of f, or ``landmarks(y, theta)`` returning them, where log_prob has a kink, a
+            jump or a narrow peak.
+
+        Returns
+        -------
+        Likelihood
+            For `infer`, `project` and ``tablegen.build``. It pickles if `log_prob` does.
+
+        Raises
+        ------
+        InputError
+            If `log_prob`, tried at a few f for every outcome, fails or returns anything but a real
+            number; the message says what it returned.
+
+        Notes
+        -----
+        An exception inside `log_prob` during inference ends it with a `NumericalError` that is
+        raised from that exception.
+
+        Examples
+        --------
+        >>> from qpruntime import project
+        >>> from qpruntime.likelihoods import Likelihood
+        >>> pointed = Likelihood.from_log_prob(
+        ...     lambda f, y, theta: -abs(y - f) / theta[0],
+        ...     name="pointed",
+        ...     theta={"scale": 0.5},
+        ...     log_concave=True,
+        ...     landmarks=lambda y, theta: [y],
+        ... )
+        >>> mean, std = project(pointed, 0.0, 1.0, [1.0, 3.0])
+        >>> mean.round(2)
+        array([0.73, 1.79])
+        """
+        from qpruntime.likelihoods.claims import from_log_prob
+
+        return from_log_prob(log_prob, name=name, **options)
+
+    def __copy__(self) -> Likelihood:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Likelihood:
+        # Immutable, and told apart by identity: a clone of an estimator keeps its tables.
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        from qpruntime import likelihoods
+
+        if self.recipe is not None:
+            from qpruntime.likelihoods.claims import restore
+
+            return restore, (self.recipe,)
+        if self.name in likelihoods.names() and likelihoods.get(self.spelt) is self:
+            return likelihoods.get, (self.spelt,)
+        return super().__reduce_ex__(protocol)
+
+    @property
+    def has_density(self) -> bool:
+        """Whether log p(y|f) can be computed; not so if all that is known is a table."""
+        return self.split is not ABSENT_SPLIT
+
+    def log_prob(self, f: ArrayLike, y: ArrayLike) -> Array:
+        """Log p(y|f), elementwise over the broadcast shapes of `f` and `y`."""
+        f, y = np.broadcast_arrays(np.asarray(f, float), np.asarray(y, float))
+        out = np.empty(f.shape)
+        for i in np.ndindex(f.shape):
+            rest, curvature = self.split(float(f[i]), float(y[i]), self.theta)
+            out[i] = rest - 0.5 * curvature * f[i] ** 2
+        return out
+
+    def raise_failure(self, mu: float = 0.0, sigma: float = 0.0, y: float = 0.0) -> None:
+        """Raise `NumericalError` if a user's function failed in a kernel, from what it raised.
+
+        An interrupt is raised as it is. The cavity, if known, is where to look for the failure.
+        """
+        found = self.split.failure(mu, sigma, y)
+        if found is None:
+            return
+        what, cause = found
+        if cause is not None and not isinstance(cause, Exception):
+            raise cause
+        raise NumericalError(
+            f"log_prob of {self.name} {what}; it is asked for every real f: "
+            "return -inf where there is no density"
+        ) from cause
+
+    def functions(self, powers: bool = False) -> tuple[Any, ...]:
+        """Return (theta, has_moments, has_frame, split, moments, frame), as kernels take them.
+
+        The last is the triple (frame, adaptive rule, landmark). Without a frame, or for `powers`
+        other than 1, the adaptive rule is needed, and compiled.
+        """
+        self.split.reset()
+        rule, adaptive = NO_RULE, (powers or self.frame is None) and self.has_density
+        if adaptive:
+            # Most users of the package never need it.
+            from qpruntime.quadrature.adaptive import adaptive_rule
+
+            rule = adaptive_rule.handle
+        return (
+            self.theta,
+            self.moments is not None,
+            self.frame is not None,
+            self.split.handle,
+            (self.moments or ABSENT_MOMENTS).handle,
+            (
+                (self.frame or ABSENT_FRAME).handle,
+                rule,
+                (self.landmarks or ABSENT_LANDMARK).handle,
+            ),
+        )
+
+    def coordinates(self) -> Pointer:
+        """Return the coordinates of the compact table, or a stand-in that has no row."""
+        return self.reduction.coordinates if self.reduction else ABSENT_COORDINATES
+
+
+#: What is never called.
+NO_RULE = 0
+ABSENT_LANDMARK = Pointer(_absent_landmark, LANDMARK)
+ABSENT_SPLIT = Pointer(_absent_split, SPLIT)
+ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
+ABSENT_FRAME = Pointer(_absent_frame, FRAME)
+ABSENT_COORDINATES = Pointer(_absent_coordinates, COORDINATES)
+
+
+def signs(y: ArrayLike) -> Array:
+    """Validate labels -1 and +1 and return them as floats."""
+    try:
+        values = floats(y)
+    except TypeError as error:
+        raise InputError(f"labels must be -1 or +1, got {error}") from error
+    wrong = ~np.isin(values, (-1.0, 1.0))
+    if wrong.any():
+        bad = values[wrong].flat[0]
+        raise InputError(f"labels must be -1 or +1, got {bad:g}; GPClassifier takes any two labels")
+    return values
+
+
+def counts(y: ArrayLike) -> Array:
+    """Validate counts and return them as floats; whole floats and booleans are counts."""
+    try:
+        values = floats(y) + 0.0
+    except TypeError as error:
+        raise InputError(f"counts must be numbers 0, 1, 2, ..., got {error}") from error
+    wrong = ~((values >= 0.0) & (values == np.floor(values)) & np.isfinite(values))
+    if wrong.any():
+        raise InputError(f"counts must be 0, 1, 2, ..., got {values[wrong].flat[0]:g}")
+    if (values > LARGEST_COUNT).any():
+        raise InputError(
+            f"counts up to {LARGEST_COUNT} are supported, got {values.max():.0f}; counts that "
+            "large are nearly Gaussian: model their square root or logarithm as real numbers"
+        )
+    return values
+
+
+def reals(y: ArrayLike) -> Array:
+    """Validate real observations and return them as floats."""
+    try:
+        values = floats(y) + 0.0
+    except TypeError as error:
+        raise InputError(f"observations must be real numbers, got {error}") from error
+    wrong = ~(np.abs(values) <= LARGEST_REAL)
+    if wrong.any():
+        raise InputError(
+            f"observations must be finite and within {LARGEST_REAL:g}, got "
+            f"{values[wrong].flat[0]:g}; rescale them"
+        )
+    return values

@@ -1,0 +1,255 @@
+"""One tilted density becomes one Gaussian: the kernel behind `project`, tables and sweeps.
+
+The mean is the tilted mean, and the standard deviation that of the tilted density (EP), or sigma*
+from a table or by quadrature (QP); L_p projections have a mean of their own. Which table, and
+whether an argument is usable, is decided above, in `qpruntime.projection`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime.errors import InputError, NumericalError, TableError
+from qpruntime.jit import (
+    call_coordinates,
+    call_moments,
+    call_surfaces,
+    call_wp_rule,
+    contracted,
+    inlined,
+    kernel,
+)
+from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods.contract import CLOSED
+from qpruntime.projection.splines import bilinear, quintic
+from qpruntime.quadrature.sigma_star import exact_point, powered_point
+from qpruntime.quadrature.tilted import DECAY, EXHAUSTED, NO_MASS, NOT_A_NUMBER, OK
+from qpruntime.validation import broadcast, real
+
+__all__ = [
+    "Projections",
+    "check_range",
+    "compact_ratio",
+    "project_many",
+    "project_site",
+    "raise_status",
+]
+
+# How `project_site` finds a standard deviation, and what a lookup reports.
+EP, GRID, EXACT, COMPACT, SURFACES_EP, SURFACES_QP, WP, SURFACES_WP = 0, 1, 2, 3, 4, 5, 6, 7
+COMPUTED, INSIDE, OUTSIDE_GRID = 0, 1, 2
+#: Status: a table holds what cannot be sigma*. Values above sigma_EP are no such thing: a coarse
+#: grid has them between its nodes, and they are cut to sigma_EP.
+DAMAGED = -1
+# A table's sigma*/sigma_EP below this is damage: it takes a second peak of mass 1e-20.
+_LEAST_RATIO = 1e-9
+
+#: Status of a cavity outside a table of surfaces that is all there is.
+BEYOND = -2
+#: Status of a power other than 1, which a table of L_p projections has none of.
+POWERED = -3
+
+NO_VALUES = np.zeros((1, 2, 2))
+NO_AXES = np.array([0.0, -1.0, 1.0, 0.0, -1.0, 1.0, 0.0])
+for _array in (NO_VALUES, NO_AXES):
+    _array.flags.writeable = False
+
+
+@contracted
+def compact_ratio(coordinates, values, axes, mu, sigma, y, theta):
+    """Return sigma*/sigma_EP by a compact table or in closed form, NaN where it has to integrate.
+
+    The table's rows are the outcomes from ``axes[6]`` on, which the coordinates know.
+    """
+    row, u, v = call_coordinates(coordinates, mu, sigma, y, theta)
+    if 0.0 <= row < values.shape[0]:
+        return min(quintic(values, axes, int(row), u, v), 1.0)
+    return min(u, 1.0) if row == CLOSED else math.nan
+
+
+@inlined
+def project_site(functions, source, power, mu, sigma, y, scratch):
+    """Project one tilted density; return (status, log Z, mean, standard deviation, where).
+
+    `functions` is `Likelihood.functions()`, `source` is `Projector.source`, `sigma` the cavity's
+    standard deviation, `scratch` an array of shape (1, 4). A likelihood raised to a power other
+    than 1 is integrated, for EP too: closed moments and tables are those of the first power.
+    Handing over the arrays would cost more than moments in closed form: 150 ns a site against 80.
+    """
+    theta, has_moments, has_frame, split, moments, frame = functions
+    kind, mirror, outside_exact, values, axes, coordinates = source
+    if kind == WP:
+        status, log_z, mean, std, _ = call_wp_rule(
+            coordinates, split, frame[2], power, mu, sigma, y, theta, axes
+        )
+        return int(status), log_z, mean, std, COMPUTED
+    if power != 1.0:
+        if kind == SURFACES_WP:
+            return POWERED, 0.0, 0.0, 0.0, COMPUTED
+        status = powered_point(split, frame, has_frame, power, mu, sigma, y, theta, scratch)
+        std = math.sqrt(scratch[0, 2])
+        if kind != EP and kind != SURFACES_EP:
+            std = min(std, scratch[0, 3])
+        return status, scratch[0, 0], scratch[0, 1], std, COMPUTED
+    where = COMPUTED
+    if kind >= SURFACES_EP:
+        log_z, mean, std, star = call_surfaces(coordinates, mu, sigma, y, values, axes)
+        if not math.isnan(log_z):
+            finite = abs(log_z) < math.inf and abs(mean) < math.inf and 0.0 < std < math.inf
+            if not finite or star < _LEAST_RATIO * std:
+                return DAMAGED, 0.0, 0.0, 0.0, INSIDE
+            return OK, log_z, mean, star if kind == SURFACES_QP else std, INSIDE
+        if not outside_exact:
+            return BEYOND, 0.0, 0.0, 0.0, OUTSIDE_GRID
+        where = OUTSIDE_GRID
+        kind = EXACT if kind == SURFACES_QP else EP
+    integrated = False
+    if has_moments:
+        log_z, mean, variance = call_moments(moments, mu, sigma, y, theta)
+    else:
+        status = exact_point(split, frame, has_frame, mu, sigma, y, theta, scratch)
+        if status != OK:
+            return status, 0.0, 0.0, 0.0, COMPUTED
+        integrated = True
+        log_z, mean, variance = scratch[0, 0], scratch[0, 1], scratch[0, 2]
+    std = math.sqrt(variance)
+    if kind == EP:
+        return OK, log_z, mean, std, where
+    if kind == COMPACT:
+        where = INSIDE
+        ratio = compact_ratio(coordinates, values, axes, mu, sigma, y, theta)
+        if ratio >= _LEAST_RATIO:
+            return OK, log_z, mean, std * ratio, where
+        if not math.isnan(ratio):
+            return DAMAGED, 0.0, 0.0, 0.0, where
+    if kind == GRID:
+        if mirror:
+            row, location = 0, mu * y * axes[6]
+        else:
+            row, location = int(y - axes[6]), mu
+        where = OUTSIDE_GRID
+        if 0 <= row < values.shape[0]:
+            star, inside = bilinear(values, axes, row, location, math.log10(sigma))
+            if inside:
+                # Written so that NaN is damage in the table, and is none in the moments.
+                if not 0.0 < star < math.inf or star < _LEAST_RATIO * std:
+                    return DAMAGED, 0.0, 0.0, 0.0, INSIDE
+                return OK, log_z, mean, min(star, std), INSIDE
+        if not outside_exact:
+            return OK, log_z, mean, std, where
+    if not integrated:
+        status = exact_point(split, frame, has_frame, mu, sigma, y, theta, scratch)
+        if status != OK:
+            return status, 0.0, 0.0, 0.0, where
+    return OK, log_z, mean, min(scratch[0, 3], std), where
+
+
+@kernel
+def _project_many(functions, source, powers, mu, sigma, y, log_z, mean, std, where):
+    scratch = np.empty((1, 4))
+    for i in range(mu.size):
+        if powers[i] == 0.0:
+            # Nothing is observed: the cavity stays what it is, to the last bit.
+            log_z[i], mean[i], std[i], where[i] = 0.0, mu[i], sigma[i], COMPUTED
+            continue
+        status, log_z[i], mean[i], std[i], where[i] = project_site(
+            functions, source, powers[i], mu[i], sigma[i], y[i], scratch
+        )
+        if status != OK:
+            return status, i
+    return OK, 0
+
+
+_MOVE = "move the cavity or check the likelihood"
+_REASONS = {
+    DECAY: ("does not decay", _MOVE),
+    NO_MASS: ("has no finite mass", _MOVE),
+    NOT_A_NUMBER: ("is not a number somewhere", "check the likelihood for every real f"),
+    EXHAUSTED: (
+        "varies too fast to be integrated to 1e-6",
+        "look for noise or fast oscillations in its log density",
+    ),
+}
+
+
+class Projections(NamedTuple):
+    """Projected sites, all of the broadcast shape; `std` is a standard deviation."""
+
+    log_z: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64]
+    inside: NDArray[np.bool_]
+
+
+def project_many(
+    likelihood: Likelihood,
+    source: tuple[Any, ...],
+    mu: ArrayLike,
+    sigma: ArrayLike,
+    y: ArrayLike,
+    table: Any = None,
+    powers: NDArray[np.float64] | None = None,
+) -> Projections:
+    """Check the arguments, which broadcast, and project every site; `table` is for messages.
+
+    `powers`, not negative and of the shape of `mu`, are those of the likelihood, 1 by default.
+    """
+    m, s, labels = broadcast(
+        mu=real(mu, "mu"), sigma=real(sigma, "sigma"), y=likelihood.validate(y)
+    )
+    shape = m.shape
+    flat = [np.array(a, dtype=float).reshape(-1) for a in (m, s, labels)]
+    if not np.isfinite(flat[0]).all():
+        raise InputError("mu must be finite")
+    if not (np.isfinite(flat[1]).all() and (flat[1] > 0.0).all()):
+        raise InputError("sigma is a standard deviation: it must be positive and finite")
+    log_z, mean, std = (np.empty(m.size) for _ in range(3))
+    where = np.empty(m.size, dtype=np.int64)
+    functions = likelihood.functions(powers=powers is not None)
+    exponents = np.ones(m.size) if powers is None else powers.reshape(-1)
+    status, i = _project_many(functions, source, exponents, *flat, log_z, mean, std, where)
+    if status != OK:
+        raise_status(status, likelihood, flat[0][i], flat[1][i], flat[2][i], table)
+    return Projections(
+        log_z.reshape(shape),
+        mean.reshape(shape),
+        std.reshape(shape),
+        (where == INSIDE).reshape(shape),
+    )
+
+
+def check_range(found: Projections, mu: ArrayLike, sigma: ArrayLike) -> None:
+    """Raise `NumericalError` where a projection is not finite and of positive width."""
+    wrong = ~(np.isfinite(found.mean) & (found.std > 0.0) & np.isfinite(found.std))
+    if wrong.any():
+        m, s = (np.broadcast_to(real(a, ""), wrong.shape)[wrong][0] for a in (mu, sigma))
+        raise NumericalError(
+            f"the projection of the cavity N({m:g}, {s:g}^2) leaves double precision, whose "
+            "squares reach from 1e-308 to 1e308: rescale the latent function"
+        )
+
+
+def raise_status(
+    status: int, likelihood: Likelihood, mu: float, sigma: float, y: float, table: Any = None
+) -> None:
+    """Turn the status of a projection into an exception, or that of the user's function.
+
+    `table` is what was looked in.
+    """
+    likelihood.raise_failure(mu, sigma, y)
+    place = f"the cavity N({mu:g}, {sigma:g}^2) and y = {y:g}"
+    if status == DAMAGED:
+        raise TableError(
+            f"{table.path}: damaged: what it holds for {place} is no standard deviation; "
+            f"tablegen verify {table.path} says more; build it again"
+        )
+    if status == POWERED:
+        raise InputError(f"{table.path}: a table of L_p projections serves no powers; leave it out")
+    if status == BEYOND:
+        raise TableError(table.beyond(mu, sigma, y))
+    reason, remedy = _REASONS.get(status, _REASONS[NO_MASS])
+    raise NumericalError(f"the tilted density of {likelihood.name} {reason} for {place}; {remedy}")

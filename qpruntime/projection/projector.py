@@ -1,0 +1,242 @@
+"""Where a method and a table become a way to project: `project` for arrays, `Projector` for loops.
+
+The one place that decides which table stands behind ``table=None``. The kernel is in
+`qpruntime.projection.kernel`.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime import likelihoods
+from qpruntime.artifact.metadata import LARGEST, SMALLEST
+from qpruntime.errors import InputError
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.kernel import (
+    EP,
+    EXACT,
+    NO_AXES,
+    NO_VALUES,
+    SURFACES_EP,
+    SURFACES_QP,
+    WP,
+    Projections,
+    check_range,
+    project_many,
+)
+from qpruntime.projection.table import Table, open_table, shipped
+from qpruntime.validation import choice, number, shown
+
+__all__ = ["INFERENCE", "METHODS", "Projector", "project", "project_arrays"]
+
+METHODS = ("ep", "qp", "wp")
+#: Methods of inference; the variational one projects nothing, and its cavities are those of EP.
+INFERENCE = (*METHODS, "vb")
+
+
+def order(method: str, p: float | None, held: float | None = None) -> float | None:
+    """Return p for method "wp", which needs it, and None for the others, which have none.
+
+    `held` is the order of the table.
+    """
+    if method != "wp":
+        if p is not None:
+            raise InputError(f'p is the order of method "wp"; method {method!r} takes none')
+        return None
+    if p is None and held is not None:
+        return held
+    if p is None:
+        raise InputError(f'method "wp" needs p from {SMALLEST:g} to {LARGEST:g}; p=2 is "qp"')
+    found = number(p, "p")
+    if not SMALLEST <= found <= LARGEST:
+        raise InputError(
+            f"p must be from {SMALLEST:g}, below which W_p is not convex, to {LARGEST:g}, beyond "
+            f"which tails too far out for double precision decide; got {found:g}"
+        )
+    return found
+
+
+class Projector:
+    """A likelihood, a method and a table, resolved once and handed to the kernels as plain values.
+
+    Parameters
+    ----------
+    likelihood : str, Likelihood or None
+        None is the likelihood of the table, probit without a table.
+    method : {"qp", "ep", "wp", "vb"}
+    table : None, "exact", path, name or Table
+        None is the table that ships with the likelihood, or quadrature if it has no `Reduction`;
+        "exact" integrates. Grids and compact tables are used by QP only, tables of surfaces by EP
+        too; method "wp" integrates, or looks up in a table built for its order.
+    p : float, optional
+        Order of method "wp"; by default that of the table.
+
+    Attributes
+    ----------
+    table : Table or None
+        What is looked up in.
+    functions, source : tuple
+        The arguments of `qpruntime.projection.kernel.project_site`.
+    without_table : tuple
+        A source for log Z and the tilted mean alone, which nothing of QP's is looked up for.
+    means : tuple
+        The cheapest source with the mean that the method gives.
+    """
+
+    def __init__(
+        self,
+        likelihood: str | Likelihood | None,
+        method: str = "qp",
+        table: Table | str | os.PathLike[str] | None = None,
+        p: float | None = None,
+    ) -> None:
+        choice(method, "method", INFERENCE)
+        self.method = method
+        exact = isinstance(table, str) and table == "exact"
+        if isinstance(table, (str, os.PathLike)) and not exact:
+            table = open_table(table)
+        if not (isinstance(table, Table) or table is None or exact):
+            raise InputError(f"table must be None, 'exact', a path or a Table, got {shown(table)}")
+        held = table.metadata.order if isinstance(table, Table) else None
+        self.p = order(method, p, held)
+        if isinstance(table, Table):
+            table = table.serving(likelihood)
+            if self.p != held:
+                raise InputError(table.other_projection(method, self.p))
+            self.likelihood = table.likelihood
+        else:
+            self.likelihood = likelihoods.get("probit" if likelihood is None else likelihood)
+            if table is None and method == "qp":
+                table = shipped(self.likelihood)
+        self.table = table if isinstance(table, Table) else None
+        coordinates = self.likelihood.coordinates().handle
+        self.functions = self.likelihood.functions()
+        self.without_table = (EP, False, False, NO_VALUES, NO_AXES, coordinates)
+        self.means = self.without_table
+        if method == "wp":
+            if self.table is not None:
+                self.source = self.without_table = self.table.source()
+            else:
+                from qpruntime.quadrature.wp import parameters, wp_rule
+
+                self.need_density('method "wp" integrates without a table')
+                rules = parameters(self.p)
+                self.source = (WP, False, True, NO_VALUES, rules, wp_rule.handle)
+            self.means = self.source
+            return
+        surfaces = self.table is not None and self.table.metadata.kind == "surfaces"
+        if surfaces and method != "vb":
+            assert self.table is not None
+            self.means = self.without_table = self.table.source(SURFACES_EP)
+            self.source = self.table.source(SURFACES_QP if method == "qp" else SURFACES_EP)
+            return
+        self.need_density('only tables of surfaces do without it, and not for method "vb"')
+        if method in ("ep", "vb"):
+            self.source = self.without_table
+        elif self.table:
+            self.source = self.table.source()
+        else:
+            self.source = (EXACT, False, True, NO_VALUES, NO_AXES, coordinates)
+
+    def need_density(self, reason: str) -> None:
+        """Raise `InputError` if log p(y|f) is not at hand."""
+        if not self.likelihood.has_density:
+            raise InputError(
+                f"the density of {self.likelihood.name!r} is needed: {reason}; hand over the "
+                "Likelihood the table was built from as well, as likelihood=..."
+            )
+
+    def for_evidence(self) -> Projector:
+        """Return the EP projector whose evidence hyper-parameters are judged by."""
+        moments = (
+            self.table is not None
+            and self.table.metadata.kind == "surfaces"
+            and self.table.metadata.projection is None
+        )
+        return Projector(self.likelihood, "ep", self.table if moments else None)
+
+    def check_outcomes(self, y: NDArray[np.float64]) -> None:
+        """Raise `InputError` if a grid has no slab for one of these observations."""
+        if self.table is None or self.table.metadata.kind != "grid" or self.likelihood.mirror:
+            return
+        outcomes = self.table.metadata.outcomes
+        beyond = (y < outcomes[0]) | (y > outcomes[-1])
+        if beyond.any():
+            raise InputError(
+                f"y has the value {y[beyond].max():g}, but the table {self.table.path} holds "
+                f"{outcomes[0]:g} to {outcomes[-1]:g}; use table=None, which holds every value, or "
+                f"build one: tablegen build --likelihood {self.likelihood.name} "
+                f"--counts {min(y.min(), outcomes[0]):g}:{max(y.max(), outcomes[-1]):g}"
+            )
+
+
+def project_arrays(
+    likelihood: str | Likelihood | None,
+    mu: ArrayLike,
+    sigma: ArrayLike,
+    y: ArrayLike,
+    method: str = "qp",
+    table: Table | str | os.PathLike[str] | None = None,
+    p: float | None = None,
+) -> Projections:
+    """`project`, with log Z and whether the table answered."""
+    choice(method, "method", METHODS)
+    projector = Projector(likelihood, method, table, p)
+    return project_many(projector.likelihood, projector.source, mu, sigma, y, projector.table)
+
+
+def project(
+    likelihood: str | Likelihood | None,
+    mu: ArrayLike,
+    sigma: ArrayLike,
+    y: ArrayLike,
+    method: str = "qp",
+    table: Table | str | os.PathLike[str] | None = None,
+    p: float | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of the Gaussian that replaces each tilted density.
+
+    Parameters
+    ----------
+    likelihood : str, Likelihood or None
+        For example ``"probit"``; None is the likelihood of the table.
+    mu, sigma, y : array-like
+        Cavity mean, cavity standard deviation and observation; they broadcast.
+    method : {"qp", "ep", "wp"}
+        QP keeps the mean and takes sigma* (paper, Eqs. 5 and 8); EP matches both moments; "wp"
+        minimises the L_p Wasserstein distance (Appendix B), of which QP is p = 2.
+    table : None, "exact", path, name or Table
+        Where QP finds sigma*. None is the small table inside the package, right to 1e-9
+        everywhere; "exact" integrates, 100 times slower; a path or name is a table built by
+        ``tablegen build``. One of surfaces serves EP too, one built with ``--projection wp``
+        serves "wp" of its order.
+    p : float, optional
+        Order of method "wp", from 1 to 10; by default that of the table.
+
+    Returns
+    -------
+    mean, std : ndarray
+        Of the broadcast shape; `std` is a standard deviation.
+
+    Raises
+    ------
+    InputError
+        If an argument is not usable.
+    NumericalError
+        If a tilted density cannot be integrated.
+    TableError
+        If the table cannot be opened, or what it holds for a cavity is damaged.
+
+    Examples
+    --------
+    >>> from qpruntime import project
+    >>> mean, std = project("probit", 0.0, 1.0, 1)
+    >>> round(float(mean), 12), round(float(std), 9)
+    (0.564189583548, 0.825215532)
+    """
+    result = project_arrays(likelihood, mu, sigma, y, method, table, p)
+    check_range(result, mu, sigma)
+    return result.mean, result.std

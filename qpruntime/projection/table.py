@@ -1,0 +1,475 @@
+"""Open a table: find it, validate its metadata, map its data read-only, and look sigma* up in it.
+
+Of a grid nothing is read but the metadata; pages of the data come in when they are looked up. A
+compact table is read whole, and its hash compared. Files are read by their
+`qpruntime.artifact.seal`, never by an HDF5 library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import platformdirs
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime import likelihoods
+from qpruntime.artifact import seal
+from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime.errors import InputError, TableError
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection import surfaces
+from qpruntime.projection import without_code as standin
+from qpruntime.projection.kernel import (
+    COMPACT,
+    GRID,
+    SURFACES_QP,
+    SURFACES_WP,
+    check_range,
+    project_many,
+)
+from qpruntime.validation import choice, shown
+
+__all__ = [
+    "OUTSIDE",
+    "Table",
+    "open_table",
+    "reopen",
+    "shipped",
+    "shipped_path",
+    "table_directory",
+]
+
+#: What a lookup outside the grid gives: sigma_EP as in the paper, the quadrature's sigma*, or,
+#: where a table of surfaces is all there is, an error.
+OUTSIDE = ("ep", "exact", "error")
+
+
+def table_directory() -> Path:
+    """Return the directory of installed tables: ``$QP_TABLES``, else the user's data directory."""
+    named = os.environ.get("QP_TABLES")
+    return Path(named) if named else Path(platformdirs.user_data_dir("qpruntime")) / "tables"
+
+
+def shipped_path(likelihood: str) -> Path:
+    """Return where the compact table of a likelihood stands inside the package."""
+    with as_file(files("qpruntime") / "data" / f"{likelihood}-compact.h5") as path:
+        return path
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """An opened table of sigma* (a standard deviation), or of surfaces, for one likelihood.
+
+    Attributes
+    ----------
+    path : Path
+    metadata : Metadata
+    likelihood : Likelihood
+        Of a table of surfaces whose code is not at hand: a stand-in without a density.
+    values : ndarray, shape ``metadata.shape``
+        Read-only: the memory map of a grid, or spline coefficients.
+    outside : {"ep", "exact", "error"}
+        What a lookup outside a grid gives; a compact table has no outside, and L_p projections
+        outside their table are an error.
+    """
+
+    path: Path
+    metadata: Metadata
+    likelihood: Likelihood
+    values: NDArray[Any]
+    outside: str = "ep"
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the data as the file states it."""
+        return self.metadata.sha256
+
+    def axes(self) -> NDArray[np.float64]:
+        """Return start, stop and cells per unit of both axes, then the first outcome.
+
+        This is what `qpruntime.projection.splines` takes. Of a table with one axis, the first three
+        are not used.
+        """
+        numbers = []
+        for axis in (self.metadata.axes[0], self.metadata.axes[-1]):
+            numbers += _numbers(axis)
+        return np.array([*numbers, self.metadata.outcomes[0]])
+
+    def source(self, kind: int | None = None) -> tuple[Any, ...]:
+        """Return what `qpruntime.projection.kernel.project_site` takes.
+
+        `kind` says which standard deviation of a table of surfaces is asked for: sigma* by default.
+        A table of L_p projections has one only, and answers inside its domain only.
+        """
+        exact = self.outside == "exact" and self.likelihood.has_density
+        if self.metadata.kind == "surfaces":
+            axes, lookup = self._surface_axes(), surfaces.lookup.handle
+            if self.metadata.projection is not None:
+                return SURFACES_WP, False, False, self.values, axes, lookup
+            return SURFACES_QP if kind is None else kind, False, exact, self.values, axes, lookup
+        kind = GRID if self.metadata.kind == "grid" else COMPACT
+        axes = self.axes()
+        axes.flags.writeable = False
+        coordinates = self.likelihood.coordinates().handle
+        return kind, self.likelihood.mirror, exact, self.values, axes, coordinates
+
+    def _surface_axes(self) -> NDArray[np.float64]:
+        """Return the axes as `qpruntime.projection.surfaces.lookup` takes them."""
+        mu, log10_sigma, *third = self.metadata.axes
+        outcomes = self.metadata.outcomes
+        axes = surfaces.pack(
+            [*_numbers(mu), *_numbers(log10_sigma), outcomes[0]],
+            standin.MODES[self.metadata.traits["mode"]],
+            outcomes,
+            _numbers(third[0]) if third else None,
+        )
+        axes.flags.writeable = False
+        return axes
+
+    def serving(self, likelihood: str | Likelihood | None) -> Table:
+        """Return the table for use with a likelihood, None being its own.
+
+        Code that was not at hand when the table was opened then answers outside its domain.
+
+        Raises
+        ------
+        InputError
+            If the table was made for another likelihood.
+        """
+        own = self.likelihood
+        if likelihood is None or likelihood is own:
+            return self
+        mine = self.metadata.kind == "surfaces"
+        if mine and likelihood == own.name and own.name not in likelihoods.names():
+            return self
+        given = likelihoods.get(likelihood)
+        if given is own:
+            return self
+        reason = f"not {given.spelt!r}"
+        if mine:
+            reason = standin.difference(given, self.metadata)
+            if not reason:
+                return replace(self, likelihood=given)
+        raise InputError(
+            f"the table {self.path} is for the likelihood {own.spelt!r}, {reason}; build one: "
+            f"tablegen build --likelihood {_quoted(given.spelt)}"
+        )
+
+    def beyond(self, mu: float, sigma: float, y: float) -> str:
+        """Say that a cavity is outside a table of surfaces, and what to do about it."""
+        (m, s), traits = self.metadata.axes[:2], self.metadata.traits
+        where = "mu - y" if traits["mode"] == "location" else "mu"
+        low, high = min(m.start, math.floor(mu)), max(m.stop, math.ceil(mu))
+        if traits["mode"] == "location":
+            low, high = min(m.start, math.floor(mu - y)), max(m.stop, math.ceil(mu - y))
+        ell = math.log10(sigma)
+        narrow, wide = (
+            min(s.start, 0.5 * math.floor(2 * ell)),
+            max(s.stop, 0.5 * math.ceil(2 * ell)),
+        )
+        name = self.metadata.likelihood
+        own = name if name not in likelihoods.names() else _quoted(self.metadata.spelt)
+        known = _quoted(traits["source"]) or own
+        remedy = (
+            f"and the code of {self.likelihood.name!r} is not at hand: hand it over as "
+            "likelihood=..., or"
+        )
+        if self.metadata.projection is not None:
+            remedy = "and L_p projections are not integrated beside a table: leave it out, or"
+        return (
+            f"the cavity N({mu:g}, {sigma:g}^2) of y = {y:g} is outside the table {self.path}, "
+            f"which holds {where} {m.start:g} to {m.stop:g} and log10 sigma {s.start:g} to "
+            f"{s.stop:g}, {remedy} build a wider table: tablegen build --likelihood {known} "
+            f"--preset surfaces{self.metadata.flags} --mu-range {low:g} {high:g} "
+            f"--log10-sigma-range {narrow:g} {wide:g}"
+        )
+
+    def other_projection(self, method: str, p: float | None = None) -> str:
+        """Say that the table does not serve this method or order, and what to build."""
+        held = "EP and QP" if self.metadata.kind == "surfaces" else "QP"
+        if self.metadata.order is not None:
+            held = f'method "wp" with p={self.metadata.order:g}'
+        asked = f'method "{method}"' + ("" if p is None else f" with p={p:g}")
+        flags = f" --projection wp --p {'P' if p is None else repr(p)}" if method == "wp" else ""
+        name = _quoted(self.metadata.traits.get("source") or self.metadata.spelt)
+        return (
+            f"the table {self.path} serves {held}, not {asked}: leave it out, or build one: "
+            f"tablegen build --likelihood {name} --preset surfaces{flags}"
+        )
+
+    def lookup(
+        self, mu: ArrayLike, sigma: ArrayLike, y: ArrayLike
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Look up sigma* for cavities N(mu, sigma^2) and observations y.
+
+        Parameters
+        ----------
+        mu, sigma, y : array-like
+            Broadcast against each other; `sigma` is a standard deviation.
+
+        Returns
+        -------
+        sigma_star : ndarray
+            Standard deviations, never above sigma_EP; outside a grid what `outside` says. Of a
+            table of L_p projections: their standard deviations.
+        inside : ndarray of bool
+            True everywhere for a compact table.
+
+        Raises
+        ------
+        InputError
+            If an argument is not usable.
+        NumericalError
+            If a projection cannot be had in double precision.
+        TableError
+            If the numbers found there cannot be standard deviations: the file is damaged; or
+            outside a table of surfaces that has no code to fall back on.
+        """
+        result = project_many(self.likelihood, self.source(), mu, sigma, y, self)
+        check_range(result, mu, sigma)
+        return result.std, result.inside
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a reference: path, hash and likelihood, never the data."""
+        return reopen, self.reference()
+
+    def reference(self) -> tuple[str, str, str, str, str]:
+        """Return what `reopen` finds this very table by: plain words."""
+        held = self.metadata
+        return str(self.path), self.sha256, held.spelt, self.outside, held.command
+
+    def verify_hash(self) -> None:
+        """Read all data once; raise `TableError` if it is not what was written."""
+        digest = hashlib.sha256()
+        flat = self.values.reshape(-1)
+        for start in range(0, flat.size, 1 << 20):
+            digest.update(flat[start : start + (1 << 20)].data)
+        if digest.hexdigest() != self.sha256:
+            raise TableError(
+                f"{self.path}: data hash is {digest.hexdigest()[:16]}..., metadata says "
+                f"{self.sha256[:16]}...; the file is damaged, build it again: tablegen build "
+                + ("" if self.metadata.kind == "grid" else f"--preset {self.metadata.kind} ")
+                + f"--likelihood {self.likelihood.name}{self.metadata.flags} --force "
+                f"--output {self.path}"
+            )
+
+
+def open_table(
+    table: str | os.PathLike[str], *, outside: str | None = None, verify: bool | None = None
+) -> Table:
+    """Open a table by path, or by name if it is installed or ships with the package.
+
+    Parameters
+    ----------
+    table : str or path
+        A file, or a bare name: ``"probit"`` is looked for in `table_directory()`,
+        ``"probit-compact"`` there and among the tables inside the package.
+    outside : {"ep", "exact", "error"}, optional
+        Outside a grid: sigma_EP, as published (up to 10 % above sigma*) and the default, or
+        quadrature. Outside surfaces: quadrature where the code of the likelihood is at hand, by
+        default, or an error.
+    verify : bool, optional
+        Read all data once and compare its hash; by default not of grids, which are mapped.
+
+    Raises
+    ------
+    TableError
+        If there is no such table, or it does not validate.
+    """
+    if outside is not None:
+        choice(outside, "outside", OUTSIDE)
+    if not isinstance(table, (str, os.PathLike)):
+        raise InputError(f"a table is given by a path or a name, got {shown(table)}")
+    try:
+        path = _find(table)
+        with path.open("rb") as file:
+            metadata, values = _read(file, path)
+    except (OSError, ValueError) as error:
+        if isinstance(error, TableError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise TableError(f"{shown(table)} cannot be read: {reason}") from error
+    if metadata.kind == "surfaces":
+        return _open_surfaces(path, metadata, values, outside, verify)
+    if outside == "error":
+        raise InputError('outside="error" is for tables of surfaces; use "ep" or "exact"')
+    if metadata.likelihood not in likelihoods.names():
+        known = ", ".join(likelihoods.names())
+        raise TableError(
+            f"{path}: made for the likelihood {metadata.likelihood!r}; this version knows {known}"
+        )
+    try:
+        likelihood = likelihoods.get(metadata.likelihood, **metadata.parameters)
+    except (InputError, TypeError) as error:
+        raise TableError(f"{path}: metadata field 'parameters': {error}") from error
+    try:
+        likelihood.validate(metadata.outcomes)
+    except InputError as error:
+        raise TableError(f"{path}: metadata field 'outcomes': {error}") from error
+    compact = metadata.kind == "compact"
+    if compact:
+        _check_coordinates(path, metadata, likelihood)
+    opened = Table(path, metadata, likelihood, values, outside or "ep")
+    if verify or (verify is None and compact):
+        opened.verify_hash()
+    return opened
+
+
+def _open_surfaces(
+    path: Path,
+    metadata: Metadata,
+    values: NDArray[Any],
+    outside: str | None,
+    verify: bool | None,
+) -> Table:
+    """Open a table of surfaces, with the likelihood it is for or a stand-in."""
+    if outside == "ep":
+        raise InputError('a table of surfaces has no sigma_EP outside: use "exact" or "error"')
+    if metadata.dtype != "float64":
+        raise TableError(f"{path}: metadata field 'dtype' is {metadata.dtype!r}, not 'float64'")
+    likelihood = standin.standin(metadata, path)
+    if (registered := standin.known(metadata)) is not None:
+        likelihood = registered
+    opened = Table(path, metadata, likelihood, values, outside or "exact")
+    if verify is not False:
+        opened.verify_hash()
+    return opened
+
+
+def _quoted(likelihood: str) -> str:
+    return f'"{likelihood}"' if "(" in likelihood else likelihood
+
+
+def _numbers(axis: Axis) -> list[float]:
+    """Start, stop and cells per unit."""
+    return [axis.start, axis.stop, (axis.size - 1) / (axis.stop - axis.start)]
+
+
+@cache
+def shipped(likelihood: Likelihood) -> Table | None:
+    """Return the compact table of a registered likelihood, opened once; None without a `Reduction`.
+
+    A likelihood that is not in the registry has no table, even if it was made from one that is.
+
+    Raises
+    ------
+    TableError
+        If the package is incomplete.
+    """
+    name = likelihood.name
+    registered = name in likelihoods.names() and likelihoods.get(name) is likelihood
+    if not registered or likelihood.reduction is None:
+        return None
+    return open_table(shipped_path(name))
+
+
+def _check_coordinates(path: Path, metadata: Metadata, likelihood: Likelihood) -> None:
+    """Refuse a compact table over coordinates that are not the likelihood's."""
+    reduction = likelihood.reduction
+    if reduction is not None:
+        ours = [axis.name for axis in (reduction.u, reduction.v) if axis]
+        same_rows = metadata.outcomes[0] == reduction.outcomes[0]
+        if [axis.name for axis in metadata.axes] == ours and same_rows:
+            return
+    raise TableError(
+        f"{path}: a compact table over other coordinates than those of {likelihood.name!r}; "
+        f"build it again: tablegen build --preset compact --likelihood {likelihood.name}"
+    )
+
+
+def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) -> Table:
+    """Open the very table that a `Table.reference` is of, which may have moved.
+
+    It is looked for at its path, among the installed tables and among those of the package.
+
+    Parameters
+    ----------
+    path : str
+        Where it was.
+    sha256 : str
+        Of its data.
+    likelihood : str
+        Name and parameters.
+    outside : {"ep", "exact", "error"}
+    command : str
+        What builds it, but for its place.
+
+    Raises
+    ------
+    TableError
+        If no table with this hash is there.
+    """
+    directory, name = table_directory(), likelihood.split("(")[0]
+    stems = dict.fromkeys(f"{n}{end}.h5" for n in (likelihood, name) for end in ("", "-surfaces"))
+    places = [Path(path), shipped_path(name), *(directory / stem for stem in stems)]
+    instead = ""
+    for place in places:
+        if not place.is_file():
+            continue
+        try:
+            table = open_table(place, outside=outside if outside != "error" else None)
+        except TableError:
+            found = "a damaged file"
+        else:
+            if table.sha256 == sha256:
+                return replace(table, outside=outside)
+            found = f"another table (data sha256 {table.sha256})"
+        if place == places[0]:
+            instead = f", where there is {found},"
+    raise TableError(
+        f"the table this model was fitted with (likelihood {likelihood}, data sha256 {sha256}) is "
+        f"not at {path}{instead} nor in {directory}; copy it there, or build it: "
+        f"{command} --output {path}{' --force' if instead else ''}"
+    )
+
+
+def _find(table: str | os.PathLike[str]) -> Path:
+    path = Path(table)
+    if path.is_file():
+        return path
+    # A likelihood's parameters may hold dots.
+    if path.name == os.fspath(table) and (not path.suffix or path.name.endswith(")")):
+        installed = table_directory() / f"{path.name}.h5"
+        inside = shipped_path(path.name.removesuffix("-compact"))
+        for known in (installed, inside):
+            if known.is_file() and known.name == f"{path.name}.h5":
+                return known
+        if not path.is_dir():
+            raise TableError(
+                f"no table {path.name!r} in {table_directory()}; "
+                f"build it: tablegen build --likelihood {path.name}"
+            )
+    if path.is_dir():
+        raise TableError(f"{path} is a directory; give the .h5 file in it")
+    raise TableError(f"no table at {path}; build one: tablegen build --output {path}")
+
+
+def _read(file: BinaryIO, path: Path) -> tuple[Metadata, NDArray[Any]]:
+    """Return metadata and data, which stay in the file if they are a grid's."""
+    sealed, text = seal.read(file, str(path))
+    metadata = Metadata.from_json(text, str(path))
+    dtype, shape = np.dtype(metadata.dtype).newbyteorder("<"), metadata.shape
+    if sealed.nbytes != metadata.nbytes or sealed.start % dtype.itemsize:
+        raise TableError(
+            f"{path}: {sealed.nbytes} bytes of data at {sealed.start}, but its metadata says "
+            f"{metadata.dtype} {shape}, {metadata.nbytes} bytes"
+        )
+    if metadata.kind == "grid":
+        values = np.memmap(file, dtype, "r", sealed.start, shape).view(np.ndarray)
+    else:
+        file.seek(sealed.start)
+        data = file.read(sealed.nbytes)
+        if len(data) < sealed.nbytes:
+            raise TableError(f"{path}: became shorter while it was read")
+        values = np.frombuffer(data, dtype).reshape(shape)
+        if not np.isfinite(values).all():
+            raise TableError(f"{path}: coefficients that are not finite; the file is damaged")
+    return metadata, values

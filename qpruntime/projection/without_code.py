@@ -1,0 +1,179 @@
+"""A likelihood known from its table alone: what it takes for y, and how to tell its code again.
+
+A table of surfaces carries everything inference asks for, so that a file opens where the code it
+was made from is not at hand; nothing named in a file is ever imported. The file holds log p at a
+few points: code handed over together with the table has to give the same values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime import likelihoods
+from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime.errors import InputError, TableError
+from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods.contract import ABSENT_SPLIT, signs
+from qpruntime.projection import surfaces
+from qpruntime.validation import finite
+
+__all__ = ["MODES", "describe", "difference", "known", "mode_of", "standin"]
+
+Array = NDArray[np.float64]
+
+#: Names of the modes of `qpruntime.projection.surfaces`.
+MODES = {
+    "rows": surfaces.ROWS,
+    "mirror": surfaces.MIRROR,
+    "location": surfaces.LOCATION,
+    "volume": surfaces.VOLUME,
+}
+# log p at the probes may differ by rounding, and by what another C library rounds.
+_SAME = 1e-9
+# Where the probes stand on an axis.
+_PROBES = (0.07, 0.31, 0.47, 0.64, 0.93)
+
+
+def mode_of(likelihood: Likelihood, third: bool) -> str:
+    """Return how the observations of a likelihood find their slab."""
+    if likelihood.mirror:
+        return "mirror"
+    if likelihood.location:
+        return "location"
+    return "volume" if third else "rows"
+
+
+def describe(
+    likelihood: Likelihood, mu: Axis, outcomes: Sequence[float], mode: str, source: str = ""
+) -> dict[str, Any]:
+    """Return the traits that go into the file; `source` says in words where the code came from."""
+    some = [outcomes[round(part * (len(outcomes) - 1))] for part in (0.0, 0.5, 1.0)]
+    if mode == "volume":
+        some = [outcomes[0] + part * (outcomes[1] - outcomes[0]) for part in _PROBES]
+    probes = []
+    for y in sorted(set(some)):
+        for part in _PROBES:
+            f = mu.start + part * (mu.stop - mu.start)
+            value = float(likelihood.log_prob(f, y))
+            probes.append([f, y, value if math.isfinite(value) else None])
+    return {
+        "outcomes": likelihood.outcomes,
+        "mode": mode,
+        "log_concave": likelihood.log_concave,
+        "probes": probes,
+        "source": source,
+    }
+
+
+def known(metadata: Metadata) -> Likelihood | None:
+    """Return the registered likelihood a table of surfaces was made for, None if it is another."""
+    if metadata.likelihood not in likelihoods.names():
+        return None
+    try:
+        found = likelihoods.get(metadata.likelihood, **metadata.parameters)
+    except InputError:
+        return None
+    return None if difference(found, metadata) else found
+
+
+def difference(likelihood: Likelihood, metadata: Metadata) -> str:
+    """Say in what a likelihood differs from the one of a table; empty if in nothing."""
+    if likelihood.name != metadata.likelihood:
+        return f"its name is {likelihood.name!r}, not {metadata.likelihood!r}"
+    if likelihood.parameters != metadata.parameters:
+        return f"its parameters are {likelihood.parameters}, not {metadata.parameters}"
+    if not likelihood.has_density:
+        return ""
+    for f, y, expected in metadata.traits["probes"]:
+        value = float(likelihood.log_prob(f, y))
+        same = expected is not None and abs(value - expected) <= _SAME * max(1.0, abs(expected))
+        if not (same or (expected is None and not math.isfinite(value))):
+            return f"log p(y = {y:g} | f = {f:g}) is {value:.12g}, not {expected}"
+    return ""
+
+
+def standin(metadata: Metadata, path: Any) -> Likelihood:
+    """Return a likelihood without a density that accepts what the table holds.
+
+    Raises
+    ------
+    TableError
+        If the traits of the file make no sense.
+    """
+    traits = metadata.traits
+    _check(traits, metadata, path)
+    words, mode = traits["outcomes"], traits["mode"]
+
+    def validate(y: ArrayLike) -> Array:
+        if mode == "mirror":
+            return signs(y)
+        values = finite(y, "y")
+        if mode == "location":
+            return values
+        if mode == "volume":
+            low, high = metadata.outcomes
+            wrong = (values < low) | (values > high)
+            held = f"{low:g} to {high:g}"
+        else:
+            wrong = ~np.isin(values, metadata.outcomes)
+            shown = [f"{v:g}" for v in metadata.outcomes]
+            held = ", ".join(shown if len(shown) < 9 else [*shown[:4], "...", shown[-1]])
+        if wrong.any():
+            raise InputError(
+                f"y has the value {values[wrong].flat[0]:g}, but the table {path} holds y = {held} "
+                f"({words})"
+            )
+        return values
+
+    return Likelihood(
+        name=metadata.likelihood,
+        outcomes=words,
+        split=ABSENT_SPLIT,
+        validate=validate,
+        mirror=mode == "mirror",
+        location=mode == "location",
+        parameters=dict(metadata.parameters),
+        log_concave=traits["log_concave"],
+    )
+
+
+def _check(traits: dict[str, Any], metadata: Metadata, path: Any) -> None:
+    mode = traits.get("mode")
+    third = len(metadata.axes) == 3
+    sound = {
+        "mode": isinstance(mode, str) and mode in MODES and third == (mode == "volume"),
+        "outcomes": isinstance(traits.get("outcomes"), str),
+        "log_concave": isinstance(traits.get("log_concave"), bool),
+        "source": isinstance(traits.get("source"), str),
+        "probes": _probes(traits.get("probes")),
+    }
+    for name, fine in sound.items():
+        if not fine:
+            raise TableError(f"{path}: metadata field 'traits' has {name} {traits.get(name)!r}")
+    ends = [metadata.axes[2].start, metadata.axes[2].stop] if third else metadata.outcomes
+    single = mode in ("mirror", "location")
+    if metadata.outcomes != ends or (single and metadata.outcomes != [float(mode == "mirror")]):
+        raise TableError(f"{path}: metadata field 'outcomes' is {metadata.outcomes!r}")
+    expected = surfaces.NAMES if metadata.projection is None else surfaces.WP_NAMES
+    if tuple(metadata.surfaces) != expected:
+        raise TableError(
+            f"{path}: holds the surfaces {metadata.surfaces}, this version reads {expected}"
+        )
+
+
+def _probes(value: Any) -> bool:
+    if not isinstance(value, list):
+        return False
+    for entry in value:
+        if not isinstance(entry, list) or len(entry) != 3:
+            return False
+        if not all(isinstance(v, (int, float)) for v in entry[:2]):
+            return False
+        if not (entry[2] is None or isinstance(entry[2], (int, float))):
+            return False
+    return True

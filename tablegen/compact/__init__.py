@@ -1,0 +1,1 @@
+"""Compact tables: one ratio over the own coordinates of a likelihood."""

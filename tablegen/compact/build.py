@@ -1,0 +1,115 @@
+"""Build a compact table: R = sigma*/sigma_EP as splines over the likelihood's own coordinates.
+
+One small file that holds for every cavity: what its rectangle does not cover, the likelihood's
+`Reduction` answers in closed form or has integrated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime import likelihoods
+from qpruntime.artifact.metadata import Metadata
+from qpruntime.errors import InputError, NumericalError
+from qpruntime.likelihoods.contract import Reduction
+from qpruntime.projection.projector import project_arrays
+from qpruntime.projection.table import Table
+from tablegen import splines
+from tablegen.compact import errors as regions
+from tablegen.executors import Executor, Progress, Threads
+from tablegen.files import hdf5 as export
+from tablegen.files.workspace import Workspace
+from tablegen.second_rule.framed import SEED
+
+__all__ = ["build", "metadata", "sample"]
+
+Array = NDArray[np.float64]
+
+
+def reduction(likelihood: str) -> Reduction:
+    """Return the coordinates of a registered likelihood, or raise `InputError`."""
+    found = likelihoods.get(likelihood).reduction
+    if found is None:
+        raise InputError(
+            f"likelihood {likelihood!r} has no compact table: it declares no Reduction"
+        )
+    return found
+
+
+def metadata(likelihood: str) -> Metadata:
+    """Return the metadata of the table before it is built: no hash, no certificate."""
+    r = reduction(likelihood)
+    return Metadata(
+        likelihood=likelihoods.get(likelihood).name,
+        parameters=dict(likelihoods.get(likelihood).parameters),
+        outcomes=[float(y) for y in r.outcomes],
+        axes=tuple(axis for axis in (r.u, r.v) if axis is not None),
+        dtype="float64",
+        method="collocation",
+        generator=f"tablegen {version('qpruntime')}",
+        kind="compact",
+    )
+
+
+def sample(likelihood: str, row: int, u: float, v: Array) -> Array:
+    """Integrate R on a line: one row, one u, every v."""
+    cavity = reduction(likelihood).cavity
+    mu, sigma, y = np.array([cavity(row, u, t) for t in v.tolist()]).T
+    star = project_arrays(likelihood, mu, sigma, y, table="exact").std
+    return np.asarray(star / project_arrays(likelihood, mu, sigma, y, method="ep").std)
+
+
+def integrate(likelihood: str, executor: Executor, report: Progress) -> Array:
+    """Return R at all collocation points, in the shape of the dataset."""
+    r = reduction(likelihood)
+    across = splines.points(r.u) if r.u is not None else np.zeros(1)
+    along = splines.points(r.v)
+    lines = [(row, u) for row in range(len(r.outcomes)) for u in across.tolist()]
+    line = partial(_line, likelihood, along)
+    values = np.array(executor.run(line, lines, partial(report, "integrate")))
+    return values.reshape(len(r.outcomes), across.size, along.size)
+
+
+def _line(likelihood: str, along: Array, where: tuple[int, float]) -> Array:
+    return sample(likelihood, *where, along)
+
+
+def build(
+    document: Metadata,
+    workspace: Workspace,
+    executor: Executor,
+    local: Threads,
+    tolerance: float,
+    report: Progress,
+) -> Metadata:
+    """Build the table in a locked workspace; arguments as those of `grid.build.carry_out`."""
+    name, axes = document.spelt, document.axes
+    report("integrate", 0, 1)
+    ratios = integrate(name, executor, report)
+    values = splines.coefficients(ratios, axes[0] if len(axes) == 2 else None, axes[-1])
+    values.flags.writeable = False
+    report("certify", 0, 1)
+    table = Table(workspace.partial, document, likelihoods.get(name), values)
+    certificate = regions.certify(table, run=local.run, seed=SEED)
+    if missed := regions.problems(certificate, tolerance):
+        raise NumericalError(f"the table misses its tolerance: {missed[0]}; raise --tolerance")
+    certificate |= {"tolerance": tolerance, "arithmetic": splines.arithmetic()}
+    data = values.astype("<f8").tobytes()
+    digest = hashlib.sha256(data).hexdigest()
+    finished = replace(document, sha256=digest, certificate=certificate)
+    offset = export.create_file(workspace.partial, finished)
+    with workspace.partial.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+    export.write_metadata(workspace.partial, finished)
+    workspace.check()
+    export.publish(workspace.partial, workspace.target)
+    workspace.remove()
+    report("certify", 1, 1)
+    return finished

@@ -1,0 +1,204 @@
+"""Measure the error of a compact table wherever it may be: on nodes, in cells, at seams, far out.
+
+What is measured is a whole lookup, coordinates and sigma_EP included, against the second
+quadrature rule; at nodes the splines themselves, so that no coefficient can be wrong unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.artifact.metadata import Axis
+from qpruntime.projection.projector import project_arrays
+from qpruntime.projection.table import Table
+from tablegen import splines
+from tablegen.second_rule.framed import RULE, independent
+
+__all__ = ["AT_NODES", "DOMAIN", "REGIONS", "TOLERANCE", "certify", "problems"]
+
+Array = NDArray[np.float64]
+Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
+
+#: Largest relative error allowed anywhere.
+TOLERANCE = 1e-9
+#: And at nodes, where a spline only rounds.
+AT_NODES = 1e-11
+REGIONS = ("nodes", "cells", "seams", "far")
+#: log10 sigma goes from here to there; mu up to `_REACH` times the larger of sigma and 1.
+DOMAIN = (-6.0, 8.0)
+_REACH = 1e6
+#: Beyond this many sigma a double cannot hold where mu lies to 1e-10 sigma: nothing to compare.
+_RESOLVED = 1e9
+#: Distances from a seam, in lengths of its axis.
+_NEAR = (0.0, 1e-12, 1e-9, 1e-6, 1e-3)
+#: At least one node in this many is integrated again.
+_EVERY = 5
+
+
+def certify(table: Table, *, run: Runner, points: int = 2000, seed: int = 0) -> dict[str, Any]:
+    """Compare lookups with the second rule.
+
+    Parameters
+    ----------
+    table : Table
+        A compact one.
+    run : callable
+        ``run(function, items)`` maps on any number of threads.
+    points : int
+        Random points in each region but the nodes, of which a lattice is looked at.
+    seed : int
+
+    Returns
+    -------
+    dict
+        For each of `REGIONS` ``max_relative_error``, ``points`` and the place (``mu``,
+        ``log10_sigma``, ``outcome``).
+    """
+    rng = np.random.default_rng(seed)
+    found: dict[str, Any] = {"rule": RULE, "seed": seed, "random_points": points}
+    where = _lattice(table, rng)
+    cavities = _cavities(table, where, rng)
+    raw = splines.evaluate(table.values, table.axes(), where)
+    found["nodes"] = _compare(table, cavities, run, raw)
+    for name, draw in zip(REGIONS[1:], (_cells, _seams, _far), strict=True):
+        found[name] = _compare(table, draw(table, points, rng), run)
+    return found
+
+
+def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:
+    """Say which regions miss the tolerance; nodes have to be better than 1e-11.
+
+    That is what one coefficient altered by 1e-6, in a corner, changes at the node there.
+    """
+    found = []
+    for name in REGIONS:
+        allowed = min(tolerance, AT_NODES) if name == "nodes" else tolerance
+        entry = certificate[name]
+        if not entry["max_relative_error"] <= allowed:
+            found.append(f"{describe(entry, name)}, allowed {allowed:.2g}")
+    return found
+
+
+def describe(entry: dict[str, Any], region: str) -> str:
+    """Return an error and its place in words."""
+    return (
+        "relative error {max_relative_error:.2g} at mu = {mu:.17g}, log10 sigma = "
+        "{log10_sigma:.17g}, y = {outcome:g} ({region})"
+    ).format(**entry, region=region)
+
+
+def _axes(table: Table) -> tuple[Axis | None, Axis]:
+    axes = table.metadata.axes
+    return (axes[0] if len(axes) == 2 else None), axes[-1]
+
+
+def _cavities(table: Table, where: Array, rng: np.random.Generator) -> Array:
+    """Return cavities (mu, sigma, y), shape (N, 3), for rows of (row, u, v)."""
+    reduction = table.likelihood.reduction
+    assert reduction is not None
+    found = np.array([reduction.cavity(int(row), u, v) for row, u, v in where.tolist()])
+    return _either_label(table, found, rng)
+
+
+def _either_label(table: Table, found: Array, rng: np.random.Generator) -> Array:
+    if table.likelihood.mirror:
+        sign = rng.choice([-1.0, 1.0], len(found))
+        found = found * np.stack([sign, np.ones(len(found)), sign], 1)
+    return found
+
+
+def _lattice(table: Table, rng: np.random.Generator) -> Array:
+    """Return nodes (row, u, v) close enough together that every coefficient has a say in one.
+
+    Every fifth node of every row, from a random one on, and the ends. A node weighs the five
+    coefficients around it by at least 1/120 along each axis.
+    """
+    nodes = []
+    for axis in _axes(table):
+        if axis is None:
+            nodes.append(np.zeros(1))
+            continue
+        some = np.arange(rng.integers(_EVERY), axis.size, _EVERY)
+        nodes.append(axis.nodes()[np.unique([0, *some, axis.size - 1])])
+    rows = np.arange(table.metadata.shape[0], dtype=np.float64)
+    return np.stack(np.meshgrid(rows, *nodes, indexing="ij"), -1).reshape(-1, 3)
+
+
+def _cells(table: Table, points: int, rng: np.random.Generator) -> Array:
+    """Random points of the rectangle, half of them in the middle of a cell."""
+    u, v = _axes(table)
+    where = np.zeros((points, 3))
+    where[:, 0] = rng.integers(table.metadata.shape[0], size=points)
+    middle = rng.random(points) < 0.5
+    for column, axis in ((1, u), (2, v)):
+        if axis is not None:
+            cell = rng.uniform(0, axis.size - 1, points)
+            cell = np.where(middle, np.floor(cell) + 0.5, cell)
+            where[:, column] = axis.start + cell * axis.step
+    return _cavities(table, where, rng)
+
+
+def _seams(table: Table, points: int, rng: np.random.Generator) -> Array:
+    """Both sides of the ends of each axis, and of the last row."""
+    u, v = _axes(table)
+    rows = table.metadata.shape[0]
+    where = np.zeros((points, 3))
+    where[:, 0] = rng.integers(rows, size=points)
+    for column, axis in ((1, u), (2, v)):
+        if axis is not None:
+            where[:, column] = rng.uniform(axis.start, axis.stop, points)
+    ends = [(k, axis) for k, axis in ((1, u), (2, v)) if axis is not None]
+    for i in range(points):
+        kind = i % (len(ends) + (rows > 1))
+        if kind == len(ends):
+            where[i, 0] = rows - 1 + rng.integers(2)
+            continue
+        column, axis = ends[kind]
+        off = rng.choice(_NEAR) * rng.choice([-1.0, 1.0]) * (axis.stop - axis.start)
+        where[i, column] = rng.choice([axis.start, axis.stop]) + off
+    return _cavities(table, where, rng)
+
+
+def _far(table: Table, points: int, rng: np.random.Generator) -> Array:
+    """Cavities of every width and place, and outcomes of every size."""
+    sigma = 10.0 ** rng.uniform(*DOMAIN, points)
+    size = np.maximum(sigma, 1.0) * _REACH ** rng.uniform(-1.0, 1.0, points)
+    mu = rng.choice([-1.0, 1.0], points) * np.minimum(size, _RESOLVED * sigma)
+    y = np.ones(points)
+    if not table.likelihood.mirror:
+        assert table.likelihood.reduction is not None
+        largest = table.likelihood.reduction.largest
+        y = np.floor((largest + 1.0) ** rng.uniform(0.0, 1.0, points)) - 1.0
+    return _either_label(table, np.stack([mu, sigma, y], 1), rng)
+
+
+def _compare(
+    table: Table, cavities: Array, run: Runner, ratio: Array | None = None
+) -> dict[str, Any]:
+    """Return the largest error of lookups, or of sigma*/sigma_EP where it is given."""
+    mu, sigma, y = np.ascontiguousarray(cavities.T)
+    name = table.likelihood.name
+
+    def block(part: slice) -> Array:
+        truth = independent(name, mu[part], sigma[part], y[part])
+        if ratio is None:
+            found = table.lookup(mu[part], sigma[part], y[part])[0]
+        else:
+            ep = project_arrays(name, mu[part], sigma[part], y[part], method="ep").std
+            found = ratio[part] * ep
+        return np.asarray(found / truth - 1.0)
+
+    parts = [slice(a, a + 128) for a in range(0, mu.size, 128)]
+    error = np.abs(np.concatenate(run(block, parts)))
+    at = int(np.argmax(np.where(np.isnan(error), np.inf, error)))
+    return {
+        "max_relative_error": float(error[at]),
+        "points": int(mu.size),
+        "mu": float(mu[at]),
+        "log10_sigma": float(np.log10(sigma[at])),
+        "outcome": float(y[at]),
+    }

@@ -1,0 +1,1 @@
+"""The command line: what it parses, prints and draws."""

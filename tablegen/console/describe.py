@@ -1,0 +1,286 @@
+"""Turn plans, tables and reports into plain documents, and documents into readable text."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qpruntime import likelihoods
+from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime.errors import TableError
+from tablegen.compact import errors as regions
+
+if TYPE_CHECKING:
+    from tablegen.grid.plan import Plan
+    from tablegen.surfaces.build import Domain
+    from tablegen.verify import Report
+
+__all__ = ["installed", "listing", "plan", "report", "table", "text"]
+
+Document = dict[str, Any]
+
+REGION_WORDS = {"nodes": "at nodes", "cells": "in cells", "seams": "at seams", "far": "far out"}
+SURFACE_WORDS = {
+    "log_z": "of log Z",
+    "mean": "of mean",
+    "std_ep": "of sigma_EP",
+    "std_qp": "of sigma*",
+    "mean_wp": "of wp mean",
+    "std_wp": "of wp deviation",
+}
+AXES = ("mu", "log10_sigma", "u", "v", "y")
+
+
+def _axis(axis: Axis) -> Document:
+    return {"start": axis.start, "stop": axis.stop, "step": axis.step, "size": axis.size}
+
+
+def plan(
+    what: Plan | Metadata | Domain,
+    output: str | os.PathLike[str] | None,
+    workers: int | None,
+    scheduler: str | None = None,
+) -> Document:
+    """Describe what a build would do, for ``--dry-run``; a scheduler is not asked."""
+    from qpruntime.projection.table import table_directory
+    from tablegen.builder import suffix
+    from tablegen.executors import thread_count
+    from tablegen.surfaces.build import Domain
+
+    threads = thread_count(workers) if scheduler is None else 1
+    who: Document = {"workers": threads} if scheduler is None else {"scheduler": scheduler}
+    if isinstance(what, Domain):
+        path = (
+            Path(output)
+            if output is not None
+            else table_directory() / f"{what.name}{suffix('surfaces', what.p)}.h5"
+        )
+        return {
+            "path": str(path.absolute()),
+            "likelihood": what.name,
+            **({} if what.p is None else {"projection": _projection(what.p)}),
+            "outcomes": list(what.outcomes),
+            "mu": "{:g} to {:g}".format(*what.mu),
+            "log10_sigma": "{:g} to {:g}".format(*what.log10_sigma),
+            "nodes": "as many as the tolerance takes",
+            "largest_bytes": what.limit,
+            **who,
+        }
+    name = f"{what.likelihood}{'-compact' if isinstance(what, Metadata) else ''}.h5"
+    path = Path(output) if output is not None else table_directory() / name
+    if isinstance(what, Metadata):
+        unknown = ("path", "sha256", "guarantee", "certificate")
+        rest = {k: v for k, v in table(path, what).items() if k not in unknown}
+        return {"path": str(path.absolute()), **rest, **who}
+    return {
+        "path": str(path.absolute()),
+        "likelihood": what.likelihood,
+        "method": what.method,
+        "dtype": what.dtype,
+        "mu": _axis(what.mu),
+        "log10_sigma": _axis(what.log10_sigma),
+        "nodes": what.size,
+        "bytes": what.nbytes,
+        "chunks": what.chunk_count,
+        "chebyshev_nodes": list(what.nodes) if what.nodes else None,
+        **who,
+        # On a cluster: of one worker, and of what this process does.
+        "estimated_seconds": round(what.estimate_seconds(threads), 1),
+    }
+
+
+def table(path: Path, metadata: Metadata) -> Document:
+    """Describe a finished table."""
+    compact, whole = metadata.kind == "compact", metadata.kind == "surfaces"
+    names: tuple[str, ...] = ("mu", "log10_sigma", "y")[: len(metadata.axes)]
+    if compact:
+        names = ("u", "v")[-len(metadata.axes) :]
+    return {
+        "path": str(path),
+        "kind": metadata.kind,
+        "likelihood": metadata.likelihood,
+        "parameters": metadata.parameters,
+        **({} if metadata.order is None else {"projection": _projection(metadata.order)}),
+        "outcomes": metadata.outcomes,
+        **{
+            name: _axis(axis) | ({"coordinate": axis.name} if compact else {})
+            for name, axis in zip(names, metadata.axes, strict=True)
+        },
+        **({"surfaces": metadata.surfaces, "slabs": metadata.traits.get("mode")} if whole else {}),
+        "coefficients" if compact or whole else "nodes": math.prod(metadata.shape),
+        "dtype": metadata.dtype,
+        "bytes": metadata.nbytes,
+        "method": metadata.method,
+        "generator": metadata.generator,
+        "schema": metadata.schema,
+        "sha256": metadata.sha256,
+        "guarantee": guarantee(metadata),
+        "certificate": metadata.certificate,
+    }
+
+
+def guarantee(metadata: Metadata) -> str:
+    """Say in one line where the table holds, how well, and how that was measured."""
+    found = metadata.certificate
+    try:
+        if metadata.kind == "compact":
+            words = likelihoods.get(metadata.likelihood).outcomes
+            low, high = regions.DOMAIN
+            worst = max(found[name]["max_relative_error"] for name in regions.REGIONS)
+            count = sum(found[name]["points"] for name in regions.REGIONS)
+            return (
+                "every finite mu, sigma {:g} to {:g}, {}: relative error of sigma* below {:g}; "
+                "largest found {:.2g} at {} points by a second quadrature rule"
+            ).format(10.0**low, 10.0**high, words, found["tolerance"], worst, count)
+        if metadata.kind == "surfaces":
+            return _guarantee_of_surfaces(metadata)
+        nodes, cells = found["nodes"], found["cells"]
+        return (
+            "mu {:g} to {:g}, log10 sigma {:g} to {:g}, y = {}: relative error of sigma* {:.2g} "
+            "between nodes (bilinear), {:.2g} at nodes, the largest found at {} points by a second "
+            "quadrature rule; outside: sigma_EP, or quadrature on request"
+        ).format(
+            metadata.mu.start,
+            metadata.mu.stop,
+            metadata.log10_sigma.start,
+            metadata.log10_sigma.stop,
+            "-1 and 1" if metadata.outcomes == [1.0] else _outcomes(metadata.outcomes),
+            cells["max_relative_error"],
+            nodes["max_relative_error"],
+            nodes["points"] + cells["points"],
+        )
+    except (TypeError, KeyError, ValueError):
+        return "none: the errors of this table were not measured"
+
+
+def _projection(p: float) -> str:
+    return f"wp, p = {p:g}"
+
+
+def _guarantee_of_surfaces(metadata: Metadata) -> str:
+    found, (mu, log10_sigma) = metadata.certificate, metadata.axes[:2]
+    mode = metadata.traits["mode"]
+    held = {"mirror": "-1 and 1", "location": "any"}.get(mode, _outcomes(metadata.outcomes))
+    errors = [
+        f"{found[name]['max_relative_error']:.2g} {SURFACE_WORDS[name]}"
+        for name in metadata.surfaces
+    ]
+    rule, outside = "a second quadrature rule", "quadrature if the code is at hand, else an error"
+    if metadata.order is not None:
+        rule, outside = "a Newton step by a second quadrature rule", "an error"
+    return (
+        f"{'mu - y' if mode == 'location' else 'mu'} {mu.start:g} to {mu.stop:g}, log10 sigma "
+        f"{log10_sigma.start:g} to {log10_sigma.stop:g}, y = {held}: errors below "
+        f"{found['tolerance']:g}; largest found {', '.join(errors)} at {found['random_points']} "
+        f"points by {rule}; outside: {outside}"
+    )
+
+
+def _outcomes(outcomes: list[float]) -> str:
+    first, last = outcomes[0], outcomes[-1]
+    return f"{first:g}" if first == last else f"{first:g} to {last:g}"
+
+
+def report(found: Report) -> Document:
+    """Describe the result of `tablegen.verify.verify`."""
+    return {
+        "path": str(found.path),
+        "ok": found.ok,
+        "problems": list(found.problems),
+        "seed": found.seed,
+        "points": found.points,
+        "tolerance": found.tolerance,
+        "certificate": found.certificate,
+    }
+
+
+def installed() -> Document:
+    """Describe the shipped tables, and every one in the directory of installed tables.
+
+    Unreadable ones are included, with the reason.
+    """
+    from qpruntime.projection.table import shipped_path, table_directory
+
+    directory = table_directory().absolute()
+    shipped = [shipped_path(name) for name in likelihoods.names()]
+    return {
+        "directory": str(directory),
+        "tables": [_entry(path) for path in sorted(directory.glob("*.h5"))],
+        "shipped": [_entry(path) for path in shipped if path.exists()],
+    }
+
+
+def _entry(path: Path) -> Document:
+    from qpruntime.projection.table import open_table
+
+    try:
+        return table(path, open_table(path).metadata)
+    except TableError as error:
+        return {"path": str(path), "error": str(error)}
+
+
+def listing(document: Document) -> str:
+    """Return the text of ``tablegen list``."""
+    lines = [document["directory"], *_rows(document["tables"])]
+    if not document["tables"]:
+        lines.append("  no tables; build one: tablegen build --likelihood probit")
+    return "\n".join([*lines, "shipped with the package", *_rows(document["shipped"])])
+
+
+def _rows(entries: list[Document]) -> list[str]:
+    lines = []
+    for entry in entries:
+        name = Path(entry["path"]).stem
+        if "error" in entry:
+            lines.append(f"  {name:<18} {entry['error']}")
+            continue
+        sizes = [str(entry[axis]["size"]) for axis in AXES if axis in entry]
+        if len(entry["outcomes"]) > 1:
+            sizes.insert(0, str(len(entry["outcomes"])))
+        lines.append(
+            f"  {name:<18} {entry['likelihood']:<10} {entry['dtype']} {' x '.join(sizes):<16} "
+            f"{_size(entry['bytes']):>9}  {entry['guarantee']}"
+        )
+    return lines
+
+
+def text(document: Document) -> str:
+    """Return a document as aligned lines, the certificate spelt out."""
+    lines = []
+    for key, value in document.items():
+        if key == "certificate":
+            for name, words in (REGION_WORDS | SURFACE_WORDS).items():
+                if name in value:
+                    label = f"error {words}"
+                    lines.append(f"{label:<18} {_error(value[name])}")
+            if not value:
+                lines.append(f"{'error':<18} not measured")
+            continue
+        if key == "bytes":
+            value = f"{value} ({_size(value)})"
+        elif key == "outcomes":
+            value = _outcomes(value)
+        elif isinstance(value, dict) and "step" in value:
+            words = "{start:g} to {stop:g}, step {step:g}, {size} nodes".format(**value)
+            value = words + (f": {value['coordinate']}" if "coordinate" in value else "")
+        elif isinstance(value, list):
+            value = ", ".join(str(v) for v in value)
+        if value not in ("", None) and value != {}:
+            lines.append(f"{key.replace('_', ' '):<18} {value}")
+    return "\n".join(lines)
+
+
+def _error(entry: Any) -> str:
+    try:
+        return (
+            "at most {max_relative_error:.2g} relative at {points} points, "
+            "worst at mu = {mu:g}, log10 sigma = {log10_sigma:g}, y = {outcome:g}"
+        ).format(**entry)
+    except (TypeError, KeyError, ValueError):
+        return "not measured"
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.1f} MB" if nbytes >= 1e6 else f"{nbytes / 1e3:.1f} KB"

@@ -1,0 +1,221 @@
+"""Draw a table: sigma*/sigma_EP over mu and log10 sigma, and the error of its lookups beside it.
+
+Where the density is not at hand, to integrate again, log Z takes the place of the error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.errors import InputError, TableError
+from qpruntime.projection.projector import project_arrays
+from qpruntime.projection.table import Table, open_table
+
+__all__ = ["FORMATS", "plot"]
+
+Array = NDArray[np.float64]
+
+FORMATS = (".png", ".svg")
+#: Pixels of each picture; the error costs a quadrature a pixel.
+_WIDE, _HIGH = 161, 121
+#: Errors below this are rounding, and drawn as if they were this.
+_ROUNDING = 1e-16
+#: Dark where sigma* is far below sigma_EP, and where the error is small.
+_RATIO_COLOURS, _ERROR_COLOURS = "viridis", "magma"
+
+
+def plot(
+    table: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    outcome: float | None = None,
+    mu_range: Sequence[float] | None = None,
+    log10_sigma_range: Sequence[float] | None = None,
+) -> dict[str, Any]:
+    """Draw a table of any likelihood and kind to a PNG or SVG file.
+
+    Parameters
+    ----------
+    table : str or path
+        A file, or the name of an installed or shipped table.
+    output : path
+        Ends in .png or .svg; an existing file is replaced.
+    outcome : float, optional
+        The observation y; by default 1.
+    mu_range, log10_sigma_range : (float, float), optional
+        What to draw; by default the axes of a grid or of surfaces, -10 to 10 and -2 to 2 of a
+        compact table.
+
+    Returns
+    -------
+    dict
+        The path and what the picture shows, in numbers.
+
+    Raises
+    ------
+    InputError
+        If an option is not usable, or matplotlib is missing.
+    TableError
+        If the table cannot be opened or the picture cannot be written.
+    """
+    path = Path(output)
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"output must end in {' or '.join(FORMATS)}, got {path.name!r}")
+    if not path.absolute().parent.is_dir():
+        raise TableError(f"no directory {path.absolute().parent}; make it first")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as missing:
+        raise InputError("plotting needs matplotlib: pip install 'qpruntime[plot]'") from missing
+    opened = open_table(table)
+    if opened.metadata.order is not None:
+        raise InputError(f"{opened.path} holds L_p projections: no sigma* to draw")
+    y = _outcome(opened, outcome)
+    mu_ends, ends = _domain(opened, y)
+    mu = _range("mu", mu_range, mu_ends, _WIDE)
+    log10_sigma = _range("log10 sigma", log10_sigma_range, ends, _HIGH)
+    ratio, error = _measure(opened, mu, log10_sigma, y)
+    figure = Figure(figsize=(11.0, 4.6), layout="constrained")
+    log_z = None if opened.likelihood.has_density else _log_z(opened, mu, log10_sigma, y)
+    _draw(figure, opened, mu, log10_sigma, y, ratio, error, log_z)
+    try:
+        # No date and fixed names: the same table gives the same picture.
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    except OSError as problem:
+        raise TableError(f"cannot write {path}: {problem.strerror or problem}") from problem
+    return {
+        "path": str(path),
+        "table": str(opened.path),
+        "outcome": y,
+        "smallest_ratio": float(ratio.min()),
+        "largest_error": None if log_z is not None else float(error.max()),
+    }
+
+
+def _outcome(table: Table, outcome: float | None) -> float:
+    known = table.metadata.outcomes
+    if outcome is None:
+        outcome = 1.0 if known[0] <= 1.0 <= known[-1] else known[0]
+    y = float(table.likelihood.validate([outcome])[0])
+    grid = table.metadata.kind == "grid" and not table.likelihood.mirror
+    if grid and not known[0] <= y <= known[-1]:
+        raise InputError(f"the table holds y = {known[0]:g} to {known[-1]:g}, got {y:g}")
+    return y
+
+
+def _domain(table: Table, y: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the ends of mu and log10 sigma that a table covers, or some that are worth a look."""
+    if table.metadata.kind == "compact":
+        return (-10.0, 10.0), (-2.0, 2.0)
+    mu, log10_sigma = table.metadata.axes[:2]
+    low, high = mu.start, mu.stop
+    if table.metadata.kind == "surfaces":
+        mode = table.metadata.traits["mode"]
+        if mode == "location":
+            low, high = low + y, high + y
+        elif mode == "mirror" and y < 0.0:
+            low, high = -high, -low
+        # 10^x need not come back as x.
+        slack = 1e-9
+        return (low + slack * abs(low), high - slack * abs(high)), (
+            log10_sigma.start + slack,
+            log10_sigma.stop - slack,
+        )
+    return (low, high), (log10_sigma.start, log10_sigma.stop)
+
+
+def _range(name: str, given: Sequence[float] | None, default: Sequence[float], size: int) -> Array:
+    low, high = default if given is None else given
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise InputError(f"{name} needs finite LO < HI, got {low:g} and {high:g}")
+    return np.linspace(low, high, size)
+
+
+def _measure(table: Table, mu: Array, log10_sigma: Array, y: float) -> tuple[Array, Array]:
+    """Return sigma*/sigma_EP and the relative error of lookups, shape (log10 sigma, mu).
+
+    The error is taken between the points drawn, half a pixel off: these could be nodes.
+    """
+    sigma = 10.0 ** log10_sigma[:, None]
+    whole = table if table.metadata.kind == "surfaces" else None
+    ep = project_arrays(table.likelihood, mu, sigma, y, "ep", whole).std
+    ratio = table.lookup(mu, sigma, y)[0] / ep
+    if not table.likelihood.has_density:
+        return ratio, np.zeros((1, 1))
+    mu, log10_sigma = (0.5 * (a[1:] + a[:-1]) for a in (mu, log10_sigma))
+    if table.metadata.kind == "grid":
+        mu, log10_sigma = (
+            _to_centre(a, axis)
+            for a, axis in zip((mu, log10_sigma), table.metadata.axes, strict=True)
+        )
+    sigma = 10.0 ** log10_sigma[:, None]
+    exact = project_arrays(table.likelihood, mu, sigma, y, "qp", "exact").std
+    return ratio, np.abs(table.lookup(mu, sigma, y)[0] / exact - 1.0)
+
+
+def _log_z(table: Table, mu: Array, log10_sigma: Array, y: float) -> Array:
+    sigma = 10.0 ** log10_sigma[:, None]
+    return project_arrays(table.likelihood, mu, sigma, y, "ep", table).log_z
+
+
+def _to_centre(places: Array, axis: Any) -> Array:
+    """Move places to the centres of their cells, where bilinear interpolation is worst."""
+    moved = axis.start + (np.floor((places - axis.start) / axis.step) + 0.5) * axis.step
+    return np.where((places > axis.start) & (places < axis.stop), moved, places)
+
+
+def _draw(
+    figure: Any,
+    table: Table,
+    mu: Array,
+    log10_sigma: Array,
+    y: float,
+    ratio: Array,
+    error: Array,
+    log_z: Array | None,
+) -> None:
+    from matplotlib.colors import LogNorm
+
+    left, right = figure.subplots(1, 2, sharey=True)
+    extent = (mu[0], mu[-1], log10_sigma[0], log10_sigma[-1])
+    look = {"origin": "lower", "extent": extent, "aspect": "auto", "rasterized": True}
+    low = min(float(ratio.min()), 0.999)
+    image = left.imshow(ratio, cmap=_RATIO_COLOURS, vmin=low, vmax=1.0, **look)
+    levels = _levels(low)
+    # Lines that stand out from the colour under them.
+    colours = ["white" if level < 0.5 * (1.0 + low) else "black" for level in levels]
+    lines = left.contour(mu, log10_sigma, ratio, levels, colors=colours, linewidths=0.8)
+    left.clabel(lines, fmt="%g", fontsize=8)
+    figure.colorbar(image, ax=left, label=r"$\sigma^*/\sigma_{\mathrm{EP}}$")
+    left.set_title(f"{table.likelihood.name}, y = {y:g}")
+    if log_z is not None:
+        image = right.imshow(log_z, cmap=_ERROR_COLOURS, **look)
+        figure.colorbar(image, ax=right, label=r"$\log Z$")
+        right.set_title("log Z; no density to measure errors by")
+    else:
+        shown = np.maximum(error, _ROUNDING)
+        top = max(float(shown.max()), 10.0 * _ROUNDING)
+        norm = LogNorm(max(_ROUNDING, 1e-8 * top), top)
+        image = right.imshow(shown, cmap=_ERROR_COLOURS, norm=norm, **look)
+        figure.colorbar(image, ax=right, label=r"relative error of $\sigma^*$")
+        kind = table.metadata.kind
+        right.set_title(f"{kind} table against quadrature, at most {error.max():.1e}")
+    for axis in (left, right):
+        axis.set_xlabel(r"cavity mean $\mu$")
+    left.set_ylabel(r"$\log_{10}$ cavity standard deviation $\sigma$")
+
+
+def _levels(low: float) -> list[float]:
+    """Return five to ten round levels between the smallest ratio and 1."""
+    span = 1.0 - low
+    for step in (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002):
+        if span / step >= 4.0:
+            break
+    count = int(span / step)
+    return sorted({round(1.0 - step * i, 6) for i in range(1, count + 1)})

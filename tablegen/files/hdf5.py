@@ -1,0 +1,103 @@
+"""Write the finished table: one HDF5 file, one contiguous dataset, no timestamps, and its seal.
+
+h5py makes the header, so that the data can be streamed to a known offset and mapped while it is
+being certified; the metadata come last, and behind them the `qpruntime.artifact.seal`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.artifact.metadata import DATASET, Metadata
+from qpruntime.artifact.seal import LIMIT, Seal
+from qpruntime.errors import TableError
+from tablegen.grid.plan import Plan
+
+__all__ = ["create_file", "map_file", "publish", "seal", "write_metadata"]
+
+#: Fixed, so that another HDF5 library writes the same header.
+_FORMAT = ("earliest", "v110")
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Turn the ways in which HDF5 says that the disk is full into a plain `OSError`."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        code = re.search(r"errno = (\d+)", str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
+
+
+def create_file(path: Path, plan: Plan | Metadata) -> int:
+    """Create the file with its dataset allocated but not written; return the data's offset."""
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    layout.set_layout(h5py.h5d.CONTIGUOUS)
+    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    layout.set_obj_track_times(False)
+    dtype = h5py.h5t.py_create(np.dtype(plan.dtype).newbyteorder("<"))
+    space = h5py.h5s.create_simple(plan.shape)
+    with _plain_errors(), h5py.File(path, "w", libver=_FORMAT) as file:
+        dataset = h5py.h5d.create(file.id, DATASET.encode(), dtype, space, dcpl=layout)
+        return int(dataset.get_offset())
+
+
+def map_file(path: Path, plan: Plan, offset: int) -> NDArray[Any]:
+    """Map the data read-only, shape ``plan.shape``."""
+    dtype = np.dtype(plan.dtype).newbyteorder("<")
+    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=plan.shape)
+
+
+def write_metadata(path: Path, metadata: Metadata) -> None:
+    """Add the metadata document to the file, and seal it."""
+    with _plain_errors(), h5py.File(path, "r+", libver=_FORMAT) as file:
+        file.attrs["metadata"] = metadata.to_json()
+    seal(path)
+
+
+def seal(path: Path) -> None:
+    """Put a seal behind the one dataset and the metadata of an HDF5 file.
+
+    Raises
+    ------
+    TableError
+        If there is no contiguous dataset, or too much besides it.
+    """
+    with _plain_errors(), h5py.File(path, "r") as file:
+        dataset, text = file[DATASET], file.attrs["metadata"].encode()
+        start, nbytes = dataset.id.get_offset(), dataset.nbytes
+    if start is None:
+        raise TableError(f"{path}: the dataset is not one contiguous block")
+    with path.open("r+b") as file:
+        before = file.read(start)
+        file.seek(start + nbytes)
+        after = file.read(LIMIT + 1)
+        if len(before) + len(after) > LIMIT:
+            raise TableError(f"{path}: more than {LIMIT} bytes besides the data")
+        position = after.find(text)
+        position = before.find(text) if position < 0 else start + nbytes + position
+        file.write(Seal(start, nbytes, position, len(text)).pack(before, after))
+
+
+def publish(path: Path, target: Path) -> None:
+    """Make the file durable, then give it its name in one step."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    path.replace(target)
+    directory = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

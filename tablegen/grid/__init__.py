@@ -1,0 +1,1 @@
+"""Dense tables over mu and log10 sigma: plan, fill, certify."""

@@ -1,0 +1,148 @@
+"""Carry the plan of a dense grid out: fill the chunks, export, certify, publish.
+
+Interrupted at any moment, the same call takes up the finished chunks and ends with the same bytes.
+Only this process writes: chunks come back to it from wherever they are computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from numpy.typing import NDArray
+
+from qpruntime.artifact.metadata import Metadata
+from qpruntime.errors import NumericalError
+from tablegen.executors import Call, Executor, Progress, Stop, Threads
+from tablegen.files import hdf5 as export
+from tablegen.files.workspace import BuildStopped, Workspace
+from tablegen.grid import chebyshev as compute
+from tablegen.grid import errors as certify
+from tablegen.grid.one_axis import Curves
+from tablegen.grid.plan import Chunk, Plan
+from tablegen.grid.store import ChunkStore
+from tablegen.second_rule.framed import SEED
+
+__all__ = ["carry_out"]
+
+
+def carry_out(
+    plan: Plan,
+    workspace: Workspace,
+    executor: Executor,
+    local: Threads,
+    tolerance: float,
+    report: Progress,
+) -> Metadata:
+    """Build the grid in a locked workspace.
+
+    Parameters
+    ----------
+    executor : Executor
+        Computes the chunks.
+    local : Threads
+        Certifies them, wherever they came from.
+    tolerance, report
+        As in `tablegen.build`.
+    """
+    workspace.partial.unlink(missing_ok=True)
+    store = ChunkStore(workspace.chunks, plan, workspace.check)
+    _fill(plan, store, executor, report)
+    workspace.check()
+    digest, worst, offset = _export(plan, store, workspace, report)
+    report("certify", 0, 1)
+    values = export.map_file(workspace.partial, plan, offset)
+    certificate = certify.certify(values, plan.metadata(), worst, run=local.run, seed=SEED)
+    certificate |= {"tolerance": tolerance, "chebyshev_nodes": list(plan.nodes or ())}
+    nodes = certificate["nodes"]
+    if nodes["max_relative_error"] > tolerance:
+        raise NumericalError(
+            f"the table misses its tolerance: relative error {nodes['max_relative_error']:.2g} at "
+            f"mu = {nodes['mu']:g}, log10 sigma = {nodes['log10_sigma']:g}, allowed "
+            f"{tolerance:.2g}; raise --tolerance"
+            + ("" if plan.method == "direct" else " or use --method direct")
+        )
+    metadata = replace(plan.metadata(), sha256=digest, certificate=certificate)
+    export.write_metadata(workspace.partial, metadata)
+    workspace.check()
+    export.publish(workspace.partial, workspace.target)
+    workspace.remove()
+    report("certify", 1, 1)
+    return metadata
+
+
+def _fill(plan: Plan, store: ChunkStore, executor: Executor, report: Progress) -> None:
+    missing = store.missing()
+    if not missing:
+        return
+    total = plan.chunk_count
+    done = total - len(missing)
+    lock = threading.Lock()
+    if plan.method != "direct":
+        report("integrate", 0, 1)
+    expansion = compute.expand(plan, partial(executor.run, progress=partial(report, "integrate")))
+    report("fill", done, total)
+
+    def calls() -> Iterator[Call]:
+        outcome, function = -1, None
+        for chunk in missing:
+            if chunk.outcome != outcome or function is None:
+                outcome = chunk.outcome
+                part = None if expansion is None else expansion.only(outcome)
+                function = partial(_chunk, plan, part, executor.stop)
+            yield function, chunk
+
+    def take(number: int, values: NDArray[Any]) -> None:
+        nonlocal done
+        store.write(missing[number], values)
+        with lock:
+            done += 1
+            report("fill", done, total)
+
+    executor.each(calls(), take)
+
+
+def _chunk(
+    plan: Plan, expansion: compute.Expansion | Curves | None, stop: Stop, chunk: Chunk
+) -> NDArray[Any]:
+    return compute.fill(plan, chunk, expansion, stop)
+
+
+def _export(
+    plan: Plan, store: ChunkStore, workspace: Workspace, report: Progress
+) -> tuple[str, list[tuple[float, int, int, int]], int]:
+    """Stream the chunks to the file; return their hash, the most curved nodes and the offset."""
+    path = workspace.partial
+    offset = position = export.create_file(path, plan)
+    digest = hashlib.sha256()
+    worst = []
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        for number, chunk in enumerate(plan.chunks):
+            report("export", number, len(plan.chunks))
+            values = store.read(chunk)
+            if values is None:
+                workspace.check()
+                raise BuildStopped(
+                    f"chunk {number} in {store.path} changed while the table was built; "
+                    "the same command repairs it"
+                )
+            digest.update(values.data)
+            position += _write_all(descriptor, values, position)
+            worst += certify.worst_nodes(values, chunk.outcome, chunk.start)
+    finally:
+        os.close(descriptor)
+    return digest.hexdigest(), worst, offset
+
+
+def _write_all(descriptor: int, values: NDArray[Any], position: int) -> int:
+    view = memoryview(values.data).cast("B")
+    written = 0
+    while written < len(view):
+        written += os.pwrite(descriptor, view[written:], position + written)
+    return written

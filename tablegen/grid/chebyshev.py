@@ -1,0 +1,273 @@
+# mypy: disable-error-code=no-untyped-def
+"""Fill chunks of a grid: by quadrature at every node, or by expanding a series.
+
+One-dimensional splines, where the likelihood allows them, are in `one_axis`. Both methods
+here integrate with `qpruntime.quadrature.sigma_star.exact_run`. The series is that of the ratio
+psi = sigma*/sigma, which stays of order one, so that its error is relative everywhere. Nothing here
+knows of files or of dask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime import likelihoods
+from qpruntime.artifact.metadata import Axis
+from qpruntime.errors import NumericalError
+from qpruntime.jit import kernel
+from qpruntime.quadrature.sigma_star import OK, exact_run
+from tablegen.grid import one_axis
+from tablegen.grid.one_axis import Curves
+from tablegen.grid.plan import Chunk, Plan
+
+__all__ = ["Expansion", "expand", "fill", "integrate", "resolve"]
+
+Array = NDArray[np.float64]
+
+#: Cavities this many standard deviations apart still share their quadrature nodes.
+_SPAN = 0.3
+#: Coefficients below this fraction of the largest |psi| are quadrature noise (measured: 4e-16).
+_CUT = 1e-15
+#: Most Chebyshev nodes tried along an axis, and the smallest psi/max psi a series may have to hold.
+_MOST_NODES = 2048
+_SMALLEST = 1e-2
+#: A Chebyshev node costs as much as this many grid nodes integrated in runs.
+_NODE_COST = 7
+#: Columns between two looks at whether the build was interrupted.
+_BLOCK = 64
+#: Lines of Chebyshev nodes integrated by one call: a few hundredths of a second.
+_LINES = 8
+
+
+@kernel
+def _fill_direct(theta, has_frame, split, frame, mu, sigma, y, out):
+    """out[i, j] = sigma*(mu[i], sigma[j]); mu ascends. Return (status, i, j) of a failure."""
+    row = np.empty((mu.size, 4))
+    for j in range(sigma.size):
+        i = 0
+        while i < mu.size:
+            stop = i + 1
+            while stop < mu.size and mu[stop] - mu[i] <= _SPAN * sigma[j]:
+                stop += 1
+            status = exact_run(split, frame, has_frame, mu[i:stop], sigma[j], y, theta, row[i:stop])
+            if status != OK:
+                return status, i, j
+            for k in range(i, stop):
+                out[k, j] = row[k, 3]
+            i = stop
+    return OK, 0, 0
+
+
+def integrate(likelihood: str, mu: Array, sigma: Array, y: float) -> Array:
+    """Integrate sigma* (a standard deviation) at every pair of `mu` and `sigma`.
+
+    Parameters
+    ----------
+    likelihood : str
+        Registered name.
+    mu : ndarray, shape (M,)
+        Ascending cavity means.
+    sigma : ndarray, shape (S,)
+        Cavity standard deviations.
+    y : float
+        The observation.
+
+    Returns
+    -------
+    ndarray, shape (M, S)
+
+    Raises
+    ------
+    NumericalError
+        If the quadrature does not converge somewhere; the message says where.
+    """
+    theta, _, has_frame, split, _, frame = likelihoods.get(likelihood).functions()[:6]
+    out = np.empty((mu.size, sigma.size))
+    status, i, j = _fill_direct(theta, has_frame, split, frame, mu, sigma, y, out)
+    if status != OK:
+        likelihoods.get(likelihood).raise_failure()
+        raise NumericalError(
+            f"{likelihood}: no quadrature at mu = {mu[i]:g}, sigma = {sigma[j]:g} "
+            f"(status {status}); narrow the ranges"
+        )
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """Chebyshev coefficients of psi.
+
+    Attributes
+    ----------
+    coefficients : ndarray, shape (outcomes, nodes in mu, nodes in log10 sigma)
+    first : int
+        Number of the first of these outcomes in the plan.
+    """
+
+    coefficients: Array
+    first: int = 0
+
+    def only(self, outcome: int) -> Expansion:
+        """Return what chunks of one outcome need."""
+        part = outcome - self.first
+        return Expansion(self.coefficients[part : part + 1], outcome)
+
+
+def chebyshev_nodes(axis: Axis, n: int) -> Array:
+    """Return the n Chebyshev nodes of the axis, ascending, shape (n,)."""
+    unit = -np.cos((2 * np.arange(n) + 1) * (math.pi / (2 * n)))
+    return 0.5 * (axis.start + axis.stop) + 0.5 * (axis.stop - axis.start) * unit
+
+
+def _transform(n: int) -> Array:
+    """Return the (n, n) matrix from values at ascending Chebyshev nodes to coefficients."""
+    # Reducing the angle in integers first keeps the noise of high coefficients at 1e-16.
+    turns = np.outer(np.arange(n), 2 * (n - np.arange(n)) - 1) % (4 * n)
+    matrix: Array = np.cos(turns * (math.pi / (2 * n))) * (2.0 / n)
+    matrix[0] *= 0.5
+    return matrix
+
+
+def _basis(axis: Axis, points: Array, n: int) -> Array:
+    """Return T_0 ... T_{n-1} at points of the axis, shape (points, n)."""
+    half = 0.5 * (axis.stop - axis.start)
+    unit = ((points - axis.start) - (axis.stop - points)) / (2.0 * half)
+    basis: Array = np.cos(np.outer(np.arccos(np.clip(unit, -1.0, 1.0)), np.arange(n)))
+    return basis
+
+
+@lru_cache(maxsize=4)
+def _columns(axis: Axis, n: int) -> Array:
+    """Return the basis at the columns of the grid, times the standard deviation there.
+
+    Shape (n, axis.size). Every chunk needs it, and it is quicker made than sent.
+    """
+    nodes = axis.nodes()
+    columns = np.ascontiguousarray(_basis(axis, nodes, n).T * 10.0**nodes)
+    columns.flags.writeable = False
+    return columns
+
+
+def resolve(plan: Plan) -> Plan:
+    """Choose the numbers of Chebyshev nodes, or the direct method where a series does not pay.
+
+    A likelihood with an exact scale needs one axis only: the method is then "one-axis". Else psi
+    is sampled along a few lines through the rectangle, its edges among them, until the
+    coefficients have decayed to noise. That no line missed anything is what the certificate shows.
+    """
+    if plan.method == "direct":
+        return plan
+    reduction = likelihoods.get(plan.likelihood).reduction
+    if reduction is not None and reduction.scale is not None:
+        pays = math.prod(plan.shape[1:]) > _NODE_COST * one_axis.CELLS
+        return replace(plan, method="one-axis" if pays else "direct")
+    counts = []
+    for axis, other in ((plan.mu, plan.log10_sigma), (plan.log10_sigma, plan.mu)):
+        # Not symmetric about the middle, so that an odd or even psi cannot hide.
+        lines = other.start + (other.stop - other.start) * np.array([0.0, 0.2, 0.45, 0.7, 1.0])
+        needed = max(_count(plan, axis, lines, y) for y in plan.outcomes)
+        counts.append(needed)
+        if needed > _MOST_NODES:
+            return replace(plan, method="direct")
+    if _NODE_COST * math.prod(counts) >= math.prod(plan.shape[1:]):
+        return replace(plan, method="direct")
+    return replace(plan, nodes=(counts[0], counts[1]))
+
+
+def _count(plan: Plan, axis: Axis, lines: Array, y: float) -> int:
+    """Return how many nodes along `axis` hold psi on these lines; above the limit if none do."""
+    n = 32
+    while n <= _MOST_NODES:
+        nodes = chebyshev_nodes(axis, n)
+        if axis is plan.mu:
+            sigma = 10.0**lines
+            psi = integrate(plan.likelihood, nodes, sigma, y) / sigma
+        else:
+            sigma = 10.0**nodes
+            psi = (integrate(plan.likelihood, lines, sigma, y) / sigma).T
+        if psi.min() < _SMALLEST * psi.max():
+            break
+        size = np.abs(_transform(n) @ psi).max(axis=1)
+        last = int(np.nonzero(size > _CUT * psi.max())[0][-1])
+        # A tail of noise is needed to know that the decay is over.
+        if last < 0.8 * n - 4:
+            return math.ceil(1.08 * last) + 9
+        n *= 2
+    return _MOST_NODES + 1
+
+
+Runner = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+
+
+def expand(plan: Plan, run: Runner) -> Expansion | Curves | None:
+    """Integrate psi at the Chebyshev nodes, or along one axis; None for the direct method.
+
+    Parameters
+    ----------
+    run : callable
+        ``run(function, items)`` maps in any order, on any number of threads or machines.
+    """
+    if plan.method == "one-axis":
+        return one_axis.expand(plan, run)
+    if plan.nodes is None:
+        return None
+    n_sigma = plan.nodes[1]
+    blocks = [
+        (outcome, start, min(start + _LINES, n_sigma))
+        for outcome in range(len(plan.outcomes))
+        for start in range(0, n_sigma, _LINES)
+    ]
+    psi = np.concatenate(run(partial(_lines, plan), blocks))
+    psi = psi.reshape(len(plan.outcomes), n_sigma, -1)
+    left, right = _transform(psi.shape[2]), _transform(n_sigma).T
+    return Expansion(np.array([left @ p.T @ right for p in psi]))
+
+
+def _lines(plan: Plan, block: tuple[int, int, int]) -> Array:
+    """Return psi at Chebyshev nodes, for one outcome and some sigma: shape (sigma, nodes in mu)."""
+    assert plan.nodes is not None
+    outcome, start, stop = block
+    mu = chebyshev_nodes(plan.mu, plan.nodes[0])
+    sigma = 10.0 ** chebyshev_nodes(plan.log10_sigma, plan.nodes[1])[start:stop]
+    values = integrate(plan.likelihood, mu, sigma, plan.outcomes[outcome])
+    return np.ascontiguousarray(values.T / sigma[:, None])
+
+
+def fill(
+    plan: Plan,
+    chunk: Chunk,
+    expansion: Expansion | Curves | None,
+    interrupted: Callable[[], bool],
+) -> NDArray[np.floating]:
+    """Compute one chunk.
+
+    Returns
+    -------
+    ndarray, shape (chunk rows, log10_sigma.size)
+        sigma* in the byte order and precision of the file.
+    """
+    mu = plan.mu.nodes()[chunk.start : chunk.stop]
+    if isinstance(expansion, Curves):
+        values = one_axis.fill(plan, chunk, expansion)
+    elif expansion is not None:
+        coefficients = expansion.coefficients[chunk.outcome - expansion.first]
+        rows = _basis(plan.mu, mu, coefficients.shape[0]) @ coefficients
+        values = rows @ _columns(plan.log10_sigma, coefficients.shape[1])
+    else:
+        sigma = 10.0 ** plan.log10_sigma.nodes()
+        values = np.empty((mu.size, sigma.size))
+        for j in range(0, sigma.size, _BLOCK):
+            if interrupted():
+                raise KeyboardInterrupt
+            block = sigma[j : j + _BLOCK]
+            values[:, j : j + _BLOCK] = integrate(
+                plan.likelihood, mu, block, plan.outcomes[chunk.outcome]
+            )
+    return values.astype(np.dtype(plan.dtype).newbyteorder("<"), copy=False)

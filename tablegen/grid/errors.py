@@ -1,0 +1,235 @@
+# mypy: disable-error-code=no-untyped-def
+"""Measure the error of a grid by the second quadrature rule, at nodes and in cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime.errors import NumericalError
+from qpruntime.jit import kernel
+from tablegen.second_rule.framed import RULE, independent
+
+__all__ = ["TOLERANCES", "certify", "rough_nodes", "worst_nodes"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+#: Largest relative error allowed at nodes. float32 rounds by 2^-24 = 6e-8.
+TOLERANCES = {"float64": 1e-12, "float32": 1e-7}
+#: Nodes on each edge, random cells, and worst places kept.
+EDGE, CELLS, WORST = 49, 1000, 64
+
+
+@kernel
+def _worst(values, first, last):
+    """Return the largest relative second difference in columns first:last (-1: none), and i, j."""
+    best, row, column = -1.0, 0, 0
+    for i in range(1, values.shape[0] - 1):
+        for j in range(max(first, 1), min(last, values.shape[1] - 1)):
+            v = values[i, j]
+            bend = abs(values[i - 1, j] - 2.0 * v + values[i + 1, j])
+            bend += abs(values[i, j - 1] - 2.0 * v + values[i, j + 1])
+            if bend > best * v:
+                best, row, column = bend / v, i, j
+    return best, row, column
+
+
+def worst_nodes(
+    values: NDArray[Any], outcome: int, start: int
+) -> list[tuple[float, int, int, int]]:
+    """Return the most curved node in each of 16 column blocks of a chunk.
+
+    Parameters
+    ----------
+    values : ndarray, shape (rows, columns)
+        The chunk, whose first row is row `start` of the table.
+
+    Returns
+    -------
+    list of (relative second difference, outcome, row, column)
+    """
+    columns = values.shape[1]
+    chunk = np.array(values, dtype=np.float64, order="C")
+    found = []
+    for block in range(16):
+        first, last = block * columns // 16, (block + 1) * columns // 16
+        bend, i, j = _worst(chunk, first, last)
+        if bend >= 0.0:
+            found.append((bend, outcome, start + i, j))
+    return found
+
+
+@kernel
+def _rough(values, first, last):
+    """Return the largest relative sixth difference that starts in columns first:last (-1: none).
+
+    With it row and column of its first node and the axis it runs along.
+    """
+    best, row, column, axis = -1.0, 0, 0, 0
+    m, n = values.shape
+    for i in range(m):
+        for j in range(first, last):
+            v = values[i, j]
+            if i + 6 < m:
+                bend = abs(
+                    (v + values[i + 6, j])
+                    - 6.0 * (values[i + 1, j] + values[i + 5, j])
+                    + 15.0 * (values[i + 2, j] + values[i + 4, j])
+                    - 20.0 * values[i + 3, j]
+                )
+                if bend > best * v:
+                    best, row, column, axis = bend / v, i, j, 0
+            if j + 6 < n:
+                bend = abs(
+                    (v + values[i, j + 6])
+                    - 6.0 * (values[i, j + 1] + values[i, j + 5])
+                    + 15.0 * (values[i, j + 2] + values[i, j + 4])
+                    - 20.0 * values[i, j + 3]
+                )
+                if bend > best * v:
+                    best, row, column, axis = bend / v, i, j, 1
+    return best, row, column, axis
+
+
+def rough_nodes(
+    values: NDArray[Any], outcome: int, start: int
+) -> list[tuple[float, int, int, int]]:
+    """Return the seven nodes that fit each other worst in each of 16 column blocks.
+
+    One wrong node is seen as twenty times its error, where a smooth function leaves next to
+    nothing. Arguments and result as those of `worst_nodes`.
+    """
+    chunk = np.array(values, dtype=np.float64, order="C")
+    columns = chunk.shape[1]
+    found = []
+    for block in range(16):
+        first, last = block * columns // 16, (block + 1) * columns // 16
+        bend, i, j, axis = _rough(chunk, first, last)
+        if bend >= 0.0:
+            steps = ((k, 0) if axis == 0 else (0, k) for k in range(7))
+            found += [(bend, outcome, start + i + a, j + b) for a, b in steps]
+    return found
+
+
+Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
+
+
+def certify(
+    values: NDArray[Any],
+    metadata: Metadata,
+    worst: Sequence[tuple[float, int, int, int]],
+    *,
+    rough: Sequence[tuple[float, int, int, int]] = (),
+    run: Runner,
+    points: int = 2000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Compare a grid with the second rule.
+
+    Parameters
+    ----------
+    values : ndarray, shape (outcomes, mu.size, log10_sigma.size)
+    worst, rough : sequence
+        Results of `worst_nodes` and `rough_nodes` over all chunks.
+    run : callable
+        ``run(function, items)`` maps on any number of threads.
+    points : int
+        Random nodes; edges, corners, the most curved and the roughest nodes come on top. With
+        `rough`, a grid of up to four times as many nodes is looked at whole.
+    seed : int
+        Of the random nodes and cells.
+
+    Returns
+    -------
+    dict
+        ``nodes`` and ``cells``, each with ``max_relative_error``, ``points`` and the place
+        (``mu``, ``log10_sigma``, ``outcome``); ``cells`` is the error of bilinear interpolation at
+        cell centres.
+
+    Raises
+    ------
+    NumericalError
+        If the second rule does not converge, or a value of the table is not finite.
+    """
+    rng = np.random.default_rng(seed)
+    outcomes, rows, columns = values.shape
+    curved = _worst_of(worst, WORST)
+    if rough and values.size <= 4 * points:
+        drawn = np.stack(np.unravel_index(np.arange(values.size), values.shape), 1)
+    else:
+        drawn = rng.integers((outcomes, rows, columns), size=(points, 3))
+    extra = [_edges(outcomes, rows, columns), curved, _worst_of(rough, 7 * WORST)]
+    nodes = np.concatenate([drawn, *extra])
+    cells = np.concatenate(
+        [
+            rng.integers((outcomes, rows - 1, columns - 1), size=(CELLS, 3)),
+            curved,
+            curved - (0, 1, 1),
+        ]
+    )
+    k, i, j = nodes.T
+    at_nodes = values[k, i, j].astype(np.float64)
+    k, i, j = cells.T
+    corners = [values[k, i + a, j + b].astype(np.float64) for a in (0, 1) for b in (0, 1)]
+    return {
+        "rule": RULE,
+        "seed": seed,
+        "random_nodes": points,
+        "nodes": _compare(at_nodes, nodes, 0.0, metadata, run),
+        "cells": _compare(sum(corners) / 4.0, cells, 0.5, metadata, run),
+    }
+
+
+def _worst_of(places: Sequence[tuple[float, int, int, int]], count: int) -> Index:
+    chosen = np.array(sorted(places, reverse=True)[:count]).reshape(-1, 4)
+    return chosen[:, 1:].astype(np.int64)
+
+
+def _edges(outcomes: int, rows: int, columns: int) -> Index:
+    along_mu = np.unique(np.linspace(0, rows - 1, EDGE).round().astype(np.int64))
+    along_sigma = np.unique(np.linspace(0, columns - 1, EDGE).round().astype(np.int64))
+    pairs = [(i, j) for i in along_mu for j in (0, columns - 1)]
+    pairs += [(i, j) for i in (0, rows - 1) for j in along_sigma]
+    return np.array([(k, i, j) for k in range(outcomes) for i, j in pairs], dtype=np.int64)
+
+
+def _place(axis: Axis, index: Index, offset: float) -> Array:
+    """Return the positions `offset` of a step after the nodes `index`."""
+    nodes = axis.nodes()
+    upper = np.minimum(index + 1, axis.size - 1)
+    between: Array = nodes[index] + offset * (nodes[upper] - nodes[index])
+    return between
+
+
+def _compare(
+    found: Array, index: Index, offset: float, metadata: Metadata, run: Runner
+) -> dict[str, Any]:
+    mu = _place(metadata.mu, index[:, 1], offset)
+    log10_sigma = _place(metadata.log10_sigma, index[:, 2], offset)
+    y = np.array(metadata.outcomes, dtype=np.float64)[index[:, 0]]
+    sigma = 10.0**log10_sigma
+
+    def block(part: slice) -> Array:
+        return independent(metadata.spelt, mu[part], sigma[part], y[part])
+
+    parts = [slice(a, a + 128) for a in range(0, mu.size, 128)]
+    truth = np.concatenate(run(block, parts))
+    error = np.abs(found / truth - 1.0)
+    at = int(np.argmax(error))
+    if not np.isfinite(error[at]):
+        raise NumericalError(
+            f"{metadata.likelihood}: the table has {found[at]:g} and the second rule {truth[at]:g} "
+            f"at mu = {mu[at]:g}, log10 sigma = {log10_sigma[at]:g}"
+        )
+    return {
+        "max_relative_error": float(error[at]),
+        "points": int(mu.size),
+        "mu": float(mu[at]),
+        "log10_sigma": float(log10_sigma[at]),
+        "outcome": float(y[at]),
+    }

@@ -1,0 +1,1 @@
+"""The second quadrature rule, by which tables are certified."""

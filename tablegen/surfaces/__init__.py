@@ -1,0 +1,1 @@
+"""Tables of whole projections, from a log density alone."""

@@ -1,0 +1,146 @@
+"""Measure every surface of a table against the second quadrature rule, and say what missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.jit import call_surfaces, kernel
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection import surfaces
+from qpruntime.projection.table import Table
+from tablegen.second_rule import wp as second_wp
+from tablegen.second_rule.framed import RULE, independent_all
+
+__all__ = ["TOLERANCE", "WP_TOLERANCE", "certify", "draw", "lookups", "problems"]
+
+Array = NDArray[np.float64]
+Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
+
+#: Largest error allowed by default, of any surface.
+TOLERANCE = 1e-8
+#: The same of L_p projections, whose second rule is a step of Newton's method.
+WP_TOLERANCE = 1e-6
+#: Random points of a certificate.
+POINTS = 3000
+_BLOCK = 128
+
+
+@kernel
+def _lookups(handle, mu, sigma, y, values, axes, out):  # type: ignore[no-untyped-def]
+    for i in range(mu.size):
+        out[i] = call_surfaces(handle, mu[i], sigma[i], y[i], values, axes)
+
+
+def lookups(table: Table, mu: Array, sigma: Array, y: Array) -> Array:
+    """Return rows (log Z, mean, sigma_EP, sigma*) as the table has them, NaN outside."""
+    out = np.empty((mu.size, surfaces.BANDS))
+    _, _, _, values, axes, handle = table.source()
+    _lookups(handle, mu, sigma, y, values, axes, out)
+    return out
+
+
+def draw(table: Table, points: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    """Return random cavities and observations: at nodes, on edges, in cells and amid cells."""
+    metadata = table.metadata
+    where = []
+    for axis in metadata.axes:
+        cell = rng.uniform(0.0, axis.size - 1.0, points)
+        kind = rng.random(points)
+        cell = np.where(kind < 0.1, np.round(cell), cell)
+        cell = np.where((kind >= 0.1) & (kind < 0.6), np.floor(cell) + 0.5, cell)
+        edge = rng.integers(2, size=points) * (axis.size - 1.0)
+        cell = np.where((kind >= 0.9), edge, cell)
+        where.append(np.clip(axis.start + cell * axis.step, axis.start, axis.stop))
+    mu, sigma = where[0], 10.0 ** where[1]
+    # 10^x need not come back as x: the ends belong to the table.
+    sigma = _within(sigma, metadata.axes[1].start, metadata.axes[1].stop)
+    if len(where) == 3:
+        return mu, sigma, where[2]
+    y = rng.choice(np.array(metadata.outcomes), points)
+    if metadata.traits["mode"] == "mirror":
+        y = rng.choice([-1.0, 1.0], points)
+        return mu * y, sigma, y
+    if metadata.traits["mode"] == "location":
+        # Any y does; where mu - y rounds, the ends of the axis are left alone.
+        y = rng.integers(-40, 41, points) / 8.0
+        y *= np.abs(mu - 0.5 * (metadata.axes[0].start + metadata.axes[0].stop)) < (
+            0.499 * (metadata.axes[0].stop - metadata.axes[0].start)
+        )
+        return mu + y, sigma, y
+    return mu, sigma, y
+
+
+def _within(sigma: Array, start: float, stop: float) -> Array:
+    ell = np.log10(sigma)
+    sigma = np.where(ell < start, np.nextafter(sigma, np.inf), sigma)
+    return np.where(ell > stop, np.nextafter(sigma, 0.0), sigma)
+
+
+def certify(
+    table: Table, likelihood: Likelihood, *, run: Runner, points: int | None = None, seed: int = 0
+) -> dict[str, Any]:
+    """Compare lookups with the second rule at random points.
+
+    Returns
+    -------
+    dict
+        For each name in the metadata's `surfaces` ``max_relative_error``, ``points`` and the place
+        (``mu``, ``log10_sigma``, ``outcome``). The error of log Z is absolute where it is less
+        than 1; that of the mean is in tilted standard deviations. Errors of L_p projections are
+        those of `tablegen.second_rule.wp`, relative to their standard deviation.
+    """
+    points = POINTS if points is None else points
+    mu, sigma, y = draw(table, points, np.random.default_rng(seed))
+
+    order = table.metadata.order
+
+    def block(part: slice) -> Array:
+        if order is not None:
+            stored = lookups(table, mu[part], sigma[part], y[part])[:, :3]
+            return second_wp.errors(likelihood, order, mu[part], sigma[part], y[part], stored)
+        truth = independent_all(likelihood, mu[part], sigma[part], y[part])
+        truth[:, 2] = np.sqrt(truth[:, 2])
+        gap = np.abs(lookups(table, mu[part], sigma[part], y[part]) - truth)
+        unit = np.stack([np.maximum(1.0, np.abs(truth[:, 0])), *truth[:, [2, 2, 3]].T], 1)
+        return np.asarray(gap / unit)
+
+    parts = [slice(a, min(a + _BLOCK, points)) for a in range(0, points, _BLOCK)]
+    error = np.concatenate(run(block, parts))
+    rule = RULE if order is None else second_wp.RULE
+    found: dict[str, Any] = {"rule": rule, "seed": seed, "random_points": points}
+    for k, name in enumerate(table.metadata.surfaces):
+        at = int(np.argmax(np.where(np.isnan(error[:, k]), np.inf, error[:, k])))
+        found[name] = {
+            "max_relative_error": float(np.nan_to_num(error[at, k], nan=np.finfo(float).max)),
+            "points": points,
+            "mu": float(mu[at]),
+            "log10_sigma": float(np.log10(sigma[at])),
+            "outcome": float(y[at]),
+        }
+    return found
+
+
+def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:
+    """Say which surfaces miss the tolerance, the worst first."""
+    names = surfaces.WP_NAMES if "mean_wp" in certificate else surfaces.NAMES
+    entries = sorted(
+        ((certificate[name], name) for name in names),
+        key=lambda pair: -pair[0]["max_relative_error"],
+    )
+    return [
+        f"{describe(entry, name)}, allowed {tolerance:.2g}"
+        for entry, name in entries
+        if not entry["max_relative_error"] <= tolerance
+    ]
+
+
+def describe(entry: dict[str, Any], name: str) -> str:
+    """Return an error and its place in words."""
+    return (
+        "error {max_relative_error:.2g} of {name} at mu = {mu:.17g}, log10 sigma = "
+        "{log10_sigma:.17g}, y = {outcome:g}"
+    ).format(**entry, name=name)
