@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
+from pathlib import Path
+
 __all__ = [
     "ConvergenceWarning",
     "InputError",
@@ -9,7 +14,10 @@ __all__ = [
     "QPError",
     "SamplingWarning",
     "TableError",
+    "warn",
 ]
+
+_PACKAGE = str(Path(__file__).parent) + os.sep
 
 
 class QPError(Exception):
@@ -34,3 +42,11 @@ class ConvergenceWarning(UserWarning):
 
 class SamplingWarning(UserWarning):
     """A projection rests on too few effective samples."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the line of the user that led here, however many of our own calls are between."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -125,13 +125,13 @@ def test_whole_weights_normalise_as_repeated_rows(count):
     repeated = np.repeat(y, weights)
     model = GPRobustRegressor(FIXED, method="ep", optimize=False)
     one = model.fit(X[:count], y, sample_weight=weights.astype(float))
-    assert one._centre == pytest.approx(np.median(repeated), rel=1e-15)
+    assert one._centre_ == pytest.approx(np.median(repeated), rel=1e-15)
     spread = 1.4826022185056018 * np.median(np.abs(repeated - np.median(repeated)))
-    assert one._unit == pytest.approx(spread, rel=1e-14)
+    assert one._unit_ == pytest.approx(spread, rel=1e-14)
     # Where more than half the targets coincide, the standard deviation serves.
     y = np.array([1.0, 1.0, 1.0, 4.0])
     flat = model.fit(X[:4], y, sample_weight=[1.0, 2.0, 3.0, 2.0])
-    assert flat._unit == pytest.approx(np.repeat(y, [1, 2, 3, 2]).std(), rel=1e-14)
+    assert flat._unit_ == pytest.approx(np.repeat(y, [1, 2, 3, 2]).std(), rel=1e-14)
     for size in (1e308, 1e-308):  # sums that overflow, squares that vanish
         assert _robust_std(y, np.full(4, size)) == pytest.approx(y.std(), rel=1e-14)
         assert _robust_std(np.arange(5.0), np.full(5, size)) == pytest.approx(1.4826022185056018)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,21 +22,25 @@ Array = NDArray[np.float64]
 
 # Sums of squares of larger numbers overflow.
 _LARGEST = 1e150
-# Warnings point at the caller of `fit`, behind `train`, `_train` and `fit`.
-_USER = 4
 
 
 class GPEstimator(BaseEstimator):
     """Base of the estimators, with parameters of `Settings` and ``random_state`` among theirs."""
 
-    def _store(self, arguments: Mapping[str, Any]) -> None:
-        """Store the arguments of `__init__`, its ``locals()``, each under its name.
+    def _draft(self) -> Self:
+        """Return a copy with the parameters and nothing of a fit, for `fit` to work on.
 
-        scikit-learn asks for a signature that names every parameter, and for nothing but this.
+        What ends a fit early, Ctrl-C included, leaves the model as it was.
         """
-        for name, value in arguments.items():
-            if name not in ("self", "__class__"):
-                setattr(self, name, value)
+        draft = object.__new__(type(self))
+        draft.__dict__ = _by_kind(self, fitted=False)
+        return draft
+
+    def _commit(self, draft: Self) -> Self:
+        """Take over what was fitted, in place of all that an earlier fit has left."""
+        whole = _by_kind(self, fitted=False) | _by_kind(draft, fitted=True)
+        self.__dict__ = whole  # one instruction, which no signal divides
+        return self
 
     def _resolved_table(self) -> Table | str | os.PathLike[str] | None:
         """Return the parameter ``table``, or the very table of the fit before if it names that one.
@@ -49,7 +53,7 @@ class GPEstimator(BaseEstimator):
         TableError
             If that is missing, or there is another one in its place.
         """
-        given, known = getattr(self, "_table_reference", (None, None))
+        given, known = getattr(self, "_table_reference_", (None, None))
         if known is None or given is None or given != _path_or_none(self.table):
             table: Table | str | os.PathLike[str] | None = self.table
             return table
@@ -63,7 +67,7 @@ class GPEstimator(BaseEstimator):
 
     def _fitted_table(self) -> Table:
         """Return the table of the fit; `TableError` if it is missing."""
-        reference = self._table_reference[1]
+        reference = self._table_reference_[1]
         assert reference is not None
         return reopen(*reference)
 
@@ -71,7 +75,7 @@ class GPEstimator(BaseEstimator):
         """Keep the hash of the table, the path or name given, and how to find it by its hash."""
         self.table_sha256_ = None if table is None else table.sha256
         reference = None if table is None else table.reference()
-        self._table_reference = _path_or_none(self.table), reference
+        self._table_reference_ = _path_or_none(self.table), reference
 
     def _new_data(self, X: ArrayLike) -> Array:
         """Validate points to predict at."""
@@ -81,17 +85,20 @@ class GPEstimator(BaseEstimator):
     def _train(self, processes: Sequence[Data], settings: Settings) -> list[Fit]:
         """Train one process after the other and store what every estimator has afterwards."""
         rng = generator(self.random_state)
-        fits = []
-        for data in processes:  # in a comprehension, warnings would count one more frame
-            fits.append(train(data, settings, rng, stacklevel=_USER))
+        fits = [train(data, settings, rng) for data in processes]
         self._remember(processes[0].projector.table)
-        self.X_train_ = processes[0].X
+        self.X_train_ = processes[0].X.copy()  # else the caller's array, who may change it
         self.kernel_ = _one_or_all([fit.kernel for fit in fits])
         self.posterior_ = _one_or_all([fit.posterior for fit in fits])
         self.optima_ = _one_or_all([fit.optima for fit in fits])
         self.optimum_ = _one_or_all([fit.optimum for fit in fits])
         self.n_iter_ = max([1] + [fit.optimum.n_iterations for fit in fits if fit.optimum])
         return fits
+
+
+def _by_kind(model: GPEstimator, fitted: bool) -> dict[str, Any]:
+    """Attributes that a fit sets, whose names end in an underscore, or all the others."""
+    return {name: value for name, value in vars(model).items() if name.endswith("_") == fitted}
 
 
 def _path_or_none(table: Any) -> str | None:

@@ -120,7 +120,22 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         callback: Callback | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        self._store(locals())
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.method = method
+        self.table = table
+        self.p = p
+        self.objective = objective
+        self.optimize = optimize
+        self.n_restarts = n_restarts
+        self.max_iter = max_iter
+        self.ftol = ftol
+        self.tol = tol
+        self.max_sweeps = max_sweeps
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.callback = callback
+        self.random_state = random_state
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -147,23 +162,23 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         settings = settings_of(self)
         projector = Projector(self.likelihood, self.method, self._resolved_table(), self.p)
         _check_labels(projector.likelihood)
-        own = projector.likelihood
+        own, draft = projector.likelihood, self._draft()
         # What stands in for code that is not at hand neither predicts nor can be pickled.
-        self._likelihood = own if own.has_density else None
-        points, labels = checked(validate_data, self, X, y, dtype=np.float64, ensure_min_samples=2)
+        draft._likelihood_ = own if own.has_density else None
+        points, labels = checked(validate_data, draft, X, y, dtype=np.float64, ensure_min_samples=2)
         _check_one_type(labels)
         checked(check_classification_targets, labels)
         weights, points, labels = weighed(sample_weight, points, labels)
-        self.classes_, encoded = np.unique(labels, return_inverse=True)
-        if self.classes_.size < 2:
+        draft.classes_, encoded = np.unique(labels, return_inverse=True)
+        if draft.classes_.size < 2:
             raise InputError(
-                f"GPClassifier needs two classes or more, got one class: {self.classes_.tolist()}"
+                f"GPClassifier needs two classes or more, got one class: {draft.classes_.tolist()}"
             )
         prior = np.zeros(len(points))
-        positive = [1] if self.classes_.size == 2 else range(self.classes_.size)
+        positive = [1] if draft.classes_.size == 2 else range(draft.classes_.size)
         signs = [np.where(encoded == k, 1.0, -1.0) for k in positive]
-        self._train([Data(points, y, projector, prior, weights) for y in signs], settings)
-        return self
+        draft._train([Data(points, y, projector, prior, weights) for y in signs], settings)
+        return self._commit(draft)
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function at `X`.
@@ -218,7 +233,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
         mean, variance = self.latent(X)
-        link = _RISING.get(self._likelihood.name) if self._likelihood else None
+        link = _RISING.get(self._likelihood_.name) if self._likelihood_ else None
         if mean.ndim != 1 or link is None:
             raise InputError(
                 f"predict_interval needs two classes and one of the likelihoods {tuple(_RISING)}"
@@ -235,8 +250,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def _log_both(self, X: ArrayLike) -> list[tuple[Array, Array]]:
         """Log probabilities of -1 and +1 for each Gaussian process, each of shape (T,)."""
         mean, variance = (np.atleast_2d(a.T) for a in self.latent(X))
-        table = None if self._likelihood else self._fitted_table()
-        logs = [log_density(self._likelihood, mean, variance, y, table) for y in (-1.0, 1.0)]
+        table = None if self._likelihood_ else self._fitted_table()
+        logs = [log_density(self._likelihood_, mean, variance, y, table) for y in (-1.0, 1.0)]
         return list(zip(*logs, strict=True))
 
 

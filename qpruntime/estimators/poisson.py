@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, warn
 from qpruntime.estimators.base import GPEstimator, checked, weighed
 from qpruntime.estimators.predictive import density as distribution
 from qpruntime.estimators.predictive.links import LINKS, exposures
@@ -111,7 +110,22 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         callback: Callback | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        self._store(locals())
+        self.kernel = kernel
+        self.link = link
+        self.method = method
+        self.table = table
+        self.mean = mean
+        self.objective = objective
+        self.optimize = optimize
+        self.n_restarts = n_restarts
+        self.max_iter = max_iter
+        self.ftol = ftol
+        self.tol = tol
+        self.max_sweeps = max_sweeps
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.callback = callback
+        self.random_state = random_state
 
     def fit(
         self,
@@ -149,25 +163,26 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
             If ``mean=0`` in the square link.
         """
         settings = settings_of(self)
-        self._link = choice(self.link, "link", LINKS)
-        link = LINKS[self._link]
+        draft = self._draft()
+        draft._link_ = choice(self.link, "link", LINKS)
+        link = LINKS[draft._link_]
         projector = Projector(link.likelihood, self.method, self._resolved_table())
-        points, given = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
+        points, given = checked(validate_data, draft, X, y, dtype=np.float64, y_numeric=True)
         events = counts(column_or_1d(given, warn=True))
         projector.check_outcomes(events)
         exposed = exposures(exposure, len(points))
-        weights, points, events, self.exposure_ = weighed(sample_weight, points, events, exposed)
-        self.mean_ = self._prior_mean(events, weights)
+        weights, points, events, draft.exposure_ = weighed(sample_weight, points, events, exposed)
+        draft.mean_ = draft._prior_mean(events, weights)
         # With an exposure f is another Gaussian process under no other model.
-        slope, shift = link.exposed(self.exposure_)
-        prior = self.mean_ * slope + shift
-        self._train([Data(points, events, projector, prior, weights, slope)], settings)
-        return self
+        slope, shift = link.exposed(draft.exposure_)
+        prior = draft.mean_ * slope + shift
+        draft._train([Data(points, events, projector, prior, weights, slope)], settings)
+        return self._commit(draft)
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function f at `X`, each of shape (T,)."""
         X = self._new_data(X)
-        slope, _ = LINKS[self._link].exposed(self.exposure_)
+        slope, _ = LINKS[self._link_].exposed(self.exposure_)
         K_star = self.kernel_(X, self.X_train_) * slope
         return self.posterior_.predict(K_star, self.kernel_.diag(X), self.mean_)
 
@@ -189,7 +204,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
             If the mean of e^f is beyond double precision.
         """
         mean, variance = self._exposed(X, exposure)
-        return LINKS[self._link].mean_rate(mean, variance)
+        return LINKS[self._link_].mean_rate(mean, variance)
 
     def predict_count(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Counts:
         """Most probable count, shape (T,).
@@ -198,7 +213,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         floor(c (k - 1)) for k > 1, else 0 (Appendix H). For the link "exp" under the exact one.
         """
         mean, variance = self._exposed(X, exposure)
-        return distribution.mode(mean, variance, self._link)
+        return distribution.mode(mean, variance, self._link_)
 
     def predict_quantiles(
         self,
@@ -231,7 +246,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         """
         at = levels(q, "q")
         mean, variance = self._exposed(X, exposure)
-        found = distribution.quantiles(mean, variance, at.reshape(-1), predictive, self._link)
+        found = distribution.quantiles(mean, variance, at.reshape(-1), predictive, self._link_)
         return found.reshape(len(mean), *at.shape)
 
     def predict_log_pmf(
@@ -265,12 +280,12 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
                 f"y must be a count or have shape ({len(mean)},) or ({len(mean)}, C), one row "
                 f"per point; got {events.shape}"
             )
-        return distribution.log_pmf(mean, variance, events, predictive, self._link)
+        return distribution.log_pmf(mean, variance, events, predictive, self._link_)
 
     def _exposed(self, X: ArrayLike, exposure: ArrayLike | None) -> tuple[Array, Array]:
         """Mean and variance of the latent value that has taken in the exposure."""
         mean, variance = self.latent(X)
-        slope, shift = LINKS[self._link].exposed(exposures(exposure, len(mean)))
+        slope, shift = LINKS[self._link_].exposed(exposures(exposure, len(mean)))
         return slope * mean + shift, slope**2 * variance
 
     def _prior_mean(self, events: Array, weights: Array | None) -> float:
@@ -283,20 +298,19 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
                 share /= share.mean()
                 seen, looked = share * seen, share * looked
             rate = max(float(seen.sum()), 0.5) / float(looked.sum())
-            return LINKS[self._link].latent(rate)
+            return LINKS[self._link_].latent(rate)
         try:
             mean = number(self.mean, "mean", above=-1e100, most=1e100)
         except InputError as error:
             raise InputError(
                 f"mean must be a finite number or None, got {shown(self.mean)}"
             ) from error
-        if mean == 0.0 and self._link == "square":
-            warnings.warn(
+        if mean == 0.0 and self._link_ == "square":
+            warn(
                 "mean=0 leaves the sign of the latent function open: the posterior is symmetric "
                 "under f <-> -f and has two peaks, which one normal covers badly; leave mean=None "
                 "or give about the square root of the expected rate",
                 UserWarning,
-                stacklevel=3,
             )
         return mean
 

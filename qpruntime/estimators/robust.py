@@ -127,7 +127,25 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         callback: Callback | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        self._store(locals())
+        self.kernel = kernel
+        self.nu = nu
+        self.nu_bounds = nu_bounds
+        self.scale = scale
+        self.scale_bounds = scale_bounds
+        self.normalize_y = normalize_y
+        self.method = method
+        self.table = table
+        self.objective = objective
+        self.optimize = optimize
+        self.n_restarts = n_restarts
+        self.max_iter = max_iter
+        self.ftol = ftol
+        self.tol = tol
+        self.max_sweeps = max_sweeps
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.callback = callback
+        self.random_state = random_state
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -158,40 +176,42 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         """
         settings = settings_of(self)
         choice(self.method, "method", ("qp", "ep"))
-        points, targets = checked(validate_data, self, X, y, dtype=np.float64, y_numeric=True)
+        draft = self._draft()
+        points, targets = checked(validate_data, draft, X, y, dtype=np.float64, y_numeric=True)
         targets = get("student-t").validate(targets.astype(float))
         weights, points, targets = weighed(sample_weight, points, targets)
         spread = _robust_std(targets, weights)
-        self._centre, self._unit = 0.0, 1.0
+        centre, unit = 0.0, 1.0
         if self.normalize_y:
-            self._centre, self._unit = _median(targets, weights), spread
+            centre, unit = _median(targets, weights), spread
         scale = _START * spread if self.scale is None else self.scale
         scale_bounds = self.scale_bounds
         if scale_bounds is None:
             scale_bounds = (_NARROWEST * spread, _WIDEST * spread)
         learn = _bounds("nu", self.nu, self.nu_bounds, 1.0)
-        learn |= _bounds("scale", scale, scale_bounds, self._unit)
-        likelihood = get("student-t", nu=self.nu, scale=_positive(scale, "scale") / self._unit)
+        learn |= _bounds("scale", scale, scale_bounds, unit)
+        likelihood = get("student-t", nu=self.nu, scale=_positive(scale, "scale") / unit)
         data = Data(
             points,
-            (targets - self._centre) / self._unit,
+            (targets - centre) / unit,
             Projector(likelihood, self.method, self._resolved_table()),
             prior=np.zeros(len(points)),
             weights=weights,
             learn=learn,
         )
-        fit = self._train([data], settings)[0]
-        self.likelihood_ = fit.likelihood
-        self.nu_ = fit.likelihood.parameters["nu"]
-        self.scale_ = fit.likelihood.parameters["scale"] * self._unit
+        fit = draft._train([data], settings)[0]
+        draft._centre_, draft._unit_ = centre, unit
+        draft.likelihood_ = fit.likelihood
+        draft.nu_ = fit.likelihood.parameters["nu"]
+        draft.scale_ = fit.likelihood.parameters["scale"] * unit
         settled = fit.optimum is None or fit.optimum.success
-        self.converged_ = fit.posterior.converged and settled
-        return self
+        draft.converged_ = fit.posterior.converged and settled
+        return self._commit(draft)
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the function without noise at `X`, each of shape (T,)."""
         mean, variance = self._normalised(X)
-        return self._centre + self._unit * mean, self._unit**2 * variance
+        return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Mean of the function without noise, shape (T,), which is the median of y.
@@ -211,8 +231,8 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         targets = get("student-t").validate(y)
         if targets.shape != mean.shape:
             raise InputError(f"y must have shape {mean.shape} like X, got {targets.shape}")
-        scaled = (targets - self._centre) / self._unit
-        return log_density(self.likelihood_, mean, variance, scaled) - np.log(self._unit)
+        scaled = (targets - self._centre_) / self._unit_
+        return log_density(self.likelihood_, mean, variance, scaled) - np.log(self._unit_)
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
         """Quantiles of an observation at `X`, noise and all.
@@ -232,7 +252,7 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         flat = at.reshape(-1)
         tail = np.minimum(flat, 1.0 - flat)
         reach = symmetric_reach(variance, self.nu_, self.likelihood_.parameters["scale"], tail)
-        found = self._centre + self._unit * (mean[:, None] + np.sign(flat - 0.5) * reach)
+        found = self._centre_ + self._unit_ * (mean[:, None] + np.sign(flat - 0.5) * reach)
         return found.reshape(len(mean), *at.shape)
 
     def _normalised(self, X: ArrayLike) -> tuple[Array, Array]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
+from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
 from qpruntime.inference import variational
 from qpruntime.inference.dense.factor import Sites
 from qpruntime.inference.dense.stored import Kept
@@ -155,10 +154,8 @@ def infer(
     return summarise(problem, end)
 
 
-def warn_unsettled(
-    end: Settled, tol: float, stacklevel: int = 3, *, of_estimator: bool = False
-) -> None:
-    """Warn if the sites have not settled freely; by default at the caller of `infer`.
+def warn_unsettled(end: Settled, tol: float, *, of_estimator: bool = False) -> None:
+    """Warn if the sites have not settled freely.
 
     Remedies are arguments that the caller has: those of `infer`, or those `of_estimator`.
     """
@@ -168,21 +165,19 @@ def warn_unsettled(
         move = "bound the kernel's variance further down, or move the mean away from zero if one "
         move += "can be given"
     if not end.converged:
-        warnings.warn(
+        warn(
             f"not converged after {len(end.history)} sweeps: the sites still change by "
             f"{end.history[-1]:.2g} (tol {tol:g}), most of all site {end.worst}; "
             f"raise max_sweeps,{damp} or check that observation and the kernel; the evidence of "
             "sites that have not settled may be anything",
             ConvergenceWarning,
-            stacklevel=stacklevel,
         )
     if end.held:
-        warnings.warn(
+        warn(
             f"{end.held} of {end.variance.size} site precisions are held at zero: they would be "
             "negative and leave other sites without a proper cavity, because the posterior has "
             f"several peaks; {move}",
             ConvergenceWarning,
-            stacklevel=stacklevel,
         )
 
 

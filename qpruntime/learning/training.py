@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,7 +19,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from threadpoolctl import ThreadpoolController
 
 from qpruntime import likelihoods
-from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
+from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
 from qpruntime.inference.dense.factor import Sites
 from qpruntime.inference.fixed_point import Problem
 from qpruntime.inference.infer import check_powers, summarise, warn_unsettled
@@ -82,7 +81,7 @@ class Fit:
         return self.optima[0] if self.optima else None
 
 
-def train(data: Data, settings: Settings, rng: np.random.Generator, stacklevel: int) -> Fit:
+def train(data: Data, settings: Settings, rng: np.random.Generator) -> Fit:
     """Maximise the objective from the kernel's parameters and from restarts, then infer.
 
     Parameters
@@ -91,8 +90,6 @@ def train(data: Data, settings: Settings, rng: np.random.Generator, stacklevel: 
     settings : Settings
     rng : Generator
         For restarts.
-    stacklevel : int
-        Of warnings; 2 is the caller.
     """
     kernel, projector = settings.kernel, data.projector
     if settings.objective == "loo" and projector.method in ("vb", "wp"):
@@ -107,11 +104,10 @@ def train(data: Data, settings: Settings, rng: np.random.Generator, stacklevel: 
         if settings.optimize and (kernel.n_dims or data.learn):
             optima, sites = _optimise(data, settings, rng)
             if not optima[0].success:
-                warnings.warn(
+                warn(
                     f"the {settings.objective} was not maximised: {optima[0].message}; "
                     "raise max_iter or widen the kernel's bounds",
                     ConvergenceWarning,
-                    stacklevel=stacklevel,
                 )
             theta = optima[0].theta
             if data.learn:
@@ -122,7 +118,7 @@ def train(data: Data, settings: Settings, rng: np.random.Generator, stacklevel: 
             K = K * np.outer(data.scale, data.scale)
         problem = Problem(K, data.y, projector, data.prior, weights=data.weights)
         end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
-        warn_unsettled(end, settings.tol, stacklevel + 1, of_estimator=True)
+        warn_unsettled(end, settings.tol, of_estimator=True)
         return Fit(kernel, projector.likelihood, summarise(problem, end), optima)
 
 

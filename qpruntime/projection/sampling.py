@@ -13,7 +13,6 @@ dimension that is wherever the density can be evaluated without noise.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, ndtri
 
 from qpruntime import likelihoods
-from qpruntime.errors import InputError, NumericalError, SamplingWarning
+from qpruntime.errors import InputError, NumericalError, SamplingWarning, warn
 from qpruntime.likelihoods import Likelihood
 from qpruntime.validation import broadcast, finite, generator, real, whole
 
@@ -215,11 +214,10 @@ def _gather(found: list[_Estimates], shape: tuple[int, ...], remedy: str) -> Sam
         )
     least = result.effective.min()
     if least < _LEAST:
-        warnings.warn(
+        warn(
             f"the effective sample size is {least:.3g}, less than {_LEAST:g}: estimates and their "
             f"standard errors are not to be trusted; {remedy}",
             SamplingWarning,
-            stacklevel=3,
         )
     return result
 

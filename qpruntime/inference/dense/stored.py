@@ -33,18 +33,18 @@ class Kept(Factor):
         factor._solve()  # takes K
         vars(self).update(vars(factor))
         self.K = np.empty((0, 0))
-        self._forget()
-        vars(self).pop("_spread", None)
-
-    def _forget(self) -> None:
         self._half = self._inverse = None
         self._mirrored = False
+        vars(self).pop("_spread", None)
 
     def inner(self) -> Array:
-        """Return (K + diag(1/tau))^-1, shape (N, N); computed anew, and not kept."""
-        inner = super().inner()
-        self._forget()
-        return inner
+        """Return (K + diag(1/tau))^-1, shape (N, N); computed anew, and not kept.
+
+        By a copy: half an inverse must not stay here, whoever interrupts or calls at the same time.
+        """
+        working = object.__new__(Factor)
+        vars(working).update(vars(self))
+        return working.inner()
 
     def __getstate__(self) -> dict[str, Any]:
         packed, _ = dtrttp(self.lower, uplo="L")
