@@ -227,7 +227,7 @@ def _executor(
     # distributed takes a second to import.
     from tablegen.cluster import Cluster
 
-    return Cluster(scheduler, timeout)
+    return Cluster(scheduler, timeout, packages=("qpruntime", "tablegen"))
 
 
 def suffix(preset: str, p: float | None = None) -> str:

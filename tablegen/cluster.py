@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, suppress
+from functools import partial
 from importlib import import_module
 from types import TracebackType
 from typing import Any
@@ -52,6 +53,8 @@ class Cluster(Executor):
         Refuse workers whose elementary functions or matrix products round otherwise than here.
     modules : sequence of path
         Python files that workers are given, to import functions from.
+    packages : sequence of str
+        Packages whose sources workers need as they are here.
 
     Raises
     ------
@@ -68,6 +71,7 @@ class Cluster(Executor):
         *,
         same_rounding: bool = True,
         modules: Sequence[str | os.PathLike[str]] = (),
+        packages: Sequence[str] = ("qpruntime",),
     ) -> None:
         super().__init__()
         if not re.fullmatch(r"([a-z]+://)?[^/\s]+:\d+/?", address):
@@ -78,6 +82,7 @@ class Cluster(Executor):
         self.timeout = timeout
         self.same_rounding = same_rounding
         self.modules = [os.fspath(path) for path in modules]
+        self.packages = tuple(packages)
         self._client: Client | None = None
         #: Since when there has been no worker.
         self._alone: float | None = None
@@ -86,7 +91,7 @@ class Cluster(Executor):
         with ExitStack() as stack:
             stack.enter_context(quiet())
             stack.callback(self._disconnect)
-            self._provenance = self._own()
+            self._pack = partial(worker.pack, self.packages, self._own())
             self._connect()
             self._leave = stack.pop_all()
         return self
@@ -101,7 +106,7 @@ class Cluster(Executor):
 
     def _own(self) -> dict[str, str]:
         with worker.one_blas_thread():
-            found = provenance()
+            found = provenance(self.packages)
         if not self.same_rounding:
             found = {name: found[name] for name in found if name != "rounding"}
         return found
@@ -109,7 +114,7 @@ class Cluster(Executor):
     def each(self, calls: Iterable[Call], take: Callable[[int, Any], None]) -> None:
         fresh = (Task(number, call) for number, call in enumerate(calls))
         again: deque[Task] = deque()
-        flight = Flight(self._connected(), self._provenance)
+        flight = Flight(self._connected(), self._pack)
         lost, since = 0, time.monotonic()
         try:
             while True:
@@ -138,7 +143,7 @@ class Cluster(Executor):
                         ) from error
                     again.extend(flight.drop())
                     self._connect()
-                    flight = Flight(self._connected(), self._provenance)
+                    flight = Flight(self._connected(), self._pack)
                     continue
                 if result is not None:
                     take(task.number, result[0])

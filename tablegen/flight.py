@@ -80,9 +80,9 @@ def connect(address: str, timeout: float) -> Client:
 class Flight:
     """Calls that were handed out over one connection, and have not come back."""
 
-    def __init__(self, client: Client, provenance: dict[str, str]) -> None:
+    def __init__(self, client: Client, pack: Callable[[Callable[[Any], Any]], bytes]) -> None:
         self._client = client
-        self._provenance = provenance
+        self._pack = pack
         self._name = f"tablegen-{uuid.uuid4().hex[:12]}"
         self._tasks: dict[Any, tuple[Task, Future]] = {}
         self._arrived: SimpleQueue[Any] = SimpleQueue()
@@ -106,7 +106,7 @@ class Flight:
         key = f"{self._name}-{self._count}"
         if self._shared is None or function is not self._function:
             # A task like any other: if the workers that hold it are lost, dask makes it again.
-            shared = worker.pack(self._provenance, function)
+            shared = self._pack(function)
             self._shared = self._client.submit(bytes, shared, key=f"{key}-function", pure=False)
             self._function = function
         future = self._client.submit(worker.call, self._shared, item, key=key, pure=False)

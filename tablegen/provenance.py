@@ -1,4 +1,4 @@
-"""What decides the bytes of a table besides the plan: versions, sources and rounding."""
+"""What decides the bytes of a result besides the call: versions, sources and rounding."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import hashlib
 import platform
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-
-import qpruntime
-from tablegen import splines
+from tablegen import rounding
 
 __all__ = ["difference", "provenance"]
 
@@ -20,34 +18,29 @@ PACKAGES = ("qpruntime", "numpy", "scipy", "numba", "llvmlite")
 
 
 @cache
-def provenance() -> dict[str, str]:
-    """Return versions, a hash of the sources of both packages, and fingerprints of rounding.
+def provenance(packages: tuple[str, ...]) -> dict[str, str]:
+    """Return versions, a hash of the sources of `packages`, and fingerprints of rounding.
 
-    Where two of them agree, the same plan gives the same bytes. Call it with one BLAS thread.
+    Where two of them agree, the same call gives the same bytes. Call it with one BLAS thread.
     """
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
         **{name: version(name) for name in PACKAGES},
-        "sources": _sources(),
-        "rounding": splines.arithmetic() + _arrays(),
+        "sources": _sources(packages),
+        "rounding": rounding.arithmetic() + rounding.arrays(),
     }
 
 
-def _sources() -> str:
+def _sources(packages: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
-    for package in (qpruntime.__file__, __file__):
-        root = Path(package).parent
+    for package in packages:
+        spec = find_spec(package)
+        if spec is None or spec.origin is None:
+            return f"without {package}"
+        root = Path(spec.origin).parent
         for path in sorted(root.rglob("*.py")):
             digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
-
-
-def _arrays() -> str:
-    """Fingerprint what numpy vectorises by processor: cos, arccos, powers, matrix products."""
-    x = np.linspace(-1.0, 1.0, 4001)
-    square = np.cos(np.outer(np.arccos(x[:301]), np.arange(67)))
-    parts = (10.0**x, square, square @ square[:67].T, square.T @ square)
-    return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:12]
 
 
 def difference(ours: dict[str, str], theirs: dict[str, str]) -> str:

@@ -1,5 +1,5 @@
 # mypy: disable-error-code=no-untyped-def
-"""Uniform quintic splines by collocation, and a fingerprint of the arithmetic that made them.
+"""Uniform quintic splines by collocation.
 
 An axis of n cells has n + 5 B-splines, their knots continued evenly beyond both ends. They are
 fixed by the values at the n + 1 nodes and in the middle of the two outermost cells of each end.
@@ -8,17 +8,14 @@ No BLAS takes part: the same values give the same coefficients on every machine.
 
 from __future__ import annotations
 
-import hashlib
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.artifact.metadata import Axis
-from qpruntime.jit import contracted, kernel
+from qpruntime.jit import kernel
 from qpruntime.projection.splines import quintic
 
-__all__ = ["along", "arithmetic", "coefficients", "evaluate", "points"]
+__all__ = ["along", "coefficients", "evaluate", "points"]
 
 Array = NDArray[np.float64]
 
@@ -121,36 +118,3 @@ def evaluate(values: Array, axes: Array, where: Array) -> Array:
     out = np.empty(len(where))
     _evaluate(values, axes, np.ascontiguousarray(where, dtype=np.float64), out)
     return out
-
-
-@contracted
-def _fused(t):
-    return t * t - 0.1 * t
-
-
-@kernel
-def _sample(x, out):
-    for i in range(x.size):
-        t = x[i]
-        out[i, 0] = math.exp(-t)
-        out[i, 1] = math.log(t)
-        out[i, 2] = math.log1p(t)
-        out[i, 3] = math.expm1(-t)
-        out[i, 4] = math.tanh(t)
-        out[i, 5] = math.sinh(t)
-        out[i, 6] = math.asinh(t)
-        out[i, 7] = math.lgamma(t)
-        out[i, 8] = 10.0**t
-        out[i, 9] = _fused(t)
-
-
-def arithmetic() -> str:
-    """Return a fingerprint of the elementary functions and of fused operations.
-
-    IEEE arithmetic is the same everywhere; exp, log and their like are not rounded alike by every
-    C library. Where fingerprints agree, tables built from the same sources agree bit for bit.
-    """
-    x = np.arange(1, 20001) * 0.0009765625 * 0.8
-    out = np.empty((x.size, 10))
-    _sample(x, out)
-    return hashlib.sha256(out.tobytes()).hexdigest()[:16]

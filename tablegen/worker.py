@@ -47,16 +47,18 @@ def one_blas_thread() -> Iterator[None]:
                 _limit.restore_original_limits()
 
 
-def pack(expected: dict[str, str], function: Callable[[Any], Any]) -> bytes:
+def pack(
+    packages: tuple[str, ...], expected: dict[str, str], function: Callable[[Any], Any]
+) -> bytes:
     """Return what `call` takes: the provenance a worker has to have, and the function."""
-    return pickle.dumps((expected, cloudpickle.dumps(function)))
+    return pickle.dumps((packages, expected, cloudpickle.dumps(function)))
 
 
 @lru_cache(maxsize=4)
 def _loaded(shared: bytes) -> tuple[str, Callable[[Any], Any]]:
     """Return why this worker cannot take part, if it cannot, and the function."""
-    expected, function = pickle.loads(shared)
-    words = difference(expected, provenance())
+    packages, expected, function = pickle.loads(shared)
+    words = difference(expected, provenance(packages))
     return words, (str if words else pickle.loads(function))
 
 

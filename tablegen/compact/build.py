@@ -20,7 +20,7 @@ from qpruntime.errors import InputError, NumericalError
 from qpruntime.likelihoods.contract import Reduction
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
-from tablegen import splines
+from tablegen import rounding, splines
 from tablegen.compact import errors as regions
 from tablegen.executors import Executor, Progress, Threads
 from tablegen.files import hdf5 as export
@@ -99,7 +99,7 @@ def build(
     certificate = regions.certify(table, run=local.run, seed=SEED)
     if missed := regions.problems(certificate, tolerance):
         raise NumericalError(f"the table misses its tolerance: {missed[0]}; raise --tolerance")
-    certificate |= {"tolerance": tolerance, "arithmetic": splines.arithmetic()}
+    certificate |= {"tolerance": tolerance, "arithmetic": rounding.arithmetic()}
     data = values.astype("<f8").tobytes()
     digest = hashlib.sha256(data).hexdigest()
     finished = replace(document, sha256=digest, certificate=certificate)

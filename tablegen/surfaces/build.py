@@ -27,7 +27,7 @@ from qpruntime.projection.projector import order
 from qpruntime.projection.table import Table, open_table
 from qpruntime.projection.without_code import describe, mode_of, standin
 from qpruntime.validation import choice
-from tablegen import splines
+from tablegen import rounding, splines
 from tablegen.executors import Executor, Progress, Threads
 from tablegen.files import hdf5 as export
 from tablegen.files.workspace import Workspace
@@ -308,7 +308,7 @@ def build(
     certificate = surface_errors.certify(table, what.likelihood, run=local.run, seed=SEED)
     if missed := surface_errors.problems(certificate, tolerance):
         raise NumericalError(advice(what, certificate, missed[0], cells))
-    certificate |= {"tolerance": float(tolerance), "arithmetic": splines.arithmetic()}
+    certificate |= {"tolerance": float(tolerance), "arithmetic": rounding.arithmetic()}
     data = table.values.astype("<f8").tobytes()
     finished = replace(document, sha256=hashlib.sha256(data).hexdigest(), certificate=certificate)
     offset = export.create_file(workspace.partial, finished)

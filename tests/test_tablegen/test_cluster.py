@@ -91,7 +91,7 @@ def test_what_fails_on_workers_is_tried_three_times(inside):
 
 
 def test_another_version_is_refused(inside, tmp_path, monkeypatch):
-    theirs = cluster.provenance()
+    theirs = cluster.provenance(("qpruntime", "tablegen"))
     for name, words in [
         ("qpruntime", r"worker tcp://.* cannot take part: it has qpruntime .* \(here 9\.9\)"),
         ("sources", r"it has sources .* install the same packages"),
@@ -100,6 +100,15 @@ def test_another_version_is_refused(inside, tmp_path, monkeypatch):
         monkeypatch.setattr(cluster.Cluster, "_own", lambda self: theirs | {name: "9.9"})  # noqa: B023
         with pytest.raises(BuildStopped, match=words):
             builder.build("probit", tmp_path / "t.h5", scheduler=inside, **OPTIONS)
+
+
+def test_provenance_is_of_the_packages_it_is_handed():
+    alone, both, lacking = (
+        cluster.provenance(packages)["sources"]
+        for packages in [("qpruntime",), ("qpruntime", "tablegen"), ("qpruntime", "nowhere")]
+    )
+    assert len({alone, both}) == 2
+    assert lacking == "without nowhere"
 
 
 def test_usage(command, tmp_path, inside):
