@@ -26,8 +26,8 @@ import datasets  # noqa: E402
 import experiment  # noqa: E402
 from experiment import Task  # noqa: E402
 from qpruntime.errors import InputError  # noqa: E402
+from qpruntime.execution.calls import ExecutorError  # noqa: E402
 from records import Records  # noqa: E402
-from tablegen.executors import ExecutorError  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 #: CPU seconds a fit takes beside the others, to tell the time left before it is measured.
@@ -68,7 +68,7 @@ def work(
         for task in tasks:
             take(experiment.run(*prepare(task)))
         return
-    from tablegen.cluster import Cluster
+    from qpruntime.execution.cluster import Cluster
 
     with ExitStack() as stack:
         address = options.scheduler

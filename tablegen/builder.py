@@ -13,13 +13,13 @@ from threadpoolctl import threadpool_limits
 
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
+from qpruntime.execution.calls import Executor, ExecutorError, Progress, Threads
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import open_table, table_directory
 from qpruntime.validation import number, path_of, shown
 from tablegen import user_code
 from tablegen.compact import build as compact
 from tablegen.compact import errors as regions
-from tablegen.executors import Executor, ExecutorError, Progress, Threads
 from tablegen.files.workspace import BuildStopped, Workspace
 from tablegen.grid import build as grid
 from tablegen.grid import chebyshev as compute
@@ -225,7 +225,7 @@ def _executor(
     if workers is not None:
         raise InputError("workers are threads of this machine; with a scheduler leave them out")
     # distributed takes a second to import.
-    from tablegen.cluster import Cluster
+    from qpruntime.execution.cluster import Cluster
 
     return Cluster(scheduler, timeout, packages=("qpruntime", "tablegen"))
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from qpruntime.errors import InputError, TableError
+from qpruntime.execution.calls import Progress, run, thread_count
 from qpruntime.jit import call_moments, kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import Table, open_table
 from qpruntime.validation import number, shown, whole
 from tablegen.compact import errors as regions
-from tablegen.executors import Progress, run, thread_count
 from tablegen.grid import errors as certify
 from tablegen.surfaces import errors as surface_errors
 

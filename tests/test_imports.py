@@ -18,7 +18,7 @@ FILES = {p.relative_to(ROOT).with_suffix("").as_posix(): p for p in ROOT.rglob("
 RANKS = [
     {"errors", "jit"},
     {"special", "validation", "artifact"},
-    {"quadrature"},
+    {"quadrature", "execution"},
     {"likelihoods"},
     {"projection"},
     {"inference"},

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from qpruntime import likelihoods
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError, NumericalError
+from qpruntime.execution import rounding
+from qpruntime.execution.calls import Executor, Progress, Threads
 from qpruntime.likelihoods.contract import Reduction
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
-from tablegen import rounding, splines
+from tablegen import splines
 from tablegen.compact import errors as regions
-from tablegen.executors import Executor, Progress, Threads
 from tablegen.files import hdf5 as export
 from tablegen.files.workspace import Workspace
 from tablegen.second_rule.framed import SEED

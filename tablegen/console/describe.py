@@ -44,9 +44,9 @@ def plan(
     scheduler: str | None = None,
 ) -> Document:
     """Describe what a build would do, for ``--dry-run``; a scheduler is not asked."""
+    from qpruntime.execution.calls import thread_count
     from qpruntime.projection.table import table_directory
     from tablegen.builder import suffix
-    from tablegen.executors import thread_count
     from tablegen.surfaces.build import Domain
 
     threads = thread_count(workers) if scheduler is None else 1

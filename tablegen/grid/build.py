@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import NumericalError
-from tablegen.executors import Call, Executor, Progress, Stop, Threads
+from qpruntime.execution.calls import Call, Executor, Progress, Stop, Threads
 from tablegen.files import hdf5 as export
 from tablegen.files.workspace import BuildStopped, Workspace
 from tablegen.grid import chebyshev as compute

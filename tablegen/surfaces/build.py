@@ -21,14 +21,15 @@ from numpy.typing import NDArray
 
 from qpruntime.artifact.metadata import Axis, Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
+from qpruntime.execution import rounding
+from qpruntime.execution.calls import Executor, Progress, Threads
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import surfaces
 from qpruntime.projection.projector import order
 from qpruntime.projection.table import Table, open_table
 from qpruntime.projection.without_code import describe, mode_of, standin
 from qpruntime.validation import choice
-from tablegen import rounding, splines
-from tablegen.executors import Executor, Progress, Threads
+from tablegen import splines
 from tablegen.files import hdf5 as export
 from tablegen.files.workspace import Workspace
 from tablegen.second_rule.framed import SEED

@@ -20,13 +20,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime.execution.calls import Executor
 from qpruntime.jit import call_moments, kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import surfaces
 from qpruntime.projection.kernel import NO_VALUES, WP, project_many, raise_status
 from qpruntime.quadrature.sigma_star import OK, exact_run
 from qpruntime.quadrature.wp import parameters, wp_rule
-from tablegen.executors import Executor
 
 __all__ = ["Points", "Sampler", "compute", "compute_wp"]
 

@@ -11,8 +11,8 @@ import pytest
 import oracle
 from qpruntime import likelihoods
 from qpruntime.errors import NumericalError
+from qpruntime.execution.calls import run
 from qpruntime.likelihoods import Likelihood
-from tablegen.executors import run
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify
 from tablegen.grid.plan import make_plan

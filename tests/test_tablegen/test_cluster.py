@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from qpruntime.errors import InputError, NumericalError
-from tablegen import builder, cluster
+from qpruntime.execution import cluster
+from tablegen import builder
 from tablegen.files.workspace import BuildStopped
 
 OPTIONS = {"method": "direct", "mu_step": 0.1, "log10_sigma_step": 0.05}
@@ -136,7 +137,7 @@ def test_nobody_there_is_one_error(command, tmp_path):
 
 
 def test_without_distributed_the_extra_is_named(command, tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "tablegen.cluster")
+    monkeypatch.delitem(sys.modules, "qpruntime.execution.cluster")
     monkeypatch.setitem(sys.modules, "distributed", None)
     run = command("build", "--output", tmp_path / "t.h5", "--scheduler", "tcp://h:1")
     assert run.code == 1

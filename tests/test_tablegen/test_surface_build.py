@@ -12,10 +12,10 @@ from scipy.interpolate import BSpline
 
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
 from qpruntime.artifact.metadata import Axis
+from qpruntime.execution.calls import Threads
 from qpruntime.projection.projector import project_arrays
 from surface_models import gumbel, marked, ordinal
 from tablegen import build, builder, splines
-from tablegen.executors import Threads
 from tablegen.surfaces import build as surfaces
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces import node_counts as resolution

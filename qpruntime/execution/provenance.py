@@ -9,7 +9,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from tablegen import rounding
+from qpruntime.execution import rounding
 
 __all__ = ["difference", "provenance"]
 

@@ -18,8 +18,8 @@ from distributed import Client, Future
 from distributed.client import ClosedClientError
 
 from qpruntime.errors import InputError
-from tablegen import worker
-from tablegen.executors import Call, ExecutorError
+from qpruntime.execution import worker
+from qpruntime.execution.calls import Call, ExecutorError
 
 __all__ = ["GONE", "TICK", "Flight", "Task", "connect", "quiet"]
 

@@ -1,8 +1,8 @@
 """Carry out calls on a dask cluster that comes and goes.
 
 Results travel back through dask to this process. Workers need no file system of ours; they need the
-packages of `tablegen.provenance`, which every one of them checks before it computes: what they do
-is in `tablegen.worker`.
+packages of `provenance`, which every one of them checks before it computes: what they do is in
+`worker`.
 
 dask itself repeats what a lost worker was doing. What it cannot do is done here: calls are handed
 out a few at a time, a scheduler that went away is looked for and gets the open calls again, and
@@ -27,10 +27,10 @@ from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
 from qpruntime.errors import InputError, QPError
-from tablegen import worker
-from tablegen.executors import Call, Executor, ExecutorError
-from tablegen.flight import GONE, TICK, Flight, Task, connect, quiet
-from tablegen.provenance import provenance
+from qpruntime.execution import worker
+from qpruntime.execution.calls import Call, Executor, ExecutorError
+from qpruntime.execution.connection import GONE, TICK, Flight, Task, connect, quiet
+from qpruntime.execution.provenance import provenance
 
 __all__ = ["Cluster"]
 

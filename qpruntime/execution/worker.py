@@ -1,4 +1,4 @@
-"""What a worker of a dask cluster does for `tablegen.cluster`: check itself, then call.
+"""What a worker of a dask cluster does for `qpruntime.execution.cluster`: check itself, then call.
 
 Here and there it is one BLAS thread that multiplies, as in a build without a cluster.
 """
@@ -16,7 +16,7 @@ import cloudpickle
 from distributed import get_worker
 from threadpoolctl import threadpool_limits
 
-from tablegen.provenance import difference, provenance
+from qpruntime.execution.provenance import difference, provenance
 
 __all__ = ["Unlike", "call", "one_blas_thread", "pack"]
 

@@ -1,7 +1,7 @@
 """Carry out a list of independent calls: one after the other, or by threads of this process.
 
-The serial loop is the reference; `tablegen.cluster` does the same on a dask cluster. What a call
-returns does not depend on who carries it out.
+The serial loop is the reference; `cluster` does the same on a dask cluster. What a call returns
+does not depend on who carries it out.
 """
 
 from __future__ import annotations

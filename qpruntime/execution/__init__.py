@@ -1,0 +1,1 @@
+"""Independent calls carried out: in this process, by its threads, or on a cluster."""
