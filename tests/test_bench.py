@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from test_datasets import script
+from script_modules import script
 
 script("peers")
 bench = script("bench")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, mean_poisson_deviance
 
-from test_datasets import DATA, needs_data, script
+from script_modules import DATA, needs_data, script
 
 script("datasets")
 raw_data = script("raw_data")

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from oracle import RBFData, tilted
 from qpruntime import GPClassifier, InputError, infer
 from qpruntime.likelihoods.binomial import pack
-from test_datasets import DATA, datasets, needs_data
+from script_modules import DATA, datasets, needs_data
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
 NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from test_datasets import DATA, needs_data, script
+from script_modules import DATA, needs_data, script
 
 script("datasets")
 script("experiment")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dask_cluster import RealCluster, until
-from test_datasets import DATA, SCRIPTS, datasets, needs_data, script
+from script_modules import DATA, SCRIPTS, datasets, needs_data, script
 
 script("records")
 experiment = script("experiment")

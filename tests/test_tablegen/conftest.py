@@ -11,31 +11,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-#: A grid of 41 x 21 nodes: integrated directly, in milliseconds.
-SMALL = ("--mu-step", "0.5", "--log10-sigma-step", "0.1")
-
-
-class Finished(NamedTuple):
-    code: int
-    out: str
-    err: str
-    seconds: float
-    peak_bytes: int
-
-
-def start(*arguments, **kwargs):
-    """Start the command line in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tablegen", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **kwargs,
-    )
+from commands import Finished
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 
 import tablegen.console.cli
 import tablegen.console.progress
-from conftest import SMALL
+from commands import SMALL
 from qpruntime.projection.table import open_table
 
 

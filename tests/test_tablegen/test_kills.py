@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from build_processes import Host, names
 
-from conftest import start
+from commands import start
 from dask_cluster import until
 from qpruntime.projection.table import open_table
 
