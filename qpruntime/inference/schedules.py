@@ -174,7 +174,7 @@ def _settle_parallel(
             unit = np.concatenate([variance, np.sqrt(np.abs(variance))])
         skipped = counts[2]
         # Far from the fixed point one step of the means is too few where the prior is wide: the
-        # iteration then wanders (tests/test_cold_start.py). Near it a second one gains nothing.
+        # iteration then wanders (test_cold_start.py). Near it a second one gains nothing.
         steps = 2 if history and history[-1] > _FAR else int(turn > 0 or sites.tau.any())
         sites, d_tau, d_nu = turn_all(problem, factor, variance, kept, sites, steps, counts)
         change, step = measure_change(d_tau, d_nu, variance)

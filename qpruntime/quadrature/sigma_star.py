@@ -19,7 +19,7 @@ from qpruntime.special import ndtri_density
 
 __all__ = ["DECAY", "NO_MASS", "OK", "exact_point", "exact_run", "place", "powered_point"]
 
-#: Trapezoid step in v. Halving it changes no result by more than 2e-14 (tests/test_wasserstein.py).
+#: Trapezoid step in v. Halving it changes no result by more than 2e-14 (test_wasserstein.py).
 STEP = 0.12
 #: Mass below exp(-CUT) of the peak is left out.
 CUT = 42.0

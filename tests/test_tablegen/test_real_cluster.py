@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import small_chunks
 from dask_cluster import RealCluster, until
 from tablegen import builder
 
@@ -48,7 +49,7 @@ class Build:
         self.arguments = ["build", "--output", str(self.path), *arguments]
         for name, value in OPTIONS.items():
             self.arguments += [f"--{name.replace('_', '-')}", str(value)]
-        script = Path(__file__).with_name("small_chunks.py")
+        script = Path(small_chunks.__file__)
         self.process = subprocess.Popen(
             [sys.executable, str(script), str(CHUNK), *self.arguments],
             stdout=subprocess.PIPE,

@@ -1,6 +1,6 @@
 """Thousands of fits in one process cost no more memory and time in the end than at the beginning.
 
-Ten thousand: ``python tests/soak.py 10000``.
+Ten thousand: ``python tests/tools/soak.py 10000``.
 """
 
 from __future__ import annotations

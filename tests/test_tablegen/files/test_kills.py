@@ -9,8 +9,8 @@ import time
 from contextlib import suppress
 
 import pytest
-from build_processes import Host, names
 
+from build_processes import Host, names
 from commands import start
 from dask_cluster import until
 from qpruntime.projection.table import open_table

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from oracle import RBFData
+from oracle import REFERENCE, RBFData
 from qpruntime import infer
 
 CASES = [(name, i) for name in ("wine", "breast_cancer") for i in range(3)]
@@ -54,7 +53,7 @@ def test_live(name, i, gpy_values):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # GPy's, on import
         pytest.importorskip("GPy")
-        path = Path(__file__).with_name("reference") / "make_gpy.py"
+        path = REFERENCE / "make_gpy.py"
         spec = importlib.util.spec_from_file_location("make_gpy", path)
         make_gpy = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(make_gpy)

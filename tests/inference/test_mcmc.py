@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from qpruntime import ConvergenceWarning, infer
 from qpruntime.inference.fixed_point import Problem, iterate
 from qpruntime.projection.projector import Projector
 
-_FILE = Path(__file__).with_name("reference") / "mcmc.json"
+_FILE = oracle.REFERENCE / "mcmc.json"
 STORED = {entry["case"]["name"]: entry for entry in json.loads(_FILE.read_text())["cases"]}
 
 

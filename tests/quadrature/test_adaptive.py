@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 from mpmath import mp
 
 import pieces
+from oracle import REFERENCE
 from qpruntime import NumericalError, project
 from qpruntime.jit import LANDMARK, SPLIT, Pointer
 from qpruntime.likelihoods.contract import Likelihood
@@ -219,7 +219,7 @@ def _cusp(f, y, theta):
 
 
 def rows():
-    path = Path(__file__).with_name("reference") / "adaptive.csv"
+    path = REFERENCE / "adaptive.csv"
     with path.open(newline="") as file:
         return [(r[0], *map(float, r[1:])) for r in list(csv.reader(file))[1:]]
 

@@ -4,7 +4,7 @@ Input number n of a target is a function of n alone. Workers are processes: one 
 is reported with the number it was at, and another goes on from the next. Every worker may take
 only `_HEADROOM` bytes more than it has after its imports.
 
-``python tests/fuzz.py opener 0 100000`` runs by hand, ``python tests/fuzz.py opener 17`` shows one.
+``python tests/tools/fuzz.py opener 0 100000`` runs by hand, ``... opener 17`` shows one.
 """
 
 from __future__ import annotations

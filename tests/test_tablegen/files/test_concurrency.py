@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from build_processes import Host, names
 
+import readers
+from build_processes import Host, names
 from qpruntime.projection.table import open_table
 
 
@@ -73,7 +74,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(hosts, whole, tmp_path):
 
 
 def test_sixteen_processes_read_while_the_table_is_replaced(tmp_path):
-    script = Path(__file__).with_name("readers.py")
+    script = Path(readers.__file__)
     run = subprocess.run(
         [sys.executable, str(script), str(tmp_path), "16"], capture_output=True, text=True
     )

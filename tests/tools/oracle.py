@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
 #: Folder of stored values.
-REFERENCE = Path(__file__).with_name("reference")
+REFERENCE = Path(__file__).parents[1] / "reference"
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 # Row i integrates the interpolant through the nodes from -1 to node i.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "demo_coal.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "demo_coal.py"
 DATA = os.environ.get("QP_DATA", "")
 needs_data = pytest.mark.skipif(
     not (DATA and (Path(DATA) / "coal-mining.csv").is_file()),

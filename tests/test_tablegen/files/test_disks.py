@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
 from build_processes import Host, names
 
 NOBODY = 65534

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "demo_robust.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "demo_robust.py"
 DATA = os.environ.get("QP_DATA", "")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +11,12 @@ from scipy.optimize import minimize
 from scipy.special import gammaln, log_ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from oracle import RBFData
+from oracle import REFERENCE, RBFData
 from qpruntime import GPClassifier, GPPoissonRegressor, InputError, infer, project
 from qpruntime.learning.maximise import Objective
 from qpruntime.projection.projector import Projector
 
-GPY = json.loads(Path(__file__).with_name("reference").joinpath("gpy_vb.json").read_text())
+GPY = json.loads((REFERENCE / "gpy_vb.json").read_text())
 X = np.linspace(0.0, 3.0, 12)[:, None]
 COUNTS = np.array([2.0, 0, 3, 1, 5, 4, 7, 3, 8, 9, 4, 6])
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
