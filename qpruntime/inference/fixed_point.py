@@ -5,24 +5,27 @@ them (`qpruntime.inference.schedules`); the fixed point is the same. An iteratio
 Cholesky factorisations in parallel order and five in the others.
 
 Sites of a likelihood that is not log-concave may have negative precisions. Where these leave some
-other site without a proper cavity there is no fixed point; then every precision is held at zero
-or above, and the result says for how many sites that changes anything.
+other site without a proper cavity, other fixed points are looked for, in `search`. The last resort
+is to hold every precision at zero or above; the result says for how many sites that changes
+anything.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.inference.anderson import Anderson
 from qpruntime.inference.dense.factor import Factor, ImproperPosterior, Sites
-from qpruntime.inference.schedules import Settled, settle_mixed, settle_visiting
+from qpruntime.inference.schedules import Limits, Settled, Trace, settle_mixed, settle_visiting
+from qpruntime.inference.search import Peaks, around, drawn, evidence_of
 from qpruntime.inference.steps import Problem, propose_all, without_negative
 
-__all__ = ["ORDERS", "Problem", "Settled", "iterate", "settle"]
+__all__ = ["ORDERS", "Limits", "Problem", "Settled", "Trace", "iterate", "settle"]
 
 Array = NDArray[np.float64]
 
@@ -30,6 +33,8 @@ ORDERS = ("sequential", "random", "parallel")
 
 # A site counts as held if its precision, in units of the posterior's, would be this far below zero.
 _HELD = 1e-9
+# A fixed point of less than half the evidence of the held sites is one of a lesser peak.
+_LESSER = math.log(2.0)
 
 
 def settle(
@@ -41,25 +46,48 @@ def settle(
     order: str = "sequential",
     sites: Sites | None = None,
     rng: np.random.Generator | None = None,
+    restarts: Sequence[np.random.Generator] = (),
+    trace: Trace | None = None,
+    seek: bool = True,
 ) -> Settled:
     """Iterate to the fixed point; arguments as those of `qpruntime.infer`, known to be good.
 
     Every site of the result has a proper cavity, if need be with precisions held at zero or above.
+    Without `seek` they are held at once where the iteration fails.
+
+    `restarts` has the generator of every further start. Of several fixed points that of the highest
+    evidence is the result; held sites are, where all are of less than half their evidence.
     """
-    options: dict[str, Any] = {"tol": tol, "max_sweeps": max_sweeps, "damping": damping, "rng": rng}
-    lost: list[float] = []
-    first = None
+    trace = trace or Trace()
+    limits = Limits(tol, max_sweeps, damping)
+    end = None
     try:
-        first = iterate(problem, order=order, sites=sites, **options)
-    except ImproperPosterior as error:
+        end = iterate(problem, limits, order=order, sites=sites, rng=rng, trace=trace)
+    except ImproperPosterior:
         if problem.nonnegative:
             raise
-        lost = error.history
-    if first and (first.proper or problem.nonnegative):
-        return first
-    bounded = replace(problem, bounded=True)
-    end = iterate(bounded, order="random" if rng else "sequential", sites=sites, **options)
-    end = end.after(first, lost)
+    if problem.nonnegative and end:
+        return end
+    peaks = Peaks(problem)
+    if not (end and end.proper):
+        bounded = replace(problem, bounded=True)
+        visits = "random" if order == "random" else "sequential"
+        end = iterate(bounded, limits, order=visits, sites=sites, rng=rng, trace=trace)
+        end.held = count_held(problem, end)
+        if end.held and seek:
+            peaks.extend(around(problem, end, limits, trace))
+    peaks.add(end)
+    for generator in restarts:
+        peaks.extend(drawn(problem, limits, trace, generator))
+    best = peaks.best
+    if best is None or (end.held and peaks.values[0] < evidence_of(problem, end) - _LESSER):
+        best = end
+    best.peaks = peaks.values
+    return best
+
+
+def count_held(problem: Problem, end: Settled) -> int:
+    """Number of sites that would turn negative were they free."""
     unbound, _ = propose_all(
         problem,
         problem.projector.source,
@@ -69,23 +97,22 @@ def settle(
         end.sites,
         np.zeros(3, dtype=np.int64),
     )
-    end.held = int(np.sum((end.sites.tau + unbound) * end.variance < -_HELD))
-    return end
+    return int(np.sum((end.sites.tau + unbound) * end.variance < -_HELD))
 
 
 def iterate(
     problem: Problem,
+    limits: Limits,
     *,
-    tol: float = 1e-6,
-    max_sweeps: int = 100,
-    damping: float = 1.0,
     order: str = "sequential",
     sites: Sites | None = None,
     rng: np.random.Generator | None = None,
     accelerator: Anderson | None = None,
+    trace: Trace | None = None,
 ) -> Settled:
-    """`settle` without its last resort: sites may end up with improper cavities."""
+    """`settle` without its last resorts: sites may end up with improper cavities."""
     n = len(problem.K)
+    trace = trace or Trace()
     start = Sites(np.zeros(n), np.zeros(n)) if sites is None else sites
     if problem.bounded:
         start = without_negative(start)
@@ -99,5 +126,5 @@ def iterate(
             factor = Factor(problem.K, start, problem.prior)
         if order == "parallel":
             anderson = accelerator or Anderson()
-            return settle_mixed(problem, start, factor, tol, max_sweeps, damping, rng, anderson)
-        return settle_visiting(problem, start, factor, tol, max_sweeps, damping, rng)
+            return settle_mixed(problem, start, factor, limits, rng, anderson, trace)
+        return settle_visiting(problem, start, factor, limits, rng, trace)

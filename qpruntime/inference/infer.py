@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
+from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference import variational
 from qpruntime.inference.dense.factor import Sites
 from qpruntime.inference.dense.stored import Kept
+from qpruntime.inference.evidence import log_evidence
 from qpruntime.inference.fixed_point import ORDERS, Problem, Settled, settle
 from qpruntime.inference.posterior import Lookups, Posterior
-from qpruntime.inference.sequential import cavity, site_terms
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection.kernel import BEYOND, raise_status
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.table import Table
-from qpruntime.quadrature.sigma_star import OK
 from qpruntime.validation import choice, covariance, finite, generator, number, whole
 
 __all__ = ["check_powers", "infer", "summarise", "warn_unsettled"]
@@ -43,6 +41,7 @@ def infer(
     p: float | None = None,
     order: str = "sequential",
     sites: Sites | Sequence[ArrayLike] | None = None,
+    n_restarts: int = 0,
     random_state: int | np.random.Generator | None = None,
 ) -> Posterior:
     """Approximate the posterior of a Gaussian process by EP, QP or a variational Gaussian.
@@ -68,8 +67,9 @@ def infer(
         Stop when the root mean squared change of the site parameters in a sweep is below `tol`,
         both as it stands (the paper's rule) and measured in posterior standard deviations.
     max_sweeps : int
-        Sweeps at most; running out of them warns and sets ``converged=False``. Where all has to be
-        begun again, with precisions held at zero, as many again; `n_sweeps` counts them all.
+        Sweeps at most; running out of them warns and is the status "not converged". Where that
+        leaves sites without a proper cavity, as many again with precisions held at zero, and up to
+        100 for each of four damped attempts without; `n_sweeps` counts them all.
     damping : float in (0, 1]
         Fraction of every site update that is taken. Sites that oscillate are damped further.
     power : float in (0, 1]
@@ -86,8 +86,12 @@ def infer(
         the mirror image, for one. Parallel iterations cost least. Method "vb" is always parallel.
     sites : (tau, nu), optional
         Start from these sites instead of from the prior.
+    n_restarts : int
+        Further starts, at functions drawn from the prior, in search of other fixed points:
+        ``post.fixed_points``. None are made where there can be one only, as with likelihoods that
+        are log-concave.
     random_state : int, Generator or None
-        Seed of ``order="random"``.
+        Seed of ``order="random"`` and of restarts.
 
     Returns
     -------
@@ -105,7 +109,8 @@ def infer(
     Warns
     -----
     ConvergenceWarning
-        If the sites have not settled after `max_sweeps`, or only with precisions held at zero.
+        If the sites have not settled after `max_sweeps`, or only with precisions held at zero, or
+        if there are several fixed points.
 
     Examples
     --------
@@ -136,6 +141,9 @@ def infer(
         K, y, projector, np.array(np.broadcast_to(prior, (n,))), power=power, weights=weights
     )
     start = check_sites(sites, n, problem.nonnegative)
+    restarts = whole(n_restarts, "n_restarts", 0)
+    random = order == "random" or restarts
+    rng = generator(random_state) if random else None
     if method == "vb":
         end = variational.settle(
             problem, tol=tol, max_sweeps=max_sweeps, damping=damping, sites=start
@@ -148,91 +156,82 @@ def infer(
             damping=damping,
             order=order,
             sites=start,
-            rng=generator(random_state) if order == "random" else None,
+            rng=rng if order == "random" else None,
+            restarts=rng.spawn(restarts) if rng else (),
         )
     warn_unsettled(end, tol)
     return summarise(problem, end)
 
 
 def warn_unsettled(end: Settled, tol: float, *, of_estimator: bool = False) -> None:
-    """Warn if the sites have not settled freely.
+    """Warn if the sites have not settled freely, or may in several ways.
 
     Remedies are arguments that the caller has: those of `infer`, or those `of_estimator`.
     """
-    damp = "" if of_estimator else " lower damping,"
+    for text in _complaints(end, tol, of_estimator):
+        warn(text, ConvergenceWarning)
+
+
+def _complaints(end: Settled, tol: float, of_estimator: bool) -> Iterator[str]:
+    """What is to be said of the way in which sites have settled."""
+    history = end.trace.history
+    if not end.settled:
+        # Changes that no longer shrink go round in circles, which damping ends.
+        circling = len(history) >= 20 and min(history[-10:]) > 0.5 * min(history[:-10])
+        if of_estimator:
+            remedy = "raise max_sweeps,"
+        elif circling:
+            remedy = "the changes no longer shrink: try damping=0.3,"
+        else:
+            remedy = "raise max_sweeps, lower damping,"
+        yield (
+            f"not converged after {len(history)} sweeps: the sites still change by "
+            f"{history[-1]:.2g} (tol {tol:g}), most of all site {end.worst}; "
+            f"{remedy} or check that observation and the kernel; the evidence of "
+            "sites that have not settled may be anything"
+        )
     move = "move the prior mean away from zero or lower the prior variance"
     if of_estimator:
         move = "bound the kernel's variance further down, or move the mean away from zero if one "
         move += "can be given"
-    if not end.converged:
-        warn(
-            f"not converged after {len(end.history)} sweeps: the sites still change by "
-            f"{end.history[-1]:.2g} (tol {tol:g}), most of all site {end.worst}; "
-            f"raise max_sweeps,{damp} or check that observation and the kernel; the evidence of "
-            "sites that have not settled may be anything",
-            ConvergenceWarning,
-        )
+    peaks = ", ".join(f"{value:.6g}" for value in end.peaks)
     if end.held:
-        warn(
+        lesser = ""
+        if peaks:
+            lesser = f" (fixed points of lesser peaks have been found, of log evidence {peaks})"
+        yield (
             f"{end.held} of {end.variance.size} site precisions are held at zero: they would be "
             "negative and leave other sites without a proper cavity, because the posterior has "
-            f"several peaks; {move}",
-            ConvergenceWarning,
+            f"several peaks{lesser}; {move}"
+        )
+    elif len(end.peaks) > 1:
+        yield (
+            f"{len(end.peaks)} fixed points found, of log evidence {peaks}: the posterior has "
+            f"several peaks, and this is the highest that was found; {move}"
         )
 
 
 def summarise(problem: Problem, end: Settled) -> Posterior:
     """Compute evidence and cavities of settled sites."""
-    factor, (tau, nu) = end.factor, end.sites
-    log_z, terms = np.empty(tau.size), np.empty(tau.size)
-    status, site = site_terms(
-        problem.functions,
-        problem.projector.without_table,
-        problem.power,
-        problem.exponents,
-        end.kept,
-        end.variance,
-        factor.mean,
-        problem.prior,
-        tau,
-        nu,
-        problem.y,
-        log_z,
-        terms,
-    )
-    if status == BEYOND:
-        mu, sigma = cavity(end.kept[site], end.variance[site], factor.mean[site], nu[site])
-        projector = problem.projector
-        raise_status(status, projector.likelihood, mu, sigma, problem.y[site], projector.table)
-    if status != OK:
-        problem.projector.likelihood.raise_failure()
-        raise NumericalError(
-            f"site {site} has no proper cavity (marginal variance {end.variance[site]:.3g}, "
-            f"site precision {tau[site]:.3g}): K is too close to singular there for double "
-            "precision; add jitter to its diagonal"
-        )
-    with np.errstate(all="ignore"):  # what overflows is named below
-        centred = factor.mean - problem.prior
-        evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * factor.shifted @ centred
-    if not np.isfinite(evidence):
-        raise NumericalError(
-            f"the log evidence is {evidence}: an observation has no likelihood left in double "
-            "precision under the others; check outliers, or widen the kernel"
-        )
+    evidence, log_z = log_evidence(problem, end)
+    if end.bound is not None:
+        evidence = end.bound
+    trace = end.trace
     return Posterior(
         sites=end.sites,
-        mean=factor.mean,
+        mean=end.factor.mean,
         variance=end.variance,
-        log_evidence=float(evidence) if end.bound is None else end.bound,
-        converged=bool(end.converged),
-        n_sweeps=len(end.history),
-        history=tuple(end.history),
-        lookups=Lookups(int(end.counts[0]), int(end.counts[1])),
-        skipped=int(end.counts[2]),
-        damped=end.damped,
+        log_evidence=evidence,
+        status=end.status,
+        n_sweeps=len(trace.history),
+        history=tuple(trace.history),
+        lookups=Lookups(int(trace.counts[0]), int(trace.counts[1])),
+        skipped=int(trace.counts[2]),
+        damped=trace.damped,
         held=end.held,
+        fixed_points=end.peaks or ((evidence,) if end.status == "converged" else ()),
         log_z=log_z,
-        factor=Kept(factor),
+        factor=Kept(end.factor),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,9 +13,10 @@ from qpruntime.inference.dense.factor import Sites
 from qpruntime.inference.dense.stored import Kept
 from qpruntime.validation import finite
 
-__all__ = ["Lookups", "Posterior", "Sites"]
+__all__ = ["Lookups", "Posterior", "Sites", "Status"]
 
 Array = NDArray[np.float64]
+Status = Literal["converged", "held", "not converged"]
 
 
 class Lookups(NamedTuple):
@@ -38,7 +39,11 @@ class Posterior:
     log_evidence : float
         log Z_EP, paper Eq. 2, in the form of Rasmussen & Williams (3.65); for method "vb" its lower
         bound.
+    status : {"converged", "held", "not converged"}
+        Whether the sites have settled: at a fixed point; only with precisions held at zero, which
+        is none; or not at all.
     converged : bool
+        Whether `status` is "converged".
     n_sweeps : int
     history : tuple of float
         Change per sweep, the quantity compared with `tol`.
@@ -50,21 +55,32 @@ class Posterior:
         Site updates shortened because the sites oscillated.
     held : int
         Sites whose precision is held at zero because negative ones left some site no cavity.
+    fixed_points : tuple of float
+        Log evidences of all fixed points that were found, the highest first. Only likelihoods that
+        are not log-concave have several, and they are looked for where an iteration fails or with
+        restarts. The posterior is that of the highest; held sites are reported instead where they
+        have more than twice its evidence.
     """
 
     sites: Sites
     mean: Array
     variance: Array
     log_evidence: float
-    converged: bool
+    status: Status
     n_sweeps: int
     history: tuple[float, ...]
     lookups: Lookups
     skipped: int
     damped: int
     held: int
+    fixed_points: tuple[float, ...]
     log_z: Array = field(repr=False)
     factor: Kept = field(repr=False)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the sites settled at a fixed point."""
+        return self.status == "converged"
 
     @property
     def n_negative(self) -> int:

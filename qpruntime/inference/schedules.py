@@ -6,17 +6,18 @@ one posterior; or mixtures of these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.inference.anderson import Anderson
-from qpruntime.inference.dense.factor import Factor, ImproperPosterior, Sites
+from qpruntime.inference.dense.factor import Factor, Sites
+from qpruntime.inference.posterior import Status
 from qpruntime.inference.steps import Problem, advance, measure_change, sweep_once, turn_all
 
-__all__ = ["Settled", "settle_mixed", "settle_visiting"]
+__all__ = ["Limits", "Settled", "Trace", "settle_mixed", "settle_parallel", "settle_visiting"]
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -30,87 +31,108 @@ _FAR = 1e-2
 # Parallel iterations that are still far after so many have lost their way: labels of one kind under
 # a wide prior make all sites overshoot together. Two sweeps in turn bring them close.
 _PATIENCE, _RESCUE = 20, 2
+# Sites without a proper cavity stay as they are, and so do those that follow from them: after so
+# many sweeps with some, one after the other, there is no way out.
+_STUCK = 20
+
+
+class Limits(NamedTuple):
+    """When to stop, and how much of every update to take; see `qpruntime.infer`."""
+
+    tol: float
+    sweeps: int
+    damping: float
+
+
+@dataclass
+class Trace:
+    """What was done for one result, over all attempts: also by those that failed.
+
+    `counts` are lookups inside and outside a grid and updates skipped.
+    """
+
+    history: list[float] = field(default_factory=list)
+    counts: Counts = field(default_factory=lambda: np.zeros(3, dtype=np.int64))
+    damped: int = 0
 
 
 @dataclass
 class Settled:
     """Where the iteration ended. `factor` and its `marginals()` belong to `sites`.
 
-    `held` counts sites whose precision would be negative were it not held at zero. `bound` is the
-    variational bound where that is what was maximised.
+    `settled` says that the sites no longer change, held at zero or not. `held` counts sites whose
+    precision would be negative were it not held at zero. `bound` is the variational bound where
+    that is what was maximised. `peaks` are the log evidences of all fixed points, where there was
+    reason to look for more than one.
     """
 
     sites: Sites
     factor: Factor
     variance: Array
     kept: Array
-    converged: bool
-    history: list[float]
+    settled: bool
     worst: int
-    damped: int
-    counts: Counts
+    trace: Trace
     held: int = 0
     bound: float | None = None
-
-    def after(self, first: Settled | None, lost: list[float] | None = None) -> Settled:
-        """Count what was done before: by a run that ended, or `lost` by one that failed."""
-        if first:
-            self.counts = first.counts + self.counts
-            self.damped += first.damped
-            lost = first.history
-        self.history = (lost or []) + self.history
-        return self
+    peaks: tuple[float, ...] = ()
 
     @property
     def proper(self) -> bool:
         """Whether every site has a proper cavity."""
         return bool((self.kept > 0.0).all())
 
+    @property
+    def status(self) -> Status:
+        """What the sites are: a fixed point, one of precisions held at zero, or neither."""
+        if not self.settled:
+            return "not converged"
+        return "held" if self.held else "converged"
+
+    @property
+    def history(self) -> list[float]:
+        """Changes per sweep, over all attempts."""
+        return self.trace.history
+
 
 def settle_mixed(
     problem: Problem,
     start: Sites,
     factor: Factor,
-    tol: float,
-    max_sweeps: int,
-    damping: float,
+    limits: Limits,
     rng: np.random.Generator | None,
     anderson: Anderson,
+    trace: Trace,
 ) -> Settled:
     """Parallel order, with sweeps where it is known to lose its way."""
+    begun = len(trace.history)
 
-    def over(end: Settled) -> bool:
-        return end.converged or len(end.history) >= max_sweeps
+    def left() -> int:
+        return limits.sweeps - (len(trace.history) - begun)
 
-    def go(
-        by: Any, how: Any, most: int, near: tuple[Sites, Factor], end: Settled | None
-    ) -> Settled:
-        done = end.history if end else []
-        try:
-            part = by(problem, *near, tol, min(most, max_sweeps - len(done)), damping, how)
-        except ImproperPosterior as error:
-            error.history = done + error.history
-            raise
-        return part.after(end)
+    def visit(sites: Sites, factor: Factor, most: int) -> Settled:
+        some = limits._replace(sweeps=min(most, left()))
+        return settle_visiting(problem, sites, factor, some, rng, trace)
 
-    first = None
-    near = start, factor
+    def at_once(sites: Sites, factor: Factor, most: int) -> Settled:
+        some = limits._replace(sweeps=min(most, left()))
+        return settle_parallel(problem, sites, factor, some, anderson, trace)
+
+    sites = start
     if not (problem.projector.likelihood.log_concave or start.tau.any()):
         # There may be several fixed points: begin near that of the other orders.
-        first = go(settle_visiting, rng, _RESCUE, near, None)
-        if over(first):
-            return first
-        near = first.sites, first.factor
-    end = go(_settle_parallel, anderson, _PATIENCE, near, first)
-    if not over(end) and end.history[-1] > _FAR:
+        end = visit(sites, factor, _RESCUE)
+        if end.settled or not left():
+            return end
+        sites, factor = end.sites, end.factor
+    end = at_once(sites, factor, _PATIENCE)
+    if not end.settled and left() and trace.history[-1] > _FAR:
         nothing = Sites(np.zeros(start.tau.size), np.zeros(start.tau.size))
-        near = nothing, Factor(problem.K, nothing, problem.prior)
-        end = go(settle_visiting, rng, _RESCUE, near, end)
-    if not over(end):
-        half = (max_sweeps - len(end.history) + 1) // 2
-        end = go(_settle_parallel, anderson, half, (end.sites, end.factor), end)
-    if not over(end):
-        end = go(settle_visiting, rng, max_sweeps, (end.sites, end.factor), end)
+        end = visit(nothing, Factor(problem.K, nothing, problem.prior), _RESCUE)
+    if not end.settled and left():
+        end = at_once(end.sites, end.factor, (left() + 1) // 2)
+    if not end.settled and left():
+        end = visit(end.sites, end.factor, limits.sweeps)
     return end
 
 
@@ -118,70 +140,72 @@ def settle_visiting(
     problem: Problem,
     sites: Sites,
     factor: Factor,
-    tol: float,
-    max_sweeps: int,
-    damping: float,
+    limits: Limits,
     rng: np.random.Generator | None,
+    trace: Trace,
 ) -> Settled:
     """Sequential order, or a new random one in every sweep if there is a generator."""
     n = len(problem.K)
-    counts = np.zeros(3, dtype=np.int64)
-    history: list[float] = []
-    damped, worst, shorter, converged = 0, 0, 1.0, False
+    worst, shorter, settled, stuck = 0, 1.0, False, 0
     previous = np.zeros(2 * n)
-    for _ in range(max_sweeps):
-        skipped = counts[2]
+    for _ in range(limits.sweeps):
+        skipped = trace.counts[2]
         turn = rng.permutation(n) if rng is not None else None
-        variance, d_tau, d_nu = sweep_once(problem, factor, sites, damping * shorter, turn, counts)
+        variance, d_tau, d_nu = sweep_once(
+            problem, factor, sites, limits.damping * shorter, turn, trace.counts
+        )
         change, step = measure_change(d_tau, d_nu, variance)
-        history.append(change)
+        trace.history.append(change)
         worst = int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
-        damped += n * (shorter < 1.0)
+        trace.damped += n * (shorter < 1.0)
         if float(step @ previous) < -0.5 * float(previous @ previous):
             shorter = max(_SHORTEN * shorter, _LEAST_DAMPING)
         else:
             shorter = min(1.0, shorter / _SHORTEN**0.25)
         previous = step
-        sites, factor, halvings = _advance(problem, sites, d_tau, d_nu, 1.0, history)
-        damped += n * halvings
+        sites, factor, halvings = advance(problem, sites, d_tau, d_nu, 1.0)
+        trace.damped += n * halvings
         # A site that could not be updated has not settled, though it does not change.
-        converged = change < tol and counts[2] == skipped
-        if converged:
+        all_updated = trace.counts[2] == skipped
+        settled = change < limits.tol and all_updated
+        stuck = 0 if all_updated else stuck + 1
+        if settled or (stuck == _STUCK and not problem.nonnegative):
             break
-    return Settled(sites, factor, *factor.marginals(), converged, history, worst, damped, counts)
+    return Settled(sites, factor, *factor.marginals(), settled, worst, trace)
 
 
-def _settle_parallel(
+def settle_parallel(
     problem: Problem,
     sites: Sites,
     factor: Factor,
-    tol: float,
-    max_sweeps: int,
-    damping: float,
+    limits: Limits,
     accelerator: Anderson,
+    trace: Trace,
 ) -> Settled:
     """All sites from one factorisation, accelerated."""
     n = len(problem.K)
-    counts = np.zeros(3, dtype=np.int64)
-    history: list[float] = []
-    damped, converged = 0, False
+    change, settled, stuck = 0.0, False, 0
     step, unit = np.zeros(2 * n), np.ones(2 * n)
     accelerator.restart()
-    for turn in range(max_sweeps):
+    for turn in range(limits.sweeps):
         variance, kept = factor.marginals()
         if turn == 0:
             # Site parameters in units of the posterior they started from.
             unit = np.concatenate([variance, np.sqrt(np.abs(variance))])
-        skipped = counts[2]
+        skipped = trace.counts[2]
         # Far from the fixed point one step of the means is too few where the prior is wide: the
         # iteration then wanders (test_cold_start.py). Near it a second one gains nothing.
-        steps = 2 if history and history[-1] > _FAR else int(turn > 0 or sites.tau.any())
-        sites, d_tau, d_nu = turn_all(problem, factor, variance, kept, sites, steps, counts)
+        steps = 2 if change > _FAR else int(turn > 0 or sites.tau.any())
+        sites, d_tau, d_nu = turn_all(problem, factor, variance, kept, sites, steps, trace.counts)
         change, step = measure_change(d_tau, d_nu, variance)
-        history.append(change)
-        converged = change < tol and counts[2] == skipped
-        if converged:
+        trace.history.append(change)
+        all_updated = trace.counts[2] == skipped
+        settled = change < limits.tol and all_updated
+        if settled:
             # The posterior at hand already belongs to these sites: nothing to recompute.
+            break
+        stuck = 0 if all_updated else stuck + 1
+        if stuck == _STUCK and not problem.nonnegative:
             break
         move = accelerator.step(np.concatenate(sites), np.concatenate([d_tau, d_nu]), unit)
         if problem.nonnegative:
@@ -189,20 +213,9 @@ def _settle_parallel(
             plain = sites.tau + move[:n] < 0.0
             move[:n][plain], move[n:][plain] = d_tau[plain], d_nu[plain]
         factor.discard()
-        sites, factor, halvings = _advance(problem, sites, move[:n], move[n:], damping, history)
-        damped += n * halvings
+        sites, factor, halvings = advance(problem, sites, move[:n], move[n:], limits.damping)
+        trace.damped += n * halvings
     worst = int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
-    if not converged:
+    if not settled:
         variance, kept = factor.marginals()
-    return Settled(sites, factor, variance, kept, converged, history, worst, damped, counts)
-
-
-def _advance(
-    problem: Problem, sites: Sites, d_tau: Array, d_nu: Array, scale: float, history: list[float]
-) -> tuple[Sites, Factor, int]:
-    """`advance`, whose failure says what was done before."""
-    try:
-        return advance(problem, sites, d_tau, d_nu, scale)
-    except ImproperPosterior as error:
-        error.history = history
-        raise
+    return Settled(sites, factor, variance, kept, settled, worst, trace)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from qpruntime.errors import InputError
 from qpruntime.inference.anderson import Anderson
 from qpruntime.inference.dense.factor import Factor, ImproperPosterior, Sites
-from qpruntime.inference.fixed_point import Problem, Settled
+from qpruntime.inference.fixed_point import Problem, Settled, Trace
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.expected import expect_all
 
@@ -166,10 +166,8 @@ def settle(
         state.variance,
         state.kept,
         converged,
-        history,
         worst,
-        damped,
-        np.zeros(3, dtype=np.int64),
+        Trace(history, damped=damped),
         bound=state.bound,
     )
 

@@ -7,6 +7,7 @@ does not depend on where an iteration starts.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,14 @@ from qpruntime.errors import NumericalError
 from qpruntime.inference import variational
 from qpruntime.inference.anderson import Anderson
 from qpruntime.inference.dense.factor import ImproperPosterior, Sites
-from qpruntime.inference.fixed_point import Problem, Settled, iterate, settle
+from qpruntime.inference.fixed_point import (
+    Limits,
+    Problem,
+    Settled,
+    Trace,
+    iterate,
+    settle,
+)
 from qpruntime.inference.infer import summarise
 from qpruntime.learning.kernel_gradient import covariance_function
 from qpruntime.learning.loo_slope import loo_slope
@@ -78,6 +86,7 @@ def settle_fast(
     max_sweeps: int,
     sites: Sites | None = None,
     accelerator: Anderson | None = None,
+    seek: bool = True,
 ) -> Settled:
     """Reach the fixed point in parallel order, or sequentially where that does not settle.
 
@@ -88,24 +97,19 @@ def settle_fast(
         return variational.settle(
             problem, tol=tol, max_sweeps=max_sweeps, sites=sites, accelerator=accelerator
         )
-    first, lost = None, list[float]()
-    try:
+    trace = Trace()
+    limits = Limits(tol, min(_PARALLEL, max_sweeps), 1.0)
+    with contextlib.suppress(ImproperPosterior):
         first = iterate(
-            problem,
-            tol=tol,
-            max_sweeps=min(_PARALLEL, max_sweeps),
-            order="parallel",
-            sites=sites,
-            accelerator=accelerator,
+            problem, limits, order="parallel", sites=sites, accelerator=accelerator, trace=trace
         )
-        over = first.converged or len(first.history) == max_sweeps
+        over = first.settled or len(trace.history) == max_sweeps
         if over and (problem.nonnegative or first.sites.tau.min() >= 0.0):
             return first
-    except ImproperPosterior as error:
-        lost = error.history
-    left = max_sweeps - (len(first.history) if first else len(lost))
-    end = settle(problem, tol=tol, max_sweeps=left or max_sweeps, sites=sites)
-    return end.after(first, lost)
+    left = max_sweeps - len(trace.history)
+    return settle(
+        problem, tol=tol, max_sweeps=left or max_sweeps, sites=sites, trace=trace, seek=seek
+    )
 
 
 class Objective:
@@ -175,9 +179,11 @@ class Objective:
             max_sweeps=self.max_sweeps,
             sites=self._extrapolation.guess(theta),
             accelerator=self._accelerator,
+            # One smooth objective: not the highest of several peaks, and no time for a search.
+            seek=False,
         )
         free = problem.projector.likelihood.log_concave or not self.learn
-        if not free and self.evaluations > 1 and not (end.converged and not end.held):
+        if not free and self.evaluations > 1 and end.status != "converged":
             # This would be the evidence of no fixed point, and may be anything: noise that
             # shrinks to nothing makes it rise without end.
             raise NumericalError("the sites have no fixed point at these parameters")

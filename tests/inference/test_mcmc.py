@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import oracle
 from qpruntime import ConvergenceWarning, infer
-from qpruntime.inference.fixed_point import Problem, iterate
+from qpruntime.inference.fixed_point import Limits, Problem, iterate
 from qpruntime.projection.projector import Projector
 
 _FILE = oracle.REFERENCE / "mcmc.json"
@@ -70,7 +70,8 @@ def test_held_sites_are_reported(order):
         post = posterior(STORED["held"]["case"], "ep", order=order, random_state=0)
     assert w[0].filename == __file__
     assert (post.held, post.n_negative) == (1, 0)
-    assert post.converged
+    assert post.status == "held"
+    assert not post.converged
     assert post.skipped > 0  # by the attempt without
     assert post.sites.tau.min() >= 0.0
 
@@ -133,8 +134,9 @@ def test_bounded_problem_keeps_precisions_nonnegative():
     y = np.array(case["y"], dtype=float)
     free = Problem(K, y, Projector("poisson", "ep"), np.full(y.size, case["mean"]))
     bounded = Problem(*(getattr(free, n) for n in ("K", "y", "projector", "prior")), bounded=True)
-    assert iterate(free).sites.tau.min() < 0.0
+    limits = Limits(1e-6, 100, 1.0)
+    assert iterate(free, limits).sites.tau.min() < 0.0
     for order in ("sequential", "parallel"):
-        end = iterate(bounded, order=order)
-        assert end.converged
+        end = iterate(bounded, limits, order=order)
+        assert end.settled
         assert end.sites.tau.min() >= 0.0

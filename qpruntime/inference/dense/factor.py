@@ -162,14 +162,7 @@ class Sites(NamedTuple):
 
 
 class ImproperPosterior(NumericalError):
-    """Negative site precisions outweigh the prior; damping avoids it.
-
-    `history` holds the changes of the sweeps that led there.
-    """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.history: list[float] = []
+    """Negative site precisions outweigh the prior; damping avoids it."""
 
 
 class Factor:

@@ -1,0 +1,64 @@
+"""The log evidence of settled sites, and the leave-one-out densities that come with it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.errors import NumericalError
+from qpruntime.inference.schedules import Settled
+from qpruntime.inference.sequential import cavity, site_terms
+from qpruntime.inference.steps import Problem
+from qpruntime.projection.kernel import BEYOND, raise_status
+from qpruntime.quadrature.sigma_star import OK
+
+__all__ = ["log_evidence"]
+
+Array = NDArray[np.float64]
+
+
+def log_evidence(problem: Problem, end: Settled) -> tuple[float, Array]:
+    """Return log Z_EP and log p(y_i | y_-i), shape (N,) (paper, Eq. 2; R & W, 3.65).
+
+    Raises
+    ------
+    NumericalError
+        If a site has no proper cavity, or the evidence is not finite.
+    """
+    factor, (tau, nu) = end.factor, end.sites
+    log_z, terms = np.empty(tau.size), np.empty(tau.size)
+    status, site = site_terms(
+        problem.functions,
+        problem.projector.without_table,
+        problem.power,
+        problem.exponents,
+        end.kept,
+        end.variance,
+        factor.mean,
+        problem.prior,
+        tau,
+        nu,
+        problem.y,
+        log_z,
+        terms,
+    )
+    if status == BEYOND:
+        mu, sigma = cavity(end.kept[site], end.variance[site], factor.mean[site], nu[site])
+        projector = problem.projector
+        raise_status(status, projector.likelihood, mu, sigma, problem.y[site], projector.table)
+    if status != OK:
+        problem.projector.likelihood.raise_failure()
+        raise NumericalError(
+            f"site {site} has no proper cavity (marginal variance {end.variance[site]:.3g}, "
+            f"site precision {tau[site]:.3g}): K is too close to singular there for double "
+            "precision; add jitter to its diagonal"
+        )
+    with np.errstate(all="ignore"):  # what overflows is named below
+        centred = factor.mean - problem.prior
+        evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * factor.shifted @ centred
+    if not np.isfinite(evidence):
+        raise NumericalError(
+            f"the log evidence is {evidence}: an observation has no likelihood left in double "
+            "precision under the others; check outliers, or widen the kernel"
+        )
+    return float(evidence), log_z

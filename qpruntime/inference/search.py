@@ -1,0 +1,116 @@
+"""Fixed points of sites that are free to be negative, looked for from several starts.
+
+A likelihood that is not log-concave may have no fixed point with proper cavities, one, or several,
+and an iteration from the prior may miss those there are. Here it is damped and begun elsewhere:
+mostly a fixed point lies beside the sites that settle with precisions held at zero. (A double loop,
+which descends in EP's free energy, is not defined for QP and would not help EP: where these starts
+fail on square-link counts, damped updates that accept any cavity settle at cavities of negative
+precision, and where they settle is a minimum of that energy; Heskes & Zoeter, 2002.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.errors import NumericalError
+from qpruntime.inference.anderson import Anderson
+from qpruntime.inference.dense.factor import Factor, Sites
+from qpruntime.inference.evidence import log_evidence
+from qpruntime.inference.schedules import Limits, Settled, Trace, settle_mixed, settle_parallel
+from qpruntime.inference.steps import Problem
+
+__all__ = ["Peaks", "around", "drawn", "evidence_of"]
+
+Array = NDArray[np.float64]
+
+# Sweeps of one attempt; those that end well take 10 to 60.
+_SWEEPS = 100
+_DAMPING = 0.5
+# Means nearer than this share of a posterior standard deviation are of one fixed point.
+_SAME = 1e-3
+
+
+class Peaks:
+    """Different fixed points of one problem, with proper cavities, and their log evidences."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._found: list[tuple[float, Settled]] = []
+
+    def add(self, end: Settled) -> None:
+        """Take in what is a fixed point, unless it is known."""
+        if not (end.settled and end.proper) or end.held:
+            return
+        unit = _SAME * np.sqrt(end.variance)
+        if any((np.abs(e.factor.mean - end.factor.mean) < unit).all() for _, e in self._found):
+            return
+        value = evidence_of(self._problem, end)
+        if value > -math.inf:
+            self._found.append((value, end))
+
+    def extend(self, ends: Iterable[Settled]) -> None:
+        """Take in those that are fixed points."""
+        for end in ends:
+            self.add(end)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Log evidences, the highest first."""
+        return tuple(sorted((value for value, _ in self._found), reverse=True))
+
+    @property
+    def best(self) -> Settled | None:
+        """The fixed point of the highest evidence, if there is any."""
+        return max(self._found, key=lambda peak: peak[0])[1] if self._found else None
+
+
+def evidence_of(problem: Problem, end: Settled) -> float:
+    """Log evidence, minus infinity where it is beyond double precision."""
+    try:
+        return log_evidence(problem, end)[0]
+    except NumericalError as error:
+        if error.__cause__ is not None:  # a user's own exception
+            raise
+        return -math.inf
+
+
+def around(problem: Problem, held: Settled, limits: Limits, trace: Trace) -> Iterator[Settled]:
+    """Iterate freely from where held sites settled, from wider ones, and anew from the prior."""
+    n = problem.y.size
+    wide = 1.0 / held.variance
+    nothing = Sites(np.zeros(n), np.zeros(n))
+    for start in (held.sites, Sites(wide, wide * held.factor.mean), nothing):
+        yield from _attempt(problem, start, limits, trace)
+    yield from _attempt(problem, nothing, limits, trace, damped=False)
+
+
+def drawn(
+    problem: Problem, limits: Limits, trace: Trace, rng: np.random.Generator
+) -> Iterator[Settled]:
+    """Iterate freely from sites as strong as the prior, at a function drawn from it."""
+    root = np.linalg.cholesky(problem.K + 1e-8 * np.diag(problem.K.diagonal()))
+    precision = 1.0 / problem.K.diagonal()
+    f = problem.prior + root @ rng.standard_normal(problem.y.size)
+    yield from _attempt(problem, Sites(precision, precision * f), limits, trace)
+
+
+def _attempt(
+    problem: Problem, start: Sites, limits: Limits, trace: Trace, *, damped: bool = True
+) -> Iterator[Settled]:
+    """Where a parallel iteration ends; nothing if in an error of double precision."""
+    some = limits._replace(sweeps=min(limits.sweeps, _SWEEPS))
+    try:
+        with np.errstate(all="ignore"):
+            factor = Factor(problem.K, start, problem.prior)
+            if damped:
+                some = some._replace(damping=min(limits.damping, _DAMPING))
+                yield settle_parallel(problem, start, factor, some, Anderson(), trace)
+            else:
+                yield settle_mixed(problem, start, factor, some, None, Anderson(), trace)
+    except NumericalError as error:
+        if error.__cause__ is not None:  # a user's own exception
+            raise
