@@ -33,7 +33,7 @@ _FAR = 1e-2
 _PATIENCE, _RESCUE = 20, 2
 # Sites without a proper cavity stay as they are, and so do those that follow from them: after so
 # many sweeps with some, one after the other, there is no way out.
-_STUCK = 20
+_STUCK = 40
 
 
 class Limits(NamedTuple):
