@@ -81,20 +81,20 @@ def broadcast(**arrays: Array) -> list[Array]:
 
 
 def number(value: object, name: str, *, above: float = -math.inf, most: float = math.inf) -> float:
-    """Return `value` as a float in (above, most], or raise `InputError`."""
+    """Return `value` as a finite float in (above, most], or raise `InputError`."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     try:
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
             raise TypeError
         found = float(value)
-        if not above < found <= most:
+        if not (above < found <= most and math.isfinite(found)):
             raise ValueError
         return found
     except (TypeError, ValueError, OverflowError) as error:
-        limits = f"in ({above:g}, {most:g}]" if most < math.inf else f"above {above:g}"
-        if (above, most) == (0.0, math.inf):
-            limits = "positive"
+        limits = f"in ({above:g}, {most:g}]" if most < math.inf else f"finite and above {above:g}"
+        if most == math.inf and above <= 0.0:
+            limits = "positive and finite" if above == 0.0 else "a finite number"
         raise InputError(f"{name} must be {limits}, got {shown(value)}") from error
 
 

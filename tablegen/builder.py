@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from qpruntime import likelihoods
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.execution.calls import Executor, ExecutorError, Progress, Threads
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import open_table, table_directory
 from qpruntime.validation import number, path_of, shown
-from tablegen import user_code
+from tablegen import memory, user_code
 from tablegen.compact import build as compact
 from tablegen.compact import errors as regions
+from tablegen.files import target
 from tablegen.files.workspace import BuildStopped, Workspace
 from tablegen.grid import build as grid
 from tablegen.grid import chebyshev as compute
@@ -28,18 +29,52 @@ from tablegen.grid.plan import Plan, make_plan
 from tablegen.surfaces import build as surfaces
 from tablegen.surfaces import errors as surface_errors
 
-__all__ = ["PRESETS", "build", "prepare", "suffix", "target_path"]
+__all__ = ["LARGE", "PRESETS", "Request", "build", "carry_out", "check", "largest", "prepare"]
 
 #: The grid of the paper's shape, a small table that holds for every cavity, or whole projections of
 #: any likelihood.
 PRESETS = ("grid", "compact", "surfaces")
-#: Seconds to wait for a cluster.
-TIMEOUT = 60.0
+#: Seconds to wait for a cluster, and the most that may be asked for.
+TIMEOUT, LONGEST = 60.0, 1e6
+#: Bytes beyond which the command line wants to be sure.
+LARGE = 4_000_000_000
 # Options of L_p projections.
 _PROJECTION = ("projection", "p")
 
 
 Described = Plan | Metadata | surfaces.Domain
+
+
+@dataclass(frozen=True)
+class Request:
+    """A build whose options have been checked.
+
+    Attributes
+    ----------
+    plan : Plan, Metadata or Domain
+        Of a grid, whose method is not resolved yet, of a compact table, or of surfaces.
+    path : Path
+        Where the table goes, as it was asked for: maybe a link to that place.
+    local, executor : Executor
+        What certifies, and what computes.
+    tolerance : float
+    force : bool
+    """
+
+    plan: Described
+    path: Path
+    local: Threads
+    executor: Executor
+    tolerance: float
+    force: bool
+
+    @property
+    def workspace(self) -> Workspace:
+        """Where it is built, or `TableError` if no file may be made there."""
+        workspace = Workspace(target.resolve(self.path, force=self.force))
+        if workspace.target.exists() and not self.force and not workspace.exists:
+            raise TableError(f"{self.path} exists; replace it with --force")
+        return workspace
 
 
 def prepare(
@@ -50,11 +85,58 @@ def prepare(
     The plan of a grid, its method resolved, the metadata of a compact table, or the domain of
     surfaces.
     """
-    described = _describe(likelihood, default_preset(likelihood, preset), options)
-    if not isinstance(described, Plan):
-        return described
+    return resolved(check(likelihood, preset=preset, **options).plan)
+
+
+def resolved(plan: Described) -> Described:
+    """Return the plan with the method that its grid takes."""
+    if not isinstance(plan, Plan):
+        return plan
     with threadpool_limits(1, "blas"):
-        return compute.resolve(described)
+        return compute.resolve(plan)
+
+
+def largest(plan: Described) -> int:
+    """Return how many bytes the finished table may have."""
+    return plan.limit if isinstance(plan, surfaces.Domain) else plan.nbytes
+
+
+def check(
+    likelihood: str | Likelihood = "probit",
+    output: str | os.PathLike[str] | None = None,
+    *,
+    preset: str | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    timeout: float = TIMEOUT,
+    tolerance: float | None = None,
+    force: bool = False,
+    **options: Any,
+) -> Request:
+    """Check the arguments of `build` and nothing else: no disk, no cluster is asked.
+
+    Raises
+    ------
+    InputError
+        If an option is not usable.
+    """
+    preset = default_preset(likelihood, preset)
+    model = user_code.load(likelihood)
+    source = likelihood if isinstance(likelihood, str) else ""
+    plan = _describe(model, source, preset, options)
+    if not isinstance(force, (bool, np.bool_)):
+        raise InputError(f"force must be True or False, got {shown(force)}")
+    local = Threads(workers)
+    timeout = number(timeout, "timeout", above=0.0, most=LONGEST)
+    executor = _executor(local, workers, scheduler, timeout)
+    if tolerance is None:
+        tolerance = _tolerance(plan)
+    tolerance = number(tolerance, "tolerance", above=0.0)
+    order = plan.p if isinstance(plan, surfaces.Domain) else None
+    path = table_directory() / f"{likelihoods.stem(model, preset, order)}.h5"
+    if output is not None:
+        path = path_of(output, "output")
+    return Request(plan, path.absolute(), local, executor, tolerance, bool(force))
 
 
 def default_preset(likelihood: str | Likelihood, preset: str | None) -> str:
@@ -70,20 +152,18 @@ def default_preset(likelihood: str | Likelihood, preset: str | None) -> str:
     return preset
 
 
-def _describe(likelihood: str | Likelihood, preset: str, options: dict[str, Any]) -> Described:
+def _describe(model: Likelihood, source: str, preset: str, options: dict[str, Any]) -> Described:
     if preset == "surfaces":
-        model = user_code.load(likelihood)
         if (counts := options.pop("counts", None)) is not None:
             options["outcomes"] = range(counts[0], counts[1] + 1)
         known = ("outcomes", "y_range", "mu_range", "log10_sigma_range", "limit", *_PROJECTION)
         _refuse("a table of surfaces", set(options) - set(known))
-        return surfaces.domain(model, likelihood if isinstance(likelihood, str) else "", **options)
-    name = likelihood if isinstance(likelihood, str) else likelihood.name
+        return surfaces.domain(model, source, **options)
     if preset == "grid":
         _refuse("a grid", set(options) & {"outcomes", "y_range", "limit", *_PROJECTION})
-        return make_plan(name, **options)
+        return make_plan(model.spelt, **options)
     _refuse("a compact table", set(options))
-    return compact.metadata(name)
+    return compact.metadata(model.spelt)
 
 
 def _refuse(what: str, names: set[str]) -> None:
@@ -111,8 +191,10 @@ def build(
     likelihood : str or Likelihood
         Registered name, ``"package.module:name"``, which is imported, or the likelihood itself.
     output : path, optional
-        The file to make; by default ``<likelihood>.h5``, for a compact table
-        ``<likelihood>-compact.h5``, in `qpruntime.projection.table.table_directory`.
+        The file to make; by default, in `qpruntime.projection.table.table_directory`,
+        ``probit.h5`` for a grid, ``probit-compact.h5`` for a compact table, and with parameters
+        ``student-t,nu=4,scale=0.3-surfaces.h5``. A link is followed; devices, FIFOs and sockets
+        are refused.
     preset : {"grid", "compact", "surfaces"}, optional
         A grid over cavity mean and log10 cavity standard deviation, or splines over the
         likelihood's own coordinates, which hold for every cavity and take no `options`, or all
@@ -131,7 +213,7 @@ def build(
         1e-7 for float32, which rounds by 6e-8; anywhere for a compact table, by default 1e-9, and
         for surfaces, by default 1e-8, and 1e-6 of L_p projections.
     force : bool
-        Replace an existing file.
+        Replace an existing file, or make the one that a link leads to.
     progress : callable, optional
         Called as ``progress(stage, done, total)``, from any thread.
     **options
@@ -156,43 +238,50 @@ def build(
     NumericalError
         If the table misses the tolerance; nothing is left behind.
     """
-    preset = default_preset(likelihood, preset)
-    plan = _describe(likelihood, preset, options)
-    if not isinstance(force, (bool, np.bool_)):
-        raise InputError(f"force must be True or False, got {shown(force)}")
     if not (progress is None or callable(progress)):
         raise InputError(f"progress must be None or a function, got {shown(progress)}")
-    local = Threads(workers)
-    executor = _executor(local, workers, scheduler, timeout)
-    if tolerance is None:
-        tolerance = _tolerance(plan)
-    tolerance = number(tolerance, "tolerance", above=0.0)
-    order = plan.p if isinstance(plan, surfaces.Domain) else None
-    workspace = Workspace(target_path(likelihood, output, preset, order))
-    workspace.check_target()
-    taken = workspace.target.exists() and not force
-    if taken and not workspace.exists:
-        raise TableError(f"{workspace.target} exists; replace it with --force")
+    request = check(
+        likelihood,
+        output,
+        preset=preset,
+        workers=workers,
+        scheduler=scheduler,
+        timeout=timeout,
+        tolerance=tolerance,
+        force=force,
+        **options,
+    )
+    return carry_out(request, progress)
+
+
+def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
+    """Build what was checked: the second half of `build`."""
+    plan, executor, local = request.plan, request.executor, request.local
+    memory.check(local.workers, plan.nbytes if isinstance(plan, Plan) else 0)
+    if request.path.parent == table_directory().absolute():
+        _make_directory()
+    workspace = request.workspace
     if not isinstance(plan, surfaces.Domain):
         workspace.check_space(plan.nbytes)
+    taken = workspace.target.exists() and not request.force
     report = progress or (lambda stage, done, total: None)
 
     def make() -> Metadata:
         if isinstance(plan, surfaces.Domain):
             if taken:
                 return surfaces.finished(plan, workspace)
-            return surfaces.build(plan, workspace, executor, local, tolerance, report)
+            return surfaces.build(plan, workspace, executor, local, request.tolerance, report)
         if isinstance(plan, Metadata):
             if taken:
                 return _finished(workspace, plan)
-            return compact.build(plan, workspace, executor, local, tolerance, report)
-        resolved = compute.resolve(plan)
+            return compact.build(plan, workspace, executor, local, request.tolerance, report)
+        grid_plan = compute.resolve(plan)
         if taken:
-            return _finished(workspace, resolved.metadata())
-        return grid.carry_out(resolved, workspace, executor, local, tolerance, report)
+            return _finished(workspace, grid_plan.metadata())
+        return grid.carry_out(grid_plan, workspace, executor, local, request.tolerance, report)
 
     try:
-        if scheduler is not None:
+        if executor is not local:
             report("connect", 0, 1)
         with threadpool_limits(1, "blas"), executor, workspace.locked():
             try:
@@ -200,6 +289,9 @@ def build(
             except NumericalError:
                 # The same command would fail again: there is nothing to resume.
                 workspace.remove()
+                raise
+            except BaseException:
+                workspace.remove_if_empty()
                 raise
     except (OSError, ExecutorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -230,23 +322,8 @@ def _executor(
     return Cluster(scheduler, timeout, packages=("qpruntime", "tablegen"))
 
 
-def suffix(preset: str, p: float | None = None) -> str:
-    """Return what follows the likelihood in the name of a file; `p` is that of L_p projections."""
-    if p is not None:
-        # A name with a dot would be taken for a path.
-        return f"-wp-{p!r}".removesuffix(".0").replace(".", "_")
-    return "" if preset == "grid" else f"-{preset}"
-
-
-def target_path(
-    likelihood: str | Likelihood,
-    output: str | os.PathLike[str] | None,
-    preset: str = "grid",
-    p: float | None = None,
-) -> Path:
-    """Return the absolute path of the table; the directory of installed tables is made."""
-    if output is not None:
-        return path_of(output, "output").absolute()
+def _make_directory() -> None:
+    """Make the directory of installed tables."""
     directory = table_directory()
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -255,11 +332,6 @@ def target_path(
             f"cannot make the directory of installed tables {directory}: {error.strerror}; "
             "set QP_TABLES or use --output"
         ) from error
-    name = user_code.load(likelihood).name if preset == "surfaces" else likelihood
-    return (
-        directory.absolute()
-        / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', str(name))}{suffix(preset, p)}.h5"
-    )
 
 
 def _finished(workspace: Workspace, expected: Metadata) -> Metadata:

@@ -1,18 +1,23 @@
 """Find the likelihood a command names: a registered one, or ``package.module:name`` of the user's.
 
 The user's module is imported and runs with the user's rights, as if they had imported it
-themselves. That happens when a table is built, never when one is opened.
+themselves. That happens when a table is built, never when one is opened. Of what is found there
+only a function that says it returns a Likelihood is called.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
+from contextlib import redirect_stdout, suppress
 from typing import Any
 
 from qpruntime import likelihoods
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
+from qpruntime.names import MODULE_NAME, meant
+from qpruntime.validation import shown
 
 __all__ = ["is_users", "load"]
 
@@ -21,13 +26,17 @@ def is_users(likelihood: str | Likelihood) -> bool:
     """Whether this names code outside the registry."""
     if isinstance(likelihood, str):
         return ":" in likelihood
-    return likelihood.name not in likelihoods.names() or (
-        likelihoods.get(likelihood.spelt) is not likelihood
-    )
+    return not likelihoods.is_registered(likelihood)
 
 
 def load(likelihood: str | Likelihood) -> Likelihood:
     """Return the likelihood; modules are looked for in the current directory, too.
+
+    Parameters
+    ----------
+    likelihood : str or Likelihood
+        A registered name, or ``package.module:name``: a Likelihood, or a function that needs no
+        arguments and is annotated to return one, ``def name() -> Likelihood``.
 
     Raises
     ------
@@ -36,18 +45,44 @@ def load(likelihood: str | Likelihood) -> Likelihood:
     """
     if isinstance(likelihood, Likelihood) or ":" not in likelihood:
         return likelihoods.get(likelihood)
+    if not MODULE_NAME.fullmatch(likelihood):
+        raise InputError(f"likelihood must be NAME or package.module:name, got {shown(likelihood)}")
     module, _, name = likelihood.partition(":")
-    if not module or not all(part.isidentifier() for part in [*module.split("."), name]):
-        raise InputError(f"likelihood must be NAME or package.module:name, got {likelihood!r}")
     found = _attribute(module, name, likelihood)
-    if not isinstance(found, Likelihood) and callable(found):
-        found = found()
-    if not isinstance(found, Likelihood):
+    if isinstance(found, Likelihood):
+        return found
+    if not _is_factory(found):
         raise InputError(
             f"{likelihood} is a {type(found).__name__}, not a qpruntime Likelihood or a function "
-            "that returns one"
+            f"that returns one and says so: def {name}() -> Likelihood"
         )
-    return found
+    made = _called(likelihood, found)
+    if not isinstance(made, Likelihood):
+        raise InputError(f"{likelihood} returned a {type(made).__name__}, not a Likelihood")
+    return made
+
+
+def _is_factory(found: Any) -> bool:
+    """Whether this is a function without required arguments, annotated to return a Likelihood."""
+    if not inspect.isfunction(found):
+        return False
+    returns = found.__annotations__.get("return")
+    if isinstance(returns, str):
+        returns = Likelihood if returns.split(".")[-1] == "Likelihood" else None
+    needed = (
+        p
+        for p in inspect.signature(found).parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    )
+    return returns is Likelihood and not any(needed)
+
+
+def _called(spec: str, factory: Any) -> Any:
+    try:
+        with redirect_stdout(sys.stderr):
+            return factory()
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{spec} failed: {type(error).__name__}: {error}") from error
 
 
 def _attribute(module: str, name: str, spec: str) -> Any:
@@ -55,17 +90,24 @@ def _attribute(module: str, name: str, spec: str) -> Any:
     if not here:
         sys.path.insert(0, "")
     try:
-        return getattr(importlib.import_module(module), name)
+        # What it prints is no result of ours; nor is its exit, if it is a script.
+        with redirect_stdout(sys.stderr):
+            imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and not module.startswith(error.name):
             raise InputError(f"cannot import {module}: it needs {error.name}") from error
         raise InputError(
             f"no module {module!r} in the current directory or on the Python path ({spec})"
         ) from error
-    except AttributeError as error:
-        raise InputError(f"module {module!r} has no {name!r}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"cannot import {module}: {type(error).__name__}: {error}") from error
     finally:
         if not here:
-            sys.path.remove("")
+            with suppress(ValueError):
+                sys.path.remove("")
+    try:
+        return getattr(imported, name)
+    except AttributeError as error:
+        raise InputError(
+            f"module {module!r} has no {name!r}{meant(name, dir(imported))}"
+        ) from error

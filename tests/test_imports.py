@@ -17,9 +17,11 @@ FILES = {p.relative_to(ROOT).with_suffix("").as_posix(): p for p in ROOT.rglob("
 # From the ground up. A module imports at its top only from lower ranks; a new one goes in here.
 RANKS = [
     {"errors", "jit"},
+    {"names"},
     {"special", "validation", "artifact"},
     {"quadrature", "execution"},
     {"likelihoods"},
+    {"commands"},
     {"projection"},
     {"inference"},
     {"learning"},

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -18,8 +17,9 @@ from numpy.typing import NDArray
 
 from qpruntime.artifact import strict_json
 from qpruntime.errors import InputError, TableError
+from qpruntime.names import spell
 
-__all__ = ["DATASET", "KINDS", "LARGEST", "SCHEMA", "SMALLEST", "Axis", "Metadata", "spell"]
+__all__ = ["DATASET", "KINDS", "LARGEST", "MOST_OUTCOMES", "SCHEMA", "SMALLEST", "Axis", "Metadata"]
 
 #: Version of the metadata document; a reader refuses any other.
 SCHEMA = 1
@@ -32,17 +32,10 @@ KINDS = ("grid", "compact", "surfaces")
 AXES = {"grid": (2,), "compact": (1, 2), "surfaces": (2, 3)}
 #: Orders p of L_p projections: beyond 10, q^(1/p) varies too little for double precision.
 SMALLEST, LARGEST = 1.0, 10.0
+#: The metadata name every outcome, and have to stay below `qpruntime.seal.LIMIT` bytes.
+MOST_OUTCOMES = 20_000
 # Numbers at every node of surfaces; those of L_p projections hold one of them twice.
 _BANDS = 4
-
-
-def spell(name: str, parameters: Mapping[str, float]) -> str:
-    """Return a likelihood's name with its parameters, as ``"student-t(nu=4, scale=0.3)"``.
-
-    Every digit is kept, so that `qpruntime.likelihoods.get` reads back the same numbers.
-    """
-    values = ", ".join(f"{k}={repr(float(v)).removesuffix('.0')}" for k, v in parameters.items())
-    return f"{name}({values})" if values else name
 
 
 @dataclass(frozen=True)
@@ -159,29 +152,6 @@ class Metadata:
     def order(self) -> float | None:
         """p of a table of L_p projections, None of others."""
         return None if self.projection is None else float(self.projection["p"])
-
-    @property
-    def flags(self) -> str:
-        """What ``tablegen build`` takes for this projection, with a space in front, or nothing."""
-        return "" if self.projection is None else f" --projection wp --p {self.projection['p']!r}"
-
-    @property
-    def command(self) -> str:
-        """The ``tablegen build`` that makes this table, but for its place and name.
-
-        Of a grid whole, of surfaces without their domain, which is found anew.
-        """
-        name = str(self.traits.get("source") or self.spelt)
-        words = ["tablegen build --likelihood", f'"{name}"' if "(" in name else name]
-        if self.kind != "grid":
-            return " ".join([*words, "--preset", self.kind]) + self.flags
-        words.append(f"--method {self.method} --dtype {self.dtype}")
-        for axis, option in ((self.mu, "--mu"), (self.log10_sigma, "--log10-sigma")):
-            words.append(f"{option}-range {axis.start:.10g} {axis.stop:.10g}")
-            words.append(f"{option}-step {axis.step:.10g}")
-        if len(self.outcomes) > 1:
-            words.append(f"--counts {self.outcomes[0]:g}:{self.outcomes[-1]:g}")
-        return " ".join(words)
 
     @property
     def mu(self) -> Axis:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import re
 from functools import cache
-from typing import Any
 
 from qpruntime.errors import InputError
 from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.names import file_stem, meant, read
+from qpruntime.validation import shown
 
-__all__ = ["Likelihood", "get", "names"]
-
-_SPELT = re.compile(r"\s*([^()\s]+)\s*\((.*)\)\s*")
+__all__ = ["Likelihood", "get", "is_registered", "names", "shortest", "stem"]
 
 
 @cache
@@ -64,12 +62,14 @@ def get(likelihood: str | Likelihood, **parameters: float) -> Likelihood:
     """
     if isinstance(likelihood, Likelihood):
         return likelihood.with_parameters(**parameters)
-    name, given = _read(likelihood) if isinstance(likelihood, str) else (likelihood, {})
+    name, given = read(likelihood) if isinstance(likelihood, str) else (likelihood, {})
     try:
         registered = _registry()[name]
     except (KeyError, TypeError):
         known = ", ".join(names())
-        raise InputError(f"unknown likelihood {likelihood!r}; known are: {known}") from None
+        raise InputError(
+            f"unknown likelihood {shown(likelihood)}{meant(name, names())}; known are: {known}"
+        ) from None
     both = sorted(set(given) & set(parameters))
     if both:
         raise InputError(f"parameter {both[0]!r} is given twice: in {likelihood!r} and by name")
@@ -82,22 +82,25 @@ def _made(name: str, parameters: tuple[tuple[str, float], ...]) -> Likelihood:
     return _registry()[name].with_parameters(**dict(parameters))
 
 
-def _read(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and parameters of ``name(parameter=value, ...)``; parameters are checked elsewhere."""
-    match = _SPELT.fullmatch(text)
-    if match is None:
-        return text, {}
-    parameters = {}
-    for part in match[2].split(",") if match[2].strip() else ():
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        try:
-            number = float(value)
-        except ValueError:
-            equals = ""
-        if not equals or key in parameters:
-            raise InputError(
-                f"cannot read {part.strip()!r} in {text!r}; write a likelihood with parameters "
-                "as 'student-t(nu=4, scale=0.3)'"
-            )
-        parameters[key] = number
-    return match[1], parameters
+def is_registered(likelihood: Likelihood) -> bool:
+    """Whether this is what `get` returns for its name and parameters, and no other of that name."""
+    try:
+        return likelihood.name in _registry() and get(likelihood.spelt) is likelihood
+    except InputError:
+        return False
+
+
+def shortest(likelihood: Likelihood) -> str:
+    """Return how `get` finds a registered likelihood: without parameters, if all have defaults."""
+    plain = likelihood is _registry().get(likelihood.name)
+    return likelihood.name if plain else likelihood.spelt
+
+
+def stem(likelihood: Likelihood, preset: str = "grid", p: float | None = None) -> str:
+    """Return the name of the file of a table, without ``.h5``, as `qpruntime.names.file_stem` does.
+
+    >>> stem(get("student-t", scale=0.3), "surfaces"), stem(get("student-t"), "surfaces")
+    ('student-t,nu=4,scale=0.3-surfaces', 'student-t-surfaces')
+    """
+    plain = likelihood is _registry().get(likelihood.name)
+    return file_stem(likelihood.name, {} if plain else likelihood.parameters, preset, p)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.artifact.metadata import Axis, spell
+from qpruntime.artifact.metadata import Axis
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.jit import COORDINATES, FRAME, LANDMARK, MOMENTS, SPLIT, Pointer
+from qpruntime.names import meant, spell
 from qpruntime.validation import floats
 
 __all__ = [
@@ -199,7 +200,8 @@ class Likelihood:
             if name not in self.parameters:
                 known = ", ".join(self.parameters) or "it has none"
                 raise InputError(
-                    f"likelihood {self.name!r} has no parameter {name!r}; its parameters: {known}"
+                    f"likelihood {self.name!r} has no parameter {name!r}"
+                    f"{meant(name, self.parameters)}; its parameters: {known}"
                 )
             low, high = self.limits.get(name, (-math.inf, math.inf))
             try:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qpruntime import commands
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.jit import (
     call_coordinates,
@@ -245,7 +246,7 @@ def raise_status(
     if status == DAMAGED:
         raise TableError(
             f"{table.path}: damaged: what it holds for {place} is no standard deviation; "
-            f"tablegen verify {table.path} says more; build it again"
+            f"{commands.verify(table.path)} says more; build it again"
         )
     if status == POWERED:
         raise InputError(f"{table.path}: a table of L_p projections serves no powers; leave it out")

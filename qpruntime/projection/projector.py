@@ -11,8 +11,8 @@ import os
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime import likelihoods
-from qpruntime.artifact.metadata import LARGEST, SMALLEST
+from qpruntime import commands, likelihoods
+from qpruntime.artifact.metadata import LARGEST, MOST_OUTCOMES, SMALLEST
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.kernel import (
@@ -167,10 +167,16 @@ class Projector:
         if beyond.any():
             raise InputError(
                 f"y has the value {y[beyond].max():g}, but the table {self.table.path} holds "
-                f"{outcomes[0]:g} to {outcomes[-1]:g}; use table=None, which holds every value, or "
-                f"build one: tablegen build --likelihood {self.likelihood.name} "
-                f"--counts {min(y.min(), outcomes[0]):g}:{max(y.max(), outcomes[-1]):g}"
+                f"{outcomes[0]:g} to {outcomes[-1]:g}; use table=None, which holds every value"
+                + self._wider(min(y.min(), outcomes[0]), max(y.max(), outcomes[-1]))
             )
+
+    def _wider(self, first: float, last: float) -> str:
+        """Say what builds a grid of these counts, if they can be had."""
+        if last - first >= MOST_OUTCOMES:
+            return ""
+        wanted = commands.Wanted(self.likelihood)
+        return ", or build one: " + commands.build(wanted, counts=(first, last))
 
 
 def project_arrays(

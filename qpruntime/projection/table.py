@@ -20,7 +20,7 @@ import numpy as np
 import platformdirs
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime import likelihoods
+from qpruntime import commands, likelihoods, names
 from qpruntime.artifact import seal
 from qpruntime.artifact.metadata import Axis, Metadata
 from qpruntime.errors import InputError, TableError
@@ -160,36 +160,37 @@ class Table:
                 return replace(self, likelihood=given)
         raise InputError(
             f"the table {self.path} is for the likelihood {own.spelt!r}, {reason}; build one: "
-            f"tablegen build --likelihood {_quoted(given.spelt)}"
+            + commands.build(commands.Wanted(given, self.metadata.kind, self.metadata.order))
         )
 
     def beyond(self, mu: float, sigma: float, y: float) -> str:
         """Say that a cavity is outside a table of surfaces, and what to do about it."""
         (m, s), traits = self.metadata.axes[:2], self.metadata.traits
-        where = "mu - y" if traits["mode"] == "location" else "mu"
-        low, high = min(m.start, math.floor(mu)), max(m.stop, math.ceil(mu))
-        if traits["mode"] == "location":
-            low, high = min(m.start, math.floor(mu - y)), max(m.stop, math.ceil(mu - y))
-        ell = math.log10(sigma)
-        narrow, wide = (
-            min(s.start, 0.5 * math.floor(2 * ell)),
-            max(s.stop, 0.5 * math.ceil(2 * ell)),
-        )
-        name = self.metadata.likelihood
-        own = name if name not in likelihoods.names() else _quoted(self.metadata.spelt)
-        known = _quoted(traits["source"]) or own
+        location = traits["mode"] == "location"
+        where, place, ell = "mu - y" if location else "mu", mu - y * location, math.log10(sigma)
+        ends = (float(min(m.start, math.floor(place))), float(max(m.stop, math.ceil(place))))
+        narrow = min(s.start, 0.5 * math.floor(2.0 * ell))
+        wide = max(s.stop, 0.5 * math.ceil(2.0 * ell))
         remedy = (
             f"and the code of {self.likelihood.name!r} is not at hand: hand it over as "
-            "likelihood=..., or"
+            "likelihood=..."
         )
         if self.metadata.projection is not None:
-            remedy = "and L_p projections are not integrated beside a table: leave it out, or"
+            remedy = "and L_p projections are not integrated beside a table: leave it out"
+        if -8.0 <= narrow < wide <= 8.0:
+            made = commands.Wanted(
+                self.likelihood, "surfaces", self.metadata.order, traits["source"]
+            )
+            remedy += ", or build a wider table: " + commands.build(
+                made,
+                **commands.observations(self.metadata),
+                mu_range=ends,
+                log10_sigma_range=(narrow, wide),
+            )
         return (
             f"the cavity N({mu:g}, {sigma:g}^2) of y = {y:g} is outside the table {self.path}, "
             f"which holds {where} {m.start:g} to {m.stop:g} and log10 sigma {s.start:g} to "
-            f"{s.stop:g}, {remedy} build a wider table: tablegen build --likelihood {known} "
-            f"--preset surfaces{self.metadata.flags} --mu-range {low:g} {high:g} "
-            f"--log10-sigma-range {narrow:g} {wide:g}"
+            f"{s.stop:g}, {remedy}"
         )
 
     def other_projection(self, method: str, p: float | None = None) -> str:
@@ -198,11 +199,13 @@ class Table:
         if self.metadata.order is not None:
             held = f'method "wp" with p={self.metadata.order:g}'
         asked = f'method "{method}"' + ("" if p is None else f" with p={p:g}")
-        flags = f" --projection wp --p {'P' if p is None else repr(p)}" if method == "wp" else ""
-        name = _quoted(self.metadata.traits.get("source") or self.metadata.spelt)
+        source = str(self.metadata.traits.get("source") or "")
+        wanted = commands.Wanted(self.likelihood, "surfaces", p, source)
+        surfaces = self.metadata.kind == "surfaces"
+        options = commands.observations(self.metadata) if surfaces else {}
         return (
             f"the table {self.path} serves {held}, not {asked}: leave it out, or build one: "
-            f"tablegen build --likelihood {name} --preset surfaces{flags}"
+            + commands.build(wanted, **options)
         )
 
     def lookup(
@@ -243,8 +246,8 @@ class Table:
 
     def reference(self) -> tuple[str, str, str, str, str]:
         """Return what `reopen` finds this very table by: plain words."""
-        held = self.metadata
-        return str(self.path), self.sha256, held.spelt, self.outside, held.command
+        command = commands.again(self.metadata, self.likelihood)
+        return str(self.path), self.sha256, self.metadata.spelt, self.outside, command
 
     def verify_hash(self) -> None:
         """Read all data once; raise `TableError` if it is not what was written."""
@@ -255,10 +258,10 @@ class Table:
         if digest.hexdigest() != self.sha256:
             raise TableError(
                 f"{self.path}: data hash is {digest.hexdigest()[:16]}..., metadata says "
-                f"{self.sha256[:16]}...; the file is damaged, build it again: tablegen build "
-                + ("" if self.metadata.kind == "grid" else f"--preset {self.metadata.kind} ")
-                + f"--likelihood {self.likelihood.name}{self.metadata.flags} --force "
-                f"--output {self.path}"
+                f"{self.sha256[:16]}...; the file is damaged, build it again: "
+                + commands.output(
+                    commands.again(self.metadata, self.likelihood), self.path, force=True
+                )
             )
 
 
@@ -344,10 +347,6 @@ def _open_surfaces(
     return opened
 
 
-def _quoted(likelihood: str) -> str:
-    return f'"{likelihood}"' if "(" in likelihood else likelihood
-
-
 def _numbers(axis: Axis) -> list[float]:
     """Start, stop and cells per unit."""
     return [axis.start, axis.stop, (axis.size - 1) / (axis.stop - axis.start)]
@@ -381,7 +380,8 @@ def _check_coordinates(path: Path, metadata: Metadata, likelihood: Likelihood) -
             return
     raise TableError(
         f"{path}: a compact table over other coordinates than those of {likelihood.name!r}; "
-        f"build it again: tablegen build --preset compact --likelihood {likelihood.name}"
+        "build it again: "
+        + commands.output(commands.build(commands.Wanted(likelihood, "compact")), path, force=True)
     )
 
 
@@ -407,9 +407,10 @@ def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) 
     TableError
         If no table with this hash is there.
     """
-    directory, name = table_directory(), likelihood.split("(")[0]
-    stems = dict.fromkeys(f"{n}{end}.h5" for n in (likelihood, name) for end in ("", "-surfaces"))
-    places = [Path(path), shipped_path(name), *(directory / stem for stem in stems)]
+    directory = table_directory()
+    stems = [stem for end in ("", "-surfaces") for stem in _stems(likelihood + end)]
+    name = likelihood.split("(")[0]
+    places = [Path(path), shipped_path(name), *(directory / f"{stem}.h5" for stem in stems)]
     instead = ""
     for place in places:
         if not place.is_file():
@@ -427,29 +428,74 @@ def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) 
     raise TableError(
         f"the table this model was fitted with (likelihood {likelihood}, data sha256 {sha256}) is "
         f"not at {path}{instead} nor in {directory}; copy it there, or build it: "
-        f"{command} --output {path}{' --force' if instead else ''}"
+        + commands.output(command, path, force=bool(instead))
     )
 
 
 def _find(table: str | os.PathLike[str]) -> Path:
-    path = Path(table)
+    path, text = Path(table), os.fspath(table)
     if path.is_file():
         return path
-    # A likelihood's parameters may hold dots.
-    if path.name == os.fspath(table) and (not path.suffix or path.name.endswith(")")):
-        installed = table_directory() / f"{path.name}.h5"
-        inside = shipped_path(path.name.removesuffix("-compact"))
-        for known in (installed, inside):
-            if known.is_file() and known.name == f"{path.name}.h5":
-                return known
-        if not path.is_dir():
-            raise TableError(
-                f"no table {path.name!r} in {table_directory()}; "
-                f"build it: tablegen build --likelihood {path.name}"
-            )
+    if path.name == text:
+        directory = table_directory()
+        for stem in _stems(text):
+            for known in (directory / f"{stem}.h5", shipped_path(stem.removesuffix("-compact"))):
+                if known.is_file() and known.stem == stem:
+                    return known
+        if not names.is_file_name(text) and not path.exists():
+            raise TableError(f"no table {text!r} in {directory}; {_advice(text)}")
     if path.is_dir():
         raise TableError(f"{path} is a directory; give the .h5 file in it")
-    raise TableError(f"no table at {path}; build one: tablegen build --output {path}")
+    if path.exists():
+        raise TableError(f"{path} is no regular file; give the .h5 file of a table")
+    if path.is_symlink():
+        raise TableError(f"{path} is a link to {os.readlink(path)}, where no table is")
+    raise TableError(
+        f"no table at {path}; build one: {names.command('build', '--output', os.fspath(path))}"
+    )
+
+
+def _stems(text: str) -> list[str]:
+    """Return the names that the file of a table may have that is asked for in these words."""
+    name, preset, p = names.split_ending(text)
+    model = _registered(name)
+    if model is not None:
+        return [text, likelihoods.stem(model, preset, p)]
+    try:
+        given = names.read(names.from_stem(name))
+    except InputError:
+        return [text]
+    found = [text, names.file_stem(*given, preset, p)]
+    # A user's likelihood, its parameters left out, if there is one table of it only.
+    begin = names.file_stem(given[0], {}) + ","
+    there = [
+        stem
+        for stem in _installed()
+        if stem.startswith(begin) and names.split_ending(stem)[1:] == (preset, p)
+    ]
+    return [*found, *(there if len(there) == 1 and not given[1] else ())]
+
+
+def _installed() -> list[str]:
+    return sorted(file.stem for file in table_directory().glob("*.h5"))
+
+
+def _registered(name: str) -> Likelihood | None:
+    try:
+        return likelihoods.get(names.from_stem(name))
+    except InputError:
+        return None
+
+
+def _advice(text: str) -> str:
+    """Say what builds a table of this name, or which name may have been meant."""
+    name, preset, p = names.split_ending(text)
+    model = _registered(name)
+    if model is not None:
+        return "build it: " + commands.build(commands.Wanted(model, preset, p))
+    close = names.nearest(text, [*_installed(), *likelihoods.names()])
+    words = f"did you mean {close!r}?" if close else "there is no likelihood of this name either;"
+    return f"{words} What there is: {names.command('list')}"
 
 
 def _read(file: BinaryIO, path: Path) -> tuple[Metadata, NDArray[Any]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qpruntime import likelihoods
 from qpruntime.artifact.metadata import Axis, Metadata
 from qpruntime.errors import TableError
+from qpruntime.names import command, printable, size
 from tablegen.compact import errors as regions
 
 if TYPE_CHECKING:
@@ -39,27 +39,23 @@ def _axis(axis: Axis) -> Document:
 
 def plan(
     what: Plan | Metadata | Domain,
-    output: str | os.PathLike[str] | None,
+    path: Path,
     workers: int | None,
     scheduler: str | None = None,
 ) -> Document:
     """Describe what a build would do, for ``--dry-run``; a scheduler is not asked."""
     from qpruntime.execution.calls import thread_count
-    from qpruntime.projection.table import table_directory
-    from tablegen.builder import suffix
+    from tablegen import builder
     from tablegen.surfaces.build import Domain
 
     threads = thread_count(workers) if scheduler is None else 1
     who: Document = {"workers": threads} if scheduler is None else {"scheduler": scheduler}
+    if builder.largest(what) > builder.LARGE:
+        who["confirm"] = "with --yes, or when asked"
     if isinstance(what, Domain):
-        path = (
-            Path(output)
-            if output is not None
-            else table_directory() / f"{what.name}{suffix('surfaces', what.p)}.h5"
-        )
         return {
-            "path": str(path.absolute()),
-            "likelihood": what.name,
+            "path": str(path),
+            "likelihood": what.likelihood.spelt,
             **({} if what.p is None else {"projection": _projection(what.p)}),
             "outcomes": list(what.outcomes),
             "mu": "{:g} to {:g}".format(*what.mu),
@@ -68,14 +64,12 @@ def plan(
             "largest_bytes": what.limit,
             **who,
         }
-    name = f"{what.likelihood}{'-compact' if isinstance(what, Metadata) else ''}.h5"
-    path = Path(output) if output is not None else table_directory() / name
     if isinstance(what, Metadata):
         unknown = ("path", "sha256", "guarantee", "certificate")
         rest = {k: v for k, v in table(path, what).items() if k not in unknown}
-        return {"path": str(path.absolute()), **rest, **who}
+        return {"path": str(path), **rest, **who}
     return {
-        "path": str(path.absolute()),
+        "path": str(path),
         "likelihood": what.likelihood,
         "method": what.method,
         "dtype": what.dtype,
@@ -223,25 +217,26 @@ def _entry(path: Path) -> Document:
 
 def listing(document: Document) -> str:
     """Return the text of ``tablegen list``."""
-    lines = [document["directory"], *_rows(document["tables"])]
+    lines = [printable(document["directory"]), *_rows(document["tables"])]
     if not document["tables"]:
-        lines.append("  no tables; build one: tablegen build --likelihood probit")
+        build = command("build", "--likelihood", "probit")
+        lines.append(f"  no tables; build one: {build}")
     return "\n".join([*lines, "shipped with the package", *_rows(document["shipped"])])
 
 
 def _rows(entries: list[Document]) -> list[str]:
     lines = []
     for entry in entries:
-        name = Path(entry["path"]).stem
+        name = printable(Path(entry["path"]).stem)
         if "error" in entry:
-            lines.append(f"  {name:<18} {entry['error']}")
+            lines.append(f"  {name:<18} {printable(entry['error'])}")
             continue
         sizes = [str(entry[axis]["size"]) for axis in AXES if axis in entry]
         if len(entry["outcomes"]) > 1:
             sizes.insert(0, str(len(entry["outcomes"])))
         lines.append(
-            f"  {name:<18} {entry['likelihood']:<10} {entry['dtype']} {' x '.join(sizes):<16} "
-            f"{_size(entry['bytes']):>9}  {entry['guarantee']}"
+            f"  {name:<18} {printable(entry['likelihood']):<10} {entry['dtype']} "
+            f"{' x '.join(sizes):<16} {size(entry['bytes']):>9}  {entry['guarantee']}"
         )
     return lines
 
@@ -258,8 +253,8 @@ def text(document: Document) -> str:
             if not value:
                 lines.append(f"{'error':<18} not measured")
             continue
-        if key == "bytes":
-            value = f"{value} ({_size(value)})"
+        if key in ("bytes", "largest_bytes"):
+            value = f"{value} ({size(value)})"
         elif key == "outcomes":
             value = _outcomes(value)
         elif isinstance(value, dict) and "step" in value:
@@ -268,7 +263,7 @@ def text(document: Document) -> str:
         elif isinstance(value, list):
             value = ", ".join(str(v) for v in value)
         if value not in ("", None) and value != {}:
-            lines.append(f"{key.replace('_', ' '):<18} {value}")
+            lines.append(f"{key.replace('_', ' '):<18} {printable(str(value))}")
     return "\n".join(lines)
 
 
@@ -280,7 +275,3 @@ def _error(entry: Any) -> str:
         ).format(**entry)
     except (TypeError, KeyError, ValueError):
         return "not measured"
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / 1e6:.1f} MB" if nbytes >= 1e6 else f"{nbytes / 1e3:.1f} KB"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,8 @@ from numpy.typing import NDArray
 from qpruntime.errors import InputError, TableError
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table, open_table
+from qpruntime.validation import path_of
+from tablegen.files.target import replaced, resolve
 
 __all__ = ["FORMATS", "plot"]
 
@@ -64,11 +65,10 @@ def plot(
     TableError
         If the table cannot be opened or the picture cannot be written.
     """
-    path = Path(output)
+    path = path_of(output, "output")
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"output must end in {' or '.join(FORMATS)}, got {path.name!r}")
-    if not path.absolute().parent.is_dir():
-        raise TableError(f"no directory {path.absolute().parent}; make it first")
+    target = resolve(path)
     try:
         from matplotlib.figure import Figure
     except ImportError as missing:
@@ -86,7 +86,10 @@ def plot(
     _draw(figure, opened, mu, log10_sigma, y, ratio, error, log_z)
     try:
         # No date and fixed names: the same table gives the same picture.
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+        kind = path.suffix.lower()[1:]
+        metadata = {"Date": None} if kind == "svg" else None
+        with replaced(target) as partial:
+            figure.savefig(partial, dpi=150, format=kind, metadata=metadata)
     except OSError as problem:
         raise TableError(f"cannot write {path}: {problem.strerror or problem}") from problem
     return {

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from qpruntime.artifact.metadata import DATASET, Metadata
 from qpruntime.artifact.seal import LIMIT, Seal
 from qpruntime.errors import TableError
+from tablegen.files.target import check_kind
 from tablegen.grid.plan import Plan
 
 __all__ = ["create_file", "map_file", "publish", "seal", "write_metadata"]
@@ -95,6 +96,7 @@ def publish(path: Path, target: Path) -> None:
     """Make the file durable, then give it its name in one step."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
+    check_kind(target)
     path.replace(target)
     directory = os.open(target.parent, os.O_RDONLY)
     try:

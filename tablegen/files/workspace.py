@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qpruntime.errors import TableError
+from qpruntime.names import size
 
 __all__ = ["BuildStopped", "Workspace"]
 
@@ -49,16 +50,6 @@ class Workspace:
     def exists(self) -> bool:
         return self.directory.exists()
 
-    def check_target(self) -> None:
-        """Raise `TableError` unless a file of this name can be made here."""
-        parent = self.target.parent
-        if self.target.is_dir():
-            raise TableError(f"{self.target} is a directory; name a file in it")
-        if not parent.is_dir():
-            raise TableError(f"no directory {parent}; make it first, or choose another --output")
-        if not os.access(parent, os.W_OK | os.X_OK):
-            raise TableError(f"cannot write to {parent}; choose another --output")
-
     def check_space(self, nbytes: int) -> None:
         """Raise `TableError` unless chunks and finished file, `nbytes` each, fit on the disk."""
         held = 0
@@ -69,8 +60,8 @@ class Workspace:
         free = shutil.disk_usage(self.target.parent).free
         if free < needed:
             raise TableError(
-                f"building {self.target} needs {needed / 1e6:.0f} MB, "
-                f"{free / 1e6:.0f} MB are free in {self.target.parent}; "
+                f"building {self.target} needs {size(needed)}, "
+                f"{size(free)} are free in {self.target.parent}; "
                 "free some, choose another --output, or a coarser grid"
             )
 
@@ -120,6 +111,13 @@ class Workspace:
                 ) from None
             os.close(descriptor)
         raise TableError(f"cannot lock {self._lock}; is another build starting again and again?")
+
+    def remove_if_empty(self) -> None:
+        """Remove the directory if there is nothing in it that another build could take up."""
+        kept = [self.chunks / "c", self.directory / "samples"]
+        if self.exists and not any(file.is_file() for k in kept for file in k.rglob("*")):
+            self.partial.unlink(missing_ok=True)
+            self.remove()
 
     def remove(self) -> None:
         """Remove the directory, the lock last."""

@@ -17,8 +17,8 @@ from importlib.metadata import version
 
 import numpy as np
 
-from qpruntime import likelihoods
-from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime import commands, likelihoods
+from qpruntime.artifact.metadata import MOST_OUTCOMES, Axis, Metadata
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.validation import shown
@@ -28,8 +28,6 @@ __all__ = ["DTYPES", "METHODS", "Chunk", "Plan", "make_plan"]
 METHODS = ("spectral", "direct")
 DTYPES = ("float64", "float32")
 CHUNK_BYTES = 8_000_000
-#: The metadata name every outcome, and have to stay below `qpruntime.artifact.seal.LIMIT` bytes.
-MOST_OUTCOMES = 20_000
 #: Raised whenever the same options would give other bytes.
 ALGORITHM = 1
 
@@ -196,23 +194,16 @@ def _outcomes(model: Likelihood, counts: Sequence[int] | None) -> tuple[float, .
         raise InputError(f"counts need two whole numbers FIRST:LAST, got {counts!r}") from error
     if first > last:
         raise InputError(f"counts need FIRST <= LAST, got {first}:{last}")
-    if _takes_any_number(model):
+    if not commands.has_grid(model):
         raise InputError(
             f"likelihood {model.name!r} takes {model.outcomes}: a grid has one slab per "
-            'observation, and there is no end of them; use table="exact"'
+            'observation, and there is no end of them; use table="exact", or build surfaces: '
+            + commands.build(commands.Wanted(model, "surfaces"))
         )
     model.validate([first, last])
     if last - first >= MOST_OUTCOMES:
         raise InputError(f"a grid holds at most {MOST_OUTCOMES} counts, got {first}:{last}")
     return tuple(float(y) for y in range(first, last + 1))
-
-
-def _takes_any_number(model: Likelihood) -> bool:
-    try:
-        model.validate([0.5])
-    except InputError:
-        return False
-    return True
 
 
 def _axis(name: str, ends: Sequence[float], step: float) -> Axis:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime.artifact.metadata import MOST_OUTCOMES, Axis, Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.execution import rounding
 from qpruntime.execution.calls import Executor, Progress, Threads
@@ -154,6 +154,11 @@ def domain(
         likelihood.validate(np.array(held))
     else:
         assert outcomes is not None
+        if len(outcomes) > MOST_OUTCOMES:
+            raise InputError(
+                f"surfaces hold at most {MOST_OUTCOMES} outcomes, got {len(outcomes)}; of "
+                "continuous ones, use y_range (--y-range LO HI)"
+            )
         held = tuple(sorted({float(v) for v in likelihood.validate(np.array(list(outcomes)))}))
     low, high = _ends("log10_sigma", log10_sigma_range)
     if low < -8.0 or high > 8.0:

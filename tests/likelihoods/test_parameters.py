@@ -11,10 +11,11 @@ import pytest
 from scipy import stats
 
 from qpruntime import InputError, TableError, infer, likelihoods, open_table, project
-from qpruntime.artifact.metadata import Axis, Metadata, spell
+from qpruntime.artifact.metadata import Axis, Metadata
 from qpruntime.inference.fixed_point import Problem
 from qpruntime.learning.parameter_slopes import parameter_slopes
 from qpruntime.likelihoods import get
+from qpruntime.names import spell
 from qpruntime.projection.projector import Projector, project_arrays
 from tablegen.grid.plan import make_plan
 

@@ -227,7 +227,7 @@ def test_a_registered_likelihood_with_parameters(tmp_path, data):
     np.testing.assert_allclose(found.variance, exact.variance, rtol=1e-5)
     assert infer(K, y, spelt, table=path, tol=1e-9).log_evidence == found.log_evidence
     with pytest.raises(
-        InputError, match=r"nu=4, scale=0.5.*--likelihood .student-t\(nu=4, scale=1"
+        InputError, match=r"nu=4, scale=0.5.*build --likelihood student-t --preset surfaces$"
     ):
         infer(K, y, "student-t", table=path)
 
@@ -240,9 +240,10 @@ def test_outside_says_where_and_what_to_do(graded, data):
     with pytest.raises(TableError, match=r"N\(0, 10\^2\).*-4 to 4.*-1 to 0.5") as caught:
         infer(100.0 * K, y, table=graded)
     message = str(caught.value)
-    assert "tablegen build --likelihood ordinal" in message
-    assert "--log10-sigma-range -1 1" in message
-    with pytest.raises(TableError, match=r"--mu-range -8 4"):
+    # No command names a likelihood that was handed over in Python.
+    assert "tablegen.build(likelihood, preset='surfaces', outcomes=range(0, 3)" in message
+    assert "log10_sigma_range=(-1.0, 1.0)) in Python" in message
+    with pytest.raises(TableError, match=r"mu_range=\(-8.0, 4.0\)"):
         open_table(graded).lookup(-7.5, 1.0, 2.0)
     with pytest.raises(TableError, match="outside the table"):
         infer(K, y, ordinal(), table=open_table(graded, outside="error"), mean=9.0)

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qpruntime import InputError, TableError, infer, likelihoods, open_table, project
+from qpruntime import InputError, TableError, infer, likelihoods, names, open_table, project
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import surfaces
 from qpruntime.projection.projector import Projector, project_arrays
 from qpruntime.projection.table import Table, shipped_path
-from tablegen import build, builder
+from tablegen import build
 from tablegen.console import plot
 from tablegen.second_rule import wp as second_wp
 from tablegen.surfaces import build as tables
@@ -238,7 +238,7 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     assert "wp, p = 1.5" in capsys.readouterr().out
     assert main(["verify", "logistic-wp-1_5", "--points", "50", "--workers", "1"]) == 0
     assert "of wp deviation" in capsys.readouterr().out
-    name = builder.suffix("surfaces", 2.0)
+    name = names.ending("surfaces", 2.0)
     assert name == "-wp-2"
     mean, std = project("logistic", 0.1, 1.0, -1, method="wp", table="logistic-wp-1_5")
     exact = project("logistic", 0.1, 1.0, -1, method="wp", p=1.5)

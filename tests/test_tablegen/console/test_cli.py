@@ -125,7 +125,7 @@ def test_verify_fails_on_damaged_data(command, tmp_path):
         (("build", "--output", "missing/x.h5"), 1, "no directory"),
         (("build", "--output", "."), 1, "is a directory"),
         (("build", "--output", "old.h5"), 1, "old.h5 exists; replace it with --force"),
-        (("build", "--mu-step", "1e-9", "--output", "new.h5"), 1, "MB are free"),
+        (("build", "--mu-step", "1e-9", "--output", "new.h5", "--yes"), 1, "needs 640.3 TB"),
         (("build", "--tolerance", "1e-18", *SMALL, "--output", "new.h5"), 1, "misses its tolera"),
         (("info", "old.h5"), 1, "old.h5"),
         (("info", "none.h5"), 1, "none.h5"),

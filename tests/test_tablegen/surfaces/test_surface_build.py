@@ -187,14 +187,15 @@ def test_presets_of_ones_own(tmp_path):
 def test_command_line(tmp_path, monkeypatch, command):
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
     (tmp_path / "my_model.py").write_text(
-        "from surface_models import ordinal\n\ndef make():\n    return ordinal(high=2.0)\n"
+        "from surface_models import ordinal\n\n"
+        "def make() -> 'Likelihood':\n    return ordinal(high=2.0)\n"
     )
     monkeypatch.chdir(tmp_path)
     where = ("--mu-range", "-2", "2", "--log10-sigma-range", "-0.5", "0", "--tolerance", "1e-5")
     build_it = ("build", "--likelihood", "my_model:make", *where)
     dry = command(*build_it, "--dry-run")
     assert dry.code == 0
-    assert "ordinal-surfaces.h5" in dry.out
+    assert "ordinal,low=-1,high=2-surfaces.h5" in dry.out
     built = command(*build_it, "--workers", 1, "--json")
     assert built.code == 0, built.err
     document = json.loads(built.out)
@@ -205,7 +206,8 @@ def test_command_line(tmp_path, monkeypatch, command):
     info = command("info", "ordinal-surfaces")
     assert "y = 0 to 2: errors below 1e-05; largest found" in info.out
     assert "error of sigma*" in info.out
-    assert "ordinal-surfaces" in command("list").out
+    assert info.out == command("info", "ordinal(low=-1, high=2)-surfaces").out
+    assert "ordinal,low=-1,high=2-surfaces" in command("list").out
     hashed = command("verify", "ordinal-surfaces")
     assert hashed.code == 0
     assert "not measured" in hashed.out

@@ -1,0 +1,222 @@
+"""The arguments of the command line, read without importing anything that is slow to import."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from qpruntime.names import meant, printable
+
+__all__ = ["USAGE", "parser"]
+
+USAGE = 2
+
+
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+        # argparse takes -10 for a number, but before Python 3.14 not -1e1, nor ever -inf.
+        self._negative_number_matcher = re.compile(
+            r"^-((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$", re.I
+        )
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, left = self.parse_known_args(args, namespace)
+        if left:
+            options = [*_options(self), *_options(self, getattr(found, "command", None))]
+            self.error(f"unrecognized arguments: {' '.join(left)}{meant(left[0], options)}")
+        return found
+
+    def error(self, message: str) -> NoReturn:
+        asked = re.search(r"invalid choice: '(.*?)'", message)
+        if asked and "did you mean" not in message:
+            message += meant(asked[1], _commands(self))
+        self.exit(USAGE, f"tablegen: error: {printable(message)} (see {self.prog} --help)\n")
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def _options(parser: argparse.ArgumentParser, command: str | None = None) -> list[str]:
+    parser = _commands(parser).get(command or "", parser)
+    return [name for action in parser._actions for name in action.option_strings]
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import qpruntime
+
+        print(f"tablegen {qpruntime.__version__}")
+        parser.exit()
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of ``tablegen``."""
+    made = _Parser(prog="tablegen", description="Build and check lookup tables of sigma*.")
+    made.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _build(commands.add_parser("build", help="build a table; interrupted, the same resumes"))
+    info = commands.add_parser("info", help="metadata and certificate of a table")
+    _table(info)
+    _verify(commands.add_parser("verify", help="hash a table and integrate random points again"))
+    _plot(commands.add_parser("plot", help="draw sigma*/sigma_EP and the error of a table"))
+    commands.add_parser("list", help="installed tables, and those inside the package")
+    for command in commands.choices.values():
+        command.add_argument("--json", action="store_true", help="print one JSON document")
+    return made
+
+
+def _table(command: argparse.ArgumentParser) -> None:
+    command.add_argument("table", metavar="FILE|NAME", help="a file, or a name of tablegen list")
+
+
+def _build(build: argparse.ArgumentParser) -> None:
+    build.description = (
+        "Build a table and certify its error. Interrupted or killed, the same command resumes."
+    )
+    what = build.add_argument_group("which table")
+    what.add_argument(
+        "--likelihood",
+        default="probit",
+        metavar="NAME",
+        help="a registered name (default: probit), with parameters 'student-t(nu=4, scale=0.3)', "
+        "or package.module:name of your own, found from the current directory: a Likelihood, or "
+        "a function without arguments annotated '-> Likelihood'; your module is imported and run",
+    )
+    what.add_argument(
+        "--preset",
+        metavar="PRESET",
+        help="grid: the paper's shape (default); compact: small, holds for every cavity; surfaces: "
+        "all that inference needs, of any likelihood (default of your own)",
+    )
+    for axis, ends in (("mu", "-10 10"), ("log10-sigma", "-1 1, of surfaces -2 1")):
+        what.add_argument(
+            f"--{axis}-range", nargs=2, type=float, metavar=("LO", "HI"), help=f"default: {ends}"
+        )
+        what.add_argument(
+            f"--{axis}-step", type=float, metavar="STEP", help="of a grid; default: 0.001"
+        )
+    what.add_argument(
+        "--counts", type=_counts, metavar="FIRST:LAST", help="y of a likelihood of counts; 0:50"
+    )
+    what.add_argument(
+        "--outcomes", type=_outcomes, metavar="Y,Y,...", help="of surfaces: every value y takes"
+    )
+    what.add_argument(
+        "--y-range", nargs=2, type=float, metavar=("LO", "HI"), help="of surfaces: continuous y"
+    )
+    what.add_argument(
+        "--projection",
+        metavar="NAME",
+        help='of surfaces: "wp" stores L_p projections of the order --p, for method "wp"',
+    )
+    what.add_argument("--p", type=float, metavar="P", help="from 1 to 10, of --projection wp")
+    what.add_argument(
+        "--method",
+        metavar="METHOD",
+        help="of a grid; spectral: expand a Chebyshev series (default); direct: integrate at "
+        "every node",
+    )
+    what.add_argument("--dtype", metavar="TYPE", help="of a grid: float64 (default) or float32")
+    what.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="ERROR",
+        help="relative error above which the build fails; default: 1e-12, float32: 1e-7, "
+        "compact: 1e-9, surfaces: 1e-8, --projection wp: 1e-6",
+    )
+    where = build.add_argument_group("where to")
+    where.add_argument(
+        "--output",
+        metavar="FILE",
+        help="default: named after likelihood, parameters and preset, in $QP_TABLES or the user's "
+        "data directory, where tablegen and open_table find it by that name",
+    )
+    where.add_argument(
+        "--force", action="store_true", help="replace an existing table, follow a link to nothing"
+    )
+    where.add_argument(
+        "--size-limit",
+        type=_megabytes,
+        metavar="MB",
+        help="of surfaces: largest table; default: 128",
+    )
+    where.add_argument("--yes", action="store_true", help="build more than 4 GB without asking")
+    where.add_argument(
+        "--dry-run", action="store_true", help="print path, size, nodes and estimated time only"
+    )
+    who = build.add_argument_group("who computes")
+    who.add_argument("--workers", type=int, metavar="N", help="threads; default: all cores")
+    who.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="compute on a dask cluster, such as tcp://host:8786; this process writes the table",
+    )
+    who.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long to wait for the cluster, and for a worker when none is left; default: 60",
+    )
+
+
+def _verify(verify: argparse.ArgumentParser) -> None:
+    _table(verify)
+    verify.add_argument(
+        "--likelihood", metavar="NAME", help="package.module:name of your own table of surfaces"
+    )
+    verify.add_argument("--points", type=int, default=2000, metavar="N", help="default: 2000")
+    verify.add_argument("--seed", type=int, metavar="N", help="default: a new one each time")
+    verify.add_argument("--tolerance", type=float, metavar="ERROR", help="default: the table's own")
+    verify.add_argument("--workers", type=int, metavar="N", help="threads; default: all cores")
+
+
+def _plot(plot: argparse.ArgumentParser) -> None:
+    _table(plot)
+    plot.add_argument("--output", required=True, metavar="FILE", help="a .png or .svg file")
+    plot.add_argument("--outcome", type=float, metavar="Y", help="default: 1")
+    for axis in ("mu", "log10-sigma"):
+        plot.add_argument(
+            f"--{axis}-range",
+            nargs=2,
+            type=float,
+            metavar=("LO", "HI"),
+            help="default: what the table holds",
+        )
+
+
+def _counts(text: str) -> tuple[int, int]:
+    """Parse ``FIRST:LAST``."""
+    match = re.fullmatch(r"(\d{1,18}):(\d{1,18})", text, re.ASCII)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"needs FIRST:LAST, two counts, got {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def _outcomes(text: str) -> Sequence[float]:
+    """Parse ``0,1,2`` or ``FIRST:LAST``."""
+    try:
+        if ":" in text:
+            first, last = _counts(text)
+            return range(first, last + 1)
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"needs numbers Y,Y,..., got {text!r}") from error
+
+
+def _megabytes(text: str) -> int:
+    """Parse a number of megabytes; return bytes."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0.0 < number < 1e12:
+        raise argparse.ArgumentTypeError(f"needs a positive number of MB, got {text!r}")
+    return round(1e6 * number)

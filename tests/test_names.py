@@ -1,0 +1,266 @@
+"""Spelling, file names, suggestions and printed commands: what is written is read back."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+
+import pytest
+
+from qpruntime import (
+    InputError,
+    Likelihood,
+    TableError,
+    commands,
+    infer,
+    likelihoods,
+    names,
+    open_table,
+    project,
+)
+from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime.projection.table import Table, table_directory
+from tablegen import builder
+
+
+def student(nu, scale):
+    return likelihoods.get("student-t", nu=nu, scale=scale)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1e20, 1e-20, math.pi, 5e-50, 123456789.0])
+def test_spelling_is_read_back(scale):
+    spelt = names.spell("student-t", {"nu": 3.0, "scale": scale})
+    assert names.read(spelt) == ("student-t", {"nu": 3.0, "scale": scale})
+    stem = names.file_stem("student-t", {"nu": 3.0, "scale": scale})
+    assert names.read(names.from_stem(stem)) == ("student-t", {"nu": 3.0, "scale": scale})
+
+
+def test_different_likelihoods_have_different_files_that_need_no_quotes():
+    values = [0.3, 3.0, 1e20, 1e-20, 1e2, 1e-2, 0.03]
+    stems = {names.file_stem("student-t", {"nu": a, "scale": b}) for a in values for b in values}
+    assert len(stems) == len(values) ** 2
+    odd = ["a b", "a/b", "a,b", "a=b", "a%b", "a\nb", "ä", "-a", ".a", "", "..", "~", "a" * 400]
+    stems |= {names.file_stem(name, {}) for name in [*odd, "a-b", "a.b", "a_b", "a" * 401]}
+    assert len(stems) == len(values) ** 2 + len(odd) + 4
+    for stem in stems:
+        assert re.fullmatch(r"[A-Za-z0-9%][A-Za-z0-9%+=,._-]*", stem)
+        assert len(stem) < 230
+        assert names.quoted(stem) == stem
+
+
+@pytest.mark.parametrize(
+    ("preset", "p"), [("grid", None), ("compact", None), ("surfaces", None), ("surfaces", 1.25)]
+)
+def test_a_table_is_found_by_the_name_it_was_given(preset, p, tmp_path, monkeypatch):
+    """By every spelling of the likelihood, and by what `list` shows."""
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    for spelt in ("negative-binomial(dispersion=0.2)", "student-t(scale=1e+20)", "probit"):
+        model = likelihoods.get(spelt)
+        stem = likelihoods.stem(model, preset, p)
+        (tmp_path / f"{stem}.h5").write_bytes(b"not a table")
+        ending = names.ending(preset, p)
+        for name in (spelt, spelt.replace("0.2", ".20"), model.spelt):
+            with pytest.raises(TableError, match=f"{re.escape(stem)}.h5: .*not an HDF5 file"):
+                open_table(name + ending)
+        with pytest.raises(TableError, match="not an HDF5 file"):
+            open_table(stem)
+
+
+def test_parameters_of_ones_own_may_be_left_out_if_one_table_has_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    (tmp_path / "mine,scale=2-surfaces.h5").write_bytes(b"")
+    with pytest.raises(TableError, match=r"scale=2-surfaces\.h5: not an HDF5"):
+        open_table("mine-surfaces")
+    (tmp_path / "mine,scale=3-surfaces.h5").write_bytes(b"")
+    with pytest.raises(TableError, match=r"did you mean 'mine,scale=[23]-surfaces'\?"):
+        open_table("mine-surfaces")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: likelihoods.get("probt"),
+        lambda: infer([[1.0]], [1], "probt"),
+        lambda: project("Probit ", 0.0, 1.0, 1),
+        lambda: open_table("probt"),
+        lambda: builder.check("probitt"),
+    ],
+)
+def test_unknown_names_suggest_the_nearest(call):
+    with pytest.raises((InputError, TableError), match=r"did you mean 'probit'\?") as caught:
+        call()
+    assert "tablegen build" not in str(caught.value)
+
+
+def test_what_is_like_nothing_suggests_nothing():
+    with pytest.raises(InputError, match=r"unknown likelihood 'zzz'; known are"):
+        likelihoods.get("zzz")
+    with pytest.raises(InputError, match=r"no parameter 'disperson' \(did you mean 'dispersion'"):
+        likelihoods.get("negative-binomial", disperson=2.0)
+
+
+@pytest.mark.parametrize(
+    "word", ["a b", "a  b", "$(id)", "`id`", "a'b", 'a"b', "a\nb", "\x1b[2J", "é", "a\\nb", "*", ""]
+)
+def test_quoted_words_reach_a_program_as_they_are(word):
+    """What bash makes of them is compared, byte by byte."""
+    line = names.quoted(word)
+    assert line.isprintable()
+    code = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]))"
+    run = subprocess.run(
+        ["bash", "-c", f"{names.quoted(sys.executable, '-c', code)} {line}"],
+        capture_output=True,
+        check=True,
+    )
+    assert run.stdout.decode() == word
+
+
+# --- every message with a command is pasted into a shell
+
+
+def grid(name, outcomes=(1.0,), **parameters):
+    """Return metadata of a grid."""
+    axes = (Axis("mu", -1.0, 1.0, 3), Axis("log10_sigma", -1.0, 0.0, 3))
+    held = {"tolerance": 1e-9}
+    return Metadata(
+        name, list(outcomes), axes, "float64", "one-axis", "", certificate=held,
+        parameters=parameters,
+    )  # fmt: skip
+
+
+def surface(name, mode, outcomes, source="", projection=None, **parameters):
+    """Return metadata of surfaces."""
+    axes = (Axis("mu", -1.0, 1.0, 3), Axis("log10_sigma", -1.0, 0.0, 3))
+    if mode == "volume":
+        axes = (*axes, Axis("y", outcomes[0], outcomes[1], 3))
+    traits = {"mode": mode, "source": source}
+    return Metadata(
+        name, list(outcomes), axes, "float64", "collocation", "", kind="surfaces", traits=traits,
+        projection=projection, parameters=parameters,
+    )  # fmt: skip
+
+
+def table(metadata, path, likelihood=None):
+    model = likelihood or likelihoods.get(metadata.likelihood, **metadata.parameters)
+    return Table(path, metadata, model, None)
+
+
+class Wrong(Exception):
+    pass
+
+
+def pasted(message, tmp_path):
+    """Run the command at the end of a message, as a dry run, in a shell."""
+    command = message[message.index("tablegen build") :].replace(
+        "tablegen", names.quoted(sys.executable, "-m", "tablegen"), 1
+    )
+    run = subprocess.run(
+        ["bash", "-c", f"{command} --dry-run"], capture_output=True, text=True, cwd=tmp_path
+    )
+    if run.returncode:
+        raise Wrong(f"{command}: {run.stderr}")
+    return run.stdout
+
+
+def counts_beyond(tmp_path):
+    from qpruntime.projection.projector import Projector
+
+    held = table(grid("negative-binomial", [0.0, 1.0], dispersion=0.2), tmp_path / "t.h5")
+    projector = Projector("negative-binomial(dispersion=0.2)", "ep")
+    projector.table = held
+    import numpy as np
+
+    projector.check_outcomes(np.array([20.0]))
+
+
+WP = {"name": "wp", "p": 1.5}
+MESSAGES = {
+    "a name of a likelihood with parameters": lambda path: open_table("student-t(nu=3, scale=2)"),
+    "a name of a likelihood of counts": lambda path: open_table("poisson-surfaces"),
+    "a name of L_p projections": lambda path: open_table("logistic-wp-1.5"),
+    "a compact table that cannot be": lambda path: open_table("logistic-compact"),
+    "a path": lambda path: open_table(path / "a  b.h5"),
+    "a grid of real numbers": lambda path: builder.check("laplace(scale=2)"),
+    "another likelihood": lambda path: table(grid("probit"), path / "t.h5").serving(
+        "student-t(nu=3)"
+    ),
+    "another likelihood of surfaces": lambda path: table(
+        surface("logistic", "mirror", [1.0]), path / "t.h5"
+    ).serving("poisson-exp"),
+    "more counts": counts_beyond,
+    "another method": lambda path: (_ for _ in ()).throw(
+        InputError(
+            table(surface("poisson", "rows", [0.0, 2.0, 5.0]), path / "t.h5").other_projection(
+                "wp", 1.5
+            )
+        )
+    ),
+    "beyond surfaces": lambda path: (_ for _ in ()).throw(
+        InputError(
+            table(surface("student-t", "location", [0.0], nu=3.0, scale=2.0), path / "t.h5").beyond(
+                -12345678.9, 3e7, 4.0
+            )
+        )
+    ),
+    "beyond L_p projections": lambda path: (_ for _ in ()).throw(
+        InputError(
+            table(surface("logistic", "mirror", [1.0], projection=WP), path / "t.h5").beyond(
+                3.0, 2.0, 1.0
+            )
+        )
+    ),
+    "not where it was": lambda path: (_ for _ in ()).throw(
+        InputError(
+            commands.output(
+                commands.again(
+                    grid("negative-binomial", [0.0, 1.0], dispersion=0.2),
+                    likelihoods.get("negative-binomial(dispersion=0.2)"),
+                ),
+                path / "it's here.h5",
+            )
+        )
+    ),
+    "damaged, of one's own": lambda path: (_ for _ in ()).throw(
+        InputError(
+            commands.output(
+                commands.again(
+                    surface("mine", "rows", [-1.0, 0.5], source="own:mine"),
+                    Likelihood.from_log_prob(lambda f, y: -abs(f - y), name="mine"),
+                ),
+                path / "new\nline.h5",
+                force=True,
+            )
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_commands_in_messages_work_when_pasted(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    (tmp_path / "own.py").write_text(
+        "from qpruntime import Likelihood\n"
+        "mine = Likelihood.from_log_prob(lambda f, y: -abs(f - y), name='mine')\n"
+    )
+    with pytest.raises((InputError, TableError)) as caught:
+        MESSAGES[name](tmp_path)
+    assert "nodes" in pasted(str(caught.value), tmp_path)
+
+
+def test_a_file_cannot_have_a_command_of_its_own_pasted():
+    """What a file from a stranger calls its source is quoted or left out."""
+    model = Likelihood.from_log_prob(lambda f, y: -abs(f - y), name="mine")
+    for source in ("x; rm -rf ~", "$(id):x", "os:system\nid", "a:b c"):
+        command = commands.again(surface("mine", "mirror", [1.0], source=source), model)
+        assert command.startswith("tablegen.build(likelihood, preset='surfaces'")
+        assert source not in command
+
+
+def test_a_likelihood_handed_over_keeps_its_parameters(tmp_path, monkeypatch):
+    """A grid of an object was once that of its name, with default parameters."""
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    request = builder.check(likelihoods.get("negative-binomial(dispersion=0.2)"))
+    assert request.plan.likelihood == "negative-binomial(dispersion=0.2)"
+    assert request.path == table_directory() / "negative-binomial,dispersion=0.2.h5"
