@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -290,8 +291,11 @@ def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
                 # The same command would fail again: there is nothing to resume.
                 workspace.remove()
                 raise
+            except (OSError, ExecutorError):
+                raise
             except BaseException:
-                workspace.remove_if_empty()
+                with suppress(OSError):
+                    workspace.remove_if_empty()
                 raise
     except (OSError, ExecutorError) as error:
         reason = getattr(error, "strerror", None) or str(error)

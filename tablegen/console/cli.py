@@ -148,10 +148,14 @@ def _build(arguments: argparse.Namespace) -> int:
 def _confirmed(nbytes: int) -> bool:
     """Ask on a terminal whether so much is to be built; elsewhere raise `InputError`."""
     words = f"the table may take {size(nbytes)}, and twice that while it is built"
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not _on_terminal():
         raise InputError(f"{words}; confirm with --yes, or choose a smaller one")
     print(f"tablegen: {words}. Build it? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _info(arguments: argparse.Namespace) -> int:

@@ -159,7 +159,7 @@ def test_options_of_the_run(target, options, message):
 def test_a_disk_too_small_is_seen_before_the_work(target, monkeypatch):
     usage = shutil.disk_usage(target.parent)
     monkeypatch.setattr(shutil, "disk_usage", lambda p: usage._replace(free=2_000_000))
-    with pytest.raises(TableError, match=r"needs \d+ MB, 2 MB are free"):
+    with pytest.raises(TableError, match=r"needs \d+\.\d MB, 2\.0 MB are free"):
         builder.build("probit", target, **SERIES)
     assert not target.exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -9,10 +10,13 @@ import sys
 
 import pytest
 
+import qpruntime
+import tablegen
 import tablegen.console.cli
 import tablegen.console.progress
 from commands import SMALL
 from qpruntime.projection.table import open_table
+from tablegen import builder
 
 
 def names(path):
@@ -113,6 +117,37 @@ def test_verify_fails_on_damaged_data(command, tmp_path):
         (("build", "--dry-run", "--workers", "-2"), 2, "workers must be at least 1, got -2"),
         (("build", "--tolerance", "-1"), 2, "tolerance must be positive"),
         (("build", "--tolerance", "nan"), 2, "tolerance must be positive"),
+        (("build", "--tolerance", "inf"), 2, "tolerance must be positive and finite, got inf"),
+        (("build", "--dry-run", "--tolerance", "nan"), 2, "tolerance must be positive"),
+        (("build", "--dry-run", "--tolerance", "-1"), 2, "tolerance must be positive"),
+        (("build", "--dry-run", "--tolerance", "-inf"), 2, "tolerance must be positive"),
+        (("build", "--timeout", "-1"), 2, "timeout must be in (0, 1e+06], got -1.0"),
+        (("build", "--dry-run", "--timeout", "inf"), 2, "timeout must be in (0, 1e+06], got inf"),
+        (("build", "--preset", "surfaces", "--size-limit", "nan"), 2, "positive number of MB"),
+        (("build", "--preset", "surfaces", "--size-limit", "inf"), 2, "positive number of MB"),
+        (("build", "--preset", "surfaces", "--mu-range", "-inf", "1"), 2, "finite LO < HI"),
+        (("build", "--preset", "surfaces", "--p", "nan", "--projection", "wp"), 2, "p must be"),
+        (("build", "--counts", "0:9" + "9" * 30), 2, "needs FIRST:LAST"),
+        (
+            (
+                "build",
+                "--likelihood",
+                "poisson",
+                "--preset",
+                "surfaces",
+                "--outcomes",
+                "0:99999999",
+            ),
+            2,
+            "surfaces hold at most 20000 outcomes",
+        ),
+        (("build", "--likelihood", "poisson"), 2, "may take 16.3 GB, and twice that"),
+        (("build", "--dry-run", "--output", "old.h5"), 1, "old.h5 exists; replace it"),
+        (("biuld",), 2, "(did you mean 'build'?)"),
+        (("build", "--likelihod", "probit"), 2, "(did you mean '--likelihood'?)"),
+        (("verify", "old.h5", "--tolerance", "inf"), 2, "tolerance must be positive"),
+        (("build", "--likelihood", "probt"), 2, "(did you mean 'probit'?)"),
+        (("info", "probt"), 1, "did you mean 'probit'?"),
         (("build", "--likelihood", "nope"), 2, "unknown likelihood 'nope'; known are:"),
         (("build", "--likelihood", "../x"), 2, "unknown likelihood '../x'"),
         (("build", "--mu-step", "0.3"), 2, "step 0.3 does not divide -10 to 10"),
@@ -218,3 +253,97 @@ def test_a_missing_extra_is_named(command, monkeypatch, package, extra):
     result = command("list")
     assert result.code == 1
     assert f"pip install 'qpruntime[{extra}]'" in result.err
+
+
+def test_version(command):
+    found = command("--version")
+    assert (found.code, found.out) == (0, f"tablegen {qpruntime.__version__}\n")
+
+
+def test_dir_lists_build():
+    assert "build" in dir(tablegen)
+
+
+def test_a_table_with_parameters_is_found_by_its_name(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    spelt = "negative-binomial(dispersion=0.2)"
+    build = ("build", "--likelihood", spelt, "--counts", "0:1", *SMALL, "--json")
+    promised = json.loads(command(*build, "--dry-run").out)["path"]
+    assert json.loads(command(*build).out)["path"] == promised
+    assert names(tmp_path) == ["negative-binomial,dispersion=0.2.h5"]
+    for name in (spelt, "negative-binomial( dispersion = .2 )", "negative-binomial,dispersion=0.2"):
+        assert command("info", name).code == 0
+    assert "negative-binomial,dispersion=0.2 " in command("list").out
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("\n", 1), ("", 1), ("y\n", 0)])
+def test_a_large_plan_is_confirmed_on_a_terminal(command, tmp_path, monkeypatch, answer, code):
+    monkeypatch.setattr(builder, "LARGE", 5000)
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(tablegen.console.cli, "_on_terminal", lambda: True)
+    path = tmp_path / "t.h5"
+    result = command("build", *SMALL, "--output", path)
+    assert result.code == code
+    assert (
+        "the table may take 6.9 KB, and twice that while it is built. Build it? [y/N]" in result.err
+    )
+    assert path.exists() == (code == 0)
+    assert command("build", *SMALL, "--output", path, "--force", "--yes").code == 0
+
+
+def test_a_dry_run_says_that_a_large_plan_is_confirmed(command, tmp_path):
+    options = ("--likelihood", "poisson", "--output", tmp_path / "t.h5", "--dry-run")
+    dry = command("build", *options)
+    assert "(16.3 GB)" in dry.out
+    assert "--yes" in dry.out
+    assert "--yes" not in command("build", *options, *SMALL).out
+
+
+def test_names_of_files_are_escaped(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    (tmp_path / "a\nb\x1b[2J.h5").write_bytes(b"")
+    (tmp_path / os.fsdecode(b"\xff.h5")).write_bytes(b"")
+    listed = command("list")
+    assert listed.code == 0
+    assert "a\\nb\\x1b[2J" in listed.out
+    assert "\x1b" not in listed.out
+    assert json.loads(command("list", "--json").out)["tables"]
+    failed = command("info", tmp_path / "a\nb\x1b[2J.h5")
+    assert failed.err.count("\n") == 1
+    assert "\x1b" not in failed.err
+
+
+@pytest.mark.parametrize("megabytes", [50, 300, 350, 450, 600, 700, 717, 800])
+def test_a_limit_on_memory_is_one_line_and_leaves_nothing(megabytes, tmp_path):
+    limit = megabytes * 1_000_000
+    code = (
+        "import resource, sys; from tablegen.console.cli import main\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, ({limit}, {limit}))\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, "build", "--workers", "2", "--output", tmp_path / "t.h5"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.returncode == 1
+    assert run.stderr.startswith("tablegen: error: not enough memory for build: ")
+    assert run.stderr.count("\n") == 1
+    assert names(tmp_path) == []
+
+
+def test_a_build_that_fails_before_its_first_chunk_leaves_nothing(command, tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(builder.grid, "carry_out", fail)
+    result = command("build", *SMALL, "--output", tmp_path / "t.h5")
+    assert result.code == 1
+    assert "not enough memory for build: allocation failed" in result.err
+    assert names(tmp_path) == []
