@@ -20,6 +20,7 @@ __all__ = [
     "choice",
     "covariance",
     "finite",
+    "flag",
     "floats",
     "generator",
     "levels",
@@ -98,6 +99,14 @@ def number(value: object, name: str, *, above: float = -math.inf, most: float = 
         raise InputError(f"{name} must be {limits}, got {shown(value)}") from error
 
 
+def flag(value: object, name: str, remedy: str = "") -> bool:
+    """Return `value` as a bool, or raise `InputError`, which ends with a remedy."""
+    if not isinstance(value, (bool, np.bool_)):
+        more = f"; {remedy}" if remedy else ""
+        raise InputError(f"{name} must be True or False, got {shown(value)}{more}")
+    return bool(value)
+
+
 def path_of(value: object, name: str) -> Path:
     """Return `value` as a path that a file may have, or raise `InputError`."""
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else ""
@@ -114,7 +123,7 @@ def path_of(value: object, name: str) -> Path:
 
 def shown(value: object) -> str:
     """Return `repr`, at most a line of it."""
-    text = repr(value)
+    text = " ".join(line.strip() for line in repr(value).splitlines())
     return text if len(text) <= 80 else text[:77] + "..."
 
 

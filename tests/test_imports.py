@@ -18,7 +18,7 @@ FILES = {p.relative_to(ROOT).with_suffix("").as_posix(): p for p in ROOT.rglob("
 RANKS = [
     {"errors", "jit"},
     {"names"},
-    {"special", "validation", "artifact"},
+    {"special", "validation", "blocks", "artifact"},
     {"quadrature", "execution"},
     {"likelihoods"},
     {"commands"},

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError, TableError
 from qpruntime.learning.settings import Settings, generator
 from qpruntime.learning.training import Data, Fit, train
@@ -81,6 +82,23 @@ class GPEstimator(BaseEstimator):
         """Validate points to predict at."""
         check_is_fitted(self)
         return checked(validate_data, self, X, dtype=np.float64, reset=False)
+
+    def _latent(self, points: Array) -> tuple[Array, Array]:
+        """Mean and variance of the latent function at validated points."""
+        raise NotImplementedError
+
+    def _predicted(
+        self, points: Array, finish: Callable[..., Any], *columns: Array, width: int = 0
+    ) -> Any:
+        """Join ``finish(mean, variance, *rows)`` of blocks of points, and these rows of columns.
+
+        `width` is how many numbers `finish` makes of a row, if more than there are training points.
+        """
+
+        def one(some: slice) -> Any:
+            return finish(*self._latent(points[some]), *(column[some] for column in columns))
+
+        return in_blocks(one, len(points), max(len(self.X_train_), width))
 
     def _train(self, processes: Sequence[Data], settings: Settings) -> list[Fit]:
         """Train one process after the other and store what every estimator has afterwards."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logsumexp, ndtr, ndtri, ndtri_exp
+from scipy.special import expit, logsumexp, ndtr, ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 
 from qpruntime.errors import InputError
 from qpruntime.estimators.base import GPEstimator, checked, weighed
-from qpruntime.estimators.predictive.density import log_density
+from qpruntime.estimators.predictive.two_classes import log_probabilities, scores
 from qpruntime.learning.settings import Callback, settings_of
 from qpruntime.learning.training import Data
 from qpruntime.likelihoods import Likelihood
@@ -185,27 +185,26 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
         Each of shape (T,) for two classes, (T, K) for K > 2.
         """
-        X = self._new_data(X)
-        moments = [
-            posterior.predict(kernel(X, self.X_train_), kernel.diag(X))
-            for kernel, posterior in zip(*self._fitted(), strict=True)
-        ]
-        mean, variance = (_one_or_columns([m[i] for m in moments]) for i in (0, 1))
+        mean, variance = self._predicted(self._new_data(X), lambda *moments: moments)
         return mean, variance
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Score whose normal CDF is p(second class), shape (T,); for K > 2 classes (T, K).
 
-        For the probit mean / sqrt(1 + variance), for the heaviside mean / sqrt(variance).
+        For the probit mean / sqrt(1 + variance), for the heaviside mean / sqrt(variance). It keeps
+        sign and order where probabilities round to 1/2, or to 0 and 1.
         """
-        logs = self._log_both(X)
-        # From the smaller of the two, which no probability near 1 has rounded.
-        scores = [np.where(b < a, ndtri_exp(b), -ndtri_exp(a)) for a, b in logs]
-        return _one_or_columns(scores)
+        points = self._new_data(X)
+        own, table = self._likelihood_, self._table_if_needed()
+        return self._predicted(points, lambda mean, var: scores(own, mean, var, table))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Most probable label at each point, shape (T,)."""
-        best = np.argmax(self.predict_log_proba(X), axis=1)
+        """Most probable label at each point, shape (T,), by `decision_function`.
+
+        The first of several where nothing tells them apart.
+        """
+        score = self.decision_function(X)
+        best = np.argmax(score, axis=1) if score.ndim == 2 else (score > 0.0).astype(int)
         return self.classes_[best]
 
     def predict_proba(self, X: ArrayLike) -> Array:
@@ -218,11 +217,16 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         The normaliser of the likelihood under the latent predictive density; for K > 2 classes
         the probabilities of each class against the rest, scaled to sum to 1.
         """
-        logs = self._log_both(X)
-        if len(logs) == 1:
-            return np.column_stack(logs[0])
-        positive = np.column_stack([b for _, b in logs])
-        return positive - logsumexp(positive, axis=1, keepdims=True)
+        points = self._new_data(X)
+        own, table = self._likelihood_, self._table_if_needed()
+
+        def finish(mean: Array, variance: Array) -> Array:
+            minus, plus = log_probabilities(own, mean, variance, table)
+            if mean.ndim == 1:
+                return np.column_stack([minus, plus])
+            return plus - logsumexp(plus, axis=1, keepdims=True)
+
+        return self._predicted(points, finish)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
         """Central credible interval of p(second class), shape (T, 2); two classes.
@@ -247,12 +251,17 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             return self.kernel_, self.posterior_
         return (self.kernel_,), (self.posterior_,)
 
-    def _log_both(self, X: ArrayLike) -> list[tuple[Array, Array]]:
-        """Log probabilities of -1 and +1 for each Gaussian process, each of shape (T,)."""
-        mean, variance = (np.atleast_2d(a.T) for a in self.latent(X))
-        table = None if self._likelihood_ else self._fitted_table()
-        logs = [log_density(self._likelihood_, mean, variance, y, table) for y in (-1.0, 1.0)]
-        return list(zip(*logs, strict=True))
+    def _latent(self, points: Array) -> tuple[Array, Array]:
+        moments = [
+            posterior.predict(kernel(points, self.X_train_), kernel.diag(points))
+            for kernel, posterior in zip(*self._fitted(), strict=True)
+        ]
+        mean, variance = (_one_or_columns([m[i] for m in moments]) for i in (0, 1))
+        return mean, variance
+
+    def _table_if_needed(self) -> Table | None:
+        """Return the table that the likelihood is known from, if it is known from there alone."""
+        return None if self._likelihood_ else self._fitted_table()
 
 
 def _check_one_type(labels: NDArray[Any]) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from qpruntime.errors import InputError, warn
 from qpruntime.estimators.base import GPEstimator, checked, weighed
@@ -20,7 +23,7 @@ from qpruntime.learning.training import Data
 from qpruntime.likelihoods.contract import counts
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import choice, levels, number, shown
+from qpruntime.validation import choice, flag, levels, number, shown
 
 __all__ = ["GPPoissonRegressor"]
 
@@ -181,30 +184,88 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function f at `X`, each of shape (T,)."""
-        X = self._new_data(X)
-        slope, _ = LINKS[self._link_].exposed(self.exposure_)
-        K_star = self.kernel_(X, self.X_train_) * slope
-        return self.posterior_.predict(K_star, self.kernel_.diag(X), self.mean_)
+        mean, variance = self._predicted(self._new_data(X), lambda *moments: moments)
+        return mean, variance
 
-    def predict(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Array:
-        """Mean count, shape (T,).
+    @overload
+    def predict(
+        self, X: ArrayLike, return_std: Literal[False] = False, exposure: ArrayLike | None = None
+    ) -> Array: ...
+    @overload
+    def predict(
+        self, X: ArrayLike, return_std: Literal[True], exposure: ArrayLike | None = None
+    ) -> tuple[Array, Array]: ...
+    def predict(
+        self, X: ArrayLike, return_std: bool = False, exposure: ArrayLike | None = None
+    ) -> Array | tuple[Array, Array]:
+        """Mean count, shape (T,), and how well it is known.
 
-        For mean and variance of the latent function exposure (mean^2 + variance), or
-        exposure exp(mean + variance/2).
+        The mean of exposure times the rate: for mean and variance of the latent function
+        exposure (mean^2 + variance), or exposure exp(mean + variance/2).
 
         Parameters
         ----------
         X : array-like, shape (T, d)
+        return_std : bool
+            Whether to return the standard deviation, shape (T,), of exposure times the rate as
+            well, without the Poisson noise of a count: that of a count is sqrt(std^2 + mean).
         exposure : float or array-like, shape (T,), optional
-            Default 1, whatever the exposures of the training counts.
+            Default 1, the rate itself, whatever the exposures of the training counts. Scorers of
+            scikit-learn other than `score` cannot hand it over.
 
         Raises
         ------
         NumericalError
-            If the mean of e^f is beyond double precision.
+            If the mean, or with `return_std` the variance, of e^f is beyond double precision.
         """
-        mean, variance = self._exposed(X, exposure)
-        return LINKS[self._link_].mean_rate(mean, variance)
+        if not flag(return_std, "return_std", "exposures are handed over by name, exposure=..."):
+            return self._counted(X, exposure, LINKS[self._link_].mean_rate)
+
+        def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
+            rate = LINKS[self._link_].mean_rate(mean, variance)
+            return rate, distribution.rate_std(mean, variance, self._link_)
+
+        mean, std = self._counted(X, exposure, finish)
+        return mean, std
+
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+    ) -> float:
+        """Coefficient of determination R^2 of the mean counts of `predict`.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        y : array-like, shape (T,)
+            Counts.
+        sample_weight : array-like, shape (T,), optional
+        exposure : float or array-like, shape (T,), optional
+            Of the counts `y`; needed if the model was fitted with exposures other than 1.
+            For cross-validation scikit-learn hands it over where it is told to::
+
+                sklearn.set_config(enable_metadata_routing=True)
+                model.set_fit_request(exposure=True).set_score_request(exposure=True)
+                cross_val_score(model, X, y, params={"exposure": exposure})
+
+        Raises
+        ------
+        InputError
+            If `exposure` is missing.
+        """
+        check_is_fitted(self)
+        if exposure is None and (self.exposure_ != 1.0).any():
+            raise InputError(
+                "the model was fitted with exposures, and counts cannot be scored without theirs: "
+                "score(X, y, exposure=...), with exposure=1 for counts of one unit; in "
+                "cross-validation sklearn.set_config(enable_metadata_routing=True) and "
+                "model.set_fit_request(exposure=True).set_score_request(exposure=True)"
+            )
+        found = self.predict(X, exposure=exposure)
+        return float(r2_score(y, found, sample_weight=sample_weight))
 
     def predict_count(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Counts:
         """Most probable count, shape (T,).
@@ -212,8 +273,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         For the square link under the negative binomial predictive, the paper's point prediction:
         floor(c (k - 1)) for k > 1, else 0 (Appendix H). For the link "exp" under the exact one.
         """
-        mean, variance = self._exposed(X, exposure)
-        return distribution.mode(mean, variance, self._link_)
+        return self._counted(X, exposure, partial(distribution.mode, link=self._link_))
 
     def predict_quantiles(
         self,
@@ -245,9 +305,11 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
             If a quantile is above a million.
         """
         at = levels(q, "q")
-        mean, variance = self._exposed(X, exposure)
-        found = distribution.quantiles(mean, variance, at.reshape(-1), predictive, self._link_)
-        return found.reshape(len(mean), *at.shape)
+        finish = partial(
+            distribution.quantiles, q=at.reshape(-1), predictive=predictive, link=self._link_
+        )
+        found = self._counted(X, exposure, finish, width=8 * at.size)
+        return found.reshape(len(found), *at.shape)
 
     def predict_log_pmf(
         self,
@@ -271,22 +333,44 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         -------
         ndarray, shape (T,) or (T, C)
         """
-        mean, variance = self._exposed(X, exposure)
+        points = self._new_data(X)
         events = counts(y)
-        if events.ndim == 2:
-            mean, variance = mean[:, None], variance[:, None]
-        if events.ndim > 2 or events.shape[:1] not in ((), (len(mean),)):
+        if events.ndim > 2 or events.shape[:1] not in ((), (len(points),)):
             raise InputError(
-                f"y must be a count or have shape ({len(mean)},) or ({len(mean)}, C), one row "
+                f"y must be a count or have shape ({len(points)},) or ({len(points)}, C), one row "
                 f"per point; got {events.shape}"
             )
-        return distribution.log_pmf(mean, variance, events, predictive, self._link_)
+        columns = np.broadcast_to(events, (len(points),)) if events.ndim == 0 else events
 
-    def _exposed(self, X: ArrayLike, exposure: ArrayLike | None) -> tuple[Array, Array]:
-        """Mean and variance of the latent value that has taken in the exposure."""
-        mean, variance = self.latent(X)
-        slope, shift = LINKS[self._link_].exposed(exposures(exposure, len(mean)))
-        return slope * mean + shift, slope**2 * variance
+        def finish(mean: Array, variance: Array, seen: Array) -> Array:
+            if seen.ndim == 2:
+                mean, variance = mean[:, None], variance[:, None]
+            return distribution.log_pmf(mean, variance, seen, predictive, self._link_)
+
+        return self._counted(points, exposure, finish, columns, width=8 * columns[:1].size)
+
+    def _latent(self, points: Array) -> tuple[Array, Array]:
+        slope, _ = LINKS[self._link_].exposed(self.exposure_)
+        K_star = self.kernel_(points, self.X_train_)
+        K_star *= slope
+        return self.posterior_.predict(K_star, self.kernel_.diag(points), self.mean_)
+
+    def _counted(
+        self,
+        X: ArrayLike,
+        exposure: ArrayLike | None,
+        finish: Callable[..., Any],
+        *columns: Array,
+        width: int = 0,
+    ) -> Any:
+        """Call `_predicted` with moments of the latent value that has taken in the exposure."""
+        points = self._new_data(X)
+        slope, shift = LINKS[self._link_].exposed(exposures(exposure, len(points)))
+
+        def exposed(mean: Array, variance: Array, slope: Array, shift: Array, *rows: Array) -> Any:
+            return finish(slope * mean + shift, slope**2 * variance, *rows)
+
+        return self._predicted(points, exposed, slope, shift, *columns, width=width)
 
     def _prior_mean(self, events: Array, weights: Array | None) -> float:
         if self.mean is None:

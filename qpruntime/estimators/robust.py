@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from functools import partial
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +21,7 @@ from qpruntime.learning.training import Data
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import choice, levels, number
+from qpruntime.validation import choice, flag, levels, number
 
 __all__ = ["GPRobustRegressor"]
 
@@ -30,6 +31,8 @@ Bounds = tuple[float, float] | str
 # The median absolute deviation of a normal is its standard deviation over this.
 _MAD = 1.4826022185056018
 # Where the scale starts and how far it may go, in robust standard deviations of y.
+# Normals that a predictive quantile is bisected with; the rule has up to so many nodes.
+_NODES = 1000
 _START, _NARROWEST, _WIDEST = 0.3, 1e-5, 1e2
 
 
@@ -210,29 +213,36 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the function without noise at `X`, each of shape (T,)."""
-        mean, variance = self._normalised(X)
+        mean, variance = self._predicted(self._new_data(X), lambda *moments: moments)
         return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
 
-    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[False] = False) -> Array: ...
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Mean of the function without noise, shape (T,), which is the median of y.
 
         Parameters
         ----------
         X : array-like, shape (T, d)
         return_std : bool
-            Whether to return its standard deviation as well; that of an observation is larger.
+            Whether to return its standard deviation, shape (T,), as well, without the noise of an
+            observation: for that see `predict_quantiles`.
         """
+        wanted = flag(return_std, "return_std")
         mean, variance = self.latent(X)
-        return (mean, np.sqrt(variance)) if return_std else mean
+        return (mean, np.sqrt(variance)) if wanted else mean
 
     def predict_log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
         """Log predictive density of observations `y`, shape (T,), one for each row of `X`."""
-        mean, variance = self._normalised(X)
+        points = self._new_data(X)
         targets = get("student-t").validate(y)
-        if targets.shape != mean.shape:
-            raise InputError(f"y must have shape {mean.shape} like X, got {targets.shape}")
+        if targets.shape != (len(points),):
+            raise InputError(f"y must have shape {(len(points),)} like X, got {targets.shape}")
         scaled = (targets - self._centre_) / self._unit_
-        return log_density(self.likelihood_, mean, variance, scaled) - np.log(self._unit_)
+        found = self._predicted(points, partial(log_density, self.likelihood_), scaled)
+        return found - np.log(self._unit_)
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
         """Quantiles of an observation at `X`, noise and all.
@@ -248,17 +258,20 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         ndarray, shape (T,) for a number q, else (T, Q)
         """
         at = levels(q, "q")
-        mean, variance = self._normalised(X)
+        points = self._new_data(X)
         flat = at.reshape(-1)
-        tail = np.minimum(flat, 1.0 - flat)
-        reach = symmetric_reach(variance, self.nu_, self.likelihood_.parameters["scale"], tail)
-        found = self._centre_ + self._unit_ * (mean[:, None] + np.sign(flat - 0.5) * reach)
-        return found.reshape(len(mean), *at.shape)
+        tail, side = np.minimum(flat, 1.0 - flat), np.sign(flat - 0.5)
 
-    def _normalised(self, X: ArrayLike) -> tuple[Array, Array]:
+        def finish(mean: Array, variance: Array) -> Array:
+            reach = symmetric_reach(variance, self.nu_, self.likelihood_.parameters["scale"], tail)
+            return self._centre_ + self._unit_ * (mean[:, None] + side * reach)
+
+        return self._predicted(points, finish, width=_NODES).reshape(len(points), *at.shape)
+
+    def _latent(self, points: Array) -> tuple[Array, Array]:
         """Latent mean and variance in the units of the posterior."""
-        X = self._new_data(X)
-        return self.posterior_.predict(self.kernel_(X, self.X_train_), self.kernel_.diag(X))
+        K_star = self.kernel_(points, self.X_train_)
+        return self.posterior_.predict(K_star, self.kernel_.diag(points))
 
 
 def _median(y: Array, weights: Array | None) -> float:

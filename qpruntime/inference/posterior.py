@@ -8,10 +8,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.dense.factor import Sites
 from qpruntime.inference.dense.stored import Kept
-from qpruntime.validation import finite
+from qpruntime.validation import finite, real
 
 __all__ = ["Lookups", "Posterior", "Sites", "Status"]
 
@@ -109,15 +110,21 @@ class Posterior:
         mean, variance : ndarray, shape (T,)
             Of the latent function, not of an observation (Rasmussen & Williams, 3.60 and 3.61).
         """
-        K_star = finite(K_star, "K_star")
+        K_star = real(K_star, "K_star")
         if K_star.ndim != 2 or K_star.shape[1] != self.mean.size:
             raise InputError(
                 f"K_star must have shape (T, {self.mean.size}), one column per training point; "
                 f"got {K_star.shape}"
             )
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = K_star @ self.factor.weights
-            reduction = self.factor.reduction(K_star)
+
+        def moments(some: slice) -> tuple[Array, Array]:
+            rows = K_star[some]
+            if not np.isfinite(rows).all():
+                finite(K_star, "K_star")
+            with np.errstate(over="ignore", invalid="ignore"):
+                return rows @ self.factor.weights, self.factor.reduction(rows)
+
+        mean, reduction = in_blocks(moments, len(K_star), self.mean.size)
         prior, offset = finite(k_star_diag, "k_star_diag"), finite(mean_star, "mean_star")
         for name, given in (("k_star_diag", prior), ("mean_star", offset)):
             if given.shape not in ((), mean.shape):

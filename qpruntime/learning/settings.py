@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from qpruntime.errors import InputError
 from qpruntime.learning.maximise import OBJECTIVES
-from qpruntime.validation import choice, number, shown, whole
+from qpruntime.validation import choice, flag, number, shown, whole
 
 __all__ = ["Callback", "Settings", "generator", "settings_of"]
 
@@ -52,8 +52,6 @@ def settings_of(model: Any) -> Settings:
             "covariance matrix per class: a Gaussian process has one; give one of its kernels, or "
             "their sum"
         )
-    if not isinstance(model.optimize, (bool, np.bool_)):
-        raise InputError(f"optimize must be True or False, got {shown(model.optimize)}")
     max_iter = whole(model.max_iter, "max_iter", 0)
     max_sweeps = whole(model.max_sweeps, "max_sweeps", 1)
     ftol = number(model.ftol, "ftol", above=0.0, most=1.0)
@@ -73,7 +71,7 @@ def settings_of(model: Any) -> Settings:
     return Settings(
         kernel=default_kernel() if model.kernel is None else clone(model.kernel),
         objective=choice(model.objective, "objective", tuple(OBJECTIVES)),
-        optimize=bool(model.optimize),
+        optimize=flag(model.optimize, "optimize"),
         n_restarts=n_restarts,
         max_iter=max_iter,
         ftol=ftol,

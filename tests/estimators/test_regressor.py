@@ -117,13 +117,16 @@ def test_exposure_scales_predictions():
     model = GPPoissonRegressor(FIXED).fit(X, Y, exposure=np.full(len(Y), 4.0))
     e = np.array([0.5, 1.0, 3.0, 20.0])
     mean, variance = model.latent(NEW)
-    np.testing.assert_allclose(model.predict(NEW, e), e * (mean**2 + variance), rtol=1e-14)
-    np.testing.assert_allclose(model.predict(NEW, 2.0), 2.0 * model.predict(NEW), rtol=1e-14)
+    rate = mean**2 + variance
+    np.testing.assert_allclose(model.predict(NEW, exposure=e), e * rate, rtol=1e-14)
+    np.testing.assert_allclose(
+        model.predict(NEW, exposure=2.0), 2.0 * model.predict(NEW), rtol=1e-14
+    )
     y = np.arange(2000)
     for predictive in ("exact", "gamma"):
         table = np.exp(model.predict_log_pmf(NEW, np.tile(y, (4, 1)), e, predictive=predictive))
         np.testing.assert_allclose(table.sum(axis=1), 1.0, rtol=1e-11)
-        np.testing.assert_allclose(table @ y, model.predict(NEW, e), rtol=1e-10)
+        np.testing.assert_allclose(table @ y, model.predict(NEW, exposure=e), rtol=1e-10)
         below = np.cumsum(table, axis=1)
         quantiles = model.predict_quantiles(NEW, [0.05, 0.5, 0.9], e, predictive=predictive)
         expected = [[np.argmax(row >= q) for q in (0.05, 0.5, 0.9)] for row in below]

@@ -125,15 +125,17 @@ def test_predictions_agree_with_the_pmf(predictive):
     model = GPPoissonRegressor(FIXED, link="exp").fit(X, Y, EXPOSURE)
     e = np.array([0.5, 1.0, 3.0, 0.2])
     mean, variance = model.latent(NEW)
-    np.testing.assert_allclose(model.predict(NEW, e), e * np.exp(mean + 0.5 * variance), rtol=1e-13)
+    np.testing.assert_allclose(
+        model.predict(NEW, exposure=e), e * np.exp(mean + 0.5 * variance), rtol=1e-13
+    )
     y = np.arange(4000)
     table = np.exp(model.predict_log_pmf(NEW, np.tile(y, (4, 1)), e, predictive=predictive))
     np.testing.assert_allclose(table.sum(axis=1), 1.0, rtol=1e-10)
-    np.testing.assert_allclose(table @ y, model.predict(NEW, e), rtol=1e-8)
+    np.testing.assert_allclose(table @ y, model.predict(NEW, exposure=e), rtol=1e-8)
     # Both have the rate's variance, e^2 exp(2 mean + variance) (e^variance - 1), and Poisson's.
-    spread = model.predict(NEW, e) ** 2 * np.expm1(variance)
+    spread = model.predict(NEW, exposure=e) ** 2 * np.expm1(variance)
     second = table @ y**2 - (table @ y) ** 2
-    np.testing.assert_allclose(second, model.predict(NEW, e) + spread, rtol=1e-6)
+    np.testing.assert_allclose(second, model.predict(NEW, exposure=e) + spread, rtol=1e-6)
     found = model.predict_quantiles(NEW, [0.05, 0.5, 0.9], e, predictive=predictive)
     below = np.cumsum(table, axis=1)
     expected = [[np.argmax(row >= q) for q in (0.05, 0.5, 0.9)] for row in below]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from qpruntime.blocks import PointError
 from qpruntime.errors import NumericalError
 from qpruntime.estimators.predictive import negative_binomial as gamma_poisson
 from qpruntime.estimators.predictive.count_mixture import GammaRate, smallest_counts
@@ -24,7 +25,16 @@ from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
 from qpruntime.validation import choice
 
-__all__ = ["PREDICTIVES", "log_density", "log_pmf", "mode", "quantiles", "rate_quantiles"]
+__all__ = [
+    "PREDICTIVES",
+    "log_density",
+    "log_pmf",
+    "mode",
+    "quantiles",
+    "rate_quantiles",
+    "rate_std",
+    "wide",
+]
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -51,7 +61,7 @@ def log_density(
     normalisers are those of a table of surfaces.
     """
     method = "wp" if table is not None and table.metadata.projection is not None else "ep"
-    return project_arrays(likelihood, mean, np.sqrt(_wide(variance)), y, method, table).log_z
+    return project_arrays(likelihood, mean, np.sqrt(wide(variance)), y, method, table).log_z
 
 
 def log_pmf(
@@ -60,7 +70,7 @@ def log_pmf(
     """Log probability of the counts `y` for latent values N(mean, variance); they broadcast."""
     if _exact(predictive):
         return log_density(LINKS[link].likelihood, mean, variance, y)
-    arrays = np.broadcast_arrays(*LINKS[link].gamma(mean, _wide(variance)), counts(y))
+    arrays = np.broadcast_arrays(*LINKS[link].gamma(mean, wide(variance)), counts(y))
     out = np.empty(arrays[0].shape)
     gamma_poisson.log_pmf_many(
         *(np.array(a, dtype=float).reshape(-1) for a in arrays), out.reshape(-1)
@@ -82,7 +92,7 @@ def mode(mean: Array, variance: Array, link: str = "square") -> Counts:
     """
     if link != "square":
         return _exact_mode(mean, variance, link)
-    rate, scale = LINKS[link].gamma(mean, _wide(variance))
+    rate, scale = LINKS[link].gamma(mean, wide(variance))
     found = np.floor(np.maximum(rate - scale, 0.0))
     if not (found <= _LARGEST_MODE).all():
         raise NumericalError(
@@ -116,9 +126,9 @@ def quantiles(
         If one is beyond `LARGEST_COUNT`.
     """
     if _exact(predictive):
-        rate = LINKS[link].rate(mean, _wide(variance))
+        rate = LINKS[link].rate(mean, wide(variance))
     else:
-        average, scale = LINKS[link].gamma(mean, _wide(variance))
+        average, scale = LINKS[link].gamma(mean, wide(variance))
         rate = GammaRate(average / scale, scale)
     pairs, level = np.repeat(np.arange(mean.size), q.size), np.tile(q, mean.size)
     found = smallest_counts(rate[pairs], level, LARGEST_COUNT)
@@ -127,9 +137,15 @@ def quantiles(
     return found.astype(np.int64).reshape(mean.size, q.size)
 
 
+def rate_std(mean: Array, variance: Array, link: str = "square") -> Array:
+    """Standard deviation of the rate, shape (T,); that of its count adds a variance of its mean."""
+    rate, scale = LINKS[link].gamma(mean, wide(variance))
+    return np.sqrt(rate) * np.sqrt(scale)
+
+
 def rate_quantiles(mean: Array, variance: Array, q: Array) -> Array:
     """Quantiles of the rate f^2 itself, shape (T, len(q)), by bisection."""
-    m, std = np.abs(mean)[:, None], np.sqrt(_wide(variance))[:, None]
+    m, std = np.abs(mean)[:, None], np.sqrt(wide(variance))[:, None]
     low = np.zeros((mean.size, q.size))
     high = low + m + _REACH * std
     for _ in range(60):
@@ -139,7 +155,8 @@ def rate_quantiles(mean: Array, variance: Array, q: Array) -> Array:
     return (0.5 * (low + high)) ** 2
 
 
-def _wide(variance: Array) -> Array:
+def wide(variance: Array) -> Array:
+    """Return the variance, or the least one that the formulas take."""
     return np.maximum(variance, _LEAST_VARIANCE)
 
 
@@ -147,9 +164,10 @@ def _exact(predictive: str) -> bool:
     return choice(predictive, "predictive", PREDICTIVES) == "exact"
 
 
-def _too_large(mean: Array, variance: Array, i: int) -> NumericalError:
-    return NumericalError(
-        f"point {i} has latent mean {mean[i]:.3g} and standard deviation "
+def _too_large(mean: Array, variance: Array, i: int) -> PointError:
+    return PointError(
+        i,
+        f"has latent mean {mean[i]:.3g} and standard deviation "
         f"{math.sqrt(variance[i]):.3g}: its counts reach beyond {LARGEST_COUNT}; predict further "
-        "inside the data or for a smaller exposure"
+        "inside the data or for a smaller exposure",
     )

@@ -12,7 +12,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.errors import InputError, NumericalError
+from qpruntime.blocks import PointError
+from qpruntime.errors import InputError
 from qpruntime.estimators.predictive.count_mixture import LogNormalRate, Rate, SquareRate
 from qpruntime.validation import real
 
@@ -106,12 +107,13 @@ class Exponential(Link):
         return LogNormalRate(mean, np.sqrt(variance))
 
 
-def _beyond(mean: Array, variance: Array, i: int) -> NumericalError:
+def _beyond(mean: Array, variance: Array, i: int) -> PointError:
     m, v = (float(np.ravel(a)[i]) for a in np.broadcast_arrays(mean, variance))
-    return NumericalError(
-        f"point {i} has log rate {m:.3g} of standard deviation {math.sqrt(v):.3g}: the mean of its "
+    return PointError(
+        i,
+        f"has log rate {m:.3g} of standard deviation {math.sqrt(v):.3g}: the mean of its "
         "rate is beyond double precision; predict further inside the data or bound the kernel's "
-        "variance"
+        "variance",
     )
 
 
