@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -396,6 +397,48 @@ def engine() -> list[Row]:
     return rows
 
 
+def predictions(n: int = 500, points: int = 100_000) -> list[Row]:
+    """Predictions at many points beside scikit-learn's, which take turns, and their memory."""
+    from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+    from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
+
+    X, y, _ = problem(n)
+    new = np.random.default_rng(6).standard_normal((points, X.shape[1]))
+    kernel_ = ConstantKernel(4.0, "fixed") * RBF(2.0, "fixed")
+    noisy = X[:, 0] + 0.3 * np.random.default_rng(7).standard_t(4.0, n)
+    robust = GPRobustRegressor(kernel_, scale=0.3, scale_bounds="fixed", method="ep")
+    models: dict[str, Callable] = {
+        "GPClassifier": GPClassifier(kernel_).fit(X, y).predict_proba,
+        "GPClassifier, logistic": GPClassifier(kernel_, likelihood="logistic").fit(X, y).predict,
+        "GPPoissonRegressor": partial(
+            GPPoissonRegressor(kernel_).fit(X, y + 1.0).predict, return_std=True
+        ),
+        "GPRobustRegressor": robust.fit(X, noisy).predict,
+    }
+    whose: dict[str, Callable] = {
+        "GaussianProcessClassifier": GaussianProcessClassifier(kernel_).fit(X, y).predict_proba,
+        "GaussianProcessRegressor, std": partial(
+            GaussianProcessRegressor(kernel_, alpha=0.1).fit(X, y).predict, return_std=True
+        ),
+    }
+    tasks = {name: partial(predict, new) for name, predict in (models | whose).items()}
+    seconds = in_turns(tasks, 3)
+    rows = [(f"N={n}, {points} points: {name}", s, "s") for name, s in seconds.items()]
+    peer = seconds["GaussianProcessClassifier"]
+    rows += [(f"{name} / GaussianProcessClassifier", seconds[name] / peer, "x") for name in models]
+    for name in models:
+        tracemalloc.start()
+        found = tasks[name]()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        parts = found if isinstance(found, tuple) else (found,)
+        beside = (peak - sum(part.nbytes for part in parts)) / 1e6
+        rows.append((f"{name}: memory beside the result", beside, "MB"))
+    return rows
+
+
 @contextlib.contextmanager
 def chatter_to_stderr() -> Iterator[None]:
     """Send what peers print, from C too, to stderr: stdout is for results."""
@@ -464,6 +507,7 @@ SECTIONS: dict[str, Callable] = {
     "engine": engine,
     "memory": memory,
     "fit": fits,
+    "predict": predictions,
 }
 #: Sections that take the path of a grid.
 WITH_TABLE = ("table", "lookup", "sweep")

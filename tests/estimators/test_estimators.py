@@ -145,7 +145,7 @@ def test_log_probabilities_in_the_tails(toy, monkeypatch):
         model.predict_log_proba(NEW), np.log(model.predict_proba(NEW)), rtol=1e-13
     )
     far = np.array([-60.0, 0.0, 60.0]), np.zeros(3)
-    monkeypatch.setattr(model, "latent", lambda X: far)
+    monkeypatch.setattr(model, "_latent", lambda points: far)
     log_proba = model.predict_log_proba(NEW[:3])
     np.testing.assert_allclose(
         log_proba, np.stack([log_ndtr(-far[0]), log_ndtr(far[0])], 1), rtol=1e-13

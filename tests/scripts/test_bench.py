@@ -62,3 +62,9 @@ def test_what_is_missing_is_named(run, tmp_path):
 def test_an_installed_peer_is_not_skipped(run, peer):
     _, err = run("--only", "fit", "sweep", installed=(peer,))
     assert f"{peer} is not installed" not in err
+
+
+def test_predictions_are_measured():
+    found = {what: value for what, value, _ in bench.predictions(20, 100)}
+    assert len(found) == 14
+    assert all(value > 0.0 for value in found.values())
