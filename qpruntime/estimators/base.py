@@ -28,6 +28,12 @@ _LARGEST = 1e150
 class GPEstimator(BaseEstimator):
     """Base of the estimators, with parameters of `Settings` and ``random_state`` among theirs."""
 
+    X_train_: Array
+    log_marginal_likelihood_value_: float
+    n_features_in_: int
+    n_iter_: int
+    table_sha256_: str | None
+
     def _draft(self) -> Self:
         """Return a copy with the parameters and nothing of a fit, for `fit` to work on.
 
@@ -108,6 +114,8 @@ class GPEstimator(BaseEstimator):
         self.X_train_ = processes[0].X.copy()  # else the caller's array, who may change it
         self.kernel_ = _one_or_all([fit.kernel for fit in fits])
         self.posterior_ = _one_or_all([fit.posterior for fit in fits])
+        evidence = [fit.posterior.log_evidence for fit in fits]
+        self.log_marginal_likelihood_value_ = float(np.mean(evidence))
         self.optima_ = _one_or_all([fit.optima for fit in fits])
         self.optimum_ = _one_or_all([fit.optimum for fit in fits])
         self.n_iter_ = max([1] + [fit.optimum.n_iterations for fit in fits if fit.optimum])

@@ -16,10 +16,12 @@ from sklearn.utils.validation import validate_data
 from qpruntime.errors import InputError
 from qpruntime.estimators.base import GPEstimator, checked, weighed
 from qpruntime.estimators.predictive.two_classes import log_probabilities, scores
-from qpruntime.learning.settings import Callback, settings_of
+from qpruntime.inference.posterior import Posterior
+from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.settings import Callback, ObjectiveName, settings_of
 from qpruntime.learning.training import Data
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection.projector import Projector
+from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
 from qpruntime.validation import number
 
@@ -83,6 +85,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         The best optimiser run; a K-tuple for K > 2 classes.
     optima_ : tuple of Optimum
         Every optimiser run, best first; a K-tuple of such for K > 2 classes.
+    log_marginal_likelihood_value_ : float
+        Log evidence of the posterior, or its bound for "vb"; for K > 2 classes the mean of K, as
+        in scikit-learn.
     n_iter_ : int
         Optimiser iterations of the longest best run, at least 1.
     table_sha256_ : str or None
@@ -100,15 +105,22 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ['no', 'yes']
     """
 
+    classes_: NDArray[Any]
+    kernel_: Kernel | tuple[Kernel, ...]
+    posterior_: Posterior | tuple[Posterior, ...]
+    optimum_: Optimum | tuple[Optimum | None, ...] | None
+    optima_: tuple[Optimum, ...] | tuple[tuple[Optimum, ...], ...]
+    _likelihood_: Likelihood | None
+
     def __init__(
         self,
         kernel: Kernel | None = None,
         *,
         likelihood: str | Likelihood | None = "probit",
-        method: str = "qp",
+        method: Inference = "qp",
         table: Table | str | os.PathLike[str] | None = None,
         p: float | None = None,
-        objective: str = "evidence",
+        objective: ObjectiveName = "evidence",
         optimize: bool = True,
         n_restarts: int = 0,
         max_iter: int = 1000,
@@ -149,8 +161,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             Labels of two or more classes.
         sample_weight : array-like, shape (N,), optional
             Powers of the single likelihoods, not negative; rows of weight 0 are dropped. The
-            leave-one-out density sums weight times log p(y_i | y_-i), all of row i left out. Not
-            for method "vb".
+            leave-one-out density sums weight times log p(y_i | y_-i), all of row i left out.
+            Weights other than 0 and 1 are not for method "vb", nor for tables of method "wp".
 
         Raises
         ------

@@ -18,7 +18,9 @@ from qpruntime.errors import InputError, warn
 from qpruntime.estimators.base import GPEstimator, checked, weighed
 from qpruntime.estimators.predictive import density as distribution
 from qpruntime.estimators.predictive.links import LINKS, exposures
-from qpruntime.learning.settings import Callback, settings_of
+from qpruntime.inference.posterior import Posterior
+from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.settings import Callback, ObjectiveName, settings_of
 from qpruntime.learning.training import Data
 from qpruntime.likelihoods.contract import counts
 from qpruntime.projection.projector import Projector
@@ -72,6 +74,8 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         The best optimiser run.
     optima_ : tuple of Optimum
         Every optimiser run, best first.
+    log_marginal_likelihood_value_ : float
+        Log evidence of the posterior, or its bound for "vb".
     n_iter_ : int
         Optimiser iterations, at least 1.
     table_sha256_ : str or None
@@ -93,15 +97,23 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
     [[2, 10]]
     """
 
+    kernel_: Kernel
+    posterior_: Posterior
+    optimum_: Optimum | None
+    optima_: tuple[Optimum, ...]
+    mean_: float
+    exposure_: Array
+    _link_: str
+
     def __init__(
         self,
         kernel: Kernel | None = None,
         *,
-        link: str = "square",
-        method: str = "qp",
+        link: Literal["square", "exp"] = "square",
+        method: Literal["qp", "ep", "vb"] = "qp",
         table: Table | str | os.PathLike[str] | None = None,
         mean: float | None = None,
-        objective: str = "evidence",
+        objective: ObjectiveName = "evidence",
         optimize: bool = True,
         n_restarts: int = 0,
         max_iter: int = 1000,
@@ -148,7 +160,8 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
             What the rate is multiplied with: time, area, population. Default 1.
         sample_weight : array-like, shape (N,), optional
             Powers of the single likelihoods, as in `GPClassifier.fit`; rows of weight 0 are
-            dropped. The default prior mean is that of the weighted mean rate.
+            dropped. The default prior mean is that of the weighted mean rate. Weights other than 0
+            and 1 are not for method "vb".
 
         Raises
         ------
@@ -219,11 +232,11 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
             If the mean, or with `return_std` the variance, of e^f is beyond double precision.
         """
         if not flag(return_std, "return_std", "exposures are handed over by name, exposure=..."):
-            return self._counted(X, exposure, LINKS[self._link_].mean_rate)
+            return self._counted(X, exposure, LINKS[self._link()].mean_rate)
 
         def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
-            rate = LINKS[self._link_].mean_rate(mean, variance)
-            return rate, distribution.rate_std(mean, variance, self._link_)
+            rate = LINKS[self._link()].mean_rate(mean, variance)
+            return rate, distribution.rate_std(mean, variance, self._link())
 
         mean, std = self._counted(X, exposure, finish)
         return mean, std
@@ -273,7 +286,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         For the square link under the negative binomial predictive, the paper's point prediction:
         floor(c (k - 1)) for k > 1, else 0 (Appendix H). For the link "exp" under the exact one.
         """
-        return self._counted(X, exposure, partial(distribution.mode, link=self._link_))
+        return self._counted(X, exposure, partial(distribution.mode, link=self._link()))
 
     def predict_quantiles(
         self,
@@ -281,7 +294,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         q: ArrayLike = (0.05, 0.5, 0.95),
         exposure: ArrayLike | None = None,
         *,
-        predictive: str = "exact",
+        predictive: Literal["exact", "gamma"] = "exact",
     ) -> Counts:
         """Quantiles of the count, the smallest y with P(Y <= y) >= q.
 
@@ -306,7 +319,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         """
         at = levels(q, "q")
         finish = partial(
-            distribution.quantiles, q=at.reshape(-1), predictive=predictive, link=self._link_
+            distribution.quantiles, q=at.reshape(-1), predictive=predictive, link=self._link()
         )
         found = self._counted(X, exposure, finish, width=8 * at.size)
         return found.reshape(len(found), *at.shape)
@@ -317,7 +330,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         y: ArrayLike,
         exposure: ArrayLike | None = None,
         *,
-        predictive: str = "exact",
+        predictive: Literal["exact", "gamma"] = "exact",
     ) -> Array:
         """Log probability of the counts `y`.
 
@@ -345,9 +358,14 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         def finish(mean: Array, variance: Array, seen: Array) -> Array:
             if seen.ndim == 2:
                 mean, variance = mean[:, None], variance[:, None]
-            return distribution.log_pmf(mean, variance, seen, predictive, self._link_)
+            return distribution.log_pmf(mean, variance, seen, predictive, self._link())
 
         return self._counted(points, exposure, finish, columns, width=8 * columns[:1].size)
+
+    def _link(self) -> str:
+        """Return the name of the link of the fit; `NotFittedError` if there was none."""
+        check_is_fitted(self)
+        return self._link_
 
     def _latent(self, points: Array) -> tuple[Array, Array]:
         slope, _ = LINKS[self._link_].exposed(self.exposure_)

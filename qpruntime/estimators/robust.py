@@ -16,9 +16,11 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.base import GPEstimator, checked, weighed
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.normal_plus_t import symmetric_reach
-from qpruntime.learning.settings import Callback, settings_of
+from qpruntime.inference.posterior import Posterior
+from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.settings import Callback, ObjectiveName, settings_of
 from qpruntime.learning.training import Data
-from qpruntime.likelihoods import get
+from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.table import Table
 from qpruntime.validation import choice, flag, levels, number
@@ -85,6 +87,8 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         The best optimiser run.
     optima_ : tuple of Optimum
         Every optimiser run, best first.
+    log_marginal_likelihood_value_ : float
+        Log evidence of the posterior, of the normalised targets, as in scikit-learn.
     n_iter_ : int
         Optimiser iterations, at least 1.
     table_sha256_ : str or None
@@ -107,6 +111,17 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
     <Likelihood student-t(nu=4, scale=0.0835)>
     """
 
+    kernel_: Kernel
+    posterior_: Posterior
+    optimum_: Optimum | None
+    optima_: tuple[Optimum, ...]
+    likelihood_: Likelihood
+    nu_: float
+    scale_: float
+    converged_: bool
+    _centre_: float
+    _unit_: float
+
     def __init__(
         self,
         kernel: Kernel | None = None,
@@ -116,9 +131,9 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         scale: float | None = None,
         scale_bounds: Bounds | None = None,
         normalize_y: bool = True,
-        method: str = "qp",
+        method: Literal["qp", "ep"] = "qp",
         table: Table | str | os.PathLike[str] | None = None,
-        objective: str = "evidence",
+        objective: ObjectiveName = "evidence",
         optimize: bool = True,
         n_restarts: int = 0,
         max_iter: int = 1000,

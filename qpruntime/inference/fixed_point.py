@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +26,12 @@ from qpruntime.inference.schedules import Limits, Settled, Trace, settle_mixed, 
 from qpruntime.inference.search import Peaks, around, drawn, evidence_of
 from qpruntime.inference.steps import Problem, propose_all, without_negative
 
-__all__ = ["ORDERS", "Limits", "Problem", "Settled", "Trace", "iterate", "settle"]
+__all__ = ["ORDERS", "Limits", "Order", "Problem", "Settled", "Trace", "iterate", "settle"]
 
 Array = NDArray[np.float64]
 
-ORDERS = ("sequential", "random", "parallel")
+Order = Literal["sequential", "random", "parallel"]
+ORDERS = get_args(Order)
 
 # A site counts as held if its precision, in units of the posterior's, would be this far below zero.
 _HELD = 1e-9
@@ -43,7 +45,7 @@ def settle(
     tol: float = 1e-6,
     max_sweeps: int = 100,
     damping: float = 1.0,
-    order: str = "sequential",
+    order: Order = "sequential",
     sites: Sites | None = None,
     rng: np.random.Generator | None = None,
     restarts: Sequence[np.random.Generator] = (),
@@ -71,7 +73,7 @@ def settle(
     peaks = Peaks(problem)
     if not (end and end.proper):
         bounded = replace(problem, bounded=True)
-        visits = "random" if order == "random" else "sequential"
+        visits: Order = "random" if order == "random" else "sequential"
         end = iterate(bounded, limits, order=visits, sites=sites, rng=rng, trace=trace)
         end.held = count_held(problem, end)
         if end.held and seek:
@@ -104,7 +106,7 @@ def iterate(
     problem: Problem,
     limits: Limits,
     *,
-    order: str = "sequential",
+    order: Order = "sequential",
     sites: Sites | None = None,
     rng: np.random.Generator | None = None,
     accelerator: Anderson | None = None,

@@ -13,10 +13,10 @@ from qpruntime.inference import variational
 from qpruntime.inference.dense.factor import Sites
 from qpruntime.inference.dense.stored import Kept
 from qpruntime.inference.evidence import log_evidence
-from qpruntime.inference.fixed_point import ORDERS, Problem, Settled, settle
+from qpruntime.inference.fixed_point import ORDERS, Order, Problem, Settled, settle
 from qpruntime.inference.posterior import Lookups, Posterior
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection.projector import Projector
+from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
 from qpruntime.validation import choice, covariance, finite, generator, number, whole
 
@@ -29,7 +29,7 @@ def infer(
     K: ArrayLike,
     y: ArrayLike,
     likelihood: str | Likelihood | None = None,
-    method: str = "qp",
+    method: Inference = "qp",
     table: Table | str | os.PathLike[str] | None = None,
     mean: ArrayLike = 0.0,
     *,
@@ -39,7 +39,7 @@ def infer(
     power: float = 1.0,
     weights: ArrayLike | None = None,
     p: float | None = None,
-    order: str = "sequential",
+    order: Order = "sequential",
     sites: Sites | Sequence[ArrayLike] | None = None,
     n_restarts: int = 0,
     random_state: int | np.random.Generator | None = None,
@@ -230,6 +230,9 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
         damped=trace.damped,
         held=end.held,
         fixed_points=end.peaks or ((evidence,) if end.status == "converged" else ()),
+        worst=int(end.worst),
+        likelihood=problem.projector.likelihood.spelt,
+        method=problem.projector.method,
         log_z=log_z,
         factor=Kept(end.factor),
     )

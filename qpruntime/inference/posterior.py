@@ -61,6 +61,10 @@ class Posterior:
         are not log-concave have several, and they are looked for where an iteration fails or with
         restarts. The posterior is that of the highest; held sites are reported instead where they
         have more than twice its evidence.
+    worst : int
+        The site that changed most in the last sweep.
+    likelihood, method : str
+        Of the inference; the likelihood with its parameters.
     """
 
     sites: Sites
@@ -75,6 +79,9 @@ class Posterior:
     damped: int
     held: int
     fixed_points: tuple[float, ...]
+    worst: int
+    likelihood: str
+    method: str
     log_z: Array = field(repr=False)
     factor: Kept = field(repr=False)
 
@@ -90,6 +97,61 @@ class Posterior:
         Only likelihoods that are not log-concave have them, where they have two peaks.
         """
         return int((self.sites.tau < 0.0).sum())
+
+    def summary(self) -> dict[str, str | int | float | bool]:
+        """What `print` shows, as plain values: one row of a log, or of a data frame.
+
+        Returns
+        -------
+        dict
+            ``likelihood``, ``method``, ``n`` (sites), ``status``, ``n_sweeps``, ``last_change``
+            (of the sites), ``worst`` (the site that changed
+            most), ``log_evidence``, ``n_negative`` and ``held`` (precisions below and held at
+            zero), ``skipped`` and ``damped`` (updates), ``inside`` and ``outside`` (table lookups),
+            ``least_expected`` and ``least_log_density`` (the observation that the others expect
+            least, and its leave-one-out log density).
+        """
+        least = int(np.argmin(self.log_z))
+        return {
+            "likelihood": self.likelihood,
+            "method": self.method,
+            "n": self.mean.size,
+            "status": self.status,
+            "n_sweeps": self.n_sweeps,
+            "last_change": float(self.history[-1]) if self.history else 0.0,
+            "worst": self.worst,
+            "log_evidence": self.log_evidence,
+            "n_negative": self.n_negative,
+            "held": self.held,
+            "skipped": self.skipped,
+            "damped": self.damped,
+            "inside": self.lookups.inside,
+            "outside": self.lookups.outside,
+            "least_expected": least,
+            "least_log_density": float(self.log_z[least]),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"<Posterior of {self.mean.size} sites, {self.likelihood}, {self.method}, "
+            f"log evidence {self.log_evidence:.6g}>"
+        )
+
+    def __str__(self) -> str:
+        found = self.summary()
+        settled = self.status if self.converged else self.status.upper()
+        evidence = "bound of the log evidence" if self.method == "vb" else "log evidence"
+        looked = "{inside} inside the grid, {outside} outside" if any(self.lookups) else "none"
+        return (
+            "Posterior of {n} sites: {likelihood}, method {method}\n"
+            f"sites      {settled} after {{n_sweeps}} sweeps, last change {{last_change:.2g}}, "
+            "most at site {worst}\n"
+            f"evidence   {evidence} {{log_evidence:.6f}}; least expected is observation "
+            "{least_expected}, log p(y_i | y_-i) = {least_log_density:.4g}\n"
+            "updates    {n_negative} negative precisions, {held} held at zero, {skipped} updates "
+            "skipped, {damped} damped\n"
+            f"lookups    {looked}"
+        ).format(**found)
 
     def predict(
         self, K_star: ArrayLike, k_star_diag: ArrayLike, mean_star: ArrayLike = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,11 @@ from qpruntime.errors import InputError
 from qpruntime.learning.maximise import OBJECTIVES
 from qpruntime.validation import choice, flag, number, shown, whole
 
-__all__ = ["Callback", "Settings", "generator", "settings_of"]
+__all__ = ["Callback", "ObjectiveName", "Settings", "generator", "settings_of"]
 
 Array = NDArray[np.float64]
 Callback = Callable[[Array, float], Any]
+ObjectiveName = Literal["evidence", "loo"]
 
 #: More are a slip of the keyboard.
 _MOST_RESTARTS = 100_000

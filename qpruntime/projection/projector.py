@@ -7,6 +7,7 @@ The one place that decides which table stands behind ``table=None``. The kernel 
 from __future__ import annotations
 
 import os
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,11 +31,13 @@ from qpruntime.projection.kernel import (
 from qpruntime.projection.table import Table, open_table, shipped
 from qpruntime.validation import choice, number, shown
 
-__all__ = ["INFERENCE", "METHODS", "Projector", "project", "project_arrays"]
+__all__ = ["INFERENCE", "METHODS", "Inference", "Method", "Projector", "project", "project_arrays"]
 
-METHODS = ("ep", "qp", "wp")
+Method = Literal["ep", "qp", "wp"]
+METHODS = get_args(Method)
 #: Methods of inference; the variational one projects nothing, and its cavities are those of EP.
-INFERENCE = (*METHODS, "vb")
+Inference = Literal["ep", "qp", "wp", "vb"]
+INFERENCE = get_args(Inference)
 
 
 def order(method: str, p: float | None, held: float | None = None) -> float | None:
@@ -199,7 +202,7 @@ def project(
     mu: ArrayLike,
     sigma: ArrayLike,
     y: ArrayLike,
-    method: str = "qp",
+    method: Method = "qp",
     table: Table | str | os.PathLike[str] | None = None,
     p: float | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

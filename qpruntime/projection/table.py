@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, cast, get_args
 
 import numpy as np
 import platformdirs
@@ -49,7 +49,8 @@ __all__ = [
 
 #: What a lookup outside the grid gives: sigma_EP as in the paper, the quadrature's sigma*, or,
 #: where a table of surfaces is all there is, an error.
-OUTSIDE = ("ep", "exact", "error")
+Outside = Literal["ep", "exact", "error"]
+OUTSIDE = get_args(Outside)
 
 
 def table_directory() -> Path:
@@ -266,7 +267,7 @@ class Table:
 
 
 def open_table(
-    table: str | os.PathLike[str], *, outside: str | None = None, verify: bool | None = None
+    table: str | os.PathLike[str], *, outside: Outside | None = None, verify: bool | None = None
 ) -> Table:
     """Open a table by path, or by name if it is installed or ships with the package.
 
@@ -416,7 +417,8 @@ def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) 
         if not place.is_file():
             continue
         try:
-            table = open_table(place, outside=outside if outside != "error" else None)
+            kept = cast(Outside, outside) if outside != "error" else None
+            table = open_table(place, outside=kept)
         except TableError:
             found = "a damaged file"
         else:

@@ -151,7 +151,7 @@ def test_exposure_is_a_shift_of_the_mean():
     years = GPPoissonRegressor(FIXED, link="exp", mean=1.0, tol=1e-10).fit(X, Y, 0.25)
     quarters = GPPoissonRegressor(FIXED, link="exp", mean=1.0 - np.log(4.0), tol=1e-10)
     quarters.fit(X, Y)
-    np.testing.assert_allclose(years.predict(NEW, 0.25), quarters.predict(NEW), rtol=1e-8)
+    np.testing.assert_allclose(years.predict(NEW, exposure=0.25), quarters.predict(NEW), rtol=1e-8)
 
 
 def test_default_mean_is_the_logarithm_of_the_mean_rate():
