@@ -10,15 +10,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigvalsh
-from scipy.linalg.lapack import dpotrf
 
 from qpruntime.errors import InputError
 
 __all__ = [
     "broadcast",
     "choice",
-    "covariance",
     "finite",
     "flag",
     "floats",
@@ -33,9 +30,6 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
-# K may have eigenvalues this far below zero, relative to the largest entry: a Gram matrix of
-# coinciding points has them from rounding alone (about N times 2e-16).
-_NEGATIVE = 1e-8
 # Bytes of a file name; the working directory of a build adds seven.
 _LONGEST_NAME = 248
 
@@ -168,36 +162,3 @@ def generator(seed: object) -> np.random.Generator:
         return np.random.default_rng(seed)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise InputError(f"random_state must be None, a seed or a Generator: {error}") from error
-
-
-def covariance(K: ArrayLike) -> Array:
-    """Return a prior covariance as a C-ordered float array, or raise `InputError`."""
-    K = np.ascontiguousarray(real(K, "K"))
-    if K.ndim != 2 or K.shape[0] != K.shape[1] or K.shape[0] == 0:
-        raise InputError(f"K must be a square matrix, got shape {K.shape}")
-    finite(K, "K")
-    scale = np.abs(K).max()
-    gap = K - K.T
-    np.abs(gap, out=gap)
-    if gap.max() > 1e-10 * scale:
-        i, j = divmod(int(np.argmax(gap)), len(K))
-        raise InputError(
-            f"K is not symmetric: K[{i}, {j}] = {K[i, j]:.17g} but K[{j}, {i}] = {K[j, i]:.17g}; "
-            "pass (K + K.T) / 2"
-        )
-    del gap
-    if K.diagonal().min() <= 0.0:
-        i = int(np.argmin(K.diagonal()))
-        raise InputError(f"K[{i}, {i}] = {K[i, i]:g}: prior variances must be positive")
-    shifted = K.copy()
-    shifted.flat[:: len(K) + 1] += _NEGATIVE * scale
-    # K is symmetric: its transpose is it in LAPACK's order, without another copy.
-    _, info = dpotrf(shifted.T, lower=1, overwrite_a=1)
-    del shifted
-    if info != 0:
-        smallest = eigvalsh(K, subset_by_index=[0, 0])[0]
-        raise InputError(
-            f"K is not positive semi-definite: its smallest eigenvalue is {smallest:.3g}; "
-            f"add at least {-1.1 * smallest:.2g} to its diagonal"
-        )
-    return K

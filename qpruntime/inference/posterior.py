@@ -56,6 +56,9 @@ class Posterior:
         Site updates shortened because the sites oscillated.
     held : int
         Sites whose precision is held at zero because negative ones left some site no cavity.
+    jitter : float
+        Added to the diagonal of K, because rounding in a format narrower than float64 had left it
+        indefinite; otherwise 0.
     fixed_points : tuple of float
         Log evidences of all fixed points that were found, the highest first. Only likelihoods that
         are not log-concave have several, and they are looked for where an iteration fails or with
@@ -84,6 +87,7 @@ class Posterior:
     method: str
     log_z: Array = field(repr=False)
     factor: Kept = field(repr=False)
+    jitter: float = 0.0
 
     @property
     def converged(self) -> bool:

@@ -6,7 +6,6 @@ What estimators share. Knows kernels, objectives and restarts, nothing of labels
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,8 +31,10 @@ from qpruntime.learning.maximise import (
     maximise,
     settle_fast,
 )
+from qpruntime.learning.progress import USUAL_EVALUATIONS, reporting
 from qpruntime.learning.settings import Callback, Settings
 from qpruntime.likelihoods import Likelihood
+from qpruntime.notice import announce, expected_seconds
 from qpruntime.projection.projector import Projector
 
 __all__ = ["Data", "Fit", "train"]
@@ -42,6 +43,8 @@ Array = NDArray[np.float64]
 
 # Below this many points a second BLAS thread costs more than it does.
 _ONE_THREAD = 400
+# Cholesky factorisations per evaluation: about six iterations, and the slope.
+_PER_EVALUATION = 15.0
 # Restarts are drawn within this factor of the kernel's own parameters, and within its bounds.
 _SPREAD = np.log(1e3)
 
@@ -102,7 +105,11 @@ def train(data: Data, settings: Settings, rng: np.random.Generator) -> Fit:
         optima: tuple[Optimum, ...] = ()
         sites: Sites | None = None
         if settings.optimize and (kernel.n_dims or data.learn):
-            optima, sites = _optimise(data, settings, rng)
+            _announce(len(data.X), settings)
+            runs = 1 + settings.n_restarts
+            with reporting(settings.verbose, settings.objective, runs) as report:
+                callback = _both(report, settings.callback)
+                optima, sites = _optimise(data, settings, rng, callback)
             if not optima[0].success:
                 warn(
                     f"the {settings.objective} was not maximised: {optima[0].message}; "
@@ -132,7 +139,7 @@ def _learnt(projector: Projector, names: Sequence[str], logs: Array) -> Projecto
 
 
 def _optimise(
-    data: Data, settings: Settings, rng: np.random.Generator
+    data: Data, settings: Settings, rng: np.random.Generator, callback: Callback | None
 ) -> tuple[tuple[Optimum, ...], Sites | None]:
     """All optimiser runs, best first, and the sites where the best one ended."""
     kernel, projector = settings.kernel, data.projector
@@ -156,7 +163,7 @@ def _optimise(
             scale=data.scale,
             weights=data.weights,
             objective=OBJECTIVES[settings.objective],
-            callback=_reporter(settings),
+            callback=callback,
             learn=data.learn,
         )
 
@@ -204,18 +211,29 @@ def _starts(first: Array, bounds: Array, restarts: int, rng: np.random.Generator
     return [first] + [rng.uniform(low, high) for _ in range(restarts)]
 
 
-def _reporter(settings: Settings) -> Callback | None:
-    """Call the user's callback, and print a line per evaluation if asked to."""
-    if not settings.verbose:
-        return settings.callback
+def _announce(n: int, settings: Settings) -> None:
+    """Say how long a fit will take, if that is long."""
+    work = _PER_EVALUATION * USUAL_EVALUATIONS * (1 + settings.n_restarts)
+    announce(
+        f"a fit of N = {n} points",
+        expected_seconds(n, work),
+        "fit the kernel's parameters to some of the rows and set optimize=False for all, lower "
+        "n_restarts or max_iter, or use more BLAS threads; verbose=1 shows how far it is",
+    )
 
-    def report(theta: Array, value: float) -> None:
-        numbers = " ".join(f"{t:.4g}" for t in np.exp(theta))
-        print(f"{settings.objective} {value:.6f} at {numbers}", file=sys.stderr)
-        if settings.callback is not None:
-            settings.callback(theta, value)
 
-    return report
+def _both(first: Callback | None, second: Callback | None) -> Callback | None:
+    """Call what there is of both."""
+    if first is None or second is None:
+        return first or second
+
+    both = first, second
+
+    def call(theta: Array, value: float) -> None:
+        for one in both:
+            one(theta, value)
+
+    return call
 
 
 @cache

@@ -1,0 +1,94 @@
+"""Long work is announced before, progress is shown, and the cheaper order is the default."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from qpruntime import infer, notice
+from qpruntime.learning import progress
+
+N = 40
+X = np.random.default_rng(0).standard_normal((N, 2))
+K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(-1))
+Y = np.where(X[:, 0] > 0.2, 1.0, -1.0)
+
+
+def large(monkeypatch, rate):
+    monkeypatch.setattr(notice, "_SMALL", 10)
+    monkeypatch.setattr(notice, "_rate", lambda: rate)
+
+
+def test_long_inference_is_announced_once(monkeypatch, caplog):
+    # 35 factorisations of 40^3 at 1e-4 seconds each are 224 s.
+    large(monkeypatch, 1e-4)
+    with caplog.at_level(logging.WARNING, "qpruntime"):
+        infer(K, Y)
+    (said,) = caplog.messages
+    assert said.startswith("qpruntime: inference with N = 40 will take about 4 minutes")
+    assert 'order="parallel"' in said
+    caplog.clear()
+    infer(K, Y, order="parallel")
+    assert "2 minutes" in caplog.messages[0]
+    assert "order=" not in caplog.messages[0]
+
+
+def test_short_work_and_silenced_loggers_say_nothing(monkeypatch, caplog):
+    infer(K, Y)
+    large(monkeypatch, 1e-9)
+    infer(K, Y)
+    monkeypatch.setattr(notice, "_rate", lambda: 1e-4)
+    with caplog.at_level(logging.ERROR, "qpruntime"):
+        infer(K, Y)
+    assert not caplog.messages
+
+
+def test_the_rate_is_that_of_this_machine():
+    # Between a supercomputer's teraflop and a megaflop, N^3 / 3 operations each.
+    assert 3e-13 < notice._rate() < 3e-7
+    assert notice.expected_seconds(5000, 10.0) == pytest.approx(10.0 * notice._rate() * 5000.0**3)
+    assert notice.expected_seconds(100, 1e9) == 0.0
+
+
+def test_progress_without_a_terminal_is_lines(capsys):
+    with progress.reporting(1, "evidence", 1) as report:
+        report(np.log([2.0, 3.0]), -1.5)
+    assert capsys.readouterr().err == "evidence -1.500000 at 2 3\n"
+    with progress.reporting(0, "evidence", 1) as report:
+        assert report is None
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_progress_on_a_terminal(rich, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    if not rich:
+        monkeypatch.setattr(progress, "_has_rich", lambda: False)
+    with progress.reporting(1, "evidence", 2) as report:
+        for _ in range(3):
+            report(np.zeros(1), -2.0)
+    shown = capsys.readouterr().err
+    assert ("3 evaluations, evidence -2" in shown) is rich
+    assert (shown.count("evidence -2.000000 at 1\n") == 3) is not rich
+
+
+def test_time_left():
+    usual = progress.USUAL_EVALUATIONS
+    assert progress.seconds_left(usual // 2, 1, 60.0) == pytest.approx(60.0)
+    assert progress.seconds_left(usual, 2, 60.0) == pytest.approx(60.0)
+    assert progress.seconds_left(2 * usual, 1, 60.0) == 0.0
+
+
+def test_the_default_order(monkeypatch):
+    orders = {order: infer(K, Y, order=order) for order in ("sequential", "parallel")}
+    np.testing.assert_array_equal(infer(K, Y).mean, orders["sequential"].mean)
+    monkeypatch.setattr("qpruntime.inference.infer._MANY", N)
+    np.testing.assert_array_equal(infer(K, Y).mean, orders["parallel"].mean)
+    # tol is 1e-6 of the sites.
+    np.testing.assert_allclose(infer(K, Y).mean, orders["sequential"].mean, atol=1e-5)
+    # Several fixed points: the order stays what it was.
+    counts = np.random.default_rng(1).poisson(3.0, N)
+    plain = infer(K, counts, "poisson", "ep", mean=1.7)
+    again = infer(K, counts, "poisson", "ep", mean=1.7, order="sequential")
+    np.testing.assert_array_equal(plain.mean, again.mean)
