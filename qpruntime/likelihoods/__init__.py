@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copyreg
 import importlib
 import pkgutil
 from functools import cache
+from typing import Any
 
 from qpruntime.errors import InputError
-from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.likelihoods.contract import Likelihood, reserve, restore
 from qpruntime.names import file_stem, meant, read
 from qpruntime.validation import shown
 
@@ -104,3 +106,16 @@ def stem(likelihood: Likelihood, preset: str = "grid", p: float | None = None) -
     """
     plain = likelihood is _registry().get(likelihood.name)
     return file_stem(likelihood.name, {} if plain else likelihood.parameters, preset, p)
+
+
+def _reduced(likelihood: Likelihood) -> Any:
+    """How a likelihood pickles: by its recipe, by its name, or with all it holds."""
+    if likelihood.recipe is not None:
+        return restore, (likelihood.recipe,)
+    if is_registered(likelihood):
+        return get, (likelihood.spelt,)
+    return object.__reduce_ex__(likelihood, 2)
+
+
+reserve(names)
+copyreg.pickle(Likelihood, _reduced)

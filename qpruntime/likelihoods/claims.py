@@ -1,22 +1,19 @@
-"""A likelihood from a user's log density: checks what it returns before anything is integrated."""
+"""What a user says of a log density, read and checked before anything is integrated."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.errors import InputError
-from qpruntime.likelihoods.contract import Likelihood
 from qpruntime.likelihoods.user_function import Landmarks, LogDensity, NotANumber
 from qpruntime.validation import finite
 
-__all__ = ["Outcomes", "from_log_prob", "restore"]
+__all__ = ["Claims", "Outcomes", "called", "check_claims", "named_parameters", "try_out"]
 
 Array = NDArray[np.float64]
 
@@ -26,7 +23,14 @@ _PROBES = (0.3, -0.5, 1.0, 0.0, -2.0, 3.0)
 _LINE = tuple(0.5 * k for k in range(-16, 17))
 # Relative; values at these places may differ by the rounding of exponents.
 _ROUNDING = 1e-9
-_NAME = re.compile(r"[A-Za-z][\w.-]*")
+
+
+class Claims(NamedTuple):
+    """What is said of a log density: concave in f; p(y|f) = p(-y|-f); of f - y alone."""
+
+    log_concave: bool
+    mirror: bool
+    location: bool
 
 
 @dataclass(frozen=True)
@@ -95,94 +99,11 @@ class Outcomes:
         return (float(whole) if self.low < whole < self.high else middle,)
 
 
-def from_log_prob(
-    log_prob: Callable[..., Any],
-    *,
-    name: str,
-    theta: ArrayLike | Mapping[str, float] = (),
-    outcomes: ArrayLike | tuple[float, float] | None = None,
-    validate: Callable[[ArrayLike], Array] | None = None,
-    log_concave: bool = False,
-    mirror: bool = False,
-    location: bool = False,
-    parameters: Mapping[str, float] | Sequence[str] | None = None,
-    landmarks: Any = None,
-) -> Likelihood:
-    """Carry out `Likelihood.from_log_prob`."""
-    if not callable(log_prob):
-        raise InputError(f"log_prob must be a function log_prob(f, y, theta), got {log_prob!r}")
-    if not (isinstance(name, str) and _NAME.fullmatch(name)):
-        raise InputError(
-            f"name must be letters, digits, '_', '.' or '-', a letter first, got {name!r}"
-        )
-    _refuse_registered(name)
-    values, named = _parameters(theta, parameters)
-    allowed = Outcomes.of(outcomes)
-    if validate is not None and not callable(validate):
-        raise InputError(f"validate must be a function of the observations, got {validate!r}")
-    try:
-        density = LogDensity(log_prob, values)
-    except TypeError as error:
-        raise InputError(
-            f"log_prob must take (f, y, theta) or (f, y), {_called(log_prob)} does not: {error}"
-        ) from error
-    marks = None if landmarks is None else Landmarks(landmarks, density)
-    _try_out(density, marks, name, allowed, validate)
-    made = Likelihood(
-        name=name,
-        outcomes=str(allowed)
-        if validate is None or outcomes is not None
-        else "checked by validate",
-        split=density,
-        validate=validate or allowed,
-        theta=values,
-        mirror=bool(mirror),
-        location=bool(location),
-        log_concave=bool(log_concave),
-        parameters=named,
-        landmarks=marks,
-        recipe=(
-            ("log_prob", log_prob),
-            ("name", name),
-            ("theta", tuple(values.tolist())),
-            ("outcomes", allowed),
-            ("validate", validate),
-            ("log_concave", bool(log_concave)),
-            ("mirror", bool(mirror)),
-            ("location", bool(location)),
-            ("parameters", tuple(named)),
-            ("landmarks", landmarks),
-        ),
-    )
-    _check_claims(made, density, allowed)
-    return made
-
-
-def restore(recipe: tuple[tuple[str, Any], ...]) -> Likelihood:
-    """Unpickle: the same likelihood, and so the same machine code, for equal recipes."""
-    try:
-        return _restored(recipe)
-    except TypeError:  # something in it has no hash
-        return from_log_prob(**dict(recipe))
-
-
-@lru_cache(maxsize=64)
-def _restored(recipe: tuple[tuple[str, Any], ...]) -> Likelihood:
-    return from_log_prob(**dict(recipe))
-
-
-def _called(log_prob: Callable[..., Any]) -> str:
+def called(log_prob: Callable[..., Any]) -> str:
     return getattr(log_prob, "__qualname__", repr(log_prob))
 
 
-def _refuse_registered(name: str) -> None:
-    from qpruntime import likelihoods
-
-    if name in likelihoods.names():
-        raise InputError(f"the name {name!r} is that of a built-in likelihood; choose another")
-
-
-def _parameters(theta: Any, parameters: Any) -> tuple[Array, dict[str, float]]:
+def named_parameters(theta: Any, parameters: Any) -> tuple[Array, dict[str, float]]:
     """Return the values as a read-only array, and by name if they have names."""
     if isinstance(theta, Mapping):
         if parameters is not None:
@@ -201,7 +122,7 @@ def _parameters(theta: Any, parameters: Any) -> tuple[Array, dict[str, float]]:
     return values, {str(k): float(v) for k, v in zip(names, values, strict=False)}
 
 
-def _try_out(
+def try_out(
     density: LogDensity,
     marks: Landmarks | None,
     name: str,
@@ -245,7 +166,7 @@ def _try_out(
             )
 
 
-def _check_claims(made: Likelihood, density: LogDensity, allowed: Outcomes) -> None:
+def check_claims(name: str, claims: Claims, density: LogDensity, allowed: Outcomes) -> None:
     """Raise `InputError` where a few values contradict what is claimed of the likelihood.
 
     A wrong claim would give wrong results without a word.
@@ -258,7 +179,7 @@ def _check_claims(made: Likelihood, density: LogDensity, allowed: Outcomes) -> N
             return np.nan
 
     def refuse(claim: str, why: str) -> None:
-        raise InputError(f"log_prob of {made.name} is not {claim}: {why}; leave out {claim}=True")
+        raise InputError(f"log_prob of {name} is not {claim}: {why}; leave out {claim}=True")
 
     def differ(a: float, b: float) -> bool:
         return abs(a - b) > _ROUNDING * (1.0 + abs(a))  # False for NaN and equal infinities
@@ -266,13 +187,13 @@ def _check_claims(made: Likelihood, density: LogDensity, allowed: Outcomes) -> N
     for y in allowed.examples():
         for f in _PROBES:
             a = log_p(f, y)
-            if made.mirror and -y in allowed and differ(a, b := log_p(-f, -y)):
+            if claims.mirror and -y in allowed and differ(a, b := log_p(-f, -y)):
                 refuse("mirror", f"{a:g} at f = {f:g}, y = {y:g} but {b:g} at {-f:g}, {-y:g}")
-            if made.location and y + 0.5 in allowed and differ(a, b := log_p(f + 0.5, y + 0.5)):
+            if claims.location and y + 0.5 in allowed and differ(a, b := log_p(f + 0.5, y + 0.5)):
                 refuse(
                     "location", f"{a:g} at f = {f:g}, y = {y:g} but {b:g} with 0.5 added to both"
                 )
-        if made.log_concave:
+        if claims.log_concave:
             values = [log_p(f, y) for f in _LINE]
             for f, a, b, c in zip(_LINE[1:], values, values[1:], values[2:], strict=False):
                 if 0.5 * (a + c) - b > _ROUNDING * (1.0 + abs(a) + abs(c)):

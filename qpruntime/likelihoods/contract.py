@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime.artifact.metadata import Axis
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.jit import COORDINATES, FRAME, LANDMARK, MOMENTS, SPLIT, Pointer
+from qpruntime.likelihoods.claims import (
+    Claims,
+    Outcomes,
+    called,
+    check_claims,
+    named_parameters,
+    try_out,
+)
+from qpruntime.likelihoods.user_function import Landmarks, LogDensity
 from qpruntime.names import meant, spell
 from qpruntime.validation import floats
 
@@ -25,6 +36,8 @@ __all__ = [
     "Reduction",
     "counts",
     "reals",
+    "reserve",
+    "restore",
     "signs",
 ]
 
@@ -35,6 +48,10 @@ LARGEST_COUNT = 1_000_000
 
 #: Real observations larger than this are refused: their squares leave double precision.
 LARGEST_REAL = 1e100
+
+_NAME = re.compile(r"[A-Za-z][\w.-]*")
+#: Functions that return names which are taken.
+_RESERVED: list[Callable[[], Iterable[str]]] = []
 
 #: Rows of `Reduction.coordinates` that no table has: integrate; u is the answer.
 INTEGRATE, CLOSED = -1.0, -2.0
@@ -218,8 +235,6 @@ class Likelihood:
             return self
         if self.recipe is None:
             return replace(self, parameters=merged)
-        from qpruntime.likelihoods.claims import restore
-
         recipe = {**dict(self.recipe), "theta": tuple(merged.values())}
         return restore(tuple(recipe.items()))
 
@@ -289,9 +304,7 @@ class Likelihood:
         >>> mean.round(2)
         array([0.73, 1.79])
         """
-        from qpruntime.likelihoods.claims import from_log_prob
-
-        return from_log_prob(log_prob, name=name, **options)
+        return _from_log_prob(log_prob, name=name, **options)
 
     def __copy__(self) -> Likelihood:
         return self
@@ -299,17 +312,6 @@ class Likelihood:
     def __deepcopy__(self, memo: dict[int, Any]) -> Likelihood:
         # Immutable, and told apart by identity: a clone of an estimator keeps its tables.
         return self
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        from qpruntime import likelihoods
-
-        if self.recipe is not None:
-            from qpruntime.likelihoods.claims import restore
-
-            return restore, (self.recipe,)
-        if self.name in likelihoods.names() and likelihoods.get(self.spelt) is self:
-            return likelihoods.get, (self.spelt,)
-        return super().__reduce_ex__(protocol)
 
     @property
     def has_density(self) -> bool:
@@ -379,6 +381,84 @@ ABSENT_SPLIT = Pointer(_absent_split, SPLIT)
 ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
 ABSENT_FRAME = Pointer(_absent_frame, FRAME)
 ABSENT_COORDINATES = Pointer(_absent_coordinates, COORDINATES)
+
+
+def reserve(names: Callable[[], Iterable[str]]) -> None:
+    """Refuse these names to likelihoods of `from_log_prob`; asked for when one is made."""
+    _RESERVED.append(names)
+
+
+def _from_log_prob(
+    log_prob: Callable[..., Any],
+    *,
+    name: str,
+    theta: ArrayLike | Mapping[str, float] = (),
+    outcomes: ArrayLike | tuple[float, float] | None = None,
+    validate: Callable[[ArrayLike], Array] | None = None,
+    log_concave: bool = False,
+    mirror: bool = False,
+    location: bool = False,
+    parameters: Mapping[str, float] | Sequence[str] | None = None,
+    landmarks: Any = None,
+) -> Likelihood:
+    """Carry out `Likelihood.from_log_prob`."""
+    if not callable(log_prob):
+        raise InputError(f"log_prob must be a function log_prob(f, y, theta), got {log_prob!r}")
+    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise InputError(
+            f"name must be letters, digits, '_', '.' or '-', a letter first, got {name!r}"
+        )
+    if any(name in names() for names in _RESERVED):
+        raise InputError(f"the name {name!r} is that of a built-in likelihood; choose another")
+    values, named = named_parameters(theta, parameters)
+    allowed = Outcomes.of(outcomes)
+    if validate is not None and not callable(validate):
+        raise InputError(f"validate must be a function of the observations, got {validate!r}")
+    try:
+        density = LogDensity(log_prob, values)
+    except TypeError as error:
+        raise InputError(
+            f"log_prob must take (f, y, theta) or (f, y), {called(log_prob)} does not: {error}"
+        ) from error
+    marks = None if landmarks is None else Landmarks(landmarks, density)
+    try_out(density, marks, name, allowed, validate)
+    claims = Claims(bool(log_concave), bool(mirror), bool(location))
+    check_claims(name, claims, density, allowed)
+    return Likelihood(
+        name=name,
+        outcomes=str(allowed)
+        if validate is None or outcomes is not None
+        else "checked by validate",
+        split=density,
+        validate=validate or allowed,
+        theta=values,
+        **claims._asdict(),
+        parameters=named,
+        landmarks=marks,
+        recipe=(
+            ("log_prob", log_prob),
+            ("name", name),
+            ("theta", tuple(values.tolist())),
+            ("outcomes", allowed),
+            ("validate", validate),
+            *claims._asdict().items(),
+            ("parameters", tuple(named)),
+            ("landmarks", landmarks),
+        ),
+    )
+
+
+def restore(recipe: tuple[tuple[str, Any], ...]) -> Likelihood:
+    """Unpickle: the same likelihood, and so the same machine code, for equal recipes."""
+    try:
+        return _restored(recipe)
+    except TypeError:  # something in it has no hash
+        return _from_log_prob(**dict(recipe))
+
+
+@lru_cache(maxsize=64)
+def _restored(recipe: tuple[tuple[str, Any], ...]) -> Likelihood:
+    return _from_log_prob(**dict(recipe))
 
 
 def signs(y: ArrayLike) -> Array:

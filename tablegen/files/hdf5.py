@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import h5py
 import numpy as np
@@ -21,7 +21,6 @@ from qpruntime.artifact.metadata import DATASET, Metadata
 from qpruntime.artifact.seal import LIMIT, Seal
 from qpruntime.errors import TableError
 from tablegen.files.target import check_kind
-from tablegen.grid.plan import Plan
 
 __all__ = ["create_file", "map_file", "publish", "seal", "write_metadata"]
 
@@ -41,7 +40,16 @@ def _plain_errors() -> Iterator[None]:
         raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
-def create_file(path: Path, plan: Plan | Metadata) -> int:
+class Array(Protocol):
+    """What a plan or the metadata say of the dataset."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+def create_file(path: Path, plan: Array) -> int:
     """Create the file with its dataset allocated but not written; return the data's offset."""
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_layout(h5py.h5d.CONTIGUOUS)
@@ -55,7 +63,7 @@ def create_file(path: Path, plan: Plan | Metadata) -> int:
         return int(dataset.get_offset())
 
 
-def map_file(path: Path, plan: Plan, offset: int) -> NDArray[Any]:
+def map_file(path: Path, plan: Array, offset: int) -> NDArray[Any]:
     """Map the data read-only, shape ``plan.shape``."""
     dtype = np.dtype(plan.dtype).newbyteorder("<")
     return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=plan.shape)
