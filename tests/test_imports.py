@@ -1,102 +1,184 @@
-"""What an import loads, and that imports run one way: upwards, and never into tablegen."""
+"""What an import loads, and that imports run one way: upwards through the floors, in no circle."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 import qpruntime
 
-ROOT = Path(qpruntime.__file__).parent
-FILES = {p.relative_to(ROOT).with_suffix("").as_posix(): p for p in ROOT.rglob("*.py")}
-
-# From the ground up. A module imports at its top only from lower ranks; a new one goes in here.
-RANKS = [
-    {"errors", "jit", "notice"},
-    {"names"},
-    {"special", "validation", "blocks", "artifact"},
-    {"quadrature", "execution"},
-    {"likelihoods"},
-    {"commands"},
-    {"projection"},
-    {"inference"},
-    {"learning"},
-    {"estimators"},
+TOP = Path(qpruntime.__file__).parents[1]
+#: Packages, and modules beside them, from the ground up. What stands on one floor imports from
+#: lower ones only; a new package gets its floor here and its line in CONTRIBUTING.md.
+FLOORS = [
+    {"qpruntime.errors", "qpruntime.jit", "qpruntime.notice"},
+    {"qpruntime.blocks", "qpruntime.names", "qpruntime.special", "qpruntime.validation"},
+    {"qpruntime.artifact", "qpruntime.execution", "qpruntime.quadrature"},
+    {"qpruntime.likelihoods"},
+    {"qpruntime.commands"},
+    {
+        "qpruntime.projection",
+        "tablegen.memory",
+        "tablegen.second_rule",
+        "tablegen.user_code",
+    },
+    {"qpruntime.inference", "tablegen.files", "tablegen.splines"},
+    {"qpruntime.learning", "tablegen.compact", "tablegen.grid", "tablegen.surfaces"},
+    {"qpruntime.estimators", "tablegen.builder", "tablegen.verify"},
+    {"tablegen.console"},
 ]
-RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
-# Imports inside functions, each with its reason.
-# Rules that few need, and whose kernels take milliseconds to declare.
-DEFERRED: set[tuple[str, str]] = {("likelihoods", "quadrature"), ("projection", "quadrature")}
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+#: They open every room: public names by first use, and the command line.
+DOORS = {"qpruntime", "tablegen", "tablegen.__main__"}
+#: Imports of the runtime inside functions: rules that few need, whose kernels take milliseconds to
+#: declare. The command line, which has to answer at once, and builds import as late as they like.
+DEFERRED = {
+    ("qpruntime.likelihoods.contract", "qpruntime.quadrature.adaptive"),
+    ("qpruntime.projection.projector", "qpruntime.quadrature.wp"),
+}
 
 
-def imported(node):
-    """Modules of qpruntime that an import statement names."""
-    names = []
+class Imports(NamedTuple):
+    """Modules of the two packages that one module imports, at its top and inside functions."""
+
+    top: frozenset[str]
+    deferred: frozenset[str]
+
+
+@cache
+def files():
+    """Path of every module by its name; a package's is that of its ``__init__``."""
+    found = {}
+    for package in ("qpruntime", "tablegen"):
+        for path in (TOP / package).rglob("*.py"):
+            parts = path.relative_to(TOP).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def named(node):
+    """Modules of ours that an import statement names."""
     if isinstance(node, ast.Import):
-        names = [alias.name for alias in node.names]
+        found = [alias.name for alias in node.names if alias.name != "qpruntime"]  # its version
     elif isinstance(node, ast.ImportFrom):
         assert node.level == 0, "relative import"
-        names = [node.module]
-        if node.module == "qpruntime":
-            names = [f"qpruntime.{alias.name}" for alias in node.names]
-    return [n.split(".")[1] for n in names if n.startswith("qpruntime.")]
+        names = [alias.name for alias in node.names if alias.name != "__version__"]
+        full = [f"{node.module}.{name}" for name in names]
+        found = [name if name in files() else node.module for name in full]
+    else:
+        found = []
+    ours = [name for name in found if name.split(".")[0] in ("qpruntime", "tablegen")]
+    assert set(ours) <= set(files()), f"no such module: {ours}"
+    return ours
 
 
-def imports(path):
-    """Return (modules imported at the top, modules imported anywhere else)."""
-    tree = ast.parse(path.read_text())
-    top = {m for node in tree.body for m in imported(node)}
-    return top, {m for node in ast.walk(tree) for m in imported(node)} - top
+@cache
+def imports():
+    """Return `Imports` by module."""
+    found = {}
+    for module, path in files().items():
+        tree = ast.parse(path.read_text())
+        top = frozenset(name for node in tree.body for name in named(node))
+        anywhere = {name for node in ast.walk(tree) for name in named(node)}
+        found[module] = Imports(top, frozenset(anywhere - top))
+    return found
 
 
-@pytest.mark.parametrize("name", sorted(set(FILES) - {"__init__"}))
-def test_imports_run_upwards(name):
-    own = name.split("/")[0]
-    assert own in RANK, f"{own} has no rank in this file"
-    top, deferred = imports(FILES[name])
-    for module in top - {own}:
-        assert RANK[module] < RANK[own], f"{own} imports {module}"
-    assert {(own, module) for module in deferred - {own}} <= DEFERRED
+def room(module):
+    """Package or module that has a floor, which `module` is in."""
+    return ".".join(module.split(".")[:2])
 
 
-def test_ranks_are_of_modules_that_exist():
-    assert {name.split("/")[0] for name in FILES} >= set(RANK)
+def test_the_plan_is_of_rooms_that_exist():
+    assert set(FLOOR) == {room(module) for module in files()} - DOORS
+    assert sum(map(len, FLOORS)) == len(FLOOR)
 
 
-@pytest.mark.parametrize("name", sorted(FILES))
-def test_never_tablegen(name):
-    for node in ast.walk(ast.parse(FILES[name].read_text())):
-        if isinstance(node, ast.Import):
-            assert not any(a.name.split(".")[0] == "tablegen" for a in node.names)
-        if isinstance(node, ast.ImportFrom):
-            assert (node.module or "").split(".")[0] != "tablegen"
+def test_imports_run_upwards():
+    wrong = []
+    for module, (top, deferred) in imports().items():
+        if module in DOORS:
+            continue
+        for other in top | deferred:
+            floor = FLOOR.get(room(other), len(FLOORS))  # a door is above all rooms
+            if room(other) != room(module) and not floor < FLOOR[room(module)]:
+                wrong.append(f"{module} imports {other}")
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("statement", "absent"),
-    [
+def test_the_runtime_never_imports_tablegen():
+    wrong = [
+        f"{module} imports {other}"
+        for module, found in imports().items()
+        for other in found.top | found.deferred
+        if module.split(".")[0] == "qpruntime" and other.split(".")[0] == "tablegen"
+    ]
+    assert wrong == []
+
+
+def test_no_circles():
+    """Of modules, also through imports inside functions; packages' own names count as modules."""
+    below = {module: found.top | found.deferred for module, found in imports().items()}
+    below = {module: others - DOORS for module, others in below.items() if module not in DOORS}
+    while lowest := {module for module, others in below.items() if not others & set(below)}:
+        below = {module: others for module, others in below.items() if module not in lowest}
+    assert sorted(below) == [], "a circle runs through these"
+
+
+def test_imports_of_the_runtime_are_at_the_top():
+    deferred = {
+        (module, other)
+        for module, found in imports().items()
+        for other in found.deferred
+        if module.split(".")[0] == "qpruntime" and module not in DOORS
+    }
+    assert deferred == DEFERRED
+
+
+def test_every_room_is_on_the_map():
+    """CONTRIBUTING.md has every room and its floor; each package says what it is for."""
+    rows = re.findall(
+        r"^\| (\d+) \| (`.*?`) \| .+ \|$", (TOP / "CONTRIBUTING.md").read_text(), re.M
+    )
+    listed = {
+        name.replace("/", "."): int(floor)
+        for floor, names in rows
+        for name in names.replace("`", "").split(", ")
+    }
+    assert listed == FLOOR
+    for module, path in files().items():
+        if path.name == "__init__.py":
+            purpose = ast.get_docstring(ast.parse(path.read_text()))
+            assert purpose, f"{module} does not say what it is for"
+            assert purpose.splitlines()[0].endswith(".")
+
+
+def test_what_an_import_loads():
+    for statement, absent in [
         ("import qpruntime", "dask distributed zarr sklearn scipy h5py numba tablegen matplotlib"),
         ("from qpruntime import infer, project, open_table", "dask zarr h5py sklearn tablegen"),
         ("from qpruntime import infer, project, open_table", "scipy.optimize scipy.stats"),
-        ("from qpruntime import GPClassifier", "dask zarr tablegen matplotlib"),
-    ],
-)
-def test_what_an_import_loads(statement, absent):
-    code = f"{statement}; import sys; print(*[m for m in {absent.split()!r} if m in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == []
+        ("from qpruntime import GPClassifier", "dask distributed zarr tablegen matplotlib"),
+        ("import tablegen.console.cli", "dask distributed zarr h5py scipy sklearn matplotlib"),
+    ]:
+        code = f"{statement}; import sys; print(*{{*{absent.split()!r}}} & {{*sys.modules}})"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (run.returncode, run.stdout.split()) == (0, []), (statement, run.stderr)
 
 
-@pytest.mark.parametrize("name", qpruntime.__all__)
-def test_public_names_resolve(name):
-    value = getattr(qpruntime, name)
-    assert value.__module__.startswith("qpruntime")
-    assert value.__doc__
-    assert name in dir(qpruntime)
+def test_public_names_resolve():
+    for name in qpruntime.__all__:
+        value = getattr(qpruntime, name)
+        assert value.__module__.startswith("qpruntime"), name
+        assert value.__doc__, name
+        assert name in dir(qpruntime)
 
 
 def test_other_names_do_not():

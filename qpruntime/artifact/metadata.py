@@ -32,7 +32,7 @@ KINDS = ("grid", "compact", "surfaces")
 AXES = {"grid": (2,), "compact": (1, 2), "surfaces": (2, 3)}
 #: Orders p of L_p projections: beyond 10, q^(1/p) varies too little for double precision.
 SMALLEST, LARGEST = 1.0, 10.0
-#: The metadata name every outcome, and have to stay below `qpruntime.seal.LIMIT` bytes.
+#: The metadata name every outcome, and have to stay below `qpruntime.artifact.seal.LIMIT` bytes.
 MOST_OUTCOMES = 20_000
 # Numbers at every node of surfaces; those of L_p projections hold one of them twice.
 _BANDS = 4
