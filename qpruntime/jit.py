@@ -27,6 +27,8 @@ __all__ = [
     "FRAME",
     "LANDMARK",
     "MOMENTS",
+    "RAISED_FRAME",
+    "RAISED_MOMENTS",
     "RULE",
     "SPLIT",
     "SURFACES",
@@ -37,6 +39,8 @@ __all__ = [
     "call_frame",
     "call_landmark",
     "call_moments",
+    "call_raised_frame",
+    "call_raised_moments",
     "call_rule",
     "call_split",
     "call_surfaces",
@@ -59,6 +63,9 @@ SPLIT = types.UniTuple(_float, 2)(_float, _float, _VECTOR)
 MOMENTS = types.UniTuple(_float, 3)(_float, _float, _float, _VECTOR)
 #: frame(mu, sigma, y, theta) -> (centre, width, refine, side) of the quadrature variable
 FRAME = types.UniTuple(_float, 4)(_float, _float, _float, _VECTOR)
+#: The same two of the likelihood to a power, which is the last argument.
+RAISED_MOMENTS = types.UniTuple(_float, 3)(*MOMENTS.args, _float)
+RAISED_FRAME = types.UniTuple(_float, 4)(*FRAME.args, _float)
 #: coordinates(mu, sigma, y, theta) -> (row, u, v) in a compact table
 COORDINATES = types.UniTuple(_float, 3)(_float, _float, _float, _VECTOR)
 #: landmark(y, theta, k) -> the k-th point where log p(y|f) has a kink or a narrow peak, or NaN
@@ -255,6 +262,10 @@ def _cavity_call(handle, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
     return handle(mu, sigma, y, theta)
 
 
+def _raised_call(handle, mu, sigma, y, theta, power):  # type: ignore[no-untyped-def]
+    return handle(mu, sigma, y, theta, power)
+
+
 def _landmark_call(handle, y, theta, k):  # type: ignore[no-untyped-def]
     return handle(y, theta, k)
 
@@ -275,6 +286,7 @@ if INTERPRETED:
     call_split, call_landmark = _point_call, _landmark_call
     call_rule, call_wp_rule = _rule_call, _wp_rule_call
     call_moments = call_frame = call_coordinates = _cavity_call
+    call_raised_moments = call_raised_frame = _raised_call
     call_surfaces = _surfaces_call
 else:
 
@@ -292,6 +304,16 @@ else:
     def call_frame(typing, handle, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
         """Call a likelihood's `frame` through its handle."""
         return FRAME.return_type(types.int64, *FRAME.args), _lower_call
+
+    @intrinsic
+    def call_raised_moments(typing, handle, mu, sigma, y, theta, power):  # type: ignore[no-untyped-def]
+        """Call a likelihood's moments to a power through their handle."""
+        return RAISED_MOMENTS.return_type(types.int64, *RAISED_MOMENTS.args), _lower_call
+
+    @intrinsic
+    def call_raised_frame(typing, handle, mu, sigma, y, theta, power):  # type: ignore[no-untyped-def]
+        """Call a likelihood's frame to a power through its handle."""
+        return RAISED_FRAME.return_type(types.int64, *RAISED_FRAME.args), _lower_call
 
     @intrinsic
     def call_coordinates(typing, handle, mu, sigma, y, theta):  # type: ignore[no-untyped-def]

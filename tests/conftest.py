@@ -16,6 +16,13 @@ collect_ignore = ["reference"]
 collect_ignore_glob = ["*conftest.py"]
 
 
+def pytest_report_header():
+    """Say which random cases `test_extremes.test_of_the_day` draws today."""
+    from test_extremes import SEED
+
+    return f"QP_SEED={SEED} repeats the random cases of today"
+
+
 class Reference(NamedTuple):
     """Columns of one reference CSV, as float64 arrays."""
 

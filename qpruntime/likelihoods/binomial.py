@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.errors import InputError
-from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.expected import softplus_expected
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
 from qpruntime.validation import floats
@@ -53,6 +53,22 @@ def _moments(mu, sigma, y, theta):
 def _frame(mu, sigma, y, theta):
     sign, a, inverse, offset, top, _ = shape(y)
     centre, width, refine, side = bend_frame(sign * mu, sigma, a, inverse, offset, top)
+    return sign * centre, width, refine, side
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    sign, a, inverse, offset, top, peak = shape(y)
+    log_z, mean, variance = bend_moments(
+        sign * mu, sigma, power * a, inverse / power, offset + math.log(power), top
+    )
+    return log_z + power * peak, sign * mean, variance
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    sign, a, inverse, offset, top, _ = shape(y)
+    centre, width, refine, side = bend_frame(
+        sign * mu, sigma, power * a, inverse / power, offset + math.log(power), top
+    )
     return sign * centre, width, refine, side
 
 
@@ -128,5 +144,6 @@ likelihood = Likelihood(
     validate=_pairs,
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
+    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
     expected=Pointer(_expected, MOMENTS),
 )

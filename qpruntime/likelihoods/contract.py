@@ -33,6 +33,7 @@ __all__ = [
     "INTEGRATE",
     "LARGEST_COUNT",
     "Likelihood",
+    "Powers",
     "Reduction",
     "counts",
     "reals",
@@ -115,6 +116,27 @@ class Reduction:
     scale: Pointer | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Powers:
+    """How p(y|f)^power is integrated faster than by the adaptive rule, power > 0.
+
+    Parameters
+    ----------
+    moments : Pointer, optional
+        `Likelihood.moments` with the power as its last argument; NaN where it does not know.
+        Without it they are summed over the nodes of the frame.
+    frame : Pointer, optional
+        `Likelihood.frame` with the power as its last argument, of one peak or one hard edge; width
+        NaN where it has none.
+    whole : bool
+        Whether one of the two answers for every power: then the adaptive rule is never compiled.
+    """
+
+    moments: Pointer | None = None
+    frame: Pointer | None = None
+    whole: bool = True
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Likelihood:
     """p(y|f) for one observation y and one latent value f.
@@ -166,6 +188,9 @@ class Likelihood:
         ``landmarks(y, theta, k) -> f``: points where log p(y|f) has a kink, a jump or a narrow
         peak, k = 0, 1, ..., then NaN. Adaptive quadrature looks for mass around them, as it does
         around 0 and y, and puts them on edges of its panels.
+    powers : Powers, optional
+        Moments and frames to any power, for weights and power EP. What has none is left to the
+        adaptive rule.
     recipe : tuple, optional
         Arguments of `from_log_prob`, by which it pickles.
     """
@@ -184,6 +209,7 @@ class Likelihood:
     expected: Pointer | None = None
     parameters: Mapping[str, float] = field(default_factory=dict)
     landmarks: Pointer | None = None
+    powers: Powers | None = None
     recipe: tuple[tuple[str, Any], ...] | None = None
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     derive: Callable[..., tuple[float, ...]] | None = None
@@ -346,12 +372,13 @@ class Likelihood:
     def functions(self, powers: bool = False) -> tuple[Any, ...]:
         """Return (theta, has_moments, has_frame, split, moments, frame), as kernels take them.
 
-        The last is the triple (frame, adaptive rule, landmark). Without a frame, or for `powers`
-        other than 1, the adaptive rule is needed, and compiled.
+        The last is (frame, adaptive rule, landmark, moments and frame to a power). Without a frame,
+        or for `powers` other than 1 that have none, the adaptive rule is needed, and compiled.
         """
         self.split.reset()
-        rule, adaptive = NO_RULE, (powers or self.frame is None) and self.has_density
-        if adaptive:
+        raised = self.powers if powers and self.powers else _NO_POWERS
+        rule = NO_RULE
+        if self.has_density and (self.frame is None or (powers and not raised.whole)):
             # Most users of the package never need it.
             from qpruntime.quadrature.adaptive import adaptive_rule
 
@@ -366,6 +393,8 @@ class Likelihood:
                 (self.frame or ABSENT_FRAME).handle,
                 rule,
                 (self.landmarks or ABSENT_LANDMARK).handle,
+                raised.moments.handle if raised.moments else NO_RULE,
+                raised.frame.handle if raised.frame else NO_RULE,
             ),
         )
 
@@ -376,6 +405,7 @@ class Likelihood:
 
 #: What is never called.
 NO_RULE = 0
+_NO_POWERS = Powers(whole=False)
 ABSENT_LANDMARK = Pointer(_absent_landmark, LANDMARK)
 ABSENT_SPLIT = Pointer(_absent_split, SPLIT)
 ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)

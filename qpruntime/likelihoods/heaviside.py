@@ -8,8 +8,17 @@ from __future__ import annotations
 import math
 
 from qpruntime.artifact.metadata import Axis
-from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood, Reduction, signs
+from qpruntime.jit import (
+    COORDINATES,
+    FRAME,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    Pointer,
+    kernel,
+)
+from qpruntime.likelihoods.contract import Likelihood, Powers, Reduction, signs
 from qpruntime.special import log_ndtr, probit_series
 
 __all__ = ["likelihood"]
@@ -39,6 +48,18 @@ def _frame(mu, sigma, y, theta):
         return mu, sigma, 1.0, 0.0
     v = probit_series(z)[2]
     return 0.0, 2.0 * sigma * math.sqrt(v), 1.0, y
+
+
+# 0 and 1 are what they are to every power.
+def _raised_moments(mu, sigma, y, theta, power):
+    return _moments_kernel(mu, sigma, y, theta)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return _frame_kernel(mu, sigma, y, theta)
+
+
+_moments_kernel, _frame_kernel = kernel(_moments), kernel(_frame)
 
 
 # R = sigma*/sigma_EP is analytic in v = z/sqrt(16 + z^2) on [-1, v(8)], z = y mu/sigma, its limit
@@ -76,6 +97,7 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     mirror=True,
+    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
     reduction=Reduction(
         coordinates=Pointer(_coordinates, COORDINATES),
         cavity=_cavity,

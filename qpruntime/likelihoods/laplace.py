@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import LANDMARK, MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.contract import Likelihood, reals
+from qpruntime.jit import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.contract import Likelihood, Powers, reals
 from qpruntime.likelihoods.expected import laplace_expected
 from qpruntime.special import erfcx, log_ndtr, probit_series
 
@@ -33,7 +33,20 @@ def side(z):
 
 
 def _moments(mu, sigma, y, theta):
-    a, d = sigma / theta[0], (mu - y) / sigma
+    log_z, mean, variance = pointed(mu, sigma, y, theta[0])
+    return log_z + theta[1], mean, variance
+
+
+# To a power, the scale is that part of what it was.
+def _raised_moments(mu, sigma, y, theta, power):
+    log_z, mean, variance = pointed(mu, sigma, y, theta[0] / power)
+    return log_z + power * theta[1], mean, variance
+
+
+@kernel
+def pointed(mu, sigma, y, scale):
+    """Moments under exp(-|y - f|/scale)."""
+    a, d = sigma / scale, (mu - y) / sigma
     # Above y a normal with its mean at y + sigma above, below y one at y - sigma below.
     above, below = d - a, -d - a
     r_above, up, v_above = probit_series(above)
@@ -51,7 +64,7 @@ def _moments(mu, sigma, y, theta):
         log_z = log_ndtr(top) + lean
     else:
         log_z = math.log(0.5 * erfcx(-top * _SQRT1_2)) - 0.5 * d * d
-    log_z += theta[1] + math.log1p(low)
+    log_z += math.log1p(low)
     variance = share * v_above + other * v_below + share * other * (up + down) ** 2
     # Means measured from y; far above or below the observation, from the cavity.
     if other == 0.0 and above > 0.0:
@@ -74,6 +87,7 @@ likelihood = Likelihood(
     validate=reals,
     moments=Pointer(_moments, MOMENTS),
     location=True,
+    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
     parameters={"scale": 1.0},
     limits={"scale": (1e-50, 1e50)},
     derive=_constants,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood, signs
+import math
+
+from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer
+from qpruntime.likelihoods.contract import Likelihood, Powers, signs
 from qpruntime.likelihoods.expected import softplus_expected
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, softplus
 
@@ -25,6 +27,17 @@ def _frame(mu, sigma, y, theta):
     return -y * centre, width, refine, side
 
 
+# To a power w, n is w and u is moved by log w, here and in all likelihoods of the shared form.
+def _raised_moments(mu, sigma, y, theta, power):
+    log_z, mean, variance = bend_moments(-y * mu, sigma, 0.0, 1.0 / power, math.log(power), 0.0)
+    return log_z, -y * mean, variance
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    centre, width, refine, side = bend_frame(-y * mu, sigma, 0.0, 1.0 / power, math.log(power), 0.0)
+    return -y * centre, width, refine, side
+
+
 def _expected(mean, std, y, theta):
     value, slope, curvature = softplus_expected(-y * mean, std)
     return -value, y * slope, curvature
@@ -38,5 +51,6 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     mirror=True,
+    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
     expected=Pointer(_expected, MOMENTS),
 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.contract import LARGEST_COUNT, Likelihood, counts
+from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.contract import LARGEST_COUNT, Likelihood, Powers, counts
 from qpruntime.likelihoods.expected import softplus_expected
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
 
@@ -50,6 +50,22 @@ def _frame(mu, sigma, y, theta):
     return sign * centre, width, refine, side
 
 
+def _raised_moments(mu, sigma, y, theta, power):
+    sign, a, inverse, offset, top, peak = shape(y, theta[0], theta[1])
+    log_z, mean, variance = bend_moments(
+        sign * mu, sigma, power * a, inverse / power, offset + math.log(power), top
+    )
+    return log_z + power * peak, sign * mean, variance
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    sign, a, inverse, offset, top, _ = shape(y, theta[0], theta[1])
+    centre, width, refine, side = bend_frame(
+        sign * mu, sigma, power * a, inverse / power, offset + math.log(power), top
+    )
+    return sign * centre, width, refine, side
+
+
 def _constants(dispersion):
     return (math.log(dispersion),)
 
@@ -74,6 +90,7 @@ likelihood = Likelihood(
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
+    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
     expected=Pointer(_expected, MOMENTS),
     parameters={"dispersion": 1.0},
     limits={"dispersion": (1e-3, 1e9)},

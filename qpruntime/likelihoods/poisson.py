@@ -10,12 +10,22 @@ from __future__ import annotations
 import math
 
 from qpruntime.artifact.metadata import Axis
-from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.jit import (
+    COORDINATES,
+    FRAME,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    Pointer,
+    kernel,
+)
 from qpruntime.likelihoods.contract import (
     CLOSED,
     INTEGRATE,
     LARGEST_COUNT,
     Likelihood,
+    Powers,
     Reduction,
     counts,
 )
@@ -27,7 +37,11 @@ __all__ = ["LARGEST_COUNT", "likelihood"]
 
 #: Up to here a recursion (6 ns a count), beyond a sum of 31 terms (0.4 to 0.7 us).
 _RECURSION = 50
+#: Up to this b^2/2 a series of at most so many terms for what is no count; then its kink at 0,
+#: whose mass is less than 1e-20, is beyond the sum.
+_SHORT, _MOST_TERMS = 60.0, 2000
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+_HALF_LOG_PI = 0.5 * math.log(math.pi)
 #: A second peak below exp(-_MINOR) of the first moves sigma* by less than 1e-13.
 _MINOR = 46.0
 #: Where b is above this.
@@ -127,19 +141,82 @@ def by_sum(mu, sigma, y):
     return log_z, math.copysign(s * (guess + first), mu), s * s * variance
 
 
-def _moments(mu, sigma, y, theta):
+@kernel
+def by_series(mu, sigma, y):
+    """`by_recursion` for any y >= 0: M_2y is a mixture of moments of chi distributions.
+
+    E |g|^2y = 2^y e^-x sum over k of x^k/k! Gamma(y + k + 1/2)/Gamma(k + 1/2), x = b^2/2, whose
+    terms are positive; so are those of E g |g|^2y/b, with k + 3/2.
+    """
     a = 1.0 + 2.0 * sigma * sigma
-    if abs(mu) > _BEYOND * sigma * math.sqrt(a):
-        # Squares would overflow; the likelihood is exp(-f^2) times a constant on this scale.
-        centre = mu / a
-        log_z = 2.0 * y * math.log(abs(centre)) - math.lgamma(y + 1.0) - 0.5 * math.log(a)
-        return log_z - mu * centre, centre, sigma * sigma / a
+    s2 = sigma * sigma / a
+    x = 0.5 * (mu / sigma) ** 2 / a
+    even, odd, square = 1.0, (y + 0.5) / 0.5, y + 0.5
+    total, first, second = 0.0, 0.0, 0.0
+    for k in range(_MOST_TERMS):
+        total += even
+        first += odd
+        second += square
+        if k > x and even + odd + square < 1e-18 * (total + first + second):
+            break
+        share = x / (k + 1.0)
+        even *= share * (y + k + 0.5) / (k + 0.5)
+        odd *= share * (y + k + 1.5) / (k + 1.5)
+        square *= share * (y + k + 1.5) / (k + 0.5)
+    log_z = math.lgamma(y + 0.5) - _HALF_LOG_PI - math.lgamma(y + 1.0) - x + math.log(total)
+    log_z += y * math.log(2.0 * s2) - 0.5 * math.log(a) - mu * mu / a
+    r = first / total
+    return log_z, mu / a * r, s2 * (2.0 * second / total - 2.0 * x * r * r)
+
+
+@kernel
+def far_moments(mu, sigma, y):
+    """Moments where squares would overflow: the likelihood is exp(-f^2) times a constant."""
+    a = 1.0 + 2.0 * sigma * sigma
+    centre = mu / a
+    log_z = 2.0 * y * math.log(abs(centre)) - math.lgamma(y + 1.0) - 0.5 * math.log(a)
+    return log_z - mu * centre, centre, sigma * sigma / a
+
+
+def _moments(mu, sigma, y, theta):
+    if abs(mu) > _BEYOND * sigma * math.sqrt(1.0 + 2.0 * sigma * sigma):
+        return far_moments(mu, sigma, y)
     if y <= _RECURSION:
         return by_recursion(mu, sigma, y)
     return by_sum(mu, sigma, y)
 
 
+# To a power w, with g = sqrt(w) f: log p is w y log g^2 - g^2 plus a constant, a count of w y.
+def _raised_moments(mu, sigma, y, theta, power):
+    root, v = math.sqrt(power), power * y
+    m, s = root * mu, root * sigma
+    x = 0.5 * (m / s) ** 2 / (1.0 + 2.0 * s * s)
+    if x > 0.5 * _BEYOND**2:
+        log_z, mean, variance = far_moments(m, s, v)
+    elif v <= _RECURSION and v == math.floor(v):
+        log_z, mean, variance = by_recursion(m, s, v)
+    elif v <= _RECURSION and x < _SHORT:
+        log_z, mean, variance = by_series(m, s, v)
+    else:
+        log_z, mean, variance = by_sum(m, s, v)
+    return log_z + power * log_peak(y) - log_peak(v), mean / root, variance / power
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    root = math.sqrt(power)
+    centre, width, refine, side = frame(root * mu, root * sigma, power * y)
+    if side != 0.0 and (power * y) % 1.0 != 0.0:
+        return centre, math.nan, refine, side  # |f|^(2wy) has a kink at 0
+    return centre / root, width / root, refine, side
+
+
 def _frame(mu, sigma, y, theta):
+    return frame(mu, sigma, y)
+
+
+@kernel
+def frame(mu, sigma, y):
+    """`Likelihood.frame` for any y >= 0; meaningless between 0 and 1 where there are two peaks."""
     s, b, g1 = scales(mu, sigma, y)
     if y == 0.0:
         return math.copysign(s * b, mu), s, 1.0, 0.0
@@ -153,7 +230,7 @@ def _frame(mu, sigma, y, theta):
     # The leap is over before the left peak comes within nine of its deviations, 1/sqrt(2).
     gap = (n / g1 - 6.2) / _WIDTH
     leap = gap - 0.25 * math.log(16.0 * max(gap, 1.0))
-    side = leap if leap >= 2.0 else -2.0 - 7.0 / (n - 1.0)
+    side = leap if leap >= 2.0 else -2.0 - 7.0 / max(n - 1.0, 1.0)
     return 0.0, _WIDTH * s, 1.0, side
 
 
@@ -203,6 +280,9 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     log_concave=False,
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
     expected=Pointer(poisson_expected, MOMENTS),
     reduction=Reduction(
         coordinates=Pointer(_coordinates, COORDINATES),

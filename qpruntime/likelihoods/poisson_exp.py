@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import LARGEST_COUNT, Likelihood, counts
+from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer
+from qpruntime.likelihoods.contract import LARGEST_COUNT, Likelihood, Powers, counts
 from qpruntime.likelihoods.expected import poisson_exp_expected
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
 
@@ -28,6 +28,18 @@ def _frame(mu, sigma, y, theta):
     return bend_frame(mu, sigma, y, 0.0, 0.0, top)
 
 
+# To a power w, log p is w (y f - e^f) plus a constant: y becomes w y, and f is moved by log w.
+def _raised_moments(mu, sigma, y, theta, power):
+    top = math.log(y) if y > 0.0 else 0.0
+    log_z, mean, variance = bend_moments(mu, sigma, power * y, 0.0, math.log(power), top)
+    return log_z + power * log_peak(y), mean, variance
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    top = math.log(y) if y > 0.0 else 0.0
+    return bend_frame(mu, sigma, power * y, 0.0, math.log(power), top)
+
+
 likelihood = Likelihood(
     name="poisson-exp",
     outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
@@ -35,5 +47,6 @@ likelihood = Likelihood(
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
+    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
     expected=Pointer(poisson_exp_expected, MOMENTS),
 )

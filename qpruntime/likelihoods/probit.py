@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 
 from qpruntime.artifact.metadata import Axis
-from qpruntime.jit import COORDINATES, FRAME, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood, Reduction, signs
+from qpruntime.jit import COORDINATES, FRAME, MOMENTS, RAISED_FRAME, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.contract import Likelihood, Powers, Reduction, signs
 from qpruntime.likelihoods.expected import probit_expected
 from qpruntime.special import erfcx, log_ndtr, probit_series
 
 __all__ = ["likelihood"]
 
 _SQRT1_2 = math.sqrt(0.5)
+#: Steps of Newton's method at most, and shorter steps of quadrature where powers make the edge
+#: a double exponential.
+_STEPS, _DENSER = 200, 0.7
 
 
 def _split(f, y, theta):
@@ -51,6 +54,47 @@ def _frame(mu, sigma, y, theta):
     return y * mean, std, 1.0, 0.0
 
 
+@kernel
+def raised_peak(m, sigma, power):
+    """Peak of Phi(x)^power N(x | m, sigma^2) by Newton's method, which comes to it from the left.
+
+    The slope is convex and falls. Up to x^2/2 steps for a wide cavity.
+    """
+    x, inverse = m, 1.0 / (sigma * sigma)
+    for _ in range(_STEPS):
+        r, r_plus_x, _ = probit_series(x)
+        step = (power * r - (x - m) * inverse) / (power * r * r_plus_x + inverse)
+        x += step
+        if abs(step) < 1e-6 * sigma or abs(step) <= 1e-15 * abs(x):
+            break
+    return x
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    # Phi^w rises about where it is 1/2, the more steeply the larger w is.
+    m = y * mu
+    edge, length = 0.0, 1.0
+    if power > 1.0:
+        edge = math.sqrt(2.0 * math.log1p(power)) - 1.0
+        length = 1.0 / (1.0 + edge)
+    peak = raised_peak(m, sigma, power)
+    r, r_plus_x, _ = probit_series(peak)
+    width = 1.0 / math.sqrt(power * r * r_plus_x + 1.0 / (sigma * sigma))
+    # As a normal cut off at the edge, if that is wider.
+    z = (m - edge) / sigma
+    _, r_plus_z, v = probit_series(min(z, 1e8))
+    step = 1.0 if power <= 1.0 else _DENSER
+    if sigma * math.sqrt(v) > width:
+        mean, std = sigma * (r_plus_z if z < 1e8 else z), sigma * math.sqrt(v)
+    else:
+        mean, std = peak - edge, width
+    if sigma >= 1.3 * length and -4.0 * std < mean < 8.0 * std:
+        reach = abs(mean)
+        refine = step if reach <= 2.0 * std else 2.0 * step * std / reach
+        return y * edge, min(std, length), refine, 0.0
+    return y * peak, width, step, 0.0
+
+
 # R = sigma*/sigma_EP is analytic in x = k/sqrt(16 + k^2), k = y mu/sqrt(1 + sigma^2), and
 # l = log10(sigma/sqrt(1 + p^2)), p = (sqrt(16 + k^2) - k)/2, up to and including k = -inf, because
 # sqrt(1 + p^2) is |k| times a series in 1/k^2 there. (p stands in for phi(k)/Phi(k): the same
@@ -86,6 +130,7 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     mirror=True,
+    powers=Powers(frame=Pointer(_raised_frame, RAISED_FRAME)),
     expected=Pointer(probit_expected, MOMENTS),
     reduction=Reduction(
         coordinates=Pointer(_coordinates, COORDINATES),

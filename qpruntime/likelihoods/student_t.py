@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood, reals
+from qpruntime.jit import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.contract import Likelihood, Powers, reals
 from qpruntime.likelihoods.softplus import expm1_less
 
 __all__ = ["likelihood"]
@@ -20,13 +20,12 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _STEP, _STEP_MANY = 0.26, 0.7
 #: Mixture components below exp(-_CUT) of the largest are left out.
 _CUT, _MOST = 40.0, 20_000
+#: Degrees of freedom at least, also of a power.
+_LEAST = 0.1
 
 
 def gamma_step(nu):
-    """log Gamma((nu + 1)/2) - log Gamma(nu/2) - log(nu/2)/2, which falls as 1/(4 nu).
-
-    Not a kernel: it is called when the registry is made, where the first kernel costs 0.4 s.
-    """
+    """log Gamma((nu + 1)/2) - log Gamma(nu/2) - log(nu/2)/2, which falls as 1/(4 nu)."""
     if nu < 100.0:
         return math.lgamma(0.5 * nu + 0.5) - math.lgamma(0.5 * nu) - 0.5 * math.log(0.5 * nu)
     i = 1.0 / nu
@@ -35,10 +34,15 @@ def gamma_step(nu):
 
 
 def _constants(nu, scale):
+    """Not a kernel: it is called when the registry is made, where the first kernel costs 0.4 s."""
+    return constants(nu, scale, gamma_step(nu))
+
+
+def constants(nu, scale, step):
     half = 0.5 * nu
     # log of the density at f = y; and log of (nu/2)^(nu/2) e^(-nu/2)/Gamma(nu/2), the weight of
     # u = 0 in the mixture.
-    top = gamma_step(nu) - _HALF_LOG_2PI - math.log(scale)
+    top = step - _HALF_LOG_2PI - math.log(scale)
     if half < 16.0:
         weight = half * math.log(half) - half - math.lgamma(half)
     else:
@@ -63,7 +67,29 @@ def _split(f, y, theta):
 
 
 def _moments(mu, sigma, y, theta):
-    nu, s2, sigma2 = theta[0], theta[1] * theta[1], sigma * sigma
+    log_z, mean, variance = mixture(mu, sigma, y, theta[0], theta[1])
+    return log_z + theta[3], mean, variance
+
+
+_step_kernel, _constants_kernel = kernel(gamma_step), kernel(constants)
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    # To a power it is a t of other degrees of freedom, and scale, but for a constant. Where there
+    # are none left to speak of it is left to the adaptive rule.
+    nu = power * (theta[0] + 1.0) - 1.0
+    if nu < _LEAST:
+        return math.nan, math.nan, math.nan
+    scale = theta[1] * math.sqrt(theta[0] / nu)
+    top, weight = _constants_kernel(nu, scale, _step_kernel(nu))
+    log_z, mean, variance = mixture(mu, sigma, y, nu, scale)
+    return log_z + weight + (power * theta[2] - top), mean, variance
+
+
+@kernel
+def mixture(mu, sigma, y, nu, scale):
+    """Moments under a t, log Z without the constant weight of its mixture."""
+    s2, sigma2 = scale * scale, sigma * sigma
     d = y - mu
     d2 = d * d
     # The log weight of a component rises with u below `low` and falls above `high`.
@@ -102,7 +128,7 @@ def _moments(mu, sigma, y, theta):
             other += step * part
             other_square += weight * step * (share - other)
             u += direction * h
-    log_z = theta[3] + best + math.log(mass * h) - _HALF_LOG_2PI
+    log_z = best + math.log(mass * h) - _HALF_LOG_2PI
     if other < own:
         return log_z, y - d * other, sigma2 * other + d2 * (other_square / mass)
     return log_z, mu + d * own, sigma2 * other + d2 * (own_square / mass)
@@ -116,7 +142,8 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     log_concave=False,
     location=True,
+    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
     parameters={"nu": 4.0, "scale": 1.0},
-    limits={"nu": (0.1, 1e6), "scale": (1e-50, 1e50)},
+    limits={"nu": (_LEAST, 1e6), "scale": (1e-50, 1e50)},
     derive=_constants,
 )

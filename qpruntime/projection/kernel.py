@@ -27,7 +27,7 @@ from qpruntime.jit import (
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.contract import CLOSED
 from qpruntime.projection.splines import bilinear, quintic
-from qpruntime.quadrature.sigma_star import exact_point, powered_point
+from qpruntime.quadrature.sigma_star import exact_point, raised_point
 from qpruntime.quadrature.tilted import DECAY, EXHAUSTED, NO_MASS, NOT_A_NUMBER, OK
 from qpruntime.validation import broadcast, real
 
@@ -91,9 +91,10 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
     if power != 1.0:
         if kind == SURFACES_WP:
             return POWERED, 0.0, 0.0, 0.0, COMPUTED
-        status = powered_point(split, frame, has_frame, power, mu, sigma, y, theta, scratch)
+        ep = kind in (EP, SURFACES_EP)
+        status = raised_point(split, frame, power, ep, mu, sigma, y, theta, scratch)
         std = math.sqrt(scratch[0, 2])
-        if kind != EP and kind != SURFACES_EP:
+        if not ep:
             std = min(std, scratch[0, 3])
         return status, scratch[0, 0], scratch[0, 1], std, COMPUTED
     where = COMPUTED

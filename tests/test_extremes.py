@@ -1,0 +1,225 @@
+"""Powers, weights and cavities far out, for every likelihood, against 60 digits and closed forms.
+
+`test_of_the_day` draws new cases every day; ``QP_SEED=20261121`` repeats those of a day.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy.special import gammaln
+
+import multiprecision
+import oracle
+from qpruntime import GPPoissonRegressor, infer, likelihoods
+from qpruntime.projection.kernel import project_many
+from qpruntime.projection.projector import Projector
+from test_likelihoods import poisson, student_t
+
+SEED = int(os.environ.get("QP_SEED") or datetime.date.today().strftime("%Y%m%d"))
+NAMES = likelihoods.names()
+# Those of one peak, written with 60 digits; the others have oracles of their own below.
+PEAKED = ("binomial", "laplace", "logistic", "negative-binomial", "poisson-exp", "probit")
+TWO_PEAKS = {"poisson": poisson, "student-t": student_t}
+
+
+def to_a_power(log_p, power, y, f):
+    return power * log_p(f, y)
+
+
+def raised(name, mu, sigma, y, power, method):
+    """Log Z, mean and standard deviation of one site, of p^power."""
+    projector = Projector(name, method)
+    powers = None if power == 1.0 else np.array([power])
+    found = project_many(projector.likelihood, projector.source, mu, sigma, y, None, powers)
+    return [float(np.ravel(v)[0]) for v in (found.log_z, found.mean, found.std)]
+
+
+def errors(name, mu, sigma, y, power=1.0, parameters=None):
+    """Errors of (log Z, mean, sigma_EP, sigma*), in units of what each is allowed: 1 is the limit.
+
+    1e-10 of a standard deviation, or of log Z; next to that a mean rounds as a double does, and
+    log p as f and its largest value do where the cavity contradicts it.
+    """
+    parameters = parameters or {}
+    log_p = multiprecision.log_density(name, y, parameters)
+    marks = [0.0, *np.log(list(parameters.values()))]
+    if name == "binomial":
+        marks += [np.log(y[1]), -np.log(y[1])]
+    elif name == "laplace":
+        marks = [y]
+    elif y > 1.0:
+        marks.append(np.log(y))
+    log_z, mean, _, std, star = multiprecision.tilted(log_p, mu, sigma, power, marks)
+    spelt = likelihoods.get(name, **parameters)
+    y = [y] if name == "binomial" else y
+    qp, ep = (raised(spelt, mu, sigma, y, power, method) for method in ("qp", "ep"))
+    count = parameters.get("dispersion", 0.0) + (np.max(y) if name != "laplace" else 0.0)
+    close = 1e-10 * (1.0 + abs(log_z)) + 2.0**-52 * count
+    far = 1e-10 * std + 4.0 * np.spacing(abs(mean))
+    return np.abs(
+        [
+            (qp[0] - log_z) / close,
+            (ep[0] - log_z) / close,
+            (qp[1] - mean) / far,
+            (ep[1] - mean) / far,
+            (ep[2] / std - 1.0) / 1e-10,
+            (qp[2] / star - 1.0) / 1e-9,
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "mu", "sigma", "y"),
+    [
+        ("poisson-exp", 77024.754, 1.5e-6, 20.0),
+        ("poisson-exp", 10.0, 1e-3, 1e6),
+        ("poisson-exp", 10.0, 1e-3, 0.0),
+        ("poisson-exp", 0.0, 1e8, 0.0),
+        ("binomial", 52.0, 2.6e-6, (8442680, 42965159)),
+        ("binomial", -1.0, 0.026, (8442680, 42965159)),
+        ("binomial", 0.0, 1e-4, (8442680, 42965159)),
+    ],
+)
+def test_cavities_that_contradict_the_data(name, mu, sigma, y):
+    assert errors(name, mu, sigma, y).max() < 1.0
+
+
+@pytest.mark.parametrize("options", [{"weights": [2.0]}, {"power": 0.5}], ids=str)
+@pytest.mark.parametrize("method", ["ep", "qp"])
+def test_a_large_count_with_a_weight(options, method):
+    post = infer(np.eye(1), [300], "poisson-exp", mean=np.log(300), method=method, **options)
+    assert post.converged
+    # A weight of 2 is as good as the count twice: two sites on one latent value.
+    if "weights" in options:
+        twice = infer(np.ones((2, 2)), [300] * 2, "poisson-exp", mean=np.log(300), method=method)
+        np.testing.assert_allclose(post.variance, twice.variance[:1], rtol=1e-3)
+    log_p = multiprecision.log_density("poisson-exp", 300, {})
+    weight = options.get("weights", [1.0])[0]
+    _, mean, _, std, star = multiprecision.tilted(log_p, np.log(300), 1.0, weight)
+    if "weights" in options:
+        np.testing.assert_allclose(post.mean, mean, rtol=1e-9)
+        expected = std if method == "ep" else star
+        np.testing.assert_allclose(np.sqrt(post.variance), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("mu", "sigma", "y"), [(1.0, 1.0, 300), (1.0, 9.0, 3), (0.0, 20.0, 0)])
+def test_lp_projections_of_counts(mu, sigma, y):
+    """p = 2 is the quantile projection."""
+    lp = Projector("poisson-exp", "wp", p=2.0)
+    found = project_many(lp.likelihood, lp.source, mu, sigma, y)
+    _, mean, std = raised("poisson-exp", mu, sigma, y, 1.0, "qp")
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-9, atol=1e-9 * std)
+    np.testing.assert_allclose(found.std, std, rtol=1e-9)
+
+
+def test_weighted_counts_are_fitted():
+    rng = np.random.default_rng(1)
+    x = np.linspace(0.0, 5.0, 12)[:, None]
+    y = rng.poisson(300.0 + 100.0 * np.sin(x[:, 0]))
+    model = GPPoissonRegressor(link="exp").fit(x, y, sample_weight=rng.uniform(0.5, 3.0, 12))
+    assert np.abs(model.predict(x) / y - 1.0).max() < 0.25
+
+
+def test_heaviside_is_what_it_is_to_every_power():
+    for mu, sigma, y in [(0.3, 1.0, 1.0), (-30.0, 2.0, 1.0), (1e4, 1e8, -1.0)]:
+        for method in ("ep", "qp"):
+            once = raised("heaviside", mu, sigma, y, 1.0, method)
+            for power in (0.01, 3.0, 100.0):
+                got = raised("heaviside", mu, sigma, y, power, method)
+                # The first power looks sigma* up.
+                np.testing.assert_allclose(got, once, rtol=1e-9)
+
+
+@pytest.mark.parametrize("y", [0.0, 1.0, 3.0, 7.0, 60.0])
+@pytest.mark.parametrize("power", [0.01, 0.5, 2.0, 1.7, 10.0, 100.0])
+def test_square_link_to_a_power_is_a_count_of_its_own(y, power):
+    """w log p at f is that of w y at sqrt(w) f, but for a constant, where w y is whole."""
+    v, root = power * y, np.sqrt(power)
+    shift = gammaln(v + 1.0) - power * gammaln(y + 1.0) - v * np.log(power)
+    for mu, sigma in [(0.0, 1.0), (0.4, 3.0), (-2.0, 0.3), (5.0, 0.01), (30.0, 100.0)]:
+        for method in ("ep", "qp"):
+            log_z, mean, std = raised("poisson", mu, sigma, y, power, method)
+            if v != np.floor(v):
+                marks = [np.sqrt(y), -np.sqrt(y)]
+                want = oracle.tilted(lambda f: power * poisson(f, y), mu, sigma, marks)
+                spread = want[3] if method == "qp" else np.sqrt(want[2])
+                want = want[0], want[1], spread
+            else:
+                log_z -= shift
+                want = np.array(raised("poisson", root * mu, root * sigma, v, 1.0, method))
+                want[1:] /= root
+            np.testing.assert_allclose(log_z, want[0], rtol=1e-10, atol=1e-10)
+            np.testing.assert_allclose(mean, want[1], rtol=1e-10, atol=1e-10 * std)
+            # Shipped tables of the first power are right to 1e-9.
+            np.testing.assert_allclose(std, want[2], rtol=1e-9)
+
+
+def case(rng):
+    """A random cavity, observation and power for a likelihood of one peak."""
+    name = str(rng.choice(PEAKED))
+    power = float(rng.choice([1.0, rng.integers(2, 6), 10.0 ** rng.uniform(-2, 2)]))
+    sigma = float(10.0 ** (rng.uniform(-6, 8) if rng.random() < 0.5 else rng.uniform(-1.5, 1.5)))
+    mu = float(rng.normal() * 10.0 ** rng.uniform(-2, 3))
+    if rng.random() < 0.5:
+        mu = float(rng.normal() * 3.0 * (1.0 + sigma))
+    parameters = {}
+    if name in ("probit", "logistic"):
+        y = float(rng.choice([-1.0, 1.0]))
+    elif name == "binomial":
+        n = int(10.0 ** rng.uniform(0, 5))
+        y = int(rng.integers(0, n + 1)), n
+    elif name == "laplace":
+        y, parameters = float(rng.normal() * 10.0 ** rng.uniform(-2, 2)), {"scale": 1.0}
+        parameters["scale"] = float(10.0 ** rng.uniform(-2, 2))
+    else:
+        y = float(rng.choice([0, 1, 3, 40, 1000, 10_000]))
+        if name == "negative-binomial":
+            parameters = {"dispersion": float(10.0 ** rng.uniform(-3, 5))}
+    return name, mu, sigma, y, power, parameters
+
+
+def check_cases(seed, number):
+    rng = np.random.default_rng(seed)
+    for _ in range(number):
+        drawn = case(rng)
+        wrong = errors(*drawn)
+        assert wrong.max() < 1.0, f"QP_SEED={seed}: {drawn} is wrong by {wrong} of its limits"
+
+
+def check_two_peaks(seed, number):
+    rng = np.random.default_rng([seed, 2])
+    for _ in range(number):
+        name = str(rng.choice(sorted(TWO_PEAKS)))
+        mu, sigma = float(rng.normal() * 5.0), float(10.0 ** rng.uniform(-1.0, 1.5))
+        y = float(rng.integers(0, 30)) if name == "poisson" else float(rng.normal() * 10.0)
+        power = float(10.0 ** rng.uniform(-1.5, 1.5))
+        marks = [y] if name == "student-t" else [np.sqrt(y), -np.sqrt(y)]
+        log_p = partial(to_a_power, TWO_PEAKS[name], power, y)
+        want = oracle.tilted(log_p, mu, sigma, marks)
+        qp, ep = (raised(name, mu, sigma, y, power, method) for method in ("qp", "ep"))
+        got = [qp[0], qp[1], ep[2], qp[2], ep[0], ep[1]]
+        want = [want[0], want[1], np.sqrt(want[2]), want[3], want[0], want[1]]
+        note = f"QP_SEED={seed}: {name}, {mu}, {sigma}, {y}, power {power}"
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9 * ep[2], err_msg=note)
+
+
+def test_of_the_day():
+    """Cases that nobody has seen before; the seed is in the report's header and in a failure."""
+    check_cases(SEED, 24)
+    check_two_peaks(SEED, 24)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_many_random_cases(seed):
+    check_cases(seed, 60)
+    check_two_peaks(seed, 60)
+
+
+def test_every_likelihood_has_its_powers_tested():
+    assert set(NAMES) == {*PEAKED, *TWO_PEAKS, "heaviside"}
