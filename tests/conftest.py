@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from multiprecision import SEED
 from oracle import REFERENCE, RBFData
 
 # Not tests: scripts that need GPy, and two files of one name, of which doctest imports one.
@@ -18,8 +19,6 @@ collect_ignore_glob = ["*conftest.py"]
 
 def pytest_report_header():
     """Say which random cases `test_extremes.test_of_the_day` draws today."""
-    from test_extremes import SEED
-
     return f"QP_SEED={SEED} repeats the random cases of today"
 
 

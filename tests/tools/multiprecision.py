@@ -7,14 +7,19 @@ Nothing here imports a kernel of the package.
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import math
+import os
 
 import numpy as np
 from mpmath import mp, mpf
 from scipy.special import ndtri
 
 from oracle import BELOW, NODES, WEIGHTS
+
+#: Of random cases: today's date, unless QP_SEED says another.
+SEED = int(os.environ.get("QP_SEED") or datetime.date.today().strftime("%Y%m%d"))
 
 DIGITS = 60
 _LAST = (np.polynomial.legendre.legvander(NODES, 15) * WEIGHTS[:, None])[:, -3:] * 15.5
