@@ -9,8 +9,10 @@ the same, but cost 10 us each whenever one is handed over, and warn that they ar
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -148,23 +150,43 @@ def _forgiving(save: Callable[..., Any]) -> Callable[..., Any]:
     return attempt
 
 
+#: Seconds without a compilation after which the next one is announced again.
+_QUIET = 5.0
+
+
 class _Notice(event.Listener):
-    """Say once per process that kernels compile, which takes seconds when nothing is cached."""
+    """Say that kernels compile, which takes seconds when nothing is cached.
+
+    Once for what compiles together, and again for what does so later: some parts compile at
+    their first use, minutes after the others.
+    """
+
+    def __init__(self) -> None:
+        self._inside = 0
+        self._ended = -math.inf
 
     def on_start(self, event: Any) -> None:
-        function = event.data["dispatcher"].py_func
-        if not _said and function.__module__.split(".")[0] in ("qpruntime", "tablegen"):
-            _said.append(True)
+        if not self._own(event):
+            return
+        if not self._inside and time.monotonic() - self._ended > _QUIET:
+            more = "" if self._ended == -math.inf else "more "
             print(
-                "qpruntime: compiling kernels for this machine; takes seconds, once",
+                f"qpruntime: compiling {more}kernels for this machine; takes seconds, once",
                 file=sys.stderr,
             )
+        self._inside += 1
 
     def on_end(self, event: Any) -> None:
-        pass
+        if self._own(event):
+            self._inside -= 1
+            self._ended = time.monotonic()
+
+    @staticmethod
+    def _own(event: Any) -> bool:
+        module = event.data["dispatcher"].py_func.__module__
+        return bool(module.split(".")[0] in ("qpruntime", "tablegen"))
 
 
-_said: list[bool] = []
 event.register("numba:compile", _Notice())
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 
 import peers
-from qpruntime import likelihoods
+from qpruntime import infer, likelihoods
 from qpruntime.inference.dense.factor import Factor, Sites
 from qpruntime.inference.fixed_point import Problem, settle
 from qpruntime.inference.sequential import sweep
@@ -368,6 +368,38 @@ def fits() -> list[Row]:
     return rows
 
 
+def weights() -> list[Row]:
+    """Fits and sites with sample weights beside those without, taking turns."""
+    from qpruntime import GPClassifier
+
+    kernel_ = peers.kernel()
+    rows: list[Row] = []
+    X, y, K = problem(80)
+    given = np.random.default_rng(0).uniform(0.5, 2.0, 80)
+    start = time.perf_counter()
+    GPClassifier(kernel_).fit(X, y)
+    first = time.perf_counter()
+    GPClassifier(kernel_).fit(X, y, sample_weight=given)
+    rows.append(("N=80: first fit", first - start, "s"))
+    rows.append(("N=80: first weighted fit, after it", time.perf_counter() - first, "s"))
+    models = {
+        "fit": partial(GPClassifier(kernel_).fit, X, y),
+        "weighted fit": partial(GPClassifier(kernel_).fit, X, y, sample_weight=given),
+    }
+    seconds = in_turns(models, 20)
+    rows += [(f"N=80: {name}", s, "s") for name, s in seconds.items()]
+    rows.append(("N=80: weighted fit / fit", seconds["weighted fit"] / seconds["fit"], "x"))
+    observed = {"probit": y, "logistic": y, "poisson": np.abs(np.round(3.0 * X[:, 0]))}
+    observed |= {"poisson-exp": observed["poisson"], "laplace": X[:, 0], "student-t": X[:, 0]}
+    for name, values in observed.items():
+        for method in ("ep", "qp"):
+            run = partial(infer, K, values, name, mean=0.5, method=method)
+            seconds = in_turns({"plain": run, "weighted": partial(run, weights=given)}, 5)
+            ratio = seconds["weighted"] / seconds["plain"]
+            rows.append((f"N=80: infer, {name}, {method}, weighted / plain", ratio, "x"))
+    return rows
+
+
 def in_turns(functions: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
     """Shortest of `repeat` runs of each, one after the other, so that noise hits all alike.
 
@@ -508,6 +540,7 @@ SECTIONS: dict[str, Callable] = {
     "memory": memory,
     "fit": fits,
     "predict": predictions,
+    "weights": weights,
 }
 #: Sections that take the path of a grid.
 WITH_TABLE = ("table", "lookup", "sweep")

@@ -35,6 +35,40 @@ def test_one_notice_when_cold_and_none_when_warm(tmp_path):
     assert finish(start(tmp_path, "-W", "error")) == (value, "")
 
 
+LATER = """
+import numba, sys, time
+from qpruntime import jit
+jit._QUIET = 0.2
+
+def compiled(value):
+    def function(x):
+        return x + value
+    function.__module__ = "qpruntime.test"
+    return numba.njit(function)
+
+compiled(1.0)(1.0)
+compiled(2.0)(1.0)  # at once: the same wait
+time.sleep(0.4)
+inner = compiled(3.0)
+
+def outer(x):
+    return inner(x)
+
+outer.__module__ = "qpruntime.test"
+numba.njit(outer)(1.0)
+"""
+
+
+def test_what_compiles_later_is_announced_again():
+    done = subprocess.run(
+        [sys.executable, "-c", LATER], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stderr.splitlines()
+    assert "compiling kernels" in first
+    assert "compiling more kernels" in second
+
+
 def test_a_cache_that_cannot_be_written_is_none():
     value, _ = finish(start("/proc/nowhere"))
     assert value == pytest.approx(0.825215532323065547, rel=1e-9)
