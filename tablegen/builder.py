@@ -21,7 +21,8 @@ from qpruntime.validation import number, path_of, shown
 from tablegen import memory, user_code
 from tablegen.compact import build as compact
 from tablegen.compact import errors as regions
-from tablegen.files import target
+from tablegen.files import formats, target
+from tablegen.files import zarr as zarr_files
 from tablegen.files.workspace import BuildStopped, Workspace
 from tablegen.grid import build as grid
 from tablegen.grid import chebyshev as compute
@@ -73,6 +74,7 @@ class Request:
     def workspace(self) -> Workspace:
         """Where it is built, or `TableError` if no file may be made there."""
         workspace = Workspace(target.resolve(self.path, force=self.force))
+        zarr_files.check_replaceable(workspace.target)
         if workspace.target.exists() and not self.force and not workspace.exists:
             raise TableError(f"{self.path} exists; replace it with --force")
         return workspace
@@ -111,6 +113,7 @@ def check(
     scheduler: str | None = None,
     timeout: float = TIMEOUT,
     tolerance: float | None = None,
+    format: str | None = None,
     force: bool = False,
     **options: Any,
 ) -> Request:
@@ -137,6 +140,7 @@ def check(
     path = table_directory() / f"{likelihoods.stem(model, preset, order)}.h5"
     if output is not None:
         path = path_of(output, "output")
+    path = formats.named(path, format, output is not None)
     return Request(plan, path.absolute(), local, executor, tolerance, bool(force))
 
 
@@ -181,6 +185,7 @@ def build(
     scheduler: str | None = None,
     timeout: float = TIMEOUT,
     tolerance: float | None = None,
+    format: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
     **options: Any,
@@ -213,6 +218,9 @@ def build(
         Largest relative error allowed: at the certified nodes of a grid, by default 1e-12, and
         1e-7 for float32, which rounds by 6e-8; anywhere for a compact table, by default 1e-9, and
         for surfaces, by default 1e-8, and 1e-6 of L_p projections.
+    format : {"hdf5", "zarr"}, optional
+        One file, or a zarr v3 group: a directory of compressed chunks, for object stores. By
+        default zarr where `output` ends in ``.zarr``.
     force : bool
         Replace an existing file, or make the one that a link leads to.
     progress : callable, optional
@@ -249,6 +257,7 @@ def build(
         scheduler=scheduler,
         timeout=timeout,
         tolerance=tolerance,
+        format=format,
         force=force,
         **options,
     )

@@ -120,7 +120,11 @@ def verify(
         tolerance = number(tolerance, "tolerance", above=0.0)
     if not (progress is None or callable(progress)):
         raise InputError(f"progress must be None or a function, got {shown(progress)}")
-    opened = open_table(table, verify=False).serving(likelihood)
+    opened = open_table(table, verify=False)
+    if opened.path.is_dir():
+        # What was opened may be the copy in the cache.
+        opened = open_table(opened.path, verify=True)
+    opened = opened.serving(likelihood)
     metadata = opened.metadata
     workers = thread_count(workers)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed

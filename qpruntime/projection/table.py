@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import as_file, files
@@ -21,7 +23,7 @@ import platformdirs
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime import commands, likelihoods, names
-from qpruntime.artifact import seal
+from qpruntime.artifact import seal, zarr_group
 from qpruntime.artifact.metadata import Axis, Metadata
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
@@ -44,6 +46,7 @@ __all__ = [
     "reopen",
     "shipped",
     "shipped_path",
+    "stated",
     "table_directory",
 ]
 
@@ -51,6 +54,8 @@ __all__ = [
 #: where a table of surfaces is all there is, an error.
 Outside = Literal["ep", "exact", "error"]
 OUTSIDE = get_args(Outside)
+# How the names of tables end: one file, or a zarr group.
+_ENDS = (".h5", ".zarr")
 
 
 def table_directory() -> Path:
@@ -274,14 +279,16 @@ def open_table(
     Parameters
     ----------
     table : str or path
-        A file, or a bare name: ``"probit"`` is looked for in `table_directory()`,
-        ``"probit-compact"`` there and among the tables inside the package.
+        A file, the directory of a zarr table, or a bare name: ``"probit"`` is looked for in
+        `table_directory()`, ``"probit-compact"`` there and among the tables inside the package.
     outside : {"ep", "exact", "error"}, optional
         Outside a grid: sigma_EP, as published (up to 10 % above sigma*) and the default, or
         quadrature. Outside surfaces: quadrature where the code of the likelihood is at hand, by
         default, or an error.
     verify : bool, optional
-        Read all data once and compare its hash; by default not of grids, which are mapped.
+        Read all data once and compare its hash; by default not of grids, which are mapped. The
+        chunks of a zarr table are read once, with their hash; a large grid is kept decompressed in
+        `qpruntime.artifact.zarr_group.cache_directory`, and ``verify=True`` reads its chunks again.
 
     Raises
     ------
@@ -292,15 +299,14 @@ def open_table(
         choice(outside, "outside", OUTSIDE)
     if not isinstance(table, (str, os.PathLike)):
         raise InputError(f"a table is given by a path or a name, got {shown(table)}")
-    try:
+    with _readable(table):
         path = _find(table)
-        with path.open("rb") as file:
-            metadata, values = _read(file, path)
-    except (OSError, ValueError) as error:
-        if isinstance(error, TableError):
-            raise
-        reason = getattr(error, "strerror", None) or error
-        raise TableError(f"{shown(table)} cannot be read: {reason}") from error
+        if path.is_dir():
+            metadata, values = zarr_group.read(path, verify=bool(verify))
+            _check_finite(path, metadata, values)
+        else:
+            with path.open("rb") as file:
+                metadata, values = _read(file, path)
     if metadata.kind == "surfaces":
         return _open_surfaces(path, metadata, values, outside, verify)
     if outside == "error":
@@ -325,6 +331,27 @@ def open_table(
     if verify or (verify is None and compact):
         opened.verify_hash()
     return opened
+
+
+def stated(table: str | os.PathLike[str]) -> tuple[Path, Metadata]:
+    """Return path and metadata of a table, given as to `open_table`; no chunk of zarr is read."""
+    with _readable(table):
+        path = _find(table)
+    if path.is_dir():
+        return path, zarr_group.read_metadata(path)
+    return path, open_table(path).metadata
+
+
+@contextmanager
+def _readable(table: object) -> Iterator[None]:
+    """Turn what the system says of a path into a `TableError`."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if isinstance(error, TableError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise TableError(f"{shown(table)} cannot be read: {reason}") from error
 
 
 def _open_surfaces(
@@ -411,10 +438,11 @@ def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) 
     directory = table_directory()
     stems = [stem for end in ("", "-surfaces") for stem in _stems(likelihood + end)]
     name = likelihood.split("(")[0]
-    places = [Path(path), shipped_path(name), *(directory / f"{stem}.h5" for stem in stems)]
+    installed = [directory / f"{stem}{end}" for stem in stems for end in _ENDS]
+    places = [Path(path), shipped_path(name), *installed]
     instead = ""
     for place in places:
-        if not place.is_file():
+        if not (place.is_file() or zarr_group.is_group(place)):
             continue
         try:
             kept = cast(Outside, outside) if outside != "error" else None
@@ -436,18 +464,19 @@ def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) 
 
 def _find(table: str | os.PathLike[str]) -> Path:
     path, text = Path(table), os.fspath(table)
-    if path.is_file():
+    if path.is_file() or zarr_group.is_group(path):
         return path
     if path.name == text:
         directory = table_directory()
         for stem in _stems(text):
-            for known in (directory / f"{stem}.h5", shipped_path(stem.removesuffix("-compact"))):
-                if known.is_file() and known.stem == stem:
+            here = [directory / f"{stem}{end}" for end in _ENDS]
+            for known in (*here, shipped_path(stem.removesuffix("-compact"))):
+                if known.stem == stem and (known.is_file() or zarr_group.is_group(known)):
                     return known
         if not names.is_file_name(text) and not path.exists():
             raise TableError(f"no table {text!r} in {directory}; {_advice(text)}")
     if path.is_dir():
-        raise TableError(f"{path} is a directory; give the .h5 file in it")
+        raise TableError(f"{path} is a directory, not a zarr table; give the .h5 file in it")
     if path.exists():
         raise TableError(f"{path} is no regular file; give the .h5 file of a table")
     if path.is_symlink():
@@ -479,7 +508,7 @@ def _stems(text: str) -> list[str]:
 
 
 def _installed() -> list[str]:
-    return sorted(file.stem for file in table_directory().glob("*.h5"))
+    return sorted({file.stem for end in _ENDS for file in table_directory().glob(f"*{end}")})
 
 
 def _registered(name: str) -> Likelihood | None:
@@ -518,6 +547,11 @@ def _read(file: BinaryIO, path: Path) -> tuple[Metadata, NDArray[Any]]:
         if len(data) < sealed.nbytes:
             raise TableError(f"{path}: became shorter while it was read")
         values = np.frombuffer(data, dtype).reshape(shape)
-        if not np.isfinite(values).all():
-            raise TableError(f"{path}: coefficients that are not finite; the file is damaged")
+    _check_finite(path, metadata, values)
     return metadata, values
+
+
+def _check_finite(path: Path, metadata: Metadata, values: NDArray[Any]) -> None:
+    """Refuse splines that give no numbers; values of a grid are looked at when they are used."""
+    if metadata.kind != "grid" and not np.isfinite(values).all():
+        raise TableError(f"{path}: coefficients that are not finite; the file is damaged")

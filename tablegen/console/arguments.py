@@ -13,6 +13,7 @@ from qpruntime.names import meant, printable
 __all__ = ["USAGE", "parser"]
 
 USAGE = 2
+_FORMATS = "hdf5: one file; zarr: a directory of compressed chunks, for object stores"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -67,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
     _table(info)
     _verify(commands.add_parser("verify", help="hash a table and integrate random points again"))
     _plot(commands.add_parser("plot", help="draw sigma*/sigma_EP and the error of a table"))
+    _export(commands.add_parser("export", help="write a table again in another format"))
     commands.add_parser("list", help="installed tables, and those inside the package")
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", help="print one JSON document")
@@ -142,6 +144,7 @@ def _build(build: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--force", action="store_true", help="replace an existing table, follow a link to nothing"
     )
+    where.add_argument("--format", metavar="FORMAT", help=f"{_FORMATS}; default: as --output ends")
     where.add_argument(
         "--size-limit",
         type=_megabytes,
@@ -165,6 +168,13 @@ def _build(build: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long to wait for the cluster, and for a worker when none is left; default: 60",
     )
+
+
+def _export(export: argparse.ArgumentParser) -> None:
+    _table(export)
+    export.add_argument("--format", default="zarr", metavar="FORMAT", help=f"{_FORMATS} (default)")
+    export.add_argument("--output", metavar="FILE", help="default: beside the table")
+    export.add_argument("--force", action="store_true", help="replace an existing table")
 
 
 def _verify(verify: argparse.ArgumentParser) -> None:

@@ -33,6 +33,7 @@ EXTRAS = {
     "dask": "build",
     "distributed": "build",
     "zarr": "build",
+    "h5py": "build",
     "rich": "build",
     "matplotlib": "plot",
 }
@@ -57,7 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = parser().parse_args(argv)
-    commands = {"build": _build, "info": _info, "verify": _verify, "plot": _plot, "list": _list}
+    commands = {
+        "build": _build,
+        "info": _info,
+        "verify": _verify,
+        "plot": _plot,
+        "export": _export,
+        "list": _list,
+    }
     try:
         memory.check_limit()
         code = commands[arguments.command](arguments)
@@ -117,7 +125,7 @@ def _build(arguments: argparse.Namespace) -> int:
     names = (
         *("method", "dtype", "mu_range", "mu_step", "log10_sigma_range", "log10_sigma_step"),
         *("counts", "outcomes", "y_range", "preset", "projection", "p", "workers", "scheduler"),
-        *("timeout", "tolerance"),
+        *("timeout", "tolerance", "format"),
     )
     given = {name: getattr(arguments, name) for name in names} | {"limit": arguments.size_limit}
     options = {name: value for name, value in given.items() if value is not None}
@@ -159,11 +167,10 @@ def _on_terminal() -> bool:
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    from qpruntime.projection.table import open_table
+    from qpruntime.projection.table import stated
     from tablegen.console import describe
 
-    table = open_table(arguments.table)
-    document = describe.table(table.path, table.metadata)
+    document = describe.table(*stated(arguments.table))
     _print(document, describe.text(document), arguments.json)
     return DONE
 
@@ -204,6 +211,18 @@ def _plot(arguments: argparse.Namespace) -> int:
     _print(
         document, "\n".join(f"{key:<18} {value}" for key, value in document.items()), arguments.json
     )
+    return DONE
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from tablegen.console import describe
+    from tablegen.files.formats import convert
+
+    path, metadata = convert(
+        arguments.table, arguments.output, format=arguments.format, force=arguments.force
+    )
+    document = describe.table(path, metadata)
+    _print(document, describe.text(document), arguments.json)
     return DONE
 
 

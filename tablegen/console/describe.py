@@ -198,19 +198,20 @@ def installed() -> Document:
     from qpruntime.projection.table import shipped_path, table_directory
 
     directory = table_directory().absolute()
+    found = sorted([*directory.glob("*.h5"), *directory.glob("*.zarr")])
     shipped = [shipped_path(name) for name in likelihoods.names()]
     return {
         "directory": str(directory),
-        "tables": [_entry(path) for path in sorted(directory.glob("*.h5"))],
+        "tables": [_entry(path) for path in found],
         "shipped": [_entry(path) for path in shipped if path.exists()],
     }
 
 
 def _entry(path: Path) -> Document:
-    from qpruntime.projection.table import open_table
+    from qpruntime.projection.table import stated
 
     try:
-        return table(path, open_table(path).metadata)
+        return table(*stated(path))
     except TableError as error:
         return {"path": str(path), "error": str(error)}
 
@@ -227,7 +228,8 @@ def listing(document: Document) -> str:
 def _rows(entries: list[Document]) -> list[str]:
     lines = []
     for entry in entries:
-        name = printable(Path(entry["path"]).stem)
+        path = Path(entry["path"])
+        name = printable(path.name if path.suffix == ".zarr" else path.stem)
         if "error" in entry:
             lines.append(f"  {name:<18} {printable(entry['error'])}")
             continue

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from qpruntime.artifact.metadata import DATASET, Metadata
 from qpruntime.artifact.seal import LIMIT, Seal
 from qpruntime.errors import TableError
+from qpruntime.projection.table import open_table
+from tablegen.files import zarr as zarr_files
 from tablegen.files.target import check_kind
 
 __all__ = ["create_file", "map_file", "publish", "seal", "write_metadata"]
@@ -101,7 +103,10 @@ def seal(path: Path) -> None:
 
 
 def publish(path: Path, target: Path) -> None:
-    """Make the file durable, then give it its name in one step."""
+    """Make the file durable, then give it its name in one step; ``.zarr`` is made a group of."""
+    if target.suffix == ".zarr":
+        zarr_files.publish(open_table(path, verify=False), target, path.parent)
+        return
     with path.open("rb") as file:
         os.fsync(file.fileno())
     check_kind(target)

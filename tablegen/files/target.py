@@ -56,13 +56,16 @@ def resolve(path: Path, *, force: bool = False) -> Path:
 
 
 def check_kind(target: Path) -> None:
-    """Raise `TableError` if this is anything but a regular file or nothing at all."""
+    """Raise `TableError` if this is anything but a regular file or nothing at all.
+
+    A directory may be a zarr table if its name says so: see `tablegen.files.zarr`.
+    """
     try:
         mode = os.lstat(target).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return
     for is_kind, words in _KINDS:
-        if is_kind(mode):
+        if is_kind(mode) and not (stat.S_ISDIR(mode) and target.suffix == ".zarr"):
             raise TableError(f"{target} is a {words}")
 
 

@@ -50,13 +50,18 @@ class Workspace:
     def exists(self) -> bool:
         return self.directory.exists()
 
-    def check_space(self, nbytes: int) -> None:
-        """Raise `TableError` unless chunks and finished file, `nbytes` each, fit on the disk."""
+    def check_space(self, nbytes: int, copies: int | None = None) -> None:
+        """Raise `TableError` unless chunks and finished file, `nbytes` each, fit on the disk.
+
+        A zarr table makes three `copies`, at most: it is compressed.
+        """
+        if copies is None:
+            copies = 3 if self.target.suffix == ".zarr" else 2
         held = 0
         for file in self.directory.rglob("*"):
             with suppress(FileNotFoundError):  # another build may be at work here
                 held += file.stat().st_size
-        needed = 2 * nbytes + _MARGIN - held
+        needed = copies * nbytes + _MARGIN - held
         free = shutil.disk_usage(self.target.parent).free
         if free < needed:
             raise TableError(

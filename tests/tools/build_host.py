@@ -26,6 +26,7 @@ import tablegen.grid.plan
 from tablegen.console import cli
 from tablegen.files import hdf5 as export
 from tablegen.files import workspace
+from tablegen.files import zarr as zarr_files
 from tablegen.grid import build as grid
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify
@@ -46,6 +47,8 @@ PLACES = {
     "fsync": (os, "fsync"),
     "remove": (workspace.Workspace, "remove"),
     "rmtree": (shutil, "rmtree"),
+    "zarr": (zarr_files, "write_file"),
+    "swap": (pathlib.Path, "rename"),
 }
 
 

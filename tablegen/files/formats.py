@@ -1,0 +1,130 @@
+"""The formats of a table: one HDF5 file, or a zarr group in a directory; and how to change them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from qpruntime.artifact.metadata import Metadata
+from qpruntime.errors import InputError, TableError
+from qpruntime.projection.table import Table, open_table, shipped_path, table_directory
+from qpruntime.validation import path_of, shown
+from tablegen.files import hdf5
+from tablegen.files import zarr as zarr_files
+from tablegen.files.target import resolve
+from tablegen.files.workspace import Workspace
+
+__all__ = ["FORMATS", "convert", "named"]
+
+#: Formats, and how the names of their tables end. A file may be called anything but ``.zarr``.
+FORMATS = {"hdf5": ".h5", "zarr": ".zarr"}
+
+
+def named(path: Path, format: str | None, chosen: bool) -> Path:
+    """Return the place of a table of this format.
+
+    Parameters
+    ----------
+    path : Path
+    format : {"hdf5", "zarr"}, optional
+        By default what `path` ends in.
+    chosen : bool
+        Whether the user named the path, which is then not changed.
+
+    Raises
+    ------
+    InputError
+        If there is no such format, or the path is one of the other.
+    """
+    if format is None:
+        return path
+    if not isinstance(format, str) or format not in FORMATS:
+        raise InputError(f"format must be one of {', '.join(FORMATS)}, got {shown(format)}")
+    if not chosen:
+        return path.with_name(path.name.removesuffix(".h5") + FORMATS[format])
+    if (path.suffix == ".zarr") != (format == "zarr"):
+        raise InputError(
+            f"the format of {path.name} is not {format}: by its end it is "
+            f"{'zarr' if path.suffix == '.zarr' else 'hdf5'}; name it {path.stem}{FORMATS[format]}"
+        )
+    return path
+
+
+def convert(
+    table: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    format: str = "zarr",
+    force: bool = False,
+) -> tuple[Path, Metadata]:
+    """Write a table again in another format: the same data, metadata, certificate and hash.
+
+    There and back gives the same file.
+
+    Parameters
+    ----------
+    table : str or path
+        A table, or the name of an installed or shipped one.
+    output : path, optional
+        By default beside the table; of one that ships with the package, in
+        `qpruntime.projection.table.table_directory`.
+    format : {"zarr", "hdf5"}
+    force : bool
+        Replace an existing table.
+
+    Returns
+    -------
+    path : Path
+        Absolute.
+    metadata : Metadata
+
+    Raises
+    ------
+    InputError
+        If an option is not usable.
+    TableError
+        If the table is damaged, or the new one cannot be made.
+    """
+    source = open_table(table, verify=False)
+    if output is not None:
+        target = named(path_of(output, "output").absolute(), format, True)
+    else:
+        directory = source.path.absolute().parent
+        if directory == shipped_path("probit").absolute().parent:
+            directory = table_directory().absolute()
+            directory.mkdir(parents=True, exist_ok=True)
+        stem = source.path.name.removesuffix(".h5").removesuffix(".zarr")
+        target = named(directory / f"{stem}.h5", format, False)
+    if target.exists() and target.samefile(source.path):
+        raise InputError(f"{source.path} is of format {format} already; choose another --output")
+    target = resolve(target, force=force)
+    workspace = Workspace(target)
+    if target.exists() and not force:
+        raise TableError(f"{target} exists; replace it with --force")
+    zarr_files.check_replaceable(target)
+    workspace.check_space(source.metadata.nbytes, 1)
+    with workspace.locked():
+        try:
+            if format == "zarr":
+                zarr_files.publish(source, target, workspace.directory)
+            else:
+                _write(source, workspace.partial)
+                hdf5.publish(workspace.partial, target)
+        finally:
+            workspace.remove()
+    return target, source.metadata
+
+
+def _write(source: Table, path: Path) -> None:
+    """Write a table as an HDF5 file."""
+    metadata = source.metadata
+    source.verify_hash()
+    offset = hdf5.create_file(path, metadata)
+    flat = source.values.astype(np.dtype(metadata.dtype).newbyteorder("<"), copy=False).reshape(-1)
+    with path.open("r+b") as file:
+        file.seek(offset)
+        for start in range(0, flat.size, 1 << 20):
+            file.write(flat[start : start + (1 << 20)].data)
+    hdf5.write_metadata(path, metadata)

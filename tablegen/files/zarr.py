@@ -1,0 +1,120 @@
+"""Write a table as a zarr v3 group: made beside its place, and given its name when it is whole.
+
+What stands in the files is said by `qpruntime.artifact.zarr_layout`; equal tables give equal files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.artifact.zarr_group import read_metadata
+from qpruntime.artifact.zarr_layout import CNAME, LEVEL, Stored, arrays, documents
+from qpruntime.errors import TableError
+from qpruntime.projection.table import Table
+
+__all__ = ["check_replaceable", "publish", "write"]
+
+
+def write(table: Table, directory: Path) -> None:
+    """Write the files of a group into a new directory, and make them durable.
+
+    Raises
+    ------
+    TableError
+        If the data are not those the metadata were made for.
+    """
+    metadata = table.metadata
+    data, *coordinates = arrays(metadata)
+    digest = hashlib.sha256()
+    little = np.dtype(metadata.dtype).newbyteorder("<")
+    flat = table.values.astype(little, copy=False).reshape(-1)
+    for name, start, size in data.chunks():
+        first = start // data.itemsize
+        part = flat[first : first + size // data.itemsize]
+        digest.update(part.data)
+        write_file(directory / name, _chunk(data, part))
+    if digest.hexdigest() != metadata.sha256:
+        raise TableError(
+            f"{table.path}: data hash is {digest.hexdigest()[:16]}..., metadata says "
+            f"{metadata.sha256[:16]}...; the file is damaged and is not exported"
+        )
+    for coordinate in coordinates:
+        values = coordinate.values()
+        for name, start, size in coordinate.chunks():
+            first = start // coordinate.itemsize
+            part = values[first : first + size // coordinate.itemsize]
+            write_file(directory / name, _chunk(coordinate, part))
+    for name, content in documents(metadata.to_json(), metadata).items():
+        write_file(directory / name, content)
+    for folder in _folders(directory):
+        _sync(folder)
+
+
+def _chunk(array: Stored, part: NDArray[Any]) -> bytes:
+    """Return the content of a chunk's file: padded, compressed, with its checksum."""
+    from google_crc32c import value as crc32c
+    from numcodecs.blosc import SHUFFLE, compress
+
+    whole = np.zeros(array.chunk_nbytes // array.itemsize, dtype=part.dtype.newbyteorder("<"))
+    whole[: part.size] = part
+    packed = compress(whole, CNAME.encode(), LEVEL, SHUFFLE, 0)
+    return bytes(packed) + crc32c(packed).to_bytes(4, "little")
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write one file of a group; its folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _folders(directory: Path) -> Iterator[Path]:
+    for folder, _, _ in os.walk(directory):
+        yield Path(folder)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_replaceable(target: Path) -> None:
+    """Raise `TableError` if this is a directory that holds anything but a table."""
+    if target.is_dir() and any(target.iterdir()):
+        try:
+            read_metadata(target)
+        except TableError as error:
+            raise TableError(
+                f"{target} is a directory that is no table of tablegen's, and is not replaced; "
+                "remove it yourself, or choose another --output"
+            ) from error
+
+
+def publish(table: Table, target: Path, work: Path) -> None:
+    """Write a table as a group in the directory `work`, and give that its name.
+
+    What had the name before waits in the working directory until the new one has it: for a moment
+    nothing has. Killed there, the same command resumes.
+    """
+    fresh, old = work / "table.zarr", work / "old"
+    for left in (fresh, old):
+        shutil.rmtree(left, ignore_errors=True)
+    write(table, fresh)
+    if target.exists():
+        check_replaceable(target)
+        target.rename(old)
+    fresh.rename(target)
+    _sync(target.parent)
