@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from qpruntime.errors import (
         ConvergenceWarning,
         InputError,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from qpruntime.projection.projector import project
     from qpruntime.projection.sampling import project_sampled, project_samples
     from qpruntime.projection.table import Table, open_table
-
-__version__ = "0.1.0"
 
 _HOME = {
     "ConvergenceWarning": "errors",
@@ -71,6 +70,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        # Takes as long as all else here; pyproject.toml alone states it.
+        from importlib.metadata import version
+
+        return version("qpruntime")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -173,7 +173,7 @@ class Cluster(Executor):
         if isinstance(error, (ImportError, AttributeError)):
             raise ExecutorError(
                 f"a worker at {self.address} cannot load what it has to call ({error}); "
-                "install the same packages there as here, with qpruntime[build]"
+                "install the same packages there as here, with qpruntime[cluster]"
             ) from error
         if isinstance(error, KilledWorker):
             raise ExecutorError(
@@ -241,7 +241,7 @@ class Cluster(Executor):
                 if error is not None:
                     raise ExecutorError(
                         f"worker {name} cannot import {worker.__name__} ({error}); install the "
-                        "same packages there as here, with qpruntime[build]"
+                        "same packages there as here, with qpruntime[cluster]"
                     ) from error
 
     def _disconnect(self) -> None:

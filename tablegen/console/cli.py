@@ -30,9 +30,11 @@ DONE, FAILED, INTERRUPTED = 0, 1, 130
 
 #: Packages that only some commands need, and the extra that brings them.
 EXTRAS = {
-    "dask": "build",
-    "distributed": "build",
+    "dask": "cluster",
+    "distributed": "cluster",
     "zarr": "build",
+    "numcodecs": "zarr",
+    "google_crc32c": "zarr",
     "h5py": "build",
     "rich": "build",
     "matplotlib": "plot",
@@ -80,11 +82,12 @@ def _run(argv: Sequence[str]) -> int:
     except (QPError, OSError) as error:
         return _fail(str(error), FAILED)
     except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
+        package = str(error.name).split(".")[0]
+        if package not in EXTRAS:
             raise
-        extra = EXTRAS[error.name]
+        extra = EXTRAS[package]
         return _fail(
-            f"{arguments.command} needs {error.name}: pip install 'qpruntime[{extra}]'", FAILED
+            f"{arguments.command} needs {package}: pip install 'qpruntime[{extra}]'", FAILED
         )
     except (MemoryError, ImportError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not _is_scarce(error):

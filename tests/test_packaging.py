@@ -1,0 +1,146 @@
+"""What the distribution says of itself, and that what it leaves out is not needed."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+import qpruntime
+
+TOP = Path(__file__).parents[1]
+PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+CITATION = yaml.safe_load((TOP / "CITATION.cff").read_text())
+#: Names to import, by those to install.
+MODULES = {
+    "scikit-learn": {"sklearn"},
+    "google-crc32c": {"google_crc32c"},
+    "dask": {"dask", "distributed", "cloudpickle"},
+    "numba": {"numba", "llvmlite"},
+}
+
+
+def names(requirements):
+    """What is to be installed, without versions and extras; our own extras resolved."""
+    found = set()
+    for line in requirements:
+        name = re.match(r"[A-Za-z0-9_-]+", line)[0]
+        if name == "qpruntime":
+            for extra in re.search(r"\[(.*)\]", line)[1].split(","):
+                found |= names(EXTRAS[extra])
+        else:
+            found |= MODULES.get(name, {name})
+    return found
+
+
+def imported(folder, *, top):
+    """Packages imported by the files of a folder: at the top of any, or only inside functions."""
+    found = set()
+    for path in (TOP / folder).rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        for node in tree.body if top else ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add(node.module.split(".")[0])
+    return found - set(sys.stdlib_module_names) - {"qpruntime", "tablegen"}
+
+
+def test_one_version():
+    assert qpruntime.__version__ == importlib.metadata.version("qpruntime")
+    assert PROJECT["version"] == CITATION["version"] == qpruntime.__version__
+    assert f"## {PROJECT['version']}" in (TOP / "CHANGELOG.md").read_text()
+
+
+def test_the_version_costs_an_import_nothing():
+    code = "import qpruntime, sys; assert 'importlib.metadata' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_core_dependencies_are_those_of_the_runtime():
+    core = names(PROJECT["dependencies"])
+    # What talks to clusters is imported when one is named.
+    assert imported("qpruntime", top=True) - {"cloudpickle", "distributed"} == core
+    # Anything else comes with an extra, and when it is called for.
+    assert imported("qpruntime", top=False) - core <= names(["qpruntime[cluster,plot]"])
+    assert "h5py" in names(EXTRAS["build"]) - core
+
+
+def test_extras_bring_what_tablegen_imports():
+    offered = names(PROJECT["dependencies"]) | names(["qpruntime[cluster,plot]"])
+    assert imported("tablegen", top=False) <= offered
+
+
+def test_who_what_and_for_which_python():
+    assert PROJECT["authors"] == [{"name": "qpruntime developers"}]
+    versions = {line.rsplit(" ")[-1] for line in PROJECT["classifiers"] if ":: 3." in line}
+    assert versions == {"3.11", "3.12", "3.13", "3.14"}
+    assert all(url.startswith("https://") for url in PROJECT["urls"].values())
+
+
+def test_the_citation_has_what_its_schema_asks_for():
+    assert CITATION["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(CITATION)
+    (paper,) = CITATION["references"]
+    assert {"type", "title", "authors"} <= set(paper)
+    assert (paper["type"], paper["year"]) == ("conference-paper", 2020)
+    people = [person["family-names"] for person in paper["authors"]]
+    assert people == ["Zhang", "Walder", "Bonilla", "Rizoiu", "Xie"]
+    assert paper["url"] == PROJECT["urls"]["Paper"]
+    known = {"name", "family-names", "given-names"}
+    assert all(set(person) <= known for person in [*CITATION["authors"], *paper["authors"]])
+
+
+@pytest.mark.slow
+def test_builds_without_a_warning_and_holds_what_its_tests_need(tmp_path):
+    """By pip, which fetches setuptools; from the source distribution, outside of the checkout."""
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+
+    def run(*command, **options):
+        done = subprocess.run(
+            [str(word) for word in command],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            **options,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    source = tmp_path / "source"
+    files = run("git", "ls-files", cwd=TOP).split("\n")
+    for name in filter(None, files):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes((TOP / name).read_bytes())
+    pip = (python, "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "install", "--quiet", "build")
+    said = run(python, "-m", "build", "--outdir", tmp_path / "dist", cwd=source)
+    assert not re.search("warning|deprecat", said, re.IGNORECASE), said
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    held = set(zipfile.ZipFile(wheel).namelist())
+    packages = {n for n in files if n.startswith(("qpruntime/", "tablegen/"))}
+    assert packages == {name for name in held if ".dist-info/" not in name}
+    (archive,) = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(archive) as file:
+        file.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    missing = {name for name in filter(None, files) if not (unpacked / name).exists()}
+    assert missing <= {".gitignore"}
+    # With the packages of this interpreter, and the sources of the archive.
+    environment["PYTHONPATH"] = str(unpacked)
+    tests = ("tests/test_artifact.py", "tests/test_gpy.py", "tests/test_docs.py")
+    run(sys.executable, "-m", "pytest", "-q", *tests, cwd=unpacked)
