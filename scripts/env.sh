@@ -31,7 +31,9 @@ stamp=".venv/installed-$extras"
 want="$(pwd) $(cksum < pyproject.toml)"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$want" ]; then
   echo "Installing the project and its dependencies ($extras) into .venv ..." >&2
-  "$PY" -m pip install --quiet --disable-pip-version-check --editable ".[$extras]" >&2 || {
+  # Bytecode of what is never imported would be a fifth of the environment.
+  "$PY" -m pip install --quiet --disable-pip-version-check --no-compile \
+    --editable ".[$extras]" >&2 || {
     echo "error: the installation failed; see the messages above" >&2
     exit 1
   }

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -48,18 +49,70 @@ def test_opens_with_two_commands():
     assert commands()[:2] == ["sh scripts/demo.sh", "sh scripts/test.sh"]
 
 
+class Row(NamedTuple):
+    """What the demonstration prints for one method."""
+
+    error: float
+    ntll: float
+    variance: float
+    seconds: float
+    inside: str
+
+
+def rows(text):
+    """Rows of the demonstration, by how many features and which method."""
+    found, features = {}, 0
+    for line in text.splitlines():
+        if match := re.search(r", (\d+) features, 10 folds", line):
+            features = int(match[1])
+        elif match := re.match(r"(EP|QP, shipped|QP, grid) +(\S.*)$", line):
+            *numbers, inside = match[2].removesuffix(" %").split()
+            found[features, match[1]] = Row(*map(float, numbers), inside)
+    return found
+
+
+def check_shipped(found):
+    """Wine with all features, by the table that ships with the package."""
+    for name in ("EP", "QP, shipped"):
+        # Published: errors of 1.5 +- 0.5 %, NTLL of 0.048 +- 0.0034 for 100 rounds of these.
+        assert 0.0 <= found[13, name].error < 4.0
+        assert 30.0 < found[13, name].ntll < 70.0
+    # QP's variances are smaller, and that can be seen: 0.96 of EP's, NTLL lower by 0.6.
+    assert 0.9 < found[13, "QP, shipped"].variance < 0.98
+    assert found[13, "QP, shipped"].ntll < found[13, "EP"].ntll - 0.2
+    assert (found[13, "EP"].variance, found[13, "EP"].inside) == (1.0, "-")
+
+
+def check_grid(found):
+    """Two features inside the paper's grid, thirteen outside of it."""
+    assert found[2, "QP, grid"].inside == "100"
+    assert found[13, "QP, grid"].inside == "0"
+    # Inside, both tables hold the same function; outside, the grid gives EP's deviations.
+    assert found[2, "QP, grid"][:3] == found[2, "QP, shipped"][:3]
+    assert found[2, "QP, grid"].variance < 1.0
+    assert found[13, "QP, grid"][:3] == found[13, "EP"][:3]
+
+
+def test_demo_by_the_shipped_table():
+    """Needs no build and no environment of its own."""
+    run = shell(f"{sys.executable} scripts/demo_wine.py")
+    assert run.returncode == 0, run.stderr
+    found = rows(run.stdout)
+    assert set(found) == {(13, "EP"), (13, "QP, shipped")}
+    check_shipped(found)
+    # A screen of output: short and readable.
+    assert len(run.stdout.splitlines()) < 10
+    assert max(map(len, run.stdout.splitlines())) < 90
+
+
 @needs_venv
 def test_demo_twice_then_the_other_commands():
     for _ in range(2):
         run = shell("sh scripts/demo.sh")
         assert run.returncode == 0, run.stderr
-        rows = {line[:2]: line.split() for line in run.stdout.splitlines()}
-        assert set(rows) >= {"EP", "QP"}
-        for name in ("EP", "QP"):
-            error, ntll = float(rows[name][-5]), float(rows[name][-4])
-            # Published: errors of 1.5 +- 0.5 %, NTLL of 0.048 +- 0.0034 for 100 rounds of these.
-            assert 0.0 <= error < 4.0
-            assert 30.0 < ntll < 70.0
+        check_shipped(rows(run.stdout))
+        check_grid(rows(run.stdout))
+        assert len(run.stdout.splitlines()) < 32
         assert (TOP / "tables" / "wine-variances.png").stat().st_size > 5000
     done = {"sh scripts/demo.sh", "sh scripts/test.sh"}
     for command in commands():
