@@ -31,7 +31,17 @@ from tablegen.grid.plan import Plan, make_plan
 from tablegen.surfaces import build as surfaces
 from tablegen.surfaces import errors as surface_errors
 
-__all__ = ["LARGE", "PRESETS", "Request", "build", "carry_out", "check", "largest", "prepare"]
+__all__ = [
+    "LARGE",
+    "PRESETS",
+    "Request",
+    "build",
+    "carry_out",
+    "check",
+    "estimated",
+    "largest",
+    "prepare",
+]
 
 #: The grid of the paper's shape, a small table that holds for every cavity, or whole projections of
 #: any likelihood.
@@ -97,6 +107,14 @@ def resolved(plan: Described) -> Described:
         return plan
     with threadpool_limits(1, "blas"):
         return compute.resolve(plan)
+
+
+def estimated(plan: Described) -> Described:
+    """Return what `resolved` does, or soon a guess at it where there are many outcomes."""
+    if not isinstance(plan, Plan):
+        return plan
+    with threadpool_limits(1, "blas"):
+        return compute.estimate(plan)
 
 
 def largest(plan: Described) -> int:

@@ -52,14 +52,34 @@ def load(likelihood: str | Likelihood) -> Likelihood:
     if isinstance(found, Likelihood):
         return found
     if not _is_factory(found):
-        raise InputError(
-            f"{likelihood} is a {type(found).__name__}, not a qpruntime Likelihood or a function "
-            f"that returns one and says so: def {name}() -> Likelihood"
-        )
+        raise InputError(_refusal(found, likelihood, name))
     made = _called(likelihood, found)
     if not isinstance(made, Likelihood):
         raise InputError(f"{likelihood} returned a {type(made).__name__}, not a Likelihood")
     return made
+
+
+def _refusal(found: Any, spec: str, name: str) -> str:
+    """Say what to write instead of this."""
+    refused = f"{spec} is a {type(found).__name__}, not a qpruntime Likelihood"
+    if not callable(found):
+        return f"{refused}; name one, or a function annotated '-> Likelihood'"
+    needed = _needed(found) if inspect.isfunction(found) else ["..."]
+    annotate = "" if needed else f"annotate it, def {name}() -> Likelihood, or "
+    return (
+        f"{refused}, and is not called unasked; if it returns one, {annotate}call it in the "
+        f"module, made = {name}({', '.join(needed)}), and name that: {spec.split(':')[0]}:made"
+    )
+
+
+def _needed(function: Any) -> list[str]:
+    """Names of the arguments that a function cannot do without."""
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        p.name
+        for p in inspect.signature(function).parameters.values()
+        if p.default is p.empty and p.kind not in optional
+    ]
 
 
 def _is_factory(found: Any) -> bool:
@@ -69,12 +89,7 @@ def _is_factory(found: Any) -> bool:
     returns = found.__annotations__.get("return")
     if isinstance(returns, str):
         returns = Likelihood if returns.split(".")[-1] == "Likelihood" else None
-    needed = (
-        p
-        for p in inspect.signature(found).parameters.values()
-        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    )
-    return returns is Likelihood and not any(needed)
+    return returns is Likelihood and not _needed(found)
 
 
 def _called(spec: str, factory: Any) -> Any:

@@ -138,7 +138,7 @@ def _build(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         if request.path.parent.exists() or arguments.output is not None:
             request.workspace  # noqa: B018 - raises if no file may be made there
-        plan = builder.resolved(request.plan)
+        plan = builder.estimated(request.plan)
         document = describe.plan(
             plan, request.path, arguments.workers, scheduler=arguments.scheduler
         )

@@ -46,6 +46,7 @@ def plan(
     """Describe what a build would do, for ``--dry-run``; a scheduler is not asked."""
     from qpruntime.execution.calls import thread_count
     from tablegen import builder
+    from tablegen.grid.chebyshev import FEW
     from tablegen.surfaces.build import Domain
 
     threads = thread_count(workers) if scheduler is None else 1
@@ -79,6 +80,7 @@ def plan(
         "bytes": what.nbytes,
         "chunks": what.chunk_count,
         "chebyshev_nodes": list(what.nodes) if what.nodes else None,
+        **({"estimated_from_outcomes": FEW} if what.nodes and len(what.outcomes) > FEW else {}),
         **who,
         # On a cluster: of one worker, and of what this process does.
         "estimated_seconds": round(what.estimate_seconds(threads), 1),

@@ -11,7 +11,7 @@ __all__ = ["bar"]
 _WORDS = {
     "connect": "waiting for workers",
     "integrate": "integrating",
-    "fill": "filling chunks",
+    "fill": "filling",
     "export": "writing",
     "certify": "certifying",
     "scan": "reading",
@@ -31,22 +31,21 @@ def bar() -> Iterator[Callable[[str, int, int], None] | None]:
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
     from rich.text import Text
 
-    class Rate(ProgressColumn):
-        """Mean rate and time left: chunks end in bursts, which rich's own estimate overrates."""
+    class Left(ProgressColumn):
+        """Time left at the mean rate: steps end in bursts, which rich's own estimate overrates."""
 
         def render(self, task: Task) -> Text:
             done = task.completed - task.fields["first"]
             if task.total is None or not task.elapsed or done <= 0:
                 return Text("")
-            rate = done / task.elapsed
-            left = round((task.total - task.completed) / rate)
-            return Text(f"{rate:.2g} chunks/s, {left // 60}:{left % 60:02d} left")
+            left = round((task.total - task.completed) * task.elapsed / done)
+            return Text(f"{left // 60}:{left % 60:02d} left")
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-        Rate(),
+        Left(),
     )
     stages: dict[str, TaskID] = {}
     with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:

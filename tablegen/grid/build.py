@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -80,13 +80,10 @@ def _fill(plan: Plan, store: ChunkStore, executor: Executor, report: Progress) -
     missing = store.missing()
     if not missing:
         return
-    total = plan.chunk_count
-    done = total - len(missing)
-    lock = threading.Lock()
     if plan.method != "direct":
         report("integrate", 0, 1)
     expansion = compute.expand(plan, partial(executor.run, progress=partial(report, "integrate")))
-    report("fill", done, total)
+    steps = _Steps(plan, len(missing), executor.stop, partial(report, "fill"))
 
     def calls() -> Iterator[Call]:
         outcome, function = -1, None
@@ -94,21 +91,59 @@ def _fill(plan: Plan, store: ChunkStore, executor: Executor, report: Progress) -
             if chunk.outcome != outcome or function is None:
                 outcome = chunk.outcome
                 part = None if expansion is None else expansion.only(outcome)
-                function = partial(_chunk, plan, part, executor.stop)
+                function = partial(_chunk, plan, part, steps)
             yield function, chunk
 
     def take(number: int, values: NDArray[Any]) -> None:
-        nonlocal done
         store.write(missing[number], values)
-        with lock:
-            done += 1
-            report("fill", done, total)
+        steps.finished()
 
     executor.each(calls(), take)
 
 
+class _Steps:
+    """Reports progress in blocks of columns, which it counts as chunks look whether to stop.
+
+    It travels as a `Stop`: what a cluster computes is counted when a whole chunk is back.
+    """
+
+    def __init__(
+        self, plan: Plan, missing: int, stop: Stop, report: Callable[[int, int], None]
+    ) -> None:
+        self._blocks = compute.blocks(plan)
+        self._total = plan.chunk_count * self._blocks
+        self._done = self._total - missing * self._blocks
+        self._stop, self._report = stop, report
+        self._lock = threading.Lock()
+        # A chunk is computed and taken by the same thread.
+        self._thread = threading.local()
+        self._add(0)
+
+    def __call__(self) -> bool:
+        """Whether to stop; the second look tells that the first block is done."""
+        begun = getattr(self._thread, "begun", 0)
+        self._thread.begun = begun + 1
+        if begun:
+            self._add(1)
+        return self._stop()
+
+    def finished(self) -> None:
+        """Count what is left of a chunk."""
+        begun = getattr(self._thread, "begun", 0)
+        self._thread.begun = 0
+        self._add(self._blocks - max(begun - 1, 0))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stop, ()
+
+    def _add(self, blocks: int) -> None:
+        with self._lock:
+            self._done += blocks
+            self._report(self._done, self._total)
+
+
 def _chunk(
-    plan: Plan, expansion: compute.Expansion | Curves | None, stop: Stop, chunk: Chunk
+    plan: Plan, expansion: compute.Expansion | Curves | None, stop: Stop | _Steps, chunk: Chunk
 ) -> NDArray[Any]:
     return compute.fill(plan, chunk, expansion, stop)
 

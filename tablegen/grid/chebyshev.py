@@ -27,7 +27,7 @@ from tablegen.grid import one_axis
 from tablegen.grid.one_axis import Curves
 from tablegen.grid.plan import Chunk, Plan
 
-__all__ = ["Expansion", "expand", "fill", "integrate", "resolve"]
+__all__ = ["Expansion", "blocks", "estimate", "expand", "fill", "integrate", "resolve"]
 
 Array = NDArray[np.float64]
 
@@ -35,13 +35,15 @@ Array = NDArray[np.float64]
 _SPAN = 0.3
 #: Coefficients below this fraction of the largest |psi| are quadrature noise (measured: 4e-16).
 _CUT = 1e-15
+#: Outcomes that a dry run looks at: less than a second each.
+FEW = 5
 #: Most Chebyshev nodes tried along an axis, and the smallest psi/max psi a series may have to hold.
 _MOST_NODES = 2048
 _SMALLEST = 1e-2
 #: A Chebyshev node costs as much as this many grid nodes integrated in runs.
 _NODE_COST = 7
-#: Columns between two looks at whether the build was interrupted.
-_BLOCK = 64
+#: Nodes between two looks at whether the build was interrupted: tenths of a second.
+_BLOCK = 32_000
 #: Lines of Chebyshev nodes integrated by one call: a few hundredths of a second.
 _LINES = 8
 
@@ -172,13 +174,26 @@ def resolve(plan: Plan) -> Plan:
     for axis, other in ((plan.mu, plan.log10_sigma), (plan.log10_sigma, plan.mu)):
         # Not symmetric about the middle, so that an odd or even psi cannot hide.
         lines = other.start + (other.stop - other.start) * np.array([0.0, 0.2, 0.45, 0.7, 1.0])
-        needed = max(_count(plan, axis, lines, y) for y in plan.outcomes)
+        needed = 0
+        for y in plan.outcomes:
+            needed = max(needed, _count(plan, axis, lines, y))
+            if needed > _MOST_NODES:
+                return replace(plan, method="direct")
         counts.append(needed)
-        if needed > _MOST_NODES:
-            return replace(plan, method="direct")
     if _NODE_COST * math.prod(counts) >= math.prod(plan.shape[1:]):
         return replace(plan, method="direct")
     return replace(plan, nodes=(counts[0], counts[1]))
+
+
+def estimate(plan: Plan) -> Plan:
+    """Return what `resolve` does, from `FEW` outcomes where there are more: at once.
+
+    Nodes are then the least that it may take. "direct" is no guess: no outcome undoes it.
+    """
+    places = np.linspace(0, len(plan.outcomes) - 1, min(FEW, len(plan.outcomes)))
+    few = tuple(plan.outcomes[round(k)] for k in places.tolist())
+    found = resolve(replace(plan, outcomes=few))
+    return replace(plan, method=found.method, nodes=found.nodes)
 
 
 def _count(plan: Plan, axis: Axis, lines: Array, y: float) -> int:
@@ -240,6 +255,16 @@ def _lines(plan: Plan, block: tuple[int, int, int]) -> Array:
     return np.ascontiguousarray(values.T / sigma[:, None])
 
 
+def _block(plan: Plan) -> int:
+    """Return how many columns of a chunk are integrated between two looks."""
+    return max(1, _BLOCK // plan.rows)
+
+
+def blocks(plan: Plan) -> int:
+    """Return how many blocks of columns `fill` integrates; a series takes one step a chunk."""
+    return -(-plan.log10_sigma.size // _block(plan)) if plan.method == "direct" else 1
+
+
 def fill(
     plan: Plan,
     chunk: Chunk,
@@ -247,6 +272,11 @@ def fill(
     interrupted: Callable[[], bool],
 ) -> NDArray[np.floating]:
     """Compute one chunk.
+
+    Parameters
+    ----------
+    interrupted : callable
+        Called before each of the `blocks` that are integrated; true ends the work.
 
     Returns
     -------
@@ -263,11 +293,11 @@ def fill(
     else:
         sigma = 10.0 ** plan.log10_sigma.nodes()
         values = np.empty((mu.size, sigma.size))
-        for j in range(0, sigma.size, _BLOCK):
+        step = _block(plan)
+        for j in range(0, sigma.size, step):
             if interrupted():
                 raise KeyboardInterrupt
-            block = sigma[j : j + _BLOCK]
-            values[:, j : j + _BLOCK] = integrate(
-                plan.likelihood, mu, block, plan.outcomes[chunk.outcome]
+            values[:, j : j + step] = integrate(
+                plan.likelihood, mu, sigma[j : j + step], plan.outcomes[chunk.outcome]
             )
     return values.astype(np.dtype(plan.dtype).newbyteorder("<"), copy=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import shutil
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ import oracle
 import tablegen
 from qpruntime.artifact.metadata import DATASET, Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
+from qpruntime.execution.calls import Stop
 from qpruntime.projection.table import open_table
 from tablegen import builder
 from tablegen.files.workspace import Workspace
@@ -107,6 +109,35 @@ def test_every_stage_reports_progress(target):
         "certify",
     ]
     assert all(0 <= done <= total for _, done, total in seen)
+
+
+@pytest.mark.parametrize(("workers", "chunks"), [(1, 1), (1, 3), (4, 3)])
+def test_progress_within_chunks_counts_every_block_once(target, monkeypatch, workers, chunks):
+    plan = replace(builder.prepare("probit", **SMALL), rows=-(-41 // chunks))
+    monkeypatch.setattr(builder.compute, "resolve", lambda p: plan)
+    monkeypatch.setattr(builder.compute, "_BLOCK", 4 * plan.rows)
+    seen = []
+    builder.build("probit", target, workers=workers, progress=lambda *a: seen.append(a), **SMALL)
+    blocks = 6  # of 21 columns
+    fills = [(done, total) for stage, done, total in seen if stage == "fill"]
+    steps = [done for done, _ in fills]
+    assert {total for _, total in fills} == {chunks * blocks}
+    assert steps[0] == 0
+    assert steps[-1] == chunks * blocks
+    assert steps == sorted(steps)
+    assert len(set(steps)) == 1 + chunks * blocks
+    single = target.read_bytes()
+    monkeypatch.setattr(builder.compute, "_BLOCK", 10**9)
+    builder.build("probit", target, force=True, **SMALL)
+    assert target.read_bytes() == single
+
+
+def test_what_counts_blocks_travels_as_a_flag():
+    plan, stop = builder.prepare("probit", **SMALL), Stop()
+    steps = builder.grid._Steps(plan, 1, stop, lambda done, total: None)
+    assert pickle.dumps(steps) == pickle.dumps(stop)
+    stop.set()
+    assert steps()
 
 
 def test_a_table_that_misses_the_tolerance_leaves_nothing(target):

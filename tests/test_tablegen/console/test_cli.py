@@ -17,6 +17,8 @@ import tablegen.console.progress
 from commands import SMALL
 from qpruntime.projection.table import open_table
 from tablegen import builder
+from tablegen.grid import chebyshev
+from tablegen.grid.plan import make_plan
 
 
 def names(path):
@@ -347,3 +349,30 @@ def test_a_build_that_fails_before_its_first_chunk_leaves_nothing(command, tmp_p
     assert result.code == 1
     assert "not enough memory for build: allocation failed" in result.err
     assert names(tmp_path) == []
+
+
+def test_a_dry_run_of_thousands_of_counts_answers_at_once(command, monkeypatch):
+    tried = []
+    count = chebyshev._count
+    monkeypatch.setattr(chebyshev, "_count", lambda *a: tried.append(a[-1]) or count(*a))
+    spread = ("--mu-range", "2", "4", "--log10-sigma-range", "-1", "-0.5")
+    likelihood = "negative-binomial(dispersion=2)"
+    grid = ("build", "--likelihood", likelihood, *spread, "--dry-run", "--json", "--counts")
+    few, many = (json.loads(command(*grid, counts).out) for counts in ("0:4", "0:4000"))
+    # Two axes of five outcomes each.
+    assert tried == 2 * [0.0, 1.0, 2.0, 3.0, 4.0] + 2 * [0.0, 1000.0, 2000.0, 3000.0, 4000.0]
+    assert few["method"] == many["method"] == "spectral"
+    assert "estimated_from_outcomes" not in few
+    assert many["estimated_from_outcomes"] == 5
+    axes = {"mu_range": (2, 4), "log10_sigma_range": (-1, -0.5)}
+    plan = builder.prepare(likelihood, counts=(0, 4), **axes)
+    assert few["chebyshev_nodes"] == list(plan.nodes)
+
+
+def test_a_series_is_given_up_at_the_first_outcome_that_has_none(monkeypatch):
+    tried = []
+    most = chebyshev._MOST_NODES
+    monkeypatch.setattr(chebyshev, "_count", lambda *a: tried.append(a[-1]) or most + (a[-1] == 1))
+    plan = chebyshev.resolve(make_plan("negative-binomial", counts=(0, 3000)))
+    assert plan.method == "direct"
+    assert tried == [0.0, 1.0]

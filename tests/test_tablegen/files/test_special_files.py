@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -180,15 +181,26 @@ def test_only_likelihoods_and_functions_that_say_so_are_taken(tmp_path, monkeypa
     Path("called_code.py").write_text(CALLED)
     assert isinstance(user_code.load("called_code:noise"), Likelihood)
     assert user_code.load("called_code:made") is user_code.load("called_code:quoted")
-    for name in ("plain", "needs", "Type", "called"):
-        with pytest.raises(InputError, match=rf"def {name}\(\) -> Likelihood"):
+    remedies = {
+        "plain": r"annotate it, def plain\(\) -> Likelihood, or call it.*made = plain\(\)",
+        "needs": r"if it returns one, call it in the module, made = needs\(scale\), and name that",
+        "Type": r"is a type, .*made = Type\(\.\.\.\), and name that: called_code:made",
+        "called": "is a list, not a qpruntime Likelihood; name one, or a function annotated",
+    }
+    for name, words in remedies.items():
+        with pytest.raises(InputError, match=words):
             user_code.load(f"called_code:{name}")
+    # What the message says works.
+    called_code = sys.modules["called_code"]
+    monkeypatch.setattr(called_code, "made_of_it", called_code.noise, raising=False)
+    monkeypatch.setitem(called_code.plain.__annotations__, "return", Likelihood)
+    assert user_code.load("called_code:made_of_it") is user_code.load("called_code:plain")
+    assert called_code.called == ["plain"]
+    called_code.called.clear()
     with pytest.raises(InputError, match="returned a int"):
         user_code.load("called_code:liar")
     with pytest.raises(InputError, match="failed: SystemExit"):
         user_code.load("called_code:fails")
-    import called_code
-
     assert called_code.called == []
 
 
