@@ -170,6 +170,14 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             If the table is missing, or not the one that the model was fitted with before.
         ValueError
             If X or y is not usable; a subclass, `InputError`, where the check is ours.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the optimiser or the sites have not settled, or if the kernel given cannot learn: its
+            matrix is diagonal or constant to 1e-6 at its own parameters, the objective does not
+            change with them, or a bound holds one back. Without restarts one more run then starts
+            from the distances between rows; both are in ``optima_``.
         """
         settings = settings_of(self)
         projector = Projector(self.likelihood, self.method, self._resolved_table(), self.p)

@@ -174,7 +174,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         Warns
         -----
         ConvergenceWarning
-            If the optimiser or the sites have not settled.
+            As for `GPClassifier.fit`.
         UserWarning
             If ``mean=0`` in the square link.
         """

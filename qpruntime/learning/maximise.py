@@ -68,6 +68,8 @@ class Optimum:
         The optimiser's own words.
     start : ndarray
         Where it began.
+    slope : ndarray
+        Gradient of the value at theta; outwards at a bound that holds it back.
     """
 
     theta: Array
@@ -77,6 +79,7 @@ class Optimum:
     success: bool
     message: str
     start: Array
+    slope: Array
 
 
 def settle_fast(
@@ -341,5 +344,6 @@ def maximise(
         success=bool(result.success),
         message=str(result.message),
         start=theta0,
+        slope=-np.asarray(result.jac, dtype=float) / unit,
     )
     return optimum, function.sites

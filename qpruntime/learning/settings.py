@@ -28,9 +28,13 @@ _MOST_RESTARTS = 100_000
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of an estimator, under its own names; they are documented there."""
+    """Parameters of an estimator, under its own names; they are documented there.
+
+    `given` says whether the kernel is the user's.
+    """
 
     kernel: Kernel
+    given: bool
     objective: str
     optimize: bool
     n_restarts: int
@@ -71,6 +75,7 @@ def settings_of(model: Any) -> Settings:
         raise InputError(f"callback must be None or a function, got {shown(model.callback)}")
     return Settings(
         kernel=default_kernel() if model.kernel is None else clone(model.kernel),
+        given=model.kernel is not None,
         objective=choice(model.objective, "objective", tuple(OBJECTIVES)),
         optimize=flag(model.optimize, "optimize"),
         n_restarts=n_restarts,

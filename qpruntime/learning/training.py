@@ -23,6 +23,7 @@ from qpruntime.inference.dense.factor import Sites
 from qpruntime.inference.fixed_point import Problem
 from qpruntime.inference.infer import check_powers, summarise, warn_unsettled
 from qpruntime.inference.posterior import Posterior
+from qpruntime.learning import starts
 from qpruntime.learning.maximise import (
     OBJECTIVES,
     Optimum,
@@ -40,6 +41,7 @@ from qpruntime.projection.projector import Projector
 __all__ = ["Data", "Fit", "train"]
 
 Array = NDArray[np.float64]
+Run = tuple[Optimum, Sites | None]
 
 # Below this many points a second BLAS thread costs more than it does.
 _ONE_THREAD = 400
@@ -47,6 +49,8 @@ _ONE_THREAD = 400
 _PER_EVALUATION = 15.0
 # Restarts are drawn within this factor of the kernel's own parameters, and within its bounds.
 _SPREAD = np.log(1e3)
+# Values of the objective that differ by less are one.
+_SAME = 1e-4
 
 
 @dataclass(frozen=True)
@@ -104,22 +108,26 @@ def train(data: Data, settings: Settings, rng: np.random.Generator) -> Fit:
     with _threads(len(data.X)):
         optima: tuple[Optimum, ...] = ()
         sites: Sites | None = None
+        advice: list[str] = []
         if settings.optimize and (kernel.n_dims or data.learn):
             _announce(len(data.X), settings)
             runs = 1 + settings.n_restarts
             with reporting(settings.verbose, settings.objective, runs) as report:
                 callback = _both(report, settings.callback)
-                optima, sites = _optimise(data, settings, rng, callback)
+                optima, sites, advice = _optimise(data, settings, rng, callback)
             if not optima[0].success:
-                warn(
+                advice.append(
                     f"the {settings.objective} was not maximised: {optima[0].message}; "
-                    "raise max_iter or widen the kernel's bounds",
-                    ConvergenceWarning,
+                    "raise max_iter or widen the kernel's bounds"
                 )
             theta = optima[0].theta
             if data.learn:
                 projector = _learnt(projector, tuple(data.learn), theta[kernel.n_dims :])
             kernel = kernel.clone_with_theta(theta[: kernel.n_dims])
+        elif settings.given and (shape := starts.degenerate(kernel, data.X)):
+            advice = [starts.unrelated(kernel, data.X, shape, "")]
+        for text in advice:
+            warn(text, ConvergenceWarning)
         K = kernel(data.X)
         if data.scale is not None:
             K = K * np.outer(data.scale, data.scale)
@@ -140,15 +148,15 @@ def _learnt(projector: Projector, names: Sequence[str], logs: Array) -> Projecto
 
 def _optimise(
     data: Data, settings: Settings, rng: np.random.Generator, callback: Callback | None
-) -> tuple[tuple[Optimum, ...], Sites | None]:
-    """All optimiser runs, best first, and the sites where the best one ended."""
+) -> tuple[tuple[Optimum, ...], Sites | None, list[str]]:
+    """All optimiser runs, best first, the sites where the best one ended, and what to warn of."""
     kernel, projector = settings.kernel, data.projector
     # The gradient of the evidence is exact for EP only: QP runs at EP's optimum, as published.
     # VB has its own bound.
     own = settings.objective == "loo" or projector.method == "vb"
     judge = projector if own else projector.for_evidence()
 
-    def one(start: Array) -> tuple[Optimum, Sites | None]:
+    def one(start: Array, max_iter: int = settings.max_iter) -> Run:
         return maximise(
             kernel,
             data.X,
@@ -156,7 +164,7 @@ def _optimise(
             judge,
             data.prior,
             start=start,
-            max_iterations=settings.max_iter,
+            max_iterations=max_iter,
             ftol=settings.ftol,
             tol=settings.tol,
             max_sweeps=settings.max_sweeps,
@@ -168,39 +176,91 @@ def _optimise(
         )
 
     first = first_theta(kernel, projector, data.learn)
-    starts = _starts(first, all_bounds(kernel, data.learn), settings.n_restarts, rng)
-    if len(starts) == 1:
-        runs = [one(starts[0])]
+    bounds = all_bounds(kernel, data.learn)
+    begin = _starts(first, bounds, settings.n_restarts, rng)
+    if len(begin) == 1:
+        runs = [one(begin[0])]
     else:
-        tasks = (delayed(_or_failure)(one, start) for start in starts)
+        tasks = (delayed(_or_failure)(one, start) for start in begin)
         ended = Parallel(n_jobs=settings.n_jobs, prefer="threads")(tasks)
         failures = [run for run in ended if isinstance(run, NumericalError)]
         if len(failures) == len(ended):
             raise failures[0]
-        runs = [
-            (_failed(start, run), None) if isinstance(run, NumericalError) else run
-            for start, run in zip(starts, ended, strict=True)
-        ]
-    runs.sort(key=lambda run: -run[0].value)
-    return tuple(run[0] for run in runs), runs[0][1]
+        runs = [_run(start, run) for start, run in zip(begin, ended, strict=True)]
+    runs.sort(key=_worse)
+    advice = _second_chance(data, settings, bounds, one, runs) if settings.given else []
+    return tuple(run[0] for run in runs), runs[0][1], advice
 
 
-def _or_failure(run: Callable[[Array], Any], start: Array) -> Any:
+def _second_chance(
+    data: Data, settings: Settings, bounds: Array, one: Callable[..., Run], runs: list[Run]
+) -> list[str]:
+    """Begin once more, from the data, where the kernel given cannot learn; say what is wrong.
+
+    `runs` are those so far, best first; the new one takes its place among them.
+    """
+    kernel, X = settings.kernel, data.X
+    advice, tried = [], ""
+    shape = starts.degenerate(kernel, X)
+    if settings.n_restarts and shape is not None:
+        # Restarts are for this: there is nothing to say if one got away.
+        at_best = kernel.clone_with_theta(runs[0][0].theta[: kernel.n_dims])
+        shape, tried = starts.degenerate(at_best, X), ", which no restart changes"
+    if shape is not None or _flat(runs[0][0], kernel.n_dims, bounds, one):
+        theta = None if settings.n_restarts else starts.start_from(kernel, X)
+        if theta is not None:
+            start = runs[0][0].start.copy()
+            start[: kernel.n_dims] = theta
+            run = _run(start, _or_failure(one, start))
+            better = run[0].value > runs[0][0].value
+            tried = f"; a start from the data was tried too, and is {'' if better else 'no '}better"
+            runs.append(run)
+            runs.sort(key=_worse)
+        advice.append(starts.unrelated(kernel, X, shape, tried))
+    best = runs[0][0]
+    return advice + starts.at_bounds(kernel, X, best.theta, best.slope, settings.objective)
+
+
+def _flat(best: Optimum, dims: int, bounds: Array, one: Callable[..., Run]) -> bool:
+    """Whether a run never moved, and the objective is the same with other kernel parameters.
+
+    An optimum that was given as the start is none either way: two evaluations tell.
+    """
+    if not dims or best.n_iterations or not best.success:
+        return False
+    for step in (-starts.MOVED, starts.MOVED):
+        moved = best.theta.copy()
+        moved[:dims] = np.clip(moved[:dims] + step, *bounds[:dims].T)
+        if np.abs(moved - best.theta).max() < 0.1 * starts.MOVED:
+            return False  # between bounds this close there is nothing to learn
+        run = _or_failure(one, moved, 0)
+        if isinstance(run, NumericalError) or abs(run[0].value - best.value) > _SAME:
+            return False
+    return True
+
+
+def _or_failure(run: Callable[..., Run], start: Array, *arguments: Any) -> Run | NumericalError:
     """What `run` returns, or the failure of double precision at its start.
 
     What a user's own function raised is its cause, and ends the fit.
     """
     try:
-        return run(start)
+        return run(start, *arguments)
     except NumericalError as error:
         if error.__cause__ is not None:
             raise
         return error
 
 
-def _failed(start: Array, error: NumericalError) -> Optimum:
-    """A run that could not begin: kept with the others, and last among them."""
-    return Optimum(start, -np.inf, 0, 1, False, str(error), start)
+def _run(start: Array, run: Run | NumericalError) -> Run:
+    """A run that could not begin is kept with the others, and last among them."""
+    if not isinstance(run, NumericalError):
+        return run
+    return Optimum(start, -np.inf, 0, 1, False, str(run), start, np.zeros_like(start)), None
+
+
+def _worse(run: Run) -> float:
+    return -run[0].value
 
 
 def _starts(first: Array, bounds: Array, restarts: int, rng: np.random.Generator) -> list[Array]:

@@ -312,6 +312,8 @@ def test_separable_data_far_out():
     assert model.predict_proba([[-3.0, -3.0]])[0, 0] > 0.99
 
 
+# What 1e100 leaves of the kernel that is given.
+@pytest.mark.filterwarnings("ignore:the kernel relates no rows:qpruntime.ConvergenceWarning")
 @pytest.mark.parametrize("kernel", [None, ConstantKernel() * RBF([1.0, 1.0])])
 def test_refuses_distances_beyond_double_precision(kernel, toy):
     X = toy.x

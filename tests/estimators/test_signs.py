@@ -124,6 +124,7 @@ def probability_is_useless(model, X):
     return np.abs(model.predict_proba(X) - 1.0 / model.classes_.size).max() < 1e-12
 
 
+@pytest.mark.filterwarnings("ignore:the kernel relates no rows:qpruntime.ConvergenceWarning")
 @pytest.mark.parametrize("likelihood", ["probit", "logistic", "heaviside", "own"])
 def test_raw_digits(likelihood):
     # Length-scale 1 on raw pixels: latent means are e^-100 and smaller, of the right sign.

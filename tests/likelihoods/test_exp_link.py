@@ -92,6 +92,8 @@ def test_fixed_kernel_is_plain_inference(method):
     np.testing.assert_allclose(model.predict(NEW), rate, rtol=1e-8)
 
 
+# Its neighbour is meant to be out of reach.
+@pytest.mark.filterwarnings("ignore:the kernel relates no rows:qpruntime.ConvergenceWarning")
 @pytest.mark.parametrize("exposure", [0.01, 1.0, 250.0])
 def test_exposure_of_one_point_by_quadrature(exposure):
     # EP matches mean, variance and evidence of one observation exactly.

@@ -1,0 +1,320 @@
+"""Kernels that a user gives: what cannot learn or is held back is said, and one start is added."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+from sklearn.datasets import load_digits, load_iris
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    Exponentiation,
+    ExpSineSquared,
+    Matern,
+    RationalQuadratic,
+    WhiteKernel,
+)
+
+from oracle import RBFData
+from qpruntime import (
+    ConvergenceWarning,
+    GPClassifier,
+    GPPoissonRegressor,
+    GPRobustRegressor,
+    infer,
+)
+from qpruntime.learning.starts import degenerate, start_from
+
+C = ConstantKernel
+WIDE = (1e-6, 1e10)
+
+
+def digits():
+    X, y = load_digits(return_X_y=True)
+    kept = np.flatnonzero(np.isin(y, (3, 8)))[:120]
+    return X[kept], y[kept]
+
+
+def series(n=120):
+    t = np.linspace(0.0, 6000.0, n)
+    return t[:, None], np.sin(t / 300.0) + 0.3 * np.cos(37.0 * t) > 0.0
+
+
+def tens_of_thousands():
+    rng = np.random.default_rng(0)
+    X = 1e4 * rng.integers(1, 12, (100, 3)) + 1e4 * rng.random((100, 3))
+    return X, X[:, 0] > X[:, 1]
+
+
+def said(model, *data, **more):
+    """Fit, and return the warnings' texts; each points at the caller of `fit`."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(*data, **more)
+    assert all(w.category is ConvergenceWarning and w.filename == __file__ for w in caught)
+    return [str(w.message) for w in caught]
+
+
+@pytest.mark.parametrize("data", [digits, series, tens_of_thousands])
+@pytest.mark.parametrize("shape", [RBF(1.0), Matern(1.0, nu=2.5)])
+def test_a_kernel_too_short_to_learn_gets_a_start_from_the_data(data, shape):
+    X, y = data()
+    model = GPClassifier(C(1.0, WIDE) * shape)
+    text = said(model, X, y)[0]
+    distance = np.median(pdist(X))
+    assert "relates no rows: its matrix is diagonal to 1e-06" in text
+    assert f"k2__length_scale 1 (bounds 1e-05 to 1e+05) where rows are {distance:.3g}" in text
+    assert "a start from the data was tried too, and is better" in text
+    found, given = model.optima_
+    np.testing.assert_allclose(given.start, [0.0, 0.0])
+    np.testing.assert_allclose(np.exp(found.start), [1.0, distance])
+    # K is the identity to the one that was given: each row is worth log 2.
+    assert given.value == pytest.approx(-len(y) * np.log(2.0), rel=1e-9)
+    assert given.n_iterations == 0
+    assert found.value > given.value + 20.0
+    assert model.optimum_ is found
+    assert infer(
+        model.kernel_(X), y * 2.0 - 1.0 if y.dtype == bool else np.sign(y - 5.0), method="ep"
+    ).log_evidence == pytest.approx(found.value, abs=1e-4)
+    assert model.score(X, y) > 0.85
+
+
+@pytest.mark.parametrize(
+    "model",
+    [GPPoissonRegressor(C() * RBF(1.0)), GPRobustRegressor(C() * RBF(1.0))],
+    ids=["counts", "numbers"],
+)
+def test_regressions_too(model):
+    X, _ = series(80)
+    y = np.random.default_rng(1).poisson(4.0 + 3.0 * np.sin(X[:, 0] / 300.0))
+    more = {"exposure": np.full(80, 2.0)} if isinstance(model, GPPoissonRegressor) else {}
+    texts = said(model, X, y, **more)
+    assert "relates no rows" in texts[0]
+    assert model.optima_[0].value > model.optima_[1].value + 5.0
+    np.testing.assert_allclose(np.exp(model.optima_[0].start[1]), np.median(pdist(X)))
+
+
+def test_a_constant_matrix():
+    X, y = digits()
+    model = GPClassifier(C(1.0, WIDE) * RBF(1e6, (1e-2, 1e7)))
+    text = said(model, X, y)[0]
+    assert "tells no rows apart: its matrix is constant to 1e-06" in text
+    assert len(model.optima_) == 2
+    assert model.score(X, y) > 0.95
+
+
+def test_no_length_scale_at_all():
+    X, y = digits()
+    for kernel, what in ((WhiteKernel(), "diagonal"), (C(1.0, (1e-10, 1.0)), "constant")):
+        model = GPClassifier(kernel)
+        text = said(model, X, y)[0]
+        assert f"its matrix is {what}" in text
+        assert (
+            f"it has no length-scale): add a part that has one, as RBF({np.median(pdist(X)):.3g}"
+            in text
+        )
+        assert len(model.optima_) == 1
+
+
+def test_every_part_is_named_and_started():
+    X, _ = digits()
+    X = X[:, 20:23]
+    distances = [np.median(d[d > 0.0]) for d in (pdist(c[:, None]) for c in X.T)]
+    kernel = (
+        C(2.0) * RBF([1e-3] * 3)
+        + Exponentiation(Matern(1e-3), 2.0)
+        + C(3.0) * ExpSineSquared(1e-3, 0.37, periodicity_bounds="fixed")
+        + RationalQuadratic(1e-3, length_scale_bounds="fixed")
+        + WhiteKernel(0.1)
+    )
+    theta = start_from(kernel, X)
+    started = kernel.clone_with_theta(theta).get_params()
+    own = {k: v for k, v in started.items() if k.endswith("length_scale")}
+    whole = np.median(pdist(X)[pdist(X) > 0.0])
+    expected = {
+        "k1__k1__k1__k1__k2__length_scale": np.multiply(distances, 3**0.5),
+        "k1__k1__k1__k2__kernel__length_scale": whole,
+        "k1__k1__k2__k2__length_scale": 1.0,
+        "k1__k2__length_scale": 1e-3,
+    }
+    assert set(own) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(own[name], value, err_msg=name)
+    # Nothing else has moved.
+    for name, value in kernel.get_params().items():
+        if name.endswith(("value", "level", "alpha")):
+            assert started[name] == pytest.approx(value, rel=1e-12)
+
+
+def test_a_start_keeps_to_the_bounds():
+    X, y = series()
+    model = GPClassifier(C(1.0, WIDE) * RBF(1.0, (0.1, 200.0)))
+    texts = said(model, X, y)
+    assert "(bounds 0.1 to 200)" in texts[0]
+    np.testing.assert_allclose(np.exp(model.optima_[0].start[1]), 200.0)
+    # There is no other start where bounds leave none.
+    short = GPClassifier(C(1.0, WIDE) * RBF(1.0, (0.1, 1.0)))
+    assert "tried" not in said(short, X, y)[0]
+    assert len(short.optima_) == 1
+
+
+def test_bounds_that_hold_back_are_named():
+    data = RBFData(60, seed=3)
+    kernel = C(1.0, (0.5, 2.0)) * RBF([30.0, 0.3], (0.25, 40.0))
+    with pytest.warns(ConvergenceWarning, match="k1__constant_value ended at its upper bound 2"):
+        model = GPClassifier(kernel).fit(data.x, data.y)
+    free = GPClassifier(C(1.0, WIDE) * RBF([1.0, 1.0], WIDE)).fit(data.x, data.y)
+    assert free.optimum_.value > model.optimum_.value
+    lower = GPClassifier(C(1.0, WIDE) * RBF(20.0, (15.0, 40.0)))
+    texts = said(lower, data.x, data.y)
+    apart = np.median(pdist(data.x))
+    assert any(
+        "k2__length_scale ended at its lower bound 15" in t and f"rows are {apart:.3g} apart" in t
+        for t in texts
+    )
+    # The gradient points beyond the bound.
+    assert lower.optimum_.slope[1] < 0.0
+
+
+def test_slope_of_an_optimum_is_its_gradient():
+    data = RBFData(40, seed=3)
+    kernel = C(1.0, (0.5, 2.0)) * RBF(20.0, (15.0, 40.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        best = GPClassifier(kernel).fit(data.x, data.y).optimum_
+
+    def evidence(theta):
+        return infer(
+            kernel.clone_with_theta(theta)(data.x), data.y, method="ep", tol=1e-11
+        ).log_evidence
+
+    h = 1e-3
+    for i, e in enumerate(np.eye(2)):
+        difference = (evidence(best.theta + h * e) - evidence(best.theta - h * e)) / (2.0 * h)
+        # Sites settle to 1e-6 in the optimiser; second differences are h^2.
+        assert best.slope[i] == pytest.approx(difference, rel=1e-3, abs=1e-5)
+
+
+def test_a_variance_too_small_to_move():
+    X, y = digits()
+    model = GPClassifier(C(1e-12, (1e-14, 1e10)) * RBF(30.0))
+    text = said(model, X, y)[0]
+    assert "ended where it began" in text
+    assert "latent variance 1e-12" in text
+    assert "and is better" in text
+    assert [o.n_iterations > 0 for o in model.optima_] == [True, False]
+    assert np.exp(model.optima_[0].start[0]) == 1.0
+
+
+def test_without_learning():
+    X, y = digits()
+    for kernel in (C() * RBF(1.0), C(4.0, "fixed") * RBF(1.0, "fixed"), C() * RBF(1e6)):
+        (text,) = said(GPClassifier(kernel, optimize=False), X, y)
+        assert "tried" not in text
+        assert f"start it at {np.median(pdist(X)):.3g}" in text
+    (text,) = said(GPClassifier(C(4.0, "fixed") * RBF(1.0, "fixed")), X, y)
+    assert "k2__length_scale 1 (fixed)" in text
+
+
+def test_restarts_are_the_remedy():
+    X, y = digits()
+    kernel = C(1.0, WIDE) * RBF(1.0)
+    model = GPClassifier(kernel, n_restarts=3, random_state=0)
+    assert said(model, X, y) == []
+    assert len(model.optima_) == 4
+    # None of these can get away.
+    stuck = GPClassifier(C(1.0, WIDE) * RBF(1e-3, (1e-5, 0.1)), n_restarts=2, random_state=0)
+    assert "which no restart changes" in said(stuck, X, y)[0]
+    assert len(stuck.optima_) == 3
+
+
+def test_several_classes_say_it_once_each_and_alike():
+    X, y = load_iris(return_X_y=True)
+    model = GPClassifier(C(1.0, WIDE) * RBF(1e-4))
+    texts = [t for t in said(model, X[::3], y[::3]) if "relates no rows" in t]
+    assert len(texts) == 3
+    # The default filter shows one text of one place once.
+    assert len(set(texts)) == 1
+    assert [len(optima) for optima in model.optima_] == [2, 2, 2]
+
+
+def sound():
+    """Kernels that are meant: no warning is due."""
+    data = RBFData(60, seed=3)
+    kernel = C(1.0, WIDE) * RBF(1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted = GPClassifier(kernel).fit(data.x, data.y).kernel_
+    noise = np.column_stack([data.x, np.random.default_rng(0).standard_normal(60)])
+    bits = np.random.default_rng(1).integers(0, 2, (60, 4)).astype(float)
+    line = np.linspace(1.0, 3.0, 60)[:, None]
+    return {
+        "again from its optimum": (fitted, data.x),
+        "fixed": (C(4.0, "fixed") * RBF(1.0, "fixed"), data.x),
+        "one fixed": (C(4.0, "fixed") * RBF(1.0), data.x),
+        "linear in one feature": (C(1.0, WIDE) * DotProduct(0.0, "fixed"), line),
+        "white noise beside": (kernel + WhiteKernel(1e-3, "fixed"), data.x),
+        "flags": (C(1.0, "fixed") * RBF(1.0, "fixed"), bits),
+        "two rows": (C(4.0, "fixed") * RBF(1.0, "fixed"), data.x[:2]),
+        "some rows twice": (C(4.0, "fixed") * RBF(1.0, "fixed"), np.repeat(data.x[:30], 2, axis=0)),
+        "a feature of noise": (C(1.0, WIDE) * RBF([1.0] * 3, (1e-3, 1e3)), noise),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(sound()))
+def test_no_false_alarm(name):
+    kernel, X = sound()[name]
+    y = RBFData(60, seed=3).y[: len(X)]
+    model = GPClassifier(kernel)
+    assert said(model, X, [0, 1] if len(X) == 2 else y) == []
+    assert len(model.optima_) <= 1
+
+
+def test_the_default_is_not_the_users_concern():
+    data = RBFData(60, seed=3)
+    assert said(GPClassifier(), data.x, data.y) == []
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 40])
+def test_degenerate_against_brute_force(n):
+    rng = np.random.default_rng(n)
+    for length in np.logspace(-8.0, 8.0, 33):
+        X = rng.standard_normal((n, 2)) * 10.0 ** rng.uniform(-2, 2)
+        kernel = C(3.0) * RBF(length) + WhiteKernel(0.5)
+        # Relative to the variances that rows have, 3.5; what rows share is at most 3.
+        K = 3.0 * RBF(length)(X)
+        expected = None
+        if n > 1:
+            related = (np.where(np.eye(n, dtype=bool), 0.0, K) > 3.5e-6).any(axis=1)
+            if related.mean() <= 0.1:
+                expected = "diagonal"
+            elif np.ptp(K) <= 3e-6:
+                expected = "constant"
+        assert degenerate(kernel, X) == expected
+
+
+def test_a_failed_start_from_the_data_leaves_the_first():
+    X, y = series(40)
+
+    class Refuses(RBF):
+        """Double precision ends beyond a length-scale of 10."""
+
+        def __call__(self, X, Y=None, eval_gradient=False):
+            K = super().__call__(X, Y, eval_gradient)
+            return (
+                K
+                if self.length_scale < 10.0
+                else np.multiply(np.nan, K)
+                if not eval_gradient
+                else (np.nan * K[0], K[1])
+            )
+
+    model = GPClassifier(Refuses(1.0))
+    texts = said(model, X, y)
+    assert "and is no better" in texts[0]
+    assert model.optima_[1].value == -np.inf
+    assert model.kernel_.length_scale == pytest.approx(1.0)
