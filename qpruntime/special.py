@@ -15,7 +15,6 @@ __all__ = ["erfcx", "log_ndtr", "mills", "ndtri_density", "power_peak_ratio", "p
 _SQRT1_2 = math.sqrt(0.5)
 _SQRT_2_PI = math.sqrt(2.0 / math.pi)
 _INV_SQRT_PI = 1.0 / math.sqrt(math.pi)
-_LOG_2 = math.log(2.0)
 _INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 

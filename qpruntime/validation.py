@@ -9,8 +9,9 @@ from numbers import Real
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 
 __all__ = [
@@ -27,8 +28,6 @@ __all__ = [
     "shown",
     "whole",
 ]
-
-Array = NDArray[np.float64]
 
 # Bytes of a file name; the working directory of a build adds seven.
 _LONGEST_NAME = 248

@@ -9,15 +9,13 @@ No BLAS takes part: the same values give the same coefficients on every machine.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis
 from qpruntime.jit import kernel
 from qpruntime.projection.splines import quintic
 
 __all__ = ["along", "coefficients", "evaluate", "points"]
-
-Array = NDArray[np.float64]
 
 #: 120 and 3840 times the B-splines at a node and in the middle of a cell.
 _AT_NODE = (1.0, 26.0, 66.0, 26.0, 1.0, 0.0)

@@ -18,7 +18,7 @@ TOP = Path(qpruntime.__file__).parents[1]
 #: Packages, and modules beside them, from the ground up. What stands on one floor imports from
 #: lower ones only; a new package gets its floor here and its line in CONTRIBUTING.md.
 FLOORS = [
-    {"qpruntime.errors", "qpruntime.jit", "qpruntime.notice"},
+    {"qpruntime.arrays", "qpruntime.errors", "qpruntime.jit", "qpruntime.notice"},
     {"qpruntime.blocks", "qpruntime.names", "qpruntime.special", "qpruntime.validation"},
     {"qpruntime.artifact", "qpruntime.execution", "qpruntime.quadrature"},
     {"qpruntime.likelihoods"},

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError, TableError
 from qpruntime.learning.settings import Settings, generator
@@ -18,8 +19,6 @@ from qpruntime.learning.training import Data, Fit, train
 from qpruntime.projection.table import Table, reopen
 
 __all__ = ["GPEstimator", "checked", "weighed"]
-
-Array = NDArray[np.float64]
 
 # Sums of squares of larger numbers overflow.
 _LARGEST = 1e150

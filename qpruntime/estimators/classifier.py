@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.base import GPEstimator, checked, weighed
 from qpruntime.estimators.predictive.two_classes import log_probabilities, scores
@@ -26,8 +27,6 @@ from qpruntime.projection.table import Table
 from qpruntime.validation import number
 
 __all__ = ["GPClassifier"]
-
-Array = NDArray[np.float64]
 
 #: p(+1|f) of the likelihoods for which it rises with f.
 _RISING = {"probit": ndtr, "logistic": expit}

@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError, warn
 from qpruntime.estimators.base import GPEstimator, checked, weighed
 from qpruntime.estimators.predictive import density as distribution
@@ -29,7 +30,6 @@ from qpruntime.validation import choice, flag, levels, number, shown
 
 __all__ = ["GPPoissonRegressor"]
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any, Literal, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import validate_data
 
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.base import GPEstimator, checked, weighed
 from qpruntime.estimators.predictive.density import log_density
@@ -27,7 +28,6 @@ from qpruntime.validation import choice, flag, levels, number
 
 __all__ = ["GPRobustRegressor"]
 
-Array = NDArray[np.float64]
 Bounds = tuple[float, float] | str
 
 # The median absolute deviation of a normal is its standard deviation over this.

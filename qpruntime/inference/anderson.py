@@ -11,13 +11,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.jit import kernel, summed
 
 __all__ = ["Anderson", "solve_positive"]
-
-Array = NDArray[np.float64]
 
 _RIDGE = 1e-10
 

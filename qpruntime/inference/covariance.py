@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import eigvalsh
 from scipy.linalg.lapack import dpotrf
 
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.validation import finite, real
 
 __all__ = ["covariance"]
-
-Array = NDArray[np.float64]
 
 # K may have eigenvalues this far below zero, relative to the largest entry: a Gram matrix of
 # coinciding points has them from rounding alone (about N times 2e-16).

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.schedules import Settled
 from qpruntime.inference.sequential import cavity, site_terms
@@ -13,8 +13,6 @@ from qpruntime.projection.kernel import BEYOND, raise_status
 from qpruntime.quadrature.sigma_star import OK
 
 __all__ = ["log_evidence"]
-
-Array = NDArray[np.float64]
 
 
 def log_evidence(problem: Problem, end: Settled) -> tuple[float, Array]:

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from qpruntime.inference.anderson import Anderson
 from qpruntime.inference.dense.factor import Factor, ImproperPosterior, Sites
@@ -27,8 +26,6 @@ from qpruntime.inference.search import Peaks, around, drawn, evidence_of
 from qpruntime.inference.steps import Problem, propose_all, without_negative
 
 __all__ = ["ORDERS", "Limits", "Order", "Problem", "Settled", "Trace", "iterate", "settle"]
-
-Array = NDArray[np.float64]
 
 Order = Literal["sequential", "random", "parallel"]
 ORDERS = get_args(Order)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference import variational
 from qpruntime.inference.covariance import covariance
@@ -24,8 +25,6 @@ from qpruntime.projection.table import Table
 from qpruntime.validation import choice, finite, generator, number, whole
 
 __all__ = ["check_powers", "infer", "summarise", "warn_unsettled"]
-
-Array = NDArray[np.float64]
 
 # From here on the parallel order is the default where there is one fixed point only. It takes half
 # the time from N = 200 on; below this nobody waits, and results stay those of the plain loop.

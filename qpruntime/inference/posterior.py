@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.dense.factor import Sites
@@ -16,7 +17,6 @@ from qpruntime.validation import finite, real
 
 __all__ = ["Lookups", "Posterior", "Sites", "Status"]
 
-Array = NDArray[np.float64]
 Status = Literal["converged", "held", "not converged"]
 
 

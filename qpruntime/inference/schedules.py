@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.inference.anderson import Anderson
 from qpruntime.inference.dense.factor import Factor, Sites
 from qpruntime.inference.posterior import Status
@@ -19,7 +20,6 @@ from qpruntime.inference.steps import Problem, advance, measure_change, sweep_on
 
 __all__ = ["Limits", "Settled", "Trace", "settle_mixed", "settle_parallel", "settle_visiting"]
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 # Sweeps whose step points back along the previous one are shortened by this factor, down to the

@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from qpruntime.errors import NumericalError
 from qpruntime.inference.anderson import Anderson
@@ -24,8 +23,6 @@ from qpruntime.inference.schedules import Limits, Settled, Trace, settle_mixed, 
 from qpruntime.inference.steps import Problem
 
 __all__ = ["Peaks", "around", "drawn", "evidence_of"]
-
-Array = NDArray[np.float64]
 
 # Sweeps of one attempt; those that end well take 10 to 60.
 _SWEEPS = 100

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.dense.factor import Factor, ImproperPosterior, Sites
 from qpruntime.inference.parallel import match, parallel, sizes, take_turn
@@ -29,7 +30,6 @@ __all__ = [
     "without_negative",
 ]
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.anderson import Anderson
 from qpruntime.inference.dense.factor import Factor, ImproperPosterior, Sites
@@ -22,8 +22,6 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.expected import expect_all
 
 __all__ = ["check_likelihood", "settle"]
-
-Array = NDArray[np.float64]
 
 # Updates of the means alone between two factorisations.
 _MEAN_STEPS = 3

@@ -11,16 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Product, Sum, WhiteKernel
 
+from qpruntime.arrays import Array
 from qpruntime.jit import summed
 
 __all__ = ["Covariance", "Isotropic", "contract_gradient", "covariance_function", "evaluate"]
-
-Array = NDArray[np.float64]
 
 # Squared distances are kept for so many points at most: beyond, factorisations take all the time.
 _KEPT = 1000

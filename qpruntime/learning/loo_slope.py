@@ -20,15 +20,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, gmres
 
+from qpruntime.arrays import Array
 from qpruntime.inference.fixed_point import Problem, Settled
 from qpruntime.learning.parameter_slopes import cavities, derivative, parameter_slopes, site_rows
 
 __all__ = ["loo_slope"]
-
-Array = NDArray[np.float64]
 
 # Step of the differences that give the slope of a projection, in standard deviations of the
 # cavity: fourth-order differences leave 1e-13 of truncation and 1e-12 of rounding.

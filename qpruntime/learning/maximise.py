@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference import variational
 from qpruntime.inference.anderson import Anderson
@@ -36,8 +36,6 @@ from qpruntime.learning.warm_start import Extrapolation
 from qpruntime.projection.projector import Projector
 
 __all__ = ["OBJECTIVES", "LeaveOneOut", "Objective", "Optimum", "maximise", "settle_fast"]
-
-Array = NDArray[np.float64]
 
 # Parallel iterations before sequential sweeps take over.
 _PARALLEL = 30

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.inference.fixed_point import Problem, Settled
 from qpruntime.projection.kernel import project_many
 from qpruntime.projection.projector import Projector
 
 __all__ = ["cavities", "derivative", "parameter_slopes", "reparametrised", "site_rows"]
-
-Array = NDArray[np.float64]
 
 # Step of the differences in the logarithm of a parameter: fourth order leaves 1e-12 of truncation
 # and as much of rounding.

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from qpruntime.arrays import Array
 
 __all__ = ["USUAL_EVALUATIONS", "reporting"]
 
-Array = NDArray[np.float64]
 Report = Callable[[Array, float], Any]
 
 #: Evaluations of the objective that a run of the optimiser takes; 15 to 60 are common.

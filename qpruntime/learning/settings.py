@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, Kernel
 from sklearn.utils import check_random_state
 
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.learning.maximise import OBJECTIVES
 from qpruntime.validation import choice, flag, number, shown, whole
 
 __all__ = ["Callback", "ObjectiveName", "Settings", "generator", "settings_of"]
 
-Array = NDArray[np.float64]
 Callback = Callable[[Array, float], Any]
 ObjectiveName = Literal["evidence", "loo"]
 

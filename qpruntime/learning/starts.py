@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 from sklearn.gaussian_process.kernels import ExpSineSquared, Hyperparameter, Kernel
 
-__all__ = ["MOVED", "at_bounds", "degenerate", "start_from", "unmoved", "unrelated"]
+from qpruntime.arrays import Array
 
-Array = NDArray[np.float64]
+__all__ = ["MOVED", "at_bounds", "degenerate", "start_from", "unmoved", "unrelated"]
 
 #: Correlations and their differences below this are none.
 _NONE = 1e-6

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 from threadpoolctl import ThreadpoolController
 
 from qpruntime import likelihoods
+from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
 from qpruntime.inference.dense.factor import Sites
 from qpruntime.inference.fixed_point import Problem
@@ -40,7 +40,6 @@ from qpruntime.projection.projector import Projector
 
 __all__ = ["Data", "Fit", "train"]
 
-Array = NDArray[np.float64]
 Run = tuple[Optimum, Sites | None]
 
 # Below this many points a second BLAS thread costs more than it does.

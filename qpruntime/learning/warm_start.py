@@ -10,15 +10,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.inference.anderson import solve_positive
 from qpruntime.inference.dense.factor import Sites
 from qpruntime.jit import kernel, summed
 
 __all__ = ["Extrapolation"]
-
-Array = NDArray[np.float64]
 
 # Theta that are remembered; more save nothing.
 _MEMORY = 10

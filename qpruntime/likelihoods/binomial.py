@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.contract import Likelihood, Powers
@@ -19,8 +20,6 @@ from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value,
 from qpruntime.validation import floats
 
 __all__ = ["MOST_TRIALS", "likelihood", "pack", "unpack"]
-
-Array = NDArray[np.float64]
 
 #: Trials of one observation at most; successes have as many values and one more.
 MOST_TRIALS = 2**26 - 1

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.likelihoods.user_function import Landmarks, LogDensity, NotANumber
 from qpruntime.validation import finite
 
 __all__ = ["Claims", "Outcomes", "called", "check_claims", "named_parameters", "try_out"]
-
-Array = NDArray[np.float64]
 
 # Where a log density is tried out: both signs, zero, near and not so near.
 _PROBES = (0.3, -0.5, 1.0, 0.0, -2.0, 3.0)

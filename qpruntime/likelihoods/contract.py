@@ -10,8 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.jit import COORDINATES, FRAME, LANDMARK, MOMENTS, SPLIT, Pointer
@@ -41,8 +42,6 @@ __all__ = [
     "restore",
     "signs",
 ]
-
-Array = NDArray[np.float64]
 
 #: Counts are tested against references up to here; beyond, rounding of y log y costs digits.
 LARGEST_COUNT = 1_000_000

@@ -19,13 +19,11 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core.dispatcher import Dispatcher
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.jit import LANDMARK, SPLIT, Pointer
 
 __all__ = ["Landmarks", "LogDensity", "NotANumber", "number"]
-
-Array = NDArray[np.float64]
 
 _C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, ctypes.c_double)
 _C_LANDMARK = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, ctypes.c_longlong)

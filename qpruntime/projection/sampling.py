@@ -18,17 +18,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import gammaln, ndtri
 
 from qpruntime import likelihoods
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError, SamplingWarning, warn
 from qpruntime.likelihoods import Likelihood
 from qpruntime.validation import broadcast, finite, generator, real, whole
 
 __all__ = ["SampledProjection", "project_sampled", "project_samples"]
-
-Array = NDArray[np.float64]
 
 #: Below this effective sample size standard errors are guesses.
 _LEAST = 100.0

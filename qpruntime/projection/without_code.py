@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from qpruntime import likelihoods
+from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis, Metadata
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
@@ -23,8 +24,6 @@ from qpruntime.projection import surfaces
 from qpruntime.validation import finite
 
 __all__ = ["MODES", "describe", "difference", "known", "mode_of", "standin"]
-
-Array = NDArray[np.float64]
 
 #: Names of the modes of `qpruntime.projection.surfaces`.
 MODES = {

@@ -12,9 +12,9 @@ from functools import partial
 from importlib.metadata import version
 
 import numpy as np
-from numpy.typing import NDArray
 
 from qpruntime import likelihoods
+from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution import rounding
@@ -29,8 +29,6 @@ from tablegen.files.workspace import Workspace
 from tablegen.second_rule.framed import SEED
 
 __all__ = ["build", "metadata", "sample"]
-
-Array = NDArray[np.float64]
 
 
 def reduction(likelihood: str) -> Reduction:

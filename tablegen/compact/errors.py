@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
@@ -20,7 +20,6 @@ from tablegen.second_rule.framed import RULE, independent
 
 __all__ = ["AT_NODES", "DOMAIN", "REGIONS", "TOLERANCE", "certify", "problems"]
 
-Array = NDArray[np.float64]
 Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
 
 #: Largest relative error allowed anywhere.

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError, TableError
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table, open_table
@@ -19,8 +19,6 @@ from qpruntime.validation import path_of
 from tablegen.files.target import replaced, resolve
 
 __all__ = ["FORMATS", "plot"]
-
-Array = NDArray[np.float64]
 
 FORMATS = (".png", ".svg")
 #: Pixels of each picture; the error costs a quadrature a pixel.

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime import likelihoods
+from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis
 from qpruntime.errors import NumericalError
 from qpruntime.jit import kernel
@@ -28,8 +29,6 @@ from tablegen.grid.one_axis import Curves
 from tablegen.grid.plan import Chunk, Plan
 
 __all__ = ["Expansion", "blocks", "estimate", "expand", "fill", "integrate", "resolve"]
-
-Array = NDArray[np.float64]
 
 #: Cavities this many standard deviations apart still share their quadrature nodes.
 _SPAN = 0.3

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis, Metadata
 from qpruntime.errors import NumericalError
 from qpruntime.jit import kernel
@@ -16,7 +17,6 @@ from tablegen.second_rule.framed import RULE, independent
 
 __all__ = ["TOLERANCES", "certify", "rough_nodes", "worst_nodes"]
 
-Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 #: Largest relative error allowed at nodes. float32 rounds by 2^-24 = 6e-8.

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from qpruntime import likelihoods
+from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis
 from qpruntime.jit import call_coordinates, contracted
 from qpruntime.projection.projector import project_arrays
@@ -24,8 +24,6 @@ from tablegen import splines
 from tablegen.grid.plan import Chunk, Plan
 
 __all__ = ["CELLS", "Curves", "expand", "fill"]
-
-Array = NDArray[np.float64]
 
 #: Cells along v: the spline is as good as the quadrature (certified at 1e-12).
 CELLS = 4096

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from qpruntime import likelihoods
+from qpruntime.arrays import Array
 from qpruntime.jit import call_frame, call_split, kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.quadrature.sigma_star import place
@@ -21,8 +21,6 @@ from qpruntime.special import ndtri_density
 from tablegen.second_rule.adaptive import adaptive_points
 
 __all__ = ["RULE", "SEED", "independent", "independent_all"]
-
-Array = NDArray[np.float64]
 
 #: Of the random points of a certificate.
 SEED = 20200612

@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.jit import kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.quadrature.tilted import sort
@@ -23,8 +23,6 @@ from qpruntime.special import ndtri_density
 from tablegen.second_rule.adaptive import log_evidence, masses, panel
 
 __all__ = ["RULE", "errors"]
-
-Array = NDArray[np.float64]
 
 #: How certificates name it.
 RULE = "Newton step of E |Q(Phi(z)) - m - s z|^p at the tabulated (m, s), panels in z"

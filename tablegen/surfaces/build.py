@@ -17,8 +17,8 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import MOST_OUTCOMES, Axis, Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.execution import rounding
@@ -38,8 +38,6 @@ from tablegen.surfaces.node_counts import cells_needed, deviation
 from tablegen.surfaces.samples import Points, Sampler
 
 __all__ = ["LIMIT", "MU_RANGE", "SIGMA_RANGE", "Domain", "build", "domain", "metadata"]
-
-Array = NDArray[np.float64]
 
 #: Default domain, and the largest file.
 MU_RANGE, SIGMA_RANGE, LIMIT = (-10.0, 10.0), (-2.0, 1.0), 128_000_000

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.jit import call_surfaces, kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import surfaces
@@ -17,7 +17,6 @@ from tablegen.second_rule.framed import RULE, independent_all
 
 __all__ = ["TOLERANCE", "WP_TOLERANCE", "certify", "draw", "lookups", "problems"]
 
-Array = NDArray[np.float64]
 Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
 
 #: Largest error allowed by default, of any surface.

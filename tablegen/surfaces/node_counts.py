@@ -10,16 +10,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis
 from qpruntime.projection.splines import quintic_weights
 from tablegen import splines
 from tablegen.surfaces.samples import Points, Sampler
 
 __all__ = ["FIRST", "LARGEST", "cells_needed", "deviation", "evaluate"]
-
-Array = NDArray[np.float64]
 
 #: Cells to begin with, and those beyond which no line is refined.
 FIRST, LARGEST = 12, 6144

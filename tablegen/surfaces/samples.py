@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from qpruntime.arrays import Array
 from qpruntime.execution.calls import Executor
 from qpruntime.jit import call_moments, kernel
 from qpruntime.likelihoods import Likelihood
@@ -29,8 +29,6 @@ from qpruntime.quadrature.sigma_star import OK, exact_run
 from qpruntime.quadrature.wp import parameters, wp_rule
 
 __all__ = ["Points", "Sampler", "compute", "compute_wp"]
-
-Array = NDArray[np.float64]
 
 #: Cavities that share their quadrature nodes: how many, and how far apart in units of sigma.
 _RUN, _SPAN = 25, 0.3

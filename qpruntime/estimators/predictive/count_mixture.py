@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincc, ndtr
 
-__all__ = ["GammaRate", "LogNormalRate", "Rate", "SquareRate", "count_tail", "smallest_counts"]
+from qpruntime.arrays import Array
 
-Array = NDArray[np.float64]
+__all__ = ["GammaRate", "LogNormalRate", "Rate", "SquareRate", "count_tail", "smallest_counts"]
 
 # Densities are left out where they are below exp(-_CUT) = 4e-18 of their largest value.
 _CUT = 40.0

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from qpruntime.arrays import Array
 from qpruntime.blocks import PointError
 from qpruntime.errors import NumericalError
 from qpruntime.estimators.predictive import negative_binomial as gamma_poisson
@@ -36,7 +37,6 @@ __all__ = [
     "wide",
 ]
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 PREDICTIVES = ("exact", "gamma")

@@ -10,16 +10,15 @@ import math
 from abc import ABC, abstractmethod
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from qpruntime.arrays import Array
 from qpruntime.blocks import PointError
 from qpruntime.errors import InputError
 from qpruntime.estimators.predictive.count_mixture import LogNormalRate, Rate, SquareRate
 from qpruntime.validation import real
 
 __all__ = ["LINKS", "Link", "exposures"]
-
-Array = NDArray[np.float64]
 
 # Products of numbers up to exp(_LARGEST) = 7e149 stay in double precision.
 _LARGEST = 345.0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, ndtr
 
-__all__ = ["symmetric_reach"]
+from qpruntime.arrays import Array
 
-Array = NDArray[np.float64]
+__all__ = ["symmetric_reach"]
 
 # exp(_LOW) and exp(_HIGH) leave no distance out; 70 bisections between them reach its last digit.
 _LOW, _HIGH, _HALVINGS = -1000.0, 300.0, 70

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtri_exp
 
 from qpruntime import likelihoods
+from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError, TableError
 from qpruntime.estimators.predictive.density import log_density, wide
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import Table
 
 __all__ = ["log_probabilities", "scores"]
-
-Array = NDArray[np.float64]
 
 # Below this score the digits that probabilities have lost count; they are right to about 1e-12.
 _NEAR = 1e-4

@@ -12,17 +12,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsyrk, dtrmm
 from scipy.linalg.lapack import dlauum, dpotrf, dpotrs, dtrtri, dtrtrs
 
+from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 from qpruntime.jit import kernel, summed
 
 __all__ = ["Factor", "ImproperPosterior", "Sites"]
-
-Array = NDArray[np.float64]
 
 # Below this value 1 - (B^-1)_ii has lost too many digits to give the posterior variance, and the
 # subtraction from the prior variance takes over, which is accurate just there.

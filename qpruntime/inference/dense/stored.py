@@ -10,14 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.lapack import dtpttr, dtrttp
 
+from qpruntime.arrays import Array
 from qpruntime.inference.dense.factor import Factor
 
 __all__ = ["Kept"]
-
-Array = NDArray[np.float64]
 
 
 class Kept(Factor):
