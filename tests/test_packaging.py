@@ -129,6 +129,8 @@ def test_builds_without_a_warning_and_holds_what_its_tests_need(tmp_path):
     pip = (python, "-m", "pip", "--disable-pip-version-check")
     run(*pip, "install", "--quiet", "build")
     said = run(python, "-m", "build", "--outdir", tmp_path / "dist", cwd=source)
+    # The word is in the name of this directory too.
+    said = said.replace(str(tmp_path), "")
     assert not re.search("warning|deprecat", said, re.IGNORECASE), said
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
@@ -142,5 +144,5 @@ def test_builds_without_a_warning_and_holds_what_its_tests_need(tmp_path):
     assert missing <= {".gitignore"}
     # With the packages of this interpreter, and the sources of the archive.
     environment["PYTHONPATH"] = str(unpacked)
-    tests = ("tests/test_artifact.py", "tests/test_gpy.py", "tests/test_docs.py")
+    tests = ("tests/artifact/test_artifact.py", "tests/test_imports.py", "tests/test_docs.py")
     run(sys.executable, "-m", "pytest", "-q", *tests, cwd=unpacked)
