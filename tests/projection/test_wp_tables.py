@@ -167,10 +167,14 @@ def test_verify_integrates_again(built, tmp_path):
 def test_mismatches_say_what_to_build(built, data, tmp_path):
     K, y = data
     compact = shipped_path("probit")
-    with pytest.raises(InputError, match=r"with p=1.5, not.*p=3: .*--projection wp --p 3.0"):
+    with pytest.raises(
+        InputError, match=r"with p=1.5, not.*p=3: .*projection='wp', p=3.0\) in Python"
+    ):
         infer(K, y, method="wp", p=3, table=built)
     for method in ("ep", "qp", "vb"):
-        with pytest.raises(InputError, match=rf'not method "{method}".*--preset surfaces$'):
+        with pytest.raises(
+            InputError, match=rf"not method .{method}.*preset='surfaces'\) in Python$"
+        ):
             infer(K, y, method=method, table=built)
     with pytest.raises(InputError, match=r"serves QP, not method .wp.*--projection wp --p 1.5"):
         project("probit", 0.0, 1.0, 1, method="wp", p=1.5, table=compact)
@@ -178,7 +182,7 @@ def test_mismatches_say_what_to_build(built, data, tmp_path):
         project("probit", 0.0, 1.0, 1, method="wp", table=compact)
     with pytest.raises(InputError, match="weights and powers"):
         infer(K, y, graded(), method="wp", table=built, power=0.5)
-    with pytest.raises(TableError, match=r"outside the table.*--projection wp --p 1.5 --mu-range"):
+    with pytest.raises(TableError, match=r"outside the table.*projection='wp', p=1.5, mu_range="):
         project(graded(), 9.0, 1.0, 1, method="wp", table=built)
     with pytest.raises(InputError, match="no sigma"):
         plot.plot(built, tmp_path / "x.svg")
