@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import itertools
 import json
 import os
@@ -26,12 +25,12 @@ from pathlib import Path
 import numpy as np
 
 import forge
+from command_lines import Commands
 from qpruntime.errors import NumericalError, TableError
 from qpruntime.projection.table import open_table, shipped_path
 from tablegen.console import describe
-from tablegen.console.cli import main
 
-#: Seconds of processor time one input may take.
+#: Seconds of processor time one input may take, unless the target allows more.
 LIMIT = 1.0
 # Seconds a worker may take to import and compile.
 _START = 300.0
@@ -199,55 +198,6 @@ class Opener:
         return "opened"
 
 
-WORDS = [
-    *("build", "info", "verify", "plot", "list", "--likelihood", "--output", "--preset", "grid"),
-    *("compact", "--method", "direct", "spectral", "--dtype", "float32", "--mu-range", "-10", "10"),
-    *("--log10-sigma-range", "-1", "1", "--mu-step", "0.5", "--log10-sigma-step", "0.1"),
-    *("--counts", "0:50", "5:1", "--workers", "2", "--tolerance", "--force", "--dry-run", "--json"),
-    *("--points", "--seed", "--outcome", "--help", "probit", "poisson", "heaviside", "probit(a=1)"),
-    *("probit-compact", "nan", "inf", "-inf", "1e400", "-1e400", "0", "-0.0", "1e-320", "1e308"),
-    *("", " ", "--", "-", "-1e1", "9" * 400, "99999999999999999999", "0x10", "1_000", "１", "½"),
-    *("\0", "\x1b[2J", "\ud800", "a" * 5000, "../..", "/", "/dev/null", "/dev/zero", "/etc", "~"),
-    *("%s", "{0}", "$(id)", "`id`", "'", '"', "=", "--output=", "--json=1", "@file", "--li", "é"),
-]
-
-
-class Commands:
-    """Call the command line with random words, some of them sensible; builds are dry runs."""
-
-    limited = False
-
-    def __init__(self, directory):
-        os.chdir(directory)
-        os.environ["QP_TABLES"] = str(directory)
-        with contextlib.redirect_stdout(io.StringIO()):
-            for likelihood in ("probit", "poisson"):
-                main(["build", "--dry-run", "--likelihood", likelihood])
-
-    @staticmethod
-    def arguments(number):
-        rng = np.random.default_rng([2, number])
-        chosen = [WORDS[i] for i in rng.integers(len(WORDS), size=rng.integers(0, 9))]
-        if rng.random() < 0.7:
-            chosen.insert(0, str(rng.choice(["build", "build", "info", "verify", "plot", "list"])))
-        if chosen and chosen[0] == "build":
-            chosen.insert(1, "--dry-run")
-        if chosen and chosen[0] in ("verify", "plot"):
-            # Sound tables would be verified, which takes its time.
-            chosen = [w for w in chosen if "compact" not in w]
-        return chosen
-
-    def run(self, number):
-        silent = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
-        with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
-            try:
-                code = main(self.arguments(number))
-            except SystemExit as stop:
-                code = stop.code
-        assert code in (0, 1, 2), code
-        return f"exit {code}"
-
-
 class Canary:
     """Misbehaves in every way at known numbers, to show that the fuzzer sees it."""
 
@@ -291,7 +241,8 @@ def work(target, first, stop, directory):
         except Exception as error:  # what the fuzzer looks for
             print(json.dumps({"number": number, "error": repr(error)[:500]}), flush=True)
             result = "failed"
-        if (seconds := time.process_time() - begin) > LIMIT:
+        limit = getattr(subject, "seconds", LIMIT)
+        if (seconds := time.process_time() - begin) > limit:
             print(json.dumps({"number": number, "error": f"took {seconds:.1f} s"}), flush=True)
         seen[result] = seen.get(result, 0) + 1
     print(json.dumps({"seen": seen}), flush=True)
