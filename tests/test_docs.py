@@ -8,8 +8,6 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-import pytest
-
 from tablegen.console.cli import main
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -18,22 +16,17 @@ BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
 
 
 def test_there_are_pages():
-    assert [page.name for page in PAGES] == ["bring-your-own-likelihood.md"]
+    assert [page.name for page in PAGES] == ["bring-your-own-likelihood.md", "defaults.md"]
     for page in PAGES:
         # Two pages of print.
         assert len(page.read_text().splitlines()) < 150
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page(page, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+def run(page, capsys):
+    """Run every block, and return what each one of Python prints."""
     names: dict = {"__name__": "page"}
-    blocks = BLOCK.findall(page.read_text())
-    # The module that the shell is told of.
-    Path("ratings.py").write_text(blocks[0][1])
     printed = []
-    for kind, text in blocks:
+    for kind, text in BLOCK.findall(page.read_text()):
         if kind == "python":
             with redirect_stdout(io.StringIO()) as out:
                 exec(compile(text, page.name, "exec"), names)
@@ -45,6 +38,24 @@ def test_page(page, tmp_path, monkeypatch, capsys):
                 if arguments[0] == "build":
                     arguments.append("--force")
                 assert main(arguments) == 0, capsys.readouterr().err
+    return printed
+
+
+def test_defaults(capsys):
+    kernel, evidence = run(DOCS / "defaults.md", capsys)
+    assert re.fullmatch(
+        r"[\d.]+\*\*2 \+ [\d.]+\*\*2 \* Matern\(length_scale=.*, nu=2.5\)\n", kernel
+    )
+    assert -80 * 0.7 < float(evidence) < 0.0
+
+
+def test_bring_your_own_likelihood(tmp_path, monkeypatch, capsys):
+    page = DOCS / "bring-your-own-likelihood.md"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    # The module that the shell is told of.
+    Path("ratings.py").write_text(BLOCK.findall(page.read_text())[0][1])
+    printed = run(page, capsys)
     sys.modules.pop("ratings", None)
     assert printed[0] == "True -20.711\n"
     assert printed[1].startswith("True Lookups(inside=")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError, TableError
+from qpruntime.learning.default_kernel import Start, Units, default_start
 from qpruntime.learning.settings import Settings, generator
 from qpruntime.learning.training import Data, Fit, train
 from qpruntime.projection.table import Table, reopen
@@ -105,13 +107,29 @@ class GPEstimator(BaseEstimator):
 
         return in_blocks(one, len(points), max(len(self.X_train_), width))
 
-    def _train(self, processes: Sequence[Data], settings: Settings) -> list[Fit]:
-        """Train one process after the other and store what every estimator has afterwards."""
+    def _train(
+        self, processes: Sequence[Data], settings: Settings, latent_scale: float = 1.0
+    ) -> list[Fit]:
+        """Train one process after the other and store what every estimator has afterwards.
+
+        All have the same X and weights; their latent functions vary by about `latent_scale`.
+        """
         rng = generator(self.random_state)
-        fits = [train(data, settings, rng) for data in processes]
+        X = processes[0].X
+        units = None
+        if settings.kernel is not None:
+            begin = Start(settings.kernel)
+        else:
+            units = Units.of(X, processes[0].weights)
+            processes = [replace(data, X=units.scaled(X)) for data in processes]
+            begin = default_start(units, latent_scale)
+        fits = [train(data, begin, settings, rng) for data in processes]
         self._remember(processes[0].projector.table)
-        self.X_train_ = processes[0].X.copy()  # else the caller's array, who may change it
-        self.kernel_ = _one_or_all([fit.kernel for fit in fits])
+        self.X_train_ = X.copy()  # else the caller's array, who may change it
+        kernels = [fit.kernel for fit in fits]
+        if units is not None:
+            kernels = [units.kernel_of_features(kernel) for kernel in kernels]
+        self.kernel_ = _one_or_all(kernels)
         self.posterior_ = _one_or_all([fit.posterior for fit in fits])
         evidence = [fit.posterior.log_evidence for fit in fits]
         self.log_marginal_likelihood_value_ = float(np.mean(evidence))

@@ -40,7 +40,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     Parameters
     ----------
     kernel : scikit-learn kernel, optional
-        Default ``ConstantKernel(1) * RBF(1)`` with bounds wide enough for separable data.
+        By default a constant plus Matérn 5/2 in units of each feature's spread: features need no
+        scaling. One length-scale, or one for each feature if the evidence is more than their
+        number higher. The variances have a weak prior, which is not part of `Optimum.value`; see
+        ``docs/defaults.md``. A kernel that is given is taken as it is.
     likelihood : str, Likelihood or None
         ``"probit"``; ``"logistic"``; ``"heaviside"``, the sign of the latent function without any
         noise; or one of your own that takes the labels -1 and +1 and nothing else. None is that

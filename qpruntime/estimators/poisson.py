@@ -43,7 +43,8 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
     Parameters
     ----------
     kernel : scikit-learn kernel, optional
-        Default ``ConstantKernel(1) * RBF(1)``. Features are not scaled: where the length-scale
+        By default a constant plus Matérn 5/2, in units of each feature's spread, as for
+        `GPClassifier`. To a kernel that is given features are not scaled: where its length-scale
         starts decides which maximum of the evidence is found.
     link : {"square", "exp"}
         Whether the rate is f^2 or e^f.
@@ -192,7 +193,8 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         # With an exposure f is another Gaussian process under no other model.
         slope, shift = link.exposed(draft.exposure_)
         prior = draft.mean_ * slope + shift
-        draft._train([Data(points, events, projector, prior, weights, slope)], settings)
+        data = Data(points, events, projector, prior, weights, slope)
+        draft._train([data], settings, link.spread(draft.mean_))
         return self._commit(draft)
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:

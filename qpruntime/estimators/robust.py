@@ -47,7 +47,8 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
     Parameters
     ----------
     kernel : scikit-learn kernel, optional
-        Default ``ConstantKernel(1) * RBF(1)``. Features are not scaled.
+        By default a constant plus Matérn 5/2, in units of each feature's spread, as for
+        `GPClassifier`. To a kernel that is given features are not scaled.
     nu : float
         Degrees of freedom; where they start if they are learnt.
     nu_bounds : (float, float) or "fixed"
@@ -199,9 +200,9 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         targets = get("student-t").validate(targets.astype(float))
         weights, points, targets = weighed(sample_weight, points, targets)
         spread = _robust_std(targets, weights)
-        centre, unit = 0.0, 1.0
+        centre, unit, middle = 0.0, 1.0, _median(targets, weights)
         if self.normalize_y:
-            centre, unit = _median(targets, weights), spread
+            centre, unit, middle = middle, spread, 0.0
         scale = _START * spread if self.scale is None else self.scale
         scale_bounds = self.scale_bounds
         if scale_bounds is None:
@@ -216,8 +217,9 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
             prior=np.zeros(len(points)),
             weights=weights,
             learn=learn,
+            discrete=False,
         )
-        fit = draft._train([data], settings)[0]
+        fit = draft._train([data], settings, max(spread, abs(middle)) / unit)[0]
         draft._centre_, draft._unit_ = centre, unit
         draft.likelihood_ = fit.likelihood
         draft.nu_ = fit.likelihood.parameters["nu"]

@@ -37,6 +37,10 @@ from qpruntime.projection.projector import Projector
 
 __all__ = ["OBJECTIVES", "LeaveOneOut", "Objective", "Optimum", "maximise", "settle_fast"]
 
+LogPrior = Callable[[Array], tuple[float, Array]]
+
+# Where an optimiser that stands on the plateau of failures has come from.
+_LOST = "inference fails further on"
 # Parallel iterations before sequential sweeps take over.
 _PARALLEL = 30
 # The first step of L-BFGS-B is the gradient itself, which may be hundreds long: evaluations are
@@ -67,7 +71,10 @@ class Optimum:
     start : ndarray
         Where it began.
     slope : ndarray
-        Gradient of the value at theta; outwards at a bound that holds it back.
+        Gradient of the score at theta; outwards at a bound that holds it back.
+    log_prior : float
+        Log of the prior density of theta at the optimum, relative to its top; 0 without a prior.
+        It is not part of `value`.
     """
 
     theta: Array
@@ -78,6 +85,12 @@ class Optimum:
     message: str
     start: Array
     slope: Array
+    log_prior: float = 0.0
+
+    @property
+    def score(self) -> float:
+        """What was maximised: the value and the log prior."""
+        return self.value + self.log_prior
 
 
 def settle_fast(
@@ -120,7 +133,7 @@ class Objective:
 
     Parameters
     ----------
-    kernel, X, y, projector, prior, tol, max_sweeps, scale, weights, learn
+    kernel, X, y, projector, prior, tol, max_sweeps, scale, weights, learn, log_prior
         As for `maximise`.
     """
 
@@ -136,8 +149,9 @@ class Objective:
         scale: Array | None = None,
         weights: Array | None = None,
         learn: Sequence[str] = (),
+        log_prior: LogPrior | None = None,
     ) -> None:
-        self.learn = tuple(learn)
+        self.learn, self.log_prior = tuple(learn), log_prior
         self.covariance, self.y, self.weights = covariance_function(kernel, X), y, weights
         self.projector, self.prior = projector, prior
         self.tol, self.max_sweeps = tol, max_sweeps
@@ -210,8 +224,12 @@ class Objective:
             return abs(self._worst) + 1e3, np.zeros_like(theta)
         if self.scales is not None:
             M *= self.scales
-        self._worst = max(self._worst, -value)
         gradient = -np.concatenate([self.covariance.contract(M), slopes])
+        if self.log_prior is not None:
+            extra, slope = self.log_prior(theta)
+            value += extra
+            gradient -= slope
+        self._worst = max(self._worst, -value)
         self._slope = float(np.abs(gradient).max())
         return -value, gradient
 
@@ -261,6 +279,7 @@ def maximise(
     objective: type[Objective] = Objective,
     callback: Callable[[Array, float], Any] | None = None,
     learn: Mapping[str, tuple[float, float]] | None = None,
+    log_prior: LogPrior | None = None,
 ) -> tuple[Optimum, Sites | None]:
     """Maximise an objective by L-BFGS-B in the log parameters, within the kernel's bounds.
 
@@ -274,8 +293,8 @@ def maximise(
         Of method "ep" for the evidence, whose gradient is exact for EP only, or "vb" for its bound.
     prior : ndarray, shape (N,)
         Prior mean.
-    start : ndarray, optional
-        Starting point; ``kernel.theta`` by default.
+    start : ndarray, shape (p,) or (S, p), optional
+        Starting point; ``kernel.theta`` by default. Of several the best one is.
     ftol : float
         Relative tolerance on the evidence.
     tol, max_sweeps
@@ -291,6 +310,8 @@ def maximise(
     learn : mapping, optional
         Parameters of the likelihood to be learnt as well, with their bounds. Their logarithms
         follow those of the kernel in theta, in `start` too.
+    log_prior : callable, optional
+        Log prior density of theta and its gradient, which are added to the objective.
 
     Returns
     -------
@@ -304,21 +325,27 @@ def maximise(
         If EP fails at the starting point.
     """
     learn = learn or {}
-    theta0 = first_theta(kernel, projector, learn) if start is None else np.array(start, float)
+    starts = first_theta(kernel, projector, learn) if start is None else np.array(start, float)
     function = objective(
-        kernel, X, y, projector, prior, tol, max_sweeps, scale, weights, tuple(learn)
+        kernel, X, y, projector, prior, tol, max_sweeps, scale, weights, tuple(learn), log_prior
     )
+
+    lowest: list[tuple[float, Array, Array]] = []
 
     def reported(theta: Array) -> tuple[float, Array]:
         value, slope = function(theta)
+        if not lowest or value < lowest[0][0]:
+            lowest[:] = [(value, theta.copy(), -slope)]
         if callback is not None:
             callback(theta, -value)
         return value, slope
 
     bounds = all_bounds(kernel, learn)
     low, high = bounds.T
-    theta = np.clip(theta0, low, high)
-    known = [reported(theta)]
+    tried = np.clip(np.atleast_2d(starts), low, high)
+    found = [reported(theta) for theta in tried]
+    best = int(np.argmin([value for value, _ in found]))
+    theta, known = tried[best], [found[best]]
     steepest = float(np.abs(known[0][1]).max(initial=0.0))
     unit = min(1.0, _FIRST_STEP / max(steepest, 1e-300))
 
@@ -334,14 +361,23 @@ def maximise(
         bounds=bounds,
         options={"maxiter": max_iterations, "ftol": ftol, "gtol": unit * _FLAT},
     )
+    end, reached = result.x, float(result.fun) / unit
+    slope = -np.asarray(result.jac, dtype=float) / unit
+    success, message = bool(result.success), str(result.message)
+    if reached > lowest[0][0] + 1.0:
+        # On the plateau that stands for parameters at which inference fails.
+        reached, end, slope = lowest[0]
+        success, message = False, _LOST
+    extra = 0.0 if log_prior is None else log_prior(end)[0]
     optimum = Optimum(
-        theta=result.x,
-        value=-float(result.fun) / unit,
+        theta=end,
+        value=-reached - extra,
         n_iterations=int(result.nit),
         n_evaluations=function.evaluations,
-        success=bool(result.success),
-        message=str(result.message),
-        start=theta0,
-        slope=-np.asarray(result.jac, dtype=float) / unit,
+        success=success,
+        message=message,
+        start=np.atleast_2d(starts)[best],
+        slope=slope,
+        log_prior=extra,
     )
     return optimum, function.sites

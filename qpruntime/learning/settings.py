@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, Kernel
+from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
 from sklearn.utils import check_random_state
 
 from qpruntime.arrays import Array
@@ -27,13 +27,9 @@ _MOST_RESTARTS = 100_000
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of an estimator, under its own names; they are documented there.
+    """Parameters of an estimator, under its own names; they are documented there."""
 
-    `given` says whether the kernel is the user's.
-    """
-
-    kernel: Kernel
-    given: bool
+    kernel: Kernel | None
     objective: str
     optimize: bool
     n_restarts: int
@@ -73,8 +69,7 @@ def settings_of(model: Any) -> Settings:
     if not (model.callback is None or callable(model.callback)):
         raise InputError(f"callback must be None or a function, got {shown(model.callback)}")
     return Settings(
-        kernel=default_kernel() if model.kernel is None else clone(model.kernel),
-        given=model.kernel is not None,
+        kernel=None if model.kernel is None else clone(model.kernel),
         objective=choice(model.objective, "objective", tuple(OBJECTIVES)),
         optimize=flag(model.optimize, "optimize"),
         n_restarts=n_restarts,
@@ -94,14 +89,6 @@ def _compound(kernel: Any) -> bool:
     return isinstance(kernel, CompoundKernel) or any(
         _compound(part) for part in parts if isinstance(part, Kernel)
     )
-
-
-def default_kernel() -> Kernel:
-    """Return the paper's kernel: isotropic squared exponential, variance and length-scale 1.
-
-    The evidence of separable data keeps rising with the variance, hence its wide bounds.
-    """
-    return ConstantKernel(1.0, (1e-6, 1e10)) * RBF(1.0, (1e-4, 1e5))
 
 
 def generator(random_state: int | np.random.RandomState | None) -> np.random.Generator:

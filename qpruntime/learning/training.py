@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -24,6 +24,7 @@ from qpruntime.inference.fixed_point import Problem
 from qpruntime.inference.infer import check_powers, summarise, warn_unsettled
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning import starts
+from qpruntime.learning.default_kernel import Start, learns_nothing
 from qpruntime.learning.maximise import (
     OBJECTIVES,
     Optimum,
@@ -50,6 +51,11 @@ _PER_EVALUATION = 15.0
 _SPREAD = np.log(1e3)
 # Values of the objective that differ by less are one.
 _SAME = 1e-4
+# What the objective has to rise by at least for a length-scale of each feature's own: of a few
+# features none is left to chance.
+_BEYOND_CHANCE = 10.0
+# Relative tolerance on the objective of that run.
+_EARLY = 1e-3
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class Data:
     """What one process is fitted to; the fields are those of `maximise`.
 
     The projector is of the method that the posterior is to have; weights are positive, and None
-    if all are 1.
+    if all are 1. `discrete` says that p(y|f) is a probability, not a density.
     """
 
     X: Array
@@ -67,6 +73,7 @@ class Data:
     weights: Array | None = None
     scale: Array | None = None
     learn: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    discrete: bool = True
 
 
 @dataclass(frozen=True)
@@ -87,17 +94,19 @@ class Fit:
         return self.optima[0] if self.optima else None
 
 
-def train(data: Data, settings: Settings, rng: np.random.Generator) -> Fit:
+def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator) -> Fit:
     """Maximise the objective from the kernel's parameters and from restarts, then infer.
 
     Parameters
     ----------
     data : Data
+    begin : Start
+        The kernel, whatever the settings say, and where to begin.
     settings : Settings
     rng : Generator
         For restarts.
     """
-    kernel, projector = settings.kernel, data.projector
+    kernel, projector = begin.kernel, data.projector
     if settings.objective == "loo" and projector.method in ("vb", "wp"):
         why = "maximises its bound" if projector.method == "vb" else "has no gradient for it"
         raise InputError(
@@ -113,7 +122,10 @@ def train(data: Data, settings: Settings, rng: np.random.Generator) -> Fit:
             runs = 1 + settings.n_restarts
             with reporting(settings.verbose, settings.objective, runs) as report:
                 callback = _both(report, settings.callback)
-                optima, sites, advice = _optimise(data, settings, rng, callback)
+                optima, sites, advice = _optimise(data, begin, settings, rng, callback)
+                if begin.by_feature and optima[0].success:
+                    found = _refine(data, begin, settings, rng, callback, optima, sites)
+                    kernel, optima, sites = found
             if not optima[0].success:
                 advice.append(
                     f"the {settings.objective} was not maximised: {optima[0].message}; "
@@ -123,8 +135,10 @@ def train(data: Data, settings: Settings, rng: np.random.Generator) -> Fit:
             if data.learn:
                 projector = _learnt(projector, tuple(data.learn), theta[kernel.n_dims :])
             kernel = kernel.clone_with_theta(theta[: kernel.n_dims])
-        elif settings.given and (shape := starts.degenerate(kernel, data.X)):
+        elif settings.kernel is not None and (shape := starts.degenerate(kernel, data.X)):
             advice = [starts.unrelated(kernel, data.X, shape, "")]
+        if optima and settings.kernel is None and (blind := learns_nothing(kernel, data.X)):
+            advice.append(blind)
         for text in advice:
             warn(text, ConvergenceWarning)
         K = kernel(data.X)
@@ -145,11 +159,43 @@ def _learnt(projector: Projector, names: Sequence[str], logs: Array) -> Projecto
     return Projector(likelihood, projector.method)
 
 
+def _refine(
+    data: Data,
+    begin: Start,
+    settings: Settings,
+    rng: np.random.Generator,
+    callback: Callback | None,
+    optima: tuple[Optimum, ...],
+    sites: Sites | None,
+) -> tuple[Kernel, tuple[Optimum, ...], Sites | None]:
+    """Give each feature its own length-scale if that raises the objective by more than chance.
+
+    Length-scales without any meaning raise it by half their number, and by more where data are
+    few: it has to be more than their number (Akaike), and ten at least. The optimiser ends early,
+    for the last digits of the objective are those that overfit.
+    """
+    further = begin.refined(optima[0].theta)
+    least = max(begin.by_feature - 1, _BEYOND_CHANCE)
+    # Log probabilities, unlike densities, do not rise above zero.
+    if data.discrete and -optima[0].value <= least:
+        return begin.kernel, optima, sites
+    settings = replace(settings, n_restarts=0, ftol=max(settings.ftol, _EARLY))
+    (run, *_), ended, _ = _optimise(data, further, settings, rng, callback)
+    if not run.value - optima[0].value > least:
+        return begin.kernel, optima, sites
+    # It is meant to end early: where it did is nothing for the user to mend.
+    return further.kernel, (replace(run, success=True), *optima), ended
+
+
 def _optimise(
-    data: Data, settings: Settings, rng: np.random.Generator, callback: Callback | None
+    data: Data,
+    begin: Start,
+    settings: Settings,
+    rng: np.random.Generator,
+    callback: Callback | None,
 ) -> tuple[tuple[Optimum, ...], Sites | None, list[str]]:
     """All optimiser runs, best first, the sites where the best one ended, and what to warn of."""
-    kernel, projector = settings.kernel, data.projector
+    kernel, projector = begin.kernel, data.projector
     # The gradient of the evidence is exact for EP only: QP runs at EP's optimum, as published.
     # VB has its own bound.
     own = settings.objective == "loo" or projector.method == "vb"
@@ -172,33 +218,44 @@ def _optimise(
             objective=OBJECTIVES[settings.objective],
             callback=callback,
             learn=data.learn,
+            log_prior=begin.log_prior,
         )
 
     first = first_theta(kernel, projector, data.learn)
     bounds = all_bounds(kernel, data.learn)
-    begin = _starts(first, bounds, settings.n_restarts, rng)
-    if len(begin) == 1:
-        runs = [one(begin[0])]
+    tries = _starts(first, bounds, settings.n_restarts, rng)
+    if begin.thetas:
+        known = [np.concatenate([theta, first[theta.size :]]) for theta in begin.thetas]
+        tries[0] = np.array(known)
+    if len(tries) == 1:
+        runs = [one(tries[0])]
     else:
-        tasks = (delayed(_or_failure)(one, start) for start in begin)
+        tasks = (delayed(_or_failure)(one, start) for start in tries)
         ended = Parallel(n_jobs=settings.n_jobs, prefer="threads")(tasks)
         failures = [run for run in ended if isinstance(run, NumericalError)]
         if len(failures) == len(ended):
             raise failures[0]
-        runs = [_run(start, run) for start, run in zip(begin, ended, strict=True)]
+        runs = [_run(start, run) for start, run in zip(tries, ended, strict=True)]
     runs.sort(key=_worse)
-    advice = _second_chance(data, settings, bounds, one, runs) if settings.given else []
+    advice = []
+    if settings.kernel is not None:
+        advice = _second_chance(data, kernel, settings, bounds, one, runs)
     return tuple(run[0] for run in runs), runs[0][1], advice
 
 
 def _second_chance(
-    data: Data, settings: Settings, bounds: Array, one: Callable[..., Run], runs: list[Run]
+    data: Data,
+    kernel: Kernel,
+    settings: Settings,
+    bounds: Array,
+    one: Callable[..., Run],
+    runs: list[Run],
 ) -> list[str]:
     """Begin once more, from the data, where the kernel given cannot learn; say what is wrong.
 
     `runs` are those so far, best first; the new one takes its place among them.
     """
-    kernel, X = settings.kernel, data.X
+    X = data.X
     advice, tried = [], ""
     shape = starts.degenerate(kernel, X)
     if settings.n_restarts and shape is not None:
@@ -255,11 +312,12 @@ def _run(start: Array, run: Run | NumericalError) -> Run:
     """A run that could not begin is kept with the others, and last among them."""
     if not isinstance(run, NumericalError):
         return run
-    return Optimum(start, -np.inf, 0, 1, False, str(run), start, np.zeros_like(start)), None
+    theta = np.atleast_2d(start)[0]
+    return Optimum(theta, -np.inf, 0, 1, False, str(run), theta, np.zeros_like(theta)), None
 
 
 def _worse(run: Run) -> float:
-    return -run[0].value
+    return -run[0].score
 
 
 def _starts(first: Array, bounds: Array, restarts: int, rng: np.random.Generator) -> list[Array]:

@@ -305,7 +305,8 @@ def test_warnings_name_what_an_estimator_has(toy):
 def test_separable_data_far_out():
     # The evidence keeps rising with the variance: cavities go where no grid is.
     x = np.vstack([oracle.RBFData(15, 1).x * 0.3 - 3.0, oracle.RBFData(15, 2).x * 0.3 + 3.0])
-    model = GPClassifier(table="exact").fit(x, np.repeat([0, 1], 15))
+    kernel = ConstantKernel(1.0, (1e-6, 1e10)) * RBF(1.0, (1e-4, 1e5))
+    model = GPClassifier(kernel, table="exact").fit(x, np.repeat([0, 1], 15))
     assert model.kernel_.k1.constant_value > 1e3
     assert model.posterior_.converged
     np.testing.assert_array_equal(model.predict(x), np.repeat([0, 1], 15))

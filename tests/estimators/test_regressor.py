@@ -50,8 +50,18 @@ REAL_TARGETS = dict.fromkeys(
 )
 
 
+TWO_SITES = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "a weight of 2 is one site with the squared likelihood, two equal rows are two sites: EP's "
+        "evidence differs, by 1e-6 here; the square link passes"
+    ),
+}
+
+
 def expected_failures(estimator):
-    return REAL_TARGETS if type(estimator) is GPPoissonRegressor else {}
+    if type(estimator) is GPPoissonRegressor:
+        return REAL_TARGETS
+    return TWO_SITES if estimator.link == "exp" else {}
 
 
 @parametrize_with_checks(
@@ -243,9 +253,9 @@ def test_restarts_and_progress(capsys):
         verbose=1,
         callback=lambda theta, value: seen.append(value),
     ).fit(X, Y)
-    values = [optimum.value for optimum in model.optima_]
-    assert len(values) == 3
-    assert values == sorted(values, reverse=True)
+    scores = [optimum.score for optimum in model.optima_]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
     assert model.optimum_ is model.optima_[0]
     assert len(seen) == sum(o.n_evaluations for o in model.optima_)
     assert capsys.readouterr().err.count("evidence") == len(seen)

@@ -16,7 +16,14 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from qpruntime.learning import kernel_gradient as covariance
-from qpruntime.learning.kernel_gradient import Isotropic, contract_gradient, covariance_function
+from qpruntime.learning.kernel_gradient import (
+    Covariance,
+    Isotropic,
+    Radial,
+    RadialByFeature,
+    contract_gradient,
+    covariance_function,
+)
 
 X = np.random.default_rng(0).standard_normal((12, 3))
 C, W = ConstantKernel, WhiteKernel
@@ -100,6 +107,68 @@ def test_covariance_function(kernel):
         assert np.isfinite(got).all()
         if np.isfinite(expected).all():
             assert np.all(np.abs(got - expected) <= 1e-14 * scale)
+
+
+RADIAL = [
+    C(0.5) + C(2.0) * Matern(1.2, nu=2.5),
+    C(0.5) + C(2.0) * RBF(1.2),
+    C(0.5, "fixed") + C(2.0) * Matern(1.2, nu=2.5),
+    C(0.5) + C(2.0, "fixed") * RBF(1.2),
+    C(0.5) + C(2.0) * Matern(1.2, "fixed", nu=2.5),
+    C(0.5) + Matern(1.2, nu=2.5),
+    C(2.0) * Matern(1.2, nu=2.5),
+    Matern(1.2, nu=2.5),
+    C(1e6) + C(1e-3) * Matern(1e-3, nu=2.5),
+    C(1e-6) + C(1e6) * RBF(1e3),
+    C(0.5) + C(2.0) * Matern([0.3, 2.0, 9.0], nu=2.5),
+    C(0.5) + C(2.0) * RBF([0.3, 2.0, 9.0]),
+    C(2.0, "fixed") * Matern([0.3, 2.0, 9.0], nu=2.5),
+    C(0.5) + C(2.0) * Matern([0.3, 2.0, 9.0], "fixed", nu=2.5),
+    C(0.5) + C(2.0) * Matern([0.3, 1e4, 1e8], (1e-3, 1e9), nu=2.5),
+]
+
+
+@pytest.mark.parametrize("kernel", RADIAL, ids=str)
+def test_radial(kernel):
+    """Against scikit-learn, and central differences of its K; the last two points are one."""
+    points = np.vstack([X, X[-1:]])
+    function = covariance_function(kernel, points)
+    several = np.size(_shape(kernel).length_scale) > 1
+    assert type(function) is (RadialByFeature if several else Radial)
+    M = np.random.default_rng(1).standard_normal((len(points), len(points)))
+    M += M.T
+    for theta in (kernel.theta, kernel.theta + 0.3, kernel.theta):
+        there = kernel.clone_with_theta(theta)
+        K = there(points)
+        # exp of a rounded argument, as above; distances from a middle are rounded in other places.
+        np.testing.assert_allclose(function.at(theta), K, rtol=1e-12, atol=1e-300)
+        got = function.contract(M)
+        expected = [
+            np.vdot(
+                M,
+                there.clone_with_theta(theta + h)(points)
+                - there.clone_with_theta(theta - h)(points),
+            )
+            / 2e-5
+            for h in 1e-5 * np.eye(theta.size)
+        ]
+        scale = np.abs(M * K).sum()
+        # The third derivative times h^2/6, and rounding of K over h.
+        np.testing.assert_allclose(got, expected, rtol=0.0, atol=1e-9 * scale)
+
+
+def _shape(kernel):
+    """What is left of a kernel without constants."""
+    while hasattr(kernel, "k2"):
+        kernel = kernel.k2
+    return kernel
+
+
+@pytest.mark.parametrize(
+    "kernel", [C(1.0) + C(2.0) * Matern(1.0, nu=1.5), C(1.0) + W(0.1), C(2.0) * Matern(1.0, nu=0.5)]
+)
+def test_others_are_left_to_scikit_learn(kernel):
+    assert type(covariance_function(kernel, X)) is Covariance
 
 
 def test_many_points_are_left_to_scikit_learn(monkeypatch):

@@ -37,6 +37,10 @@ class Link(ABC):
         """Return the f of this rate, a positive number; of two the positive one."""
 
     @abstractmethod
+    def spread(self, mean: float) -> float:
+        """Return a standard deviation of f that makes rates vary by a factor of about 3."""
+
+    @abstractmethod
     def exposed(self, exposure: Array) -> tuple[Array, Array]:
         """Slope and shift that turn f into the latent value of exposure times the rate."""
 
@@ -64,6 +68,9 @@ class Square(Link):
     def latent(self, rate: float) -> float:
         return math.sqrt(rate)
 
+    def spread(self, mean: float) -> float:
+        return 0.5 * abs(mean) or 1.0
+
     def exposed(self, exposure: Array) -> tuple[Array, Array]:
         return np.sqrt(exposure), np.zeros_like(exposure)
 
@@ -85,6 +92,9 @@ class Exponential(Link):
 
     def latent(self, rate: float) -> float:
         return math.log(rate)
+
+    def spread(self, mean: float) -> float:
+        return 1.0
 
     def exposed(self, exposure: Array) -> tuple[Array, Array]:
         return np.ones_like(exposure), np.log(exposure)

@@ -1,0 +1,308 @@
+"""The kernel of ``kernel=None``: units, invariances, awkward features, and what is handed back."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+from sklearn.datasets import load_iris, make_classification, make_moons
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+from sklearn.metrics import log_loss
+
+from qpruntime import (
+    ConvergenceWarning,
+    GPClassifier,
+    GPPoissonRegressor,
+    GPRobustRegressor,
+    infer,
+)
+from qpruntime.learning.default_kernel import LogNormal, Units, default_start, spreads
+
+RNG = np.random.default_rng(0)
+X, LABELS = make_moons(60, noise=0.25, random_state=0)
+NEW = RNG.uniform(-1.5, 2.5, (25, 2))
+COUNTS = RNG.poisson(np.exp(1.0 + np.sin(2.0 * X[:, 0])))
+NUMBERS = np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.1 * RNG.standard_t(3.0, len(X))
+
+MODELS = [
+    (GPClassifier(), LABELS),
+    (GPClassifier(), np.where(X[:, 0] > 1.0, 2, LABELS)),
+    (GPPoissonRegressor(), COUNTS),
+    (GPPoissonRegressor(link="exp"), COUNTS),
+    (GPRobustRegressor(method="ep"), NUMBERS),
+]
+NAMES = ["two classes", "three classes", "square", "exp", "robust"]
+each_model = pytest.mark.parametrize(("model", "y"), MODELS, ids=NAMES)
+
+
+def latent(model, features, y, new):
+    return np.concatenate([np.ravel(a) for a in model.fit(features, y).latent(new)])
+
+
+# Multiples of 2^-20 stay what they are where a million is added.
+EXACT, EXACT_NEW = (np.round(a * 2.0**20) / 2.0**20 for a in (X, NEW))
+
+
+@each_model
+@pytest.mark.parametrize("factor", [1e-6, 1e6])
+def test_units_of_features_do_not_matter(model, y, factor):
+    plain = latent(model, EXACT, y, EXACT_NEW)
+    for moved in (
+        lambda a: a * [factor, 1.0],
+        lambda a: a + np.array([0.0, factor]),
+        lambda a: a * [factor, 1.0 / factor] + [0.0, 1e6 / factor],
+    ):
+        got = latent(model, moved(EXACT), y, moved(EXACT_NEW))
+        np.testing.assert_allclose(got, plain, rtol=1e-8, atol=1e-8)
+
+
+@each_model
+def test_order_of_rows_does_not_matter(model, y):
+    order = np.random.default_rng(1).permutation(len(X))
+    got = latent(model, X[order], y[order], NEW)
+    # Sites of likelihoods that are not log-concave are updated in turn, up to a tolerance of 1e-6.
+    in_turn = isinstance(model, GPRobustRegressor) or getattr(model, "link", "") == "square"
+    near = 1e-5 if in_turn else 1e-8
+    np.testing.assert_allclose(got, latent(model, X, y, NEW), rtol=near, atol=near)
+
+
+@each_model
+def test_copies_and_constants_do_not_matter(model, y):
+    def copied(a):
+        return np.column_stack([a, a, np.full(len(a), 7.0), np.zeros(len(a))])
+
+    got = model.fit(copied(X), y).latent(copied(NEW))[0]
+    # The same kernel at another length-scale, from another start: as near as the optimiser ends.
+    np.testing.assert_allclose(got, model.fit(X, y).latent(NEW)[0], rtol=1e-2, atol=1e-2)
+
+
+def test_constant_features_are_ignored_where_they_change():
+    def padded(a, value):
+        return np.column_stack([a, np.full(len(a), value)])
+
+    model = GPClassifier().fit(padded(X, 3.0), LABELS)
+    assert np.array_equal(model.latent(padded(NEW, 3.0)), model.latent(padded(NEW, -1e9)))
+    assert np.isinf(model.kernel_.k2.k2.length_scale[2])
+
+
+@each_model
+def test_the_kernel_reproduces_the_posterior(model, y):
+    """Dense algebra in units of the features: `infer` with the covariance of ``kernel_``."""
+    features = X * [1e3, 1e-4] + [1e4, 0.0]
+    model.fit(features, y)
+    kernels, posteriors = (
+        a if isinstance(a, tuple) else (a,) for a in (model.kernel_, model.posterior_)
+    )
+    for kernel, posterior in zip(kernels, posteriors, strict=True):
+        K = kernel(features)
+        tau, nu = posterior.sites
+        prior = getattr(model, "mean_", 0.0)
+        right = np.column_stack([K, prior + K @ nu])
+        found = np.linalg.solve(np.eye(len(K)) + K * tau, right)
+        # Squared distances are rounded at offsets of ten spreads, and solved with 1 + K tau.
+        np.testing.assert_allclose(posterior.variance, np.diag(found[:, :-1]), rtol=1e-6)
+        np.testing.assert_allclose(posterior.mean, found[:, -1], rtol=1e-6, atol=1e-8)
+
+
+def test_the_kernel_is_scikit_learns_in_units_of_the_features():
+    model = GPClassifier().fit(X * [1e3, 1e-4], LABELS)
+    kernel = model.kernel_
+    assert type(kernel.k1) is ConstantKernel
+    assert type(kernel.k2.k2) is Matern
+    assert kernel.k2.k2.nu == 2.5
+    ratio = kernel.k2.k2.length_scale / (X * [1e3, 1e-4]).std(axis=0)
+    assert ratio == pytest.approx(ratio[0], rel=0.3)
+    assert len(repr(kernel)) < 90
+    low, high = kernel.bounds.T
+    assert ((low <= kernel.theta) & (kernel.theta <= high)).all()
+    # It can be given again, and K is the one that was fitted.
+    K = kernel(X * [1e3, 1e-4])
+    sites = infer(K, np.where(LABELS > 0, 1.0, -1.0), likelihood="probit", method="qp")
+    np.testing.assert_allclose(sites.mean, model.posterior_.mean, atol=1e-4)
+
+
+def test_an_outlier_in_a_feature_does_no_harm():
+    clean = GPClassifier().fit(X, LABELS).predict_proba(NEW)
+    wild = X.copy()
+    wild[7, 0] = 1e9
+    found = GPClassifier().fit(wild, LABELS).predict_proba(NEW)
+    assert np.abs(found - clean).max() < 0.1
+    assert spreads(wild)[1] == pytest.approx(spreads(X)[1], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("column", "spread"),
+    [
+        (np.repeat([0.0, 1.0], [50, 50]), 1.0),
+        (np.repeat([0.0, 1.0], [90, 10]), 1.0),
+        (np.repeat([0.0, 1.0], [99, 1]), 1.0),
+        (np.repeat([0.0, 3.0, 1e9], [80, 19, 1]), 3.0),
+        (np.repeat([0.0, 3.0, 1e9], [97, 2, 1]), 3.0),
+        (np.arange(1000.0), 979.0),
+        (np.full(100, 0.1 + 0.2), 0.0),
+        (np.full(100, 1e9) + 1e-7 * (np.arange(100) % 2), 0.0),
+        (1e9 + np.repeat([0.0, 1.0], [50, 50]), 1.0),
+        (1e-300 * np.repeat([0.0, 1.0], [50, 50]), 1e-300),
+        (1e300 * np.repeat([0.0, 1.0], [50, 50]), 1e300),
+        (np.array([0.0, 1.0]), 1.0),
+        (np.array([5.0, 5.0]), 0.0),
+        (np.array([5.0]), 0.0),
+    ],
+)
+def test_spread_of_a_column(column, spread):
+    """The range between the tails, here written out, over that of a uniform variable."""
+    with np.errstate(all="raise", under="ignore"):
+        middle, found = spreads(column[:, None])
+    assert found[0] * np.sqrt(12.0) == pytest.approx(spread, rel=1e-12, abs=0.0)
+    assert middle[0] in column
+
+
+@pytest.mark.parametrize("n", [3, 9, 40, 200])
+def test_weights_count_rows(n):
+    rng = np.random.default_rng(n)
+    sample, weights = rng.standard_normal((n, 2)), rng.integers(1, 4, n)
+    got = spreads(sample, weights.astype(float))
+    expected = spreads(np.repeat(sample, weights, axis=0))
+    np.testing.assert_allclose(got, expected, rtol=1e-13)
+
+
+def test_separable_data_keep_the_amplitude_bounded():
+    features, labels = make_classification(120, 5, class_sep=8.0, flip_y=0.0, random_state=1)
+    model = GPClassifier().fit(features[:60], labels[:60])
+    assert 10.0 < model.kernel_.k2.k1.constant_value < 1e5
+    assert model.optimum_.log_prior < 0.0
+    # The same without a prior, which ends where the evidence is flat or at a bound.
+    units = Units.of(features[:60])
+    wide = ConstantKernel(1.0, (1e-6, 1e10))
+    free = GPClassifier(wide + wide * Matern(5.0**0.5, (1e-3, 1e4), nu=2.5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        free.fit(units.scaled(features[:60]), labels[:60])
+    assert free.kernel_.k2.k1.constant_value > model.kernel_.k2.k1.constant_value
+    proba = (model.predict_proba(features[60:]), free.predict_proba(units.scaled(features[60:])))
+    losses = [log_loss(labels[60:], p) for p in proba]
+    assert losses[0] < losses[1] + 0.01
+
+
+def test_rare_classes_get_their_share():
+    features, labels = make_classification(300, 4, weights=[0.95], flip_y=0.0, random_state=3)
+    model = GPClassifier().fit(features[:200], labels[:200])
+    share = labels.mean()
+    base = log_loss(labels[200:], np.full(100, share))
+    assert log_loss(labels[200:], model.predict_proba(features[200:])) < 0.8 * base
+    # Far from all data the constant knows which class is rare.
+    assert model.predict_proba(np.full((1, 4), 1e3))[0, 1] < 0.49
+
+
+def test_a_long_series_in_its_own_units_is_learnt():
+    rng = np.random.default_rng(4)
+    t = np.sort(rng.uniform(0.0, 6000.0, 150))
+    labels = np.sin(t / 150.0) + 0.2 * rng.standard_normal(150) > 0.0
+    model = GPClassifier().fit(t[::2, None], labels[::2])
+    assert log_loss(labels[1::2], model.predict_proba(t[1::2, None])) < 0.5
+
+
+def test_start_and_prior_of_the_optimum_are_reported():
+    model = GPClassifier().fit(X, LABELS)
+    optimum = model.optimum_
+    start = default_start(Units.of(X))
+    assert any(np.array_equal(optimum.start, theta) for theta in start.thetas)
+    # The value is the evidence alone, as `infer` has it.
+    K = model.kernel_(X)
+    own = infer(K, np.where(LABELS > 0, 1.0, -1.0), likelihood="probit", method="ep")
+    assert optimum.value == pytest.approx(own.log_evidence, abs=1e-6)
+    assert optimum.log_prior == pytest.approx(start.log_prior(optimum.theta)[0])
+    assert optimum.score == optimum.value + optimum.log_prior
+
+
+def test_prior_is_a_density_with_its_gradient():
+    prior = LogNormal(np.array([0.5, 1.0, 0.0]), np.array([2.0, 3.0, np.inf]))
+    theta = np.array([1.5, -2.0, 40.0, 7.0])
+    value, slope = prior(theta)
+    assert value == pytest.approx(-0.5 * (0.25 + 1.0))
+    numeric = approx_fprime(theta, lambda t: prior(t)[0], 1e-6)
+    np.testing.assert_allclose(slope, numeric, atol=1e-6)
+
+
+ODD = {
+    "one feature": X[:, :1],
+    "more features than rows": np.random.default_rng(5).standard_normal((60, 200)),
+    "integers": np.round(10.0 * X).astype(int),
+    "booleans": X > 0.5,
+    "float32": X.astype(np.float32),
+    "tiny": X * 1e-300,
+    "large": X * 1e149 / 3.0,
+    "both": X * [1e-300, 1e148],
+    "constant": np.ones((60, 3)),
+    "repeated": np.repeat(X[:1], 60, axis=0),
+}
+
+
+@pytest.mark.parametrize("features", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize(("model", "y"), MODELS[:1] + MODELS[2:], ids=NAMES[:1] + NAMES[2:])
+def test_odd_features(model, y, features):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(features, y)
+    mean, variance = model.latent(features)
+    assert np.isfinite(mean).all()
+    assert (variance >= 0.0).all()
+
+
+def test_features_that_are_constant_are_warned_of():
+    with pytest.warns(ConvergenceWarning, match=r"tells no rows apart.* check that features vary"):
+        GPClassifier().fit(np.ones((20, 2)), np.arange(20) % 2)
+
+
+def test_two_rows():
+    with pytest.warns(ConvergenceWarning, match="relates no rows to each other"):
+        model = GPClassifier().fit([[1.0, 5.0], [2.0, 5.0]], [0, 1])
+    assert model.predict([[1.0, 5.0], [2.0, 5.0]]).tolist() == [0, 1]
+
+
+def test_several_classes_beat_their_shares_in_awkward_units():
+    features, labels = load_iris(return_X_y=True)
+    features = features * [1e5, 1.0, 1e-5, 1.0]
+    model = GPClassifier().fit(features[::2], labels[::2])
+    assert log_loss(labels[1::2], model.predict_proba(features[1::2])) < 0.25
+
+
+def many_features(n=150, useless=18, seed=6):
+    """Two features that decide, and others that do not."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((n, 2 + useless))
+    return features, (features[:, 0] * features[:, 1] > 0.0).astype(int)
+
+
+def test_features_get_their_own_length_scales_where_that_pays():
+    features, labels = many_features()
+    model = GPClassifier().fit(features[:100], labels[:100])
+    lengths = model.kernel_.k2.k2.length_scale
+    assert lengths[:2].max() < 0.5 * lengths[2:].min()
+    common = model.optima_[1]
+    assert model.optimum_.theta.size == 2 + 20
+    assert common.theta.size == 3
+    assert model.optimum_.value > common.value + 19.0
+    assert log_loss(labels[100:], model.predict_proba(features[100:])) < 0.5
+
+
+def test_features_that_are_alike_keep_one_length_scale():
+    rng = np.random.default_rng(7)
+    features = rng.standard_normal((100, 6))
+    labels = features.sum(axis=1) + rng.logistic(size=100) > 0.0
+    model = GPClassifier().fit(features, labels)
+    assert len(model.optima_) == 1
+    assert model.optimum_.theta.size == 3
+
+
+def test_features_of_noise_with_a_likelihood_that_learns_too():
+    features, _ = many_features()
+    y = 3.0 * np.sin(features[:, 0]) + 0.1 * np.random.default_rng(8).standard_t(3.0, 150)
+    model = GPRobustRegressor(method="ep").fit(features[:100], y[:100])
+    lengths = model.kernel_.k2.k2.length_scale
+    assert lengths[0] < 0.5 * lengths[1:].min()
+    assert model.optimum_.theta.size == 2 + 20 + 1
+    error = np.abs(model.predict(features[100:]) - y[100:])
+    assert np.median(error) < 0.5
