@@ -61,13 +61,12 @@ def peers_version() -> str:
     return f"{sklearn.__version__} {hashlib.sha256(tree.encode()).hexdigest()[:12]}"
 
 
-def plan(sets: Iterable[RawSet], own: Own, peers: bool) -> list[tuple[Task, RawSet]]:
+def plan(sets: Iterable[RawSet], own: Own) -> list[tuple[Task, RawSet]]:
     """All fits of these sets, the quick ones of a set last."""
     tasks = []
     for raw in sets:
         models = [(own.label, our_version())]
-        if peers:
-            models += [(name, peers_version()) for name in raw_peers.PEERS[raw.kind]]
+        models += [(name, peers_version()) for name in raw_peers.PEERS[raw.kind]]
         made = digest(raw)
         tasks += [(Task(raw.name, made, k, *m), raw) for m in models for k in range(FOLDS)]
     return tasks
@@ -77,7 +76,10 @@ def compute(
     options: argparse.Namespace, sets: Sequence[RawSet], records: Records[Task]
 ) -> list[dict[str, Any]]:
     """Do what is not in the cache, and return all records asked for."""
-    asked = plan(sets, options.own, not options.no_peers)
+    asked = plan(sets, options.own)
+    if options.no_peers:
+        own = options.own.label
+        asked = [(task, raw) for task, raw in asked if task.model == own or task in records]
     left = [(task, raw) for task, raw in asked if task not in records]
     if left:
         print(f"{len(left)} fits, {len(asked) - len(left)} are kept", file=sys.stderr)
@@ -114,7 +116,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--kernel", metavar="EXPR", help="of our estimators, instead of None")
     parser.add_argument("--scaled", action="store_true", help="standardise features for ours")
-    parser.add_argument("--no-peers", action="store_true", help="ours alone")
+    parser.add_argument(
+        "--no-peers",
+        action="store_true",
+        help="fit ours alone, beside peers that are kept",
+    )
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--cache", type=Path, default=ROOT / "tables/.defaults.jsonl")
     parser.add_argument("--output", type=Path, default=ROOT / "tables/results")

@@ -115,9 +115,8 @@ def _rows(results: list[Result]) -> list[list[str]]:
     for r in results:
         shape = f"{r.raw.X.shape[0]} × {r.raw.X.shape[1]}"
         losses = [_number(r.loss.get(m, math.nan)) for m in models]
-        if len(models) > 1 and ours in models:
-            ratio = f"{r.ratio:.2f}{'' if r.good else ' lost'}"
-            rows.append([str(r.raw.number), r.raw.name, shape, *losses, ratio, f"{r.slowness:.1f}"])
+        ratio = f"{r.ratio:.2f}{'' if r.good else ' lost'}" if r.best != ours else ""
+        rows.append([str(r.raw.number), r.raw.name, shape, *losses, ratio, f"{r.slowness:.1f}"])
     return rows
 
 

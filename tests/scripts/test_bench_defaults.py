@@ -136,6 +136,10 @@ def test_what_is_done_is_kept(run, tmp_path, monkeypatch):
     (tmp_path / "kept.jsonl").write_bytes(kept[:-20])
     _, err = run("--only", *names)
     assert f"1 fits, {3 * 3 * bench.FOLDS - 1} are kept" in err
+    # Another way to call ours: beside what is kept of the peers.
+    out, err = run("--only", "xor", "--no-peers", "--scaled")
+    assert f"{bench.FOLDS} fits, {2 * bench.FOLDS} are kept" in err
+    assert "ours scaled  logistic" in out
     # Another state of our code: our fits alone.
     monkeypatch.setattr(bench, "our_version", lambda: "another")
     _, err = run("--only", *names)
