@@ -104,7 +104,7 @@ class Metadata:
         family.
     axes : tuple of Axis
         Of a grid: cavity mean, and log10 of the cavity standard deviation. Of a compact table:
-        one or two coordinates of the likelihood's `qpruntime.likelihoods.contract.Reduction`. Of
+        one or two coordinates of the likelihood's `qpruntime.likelihoods.reduction.Reduction`. Of
         surfaces: those of a grid, and for continuous y a third.
     dtype : str
         ``float64`` or ``float32``, little-endian, row-major; the axes are outcomes, then `axes`.

@@ -23,7 +23,7 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.settings import Callback, ObjectiveName, settings_of
 from qpruntime.learning.training import Data
-from qpruntime.likelihoods.contract import counts
+from qpruntime.likelihoods.observations import counts
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.table import Table
 from qpruntime.validation import choice, flag, levels, number, shown

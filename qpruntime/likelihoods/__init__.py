@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any
 
 from qpruntime.errors import InputError
-from qpruntime.likelihoods.contract import Likelihood, reserve, restore
+from qpruntime.likelihoods.contract import Likelihood, restore
+from qpruntime.likelihoods.own_density import reserve
 from qpruntime.names import file_stem, meant, read
 from qpruntime.validation import shown
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -13,106 +12,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Axis
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.jit import COORDINATES, FRAME, LANDMARK, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.claims import (
-    Claims,
-    Outcomes,
-    called,
-    check_claims,
-    named_parameters,
-    try_out,
+from qpruntime.jit import Pointer
+from qpruntime.likelihoods import own_density
+from qpruntime.likelihoods.absent import (
+    ABSENT_COORDINATES,
+    ABSENT_FRAME,
+    ABSENT_LANDMARK,
+    ABSENT_MOMENTS,
+    ABSENT_SPLIT,
+    NO_RULE,
 )
-from qpruntime.likelihoods.user_function import Landmarks, LogDensity
+from qpruntime.likelihoods.reduction import Reduction
 from qpruntime.names import meant, spell
-from qpruntime.validation import floats
 
-__all__ = [
-    "ABSENT_SPLIT",
-    "CLOSED",
-    "INTEGRATE",
-    "LARGEST_COUNT",
-    "Likelihood",
-    "Powers",
-    "Reduction",
-    "counts",
-    "reals",
-    "reserve",
-    "restore",
-    "signs",
-]
-
-#: Counts are tested against references up to here; beyond, rounding of y log y costs digits.
-LARGEST_COUNT = 1_000_000
-
-#: Real observations larger than this are refused: their squares leave double precision.
-LARGEST_REAL = 1e100
-
-_NAME = re.compile(r"[A-Za-z][\w.-]*")
-#: Functions that return names which are taken.
-_RESERVED: list[Callable[[], Iterable[str]]] = []
-
-#: Rows of `Reduction.coordinates` that no table has: integrate; u is the answer.
-INTEGRATE, CLOSED = -1.0, -2.0
+__all__ = ["Likelihood", "Powers", "restore"]
 
 
 def _no_parameters() -> Array:
     theta = np.zeros(0)
     theta.flags.writeable = False
     return theta
-
-
-def _absent_split(f, y, theta):
-    return np.nan, np.nan
-
-
-def _absent_moments(mu, sigma, y, theta):
-    return np.nan, np.nan, np.nan
-
-
-def _absent_frame(mu, sigma, y, theta):
-    return np.nan, np.nan, np.nan, np.nan
-
-
-def _absent_landmark(y, theta, k):
-    return np.nan
-
-
-def _absent_coordinates(mu, sigma, y, theta):
-    return INTEGRATE, np.nan, np.nan
-
-
-@dataclass(frozen=True, eq=False)
-class Reduction:
-    """Coordinates in which R = sigma*/sigma_EP is one small smooth function for every cavity.
-
-    Parameters
-    ----------
-    coordinates : Pointer
-        ``coordinates(mu, sigma, y, theta) -> (row, u, v)``. Arguments beyond the ends of an axis
-        count as its end. Row `CLOSED` says that u is R itself; any other row that the table does
-        not have is integrated.
-    cavity : callable
-        ``cavity(row, u, v) -> (mu, sigma, y)``: some cavity with these coordinates.
-    u, v : Axis
-        The axes of the shipped table; `u` is None for a function of `v` alone.
-    outcomes : range
-        The y of each row.
-    largest : int
-        The largest outcome the coordinates answer for.
-    scale : Pointer, optional
-        ``scale(mu, sigma, y, theta) -> (length, v, 0)``, if sigma*/length depends on the row and v
-        alone, v being defined for every cavity. Dense grids are then expanded from one axis.
-    """
-
-    coordinates: Pointer
-    cavity: Callable[[int, float, float], tuple[float, float, float]]
-    v: Axis
-    u: Axis | None = None
-    outcomes: range = range(1, 2)
-    largest: int = 1
-    scale: Pointer | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +54,9 @@ class Powers:
     moments: Pointer | None = None
     frame: Pointer | None = None
     whole: bool = True
+
+
+_NO_POWERS = Powers(whole=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -329,7 +252,7 @@ class Likelihood:
         >>> mean.round(2)
         array([0.73, 1.79])
         """
-        return _from_log_prob(log_prob, name=name, **options)
+        return cls(**own_density.from_log_prob(log_prob, name=name, **options))
 
     def __copy__(self) -> Likelihood:
         return self
@@ -402,134 +325,14 @@ class Likelihood:
         return self.reduction.coordinates if self.reduction else ABSENT_COORDINATES
 
 
-#: What is never called.
-NO_RULE = 0
-_NO_POWERS = Powers(whole=False)
-ABSENT_LANDMARK = Pointer(_absent_landmark, LANDMARK)
-ABSENT_SPLIT = Pointer(_absent_split, SPLIT)
-ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
-ABSENT_FRAME = Pointer(_absent_frame, FRAME)
-ABSENT_COORDINATES = Pointer(_absent_coordinates, COORDINATES)
-
-
-def reserve(names: Callable[[], Iterable[str]]) -> None:
-    """Refuse these names to likelihoods of `from_log_prob`; asked for when one is made."""
-    _RESERVED.append(names)
-
-
-def _from_log_prob(
-    log_prob: Callable[..., Any],
-    *,
-    name: str,
-    theta: ArrayLike | Mapping[str, float] = (),
-    outcomes: ArrayLike | tuple[float, float] | None = None,
-    validate: Callable[[ArrayLike], Array] | None = None,
-    log_concave: bool = False,
-    mirror: bool = False,
-    location: bool = False,
-    parameters: Mapping[str, float] | Sequence[str] | None = None,
-    landmarks: Any = None,
-) -> Likelihood:
-    """Carry out `Likelihood.from_log_prob`."""
-    if not callable(log_prob):
-        raise InputError(f"log_prob must be a function log_prob(f, y, theta), got {log_prob!r}")
-    if not (isinstance(name, str) and _NAME.fullmatch(name)):
-        raise InputError(
-            f"name must be letters, digits, '_', '.' or '-', a letter first, got {name!r}"
-        )
-    if any(name in names() for names in _RESERVED):
-        raise InputError(f"the name {name!r} is that of a built-in likelihood; choose another")
-    values, named = named_parameters(theta, parameters)
-    allowed = Outcomes.of(outcomes)
-    if validate is not None and not callable(validate):
-        raise InputError(f"validate must be a function of the observations, got {validate!r}")
-    try:
-        density = LogDensity(log_prob, values)
-    except TypeError as error:
-        raise InputError(
-            f"log_prob must take (f, y, theta) or (f, y), {called(log_prob)} does not: {error}"
-        ) from error
-    marks = None if landmarks is None else Landmarks(landmarks, density)
-    try_out(density, marks, name, allowed, validate)
-    claims = Claims(bool(log_concave), bool(mirror), bool(location))
-    check_claims(name, claims, density, allowed)
-    return Likelihood(
-        name=name,
-        outcomes=str(allowed)
-        if validate is None or outcomes is not None
-        else "checked by validate",
-        split=density,
-        validate=validate or allowed,
-        theta=values,
-        **claims._asdict(),
-        parameters=named,
-        landmarks=marks,
-        recipe=(
-            ("log_prob", log_prob),
-            ("name", name),
-            ("theta", tuple(values.tolist())),
-            ("outcomes", allowed),
-            ("validate", validate),
-            *claims._asdict().items(),
-            ("parameters", tuple(named)),
-            ("landmarks", landmarks),
-        ),
-    )
-
-
 def restore(recipe: tuple[tuple[str, Any], ...]) -> Likelihood:
     """Unpickle: the same likelihood, and so the same machine code, for equal recipes."""
     try:
         return _restored(recipe)
     except TypeError:  # something in it has no hash
-        return _from_log_prob(**dict(recipe))
+        return Likelihood.from_log_prob(**dict(recipe))
 
 
 @lru_cache(maxsize=64)
 def _restored(recipe: tuple[tuple[str, Any], ...]) -> Likelihood:
-    return _from_log_prob(**dict(recipe))
-
-
-def signs(y: ArrayLike) -> Array:
-    """Validate labels -1 and +1 and return them as floats."""
-    try:
-        values = floats(y)
-    except TypeError as error:
-        raise InputError(f"labels must be -1 or +1, got {error}") from error
-    wrong = ~np.isin(values, (-1.0, 1.0))
-    if wrong.any():
-        bad = values[wrong].flat[0]
-        raise InputError(f"labels must be -1 or +1, got {bad:g}; GPClassifier takes any two labels")
-    return values
-
-
-def counts(y: ArrayLike) -> Array:
-    """Validate counts and return them as floats; whole floats and booleans are counts."""
-    try:
-        values = floats(y) + 0.0
-    except TypeError as error:
-        raise InputError(f"counts must be numbers 0, 1, 2, ..., got {error}") from error
-    wrong = ~((values >= 0.0) & (values == np.floor(values)) & np.isfinite(values))
-    if wrong.any():
-        raise InputError(f"counts must be 0, 1, 2, ..., got {values[wrong].flat[0]:g}")
-    if (values > LARGEST_COUNT).any():
-        raise InputError(
-            f"counts up to {LARGEST_COUNT} are supported, got {values.max():.0f}; counts that "
-            "large are nearly Gaussian: model their square root or logarithm as real numbers"
-        )
-    return values
-
-
-def reals(y: ArrayLike) -> Array:
-    """Validate real observations and return them as floats."""
-    try:
-        values = floats(y) + 0.0
-    except TypeError as error:
-        raise InputError(f"observations must be real numbers, got {error}") from error
-    wrong = ~(np.abs(values) <= LARGEST_REAL)
-    if wrong.any():
-        raise InputError(
-            f"observations must be finite and within {LARGEST_REAL:g}, got "
-            f"{values[wrong].flat[0]:g}; rescale them"
-        )
-    return values
+    return Likelihood.from_log_prob(**dict(recipe))

@@ -18,7 +18,9 @@ from qpruntime.jit import (
     Pointer,
     kernel,
 )
-from qpruntime.likelihoods.contract import Likelihood, Powers, Reduction, signs
+from qpruntime.likelihoods.contract import Likelihood, Powers
+from qpruntime.likelihoods.observations import signs
+from qpruntime.likelihoods.reduction import Reduction
 from qpruntime.special import log_ndtr, probit_series
 
 __all__ = ["likelihood"]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 from qpruntime.jit import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.contract import Likelihood, Powers, reals
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.expected import laplace_expected
+from qpruntime.likelihoods.observations import reals
 from qpruntime.special import erfcx, log_ndtr, probit_series
 
 __all__ = ["likelihood"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood, Powers, signs
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.expected import softplus_expected
+from qpruntime.likelihoods.observations import signs
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, softplus
 
 __all__ = ["likelihood"]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.contract import LARGEST_COUNT, Likelihood, Powers, counts
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.expected import softplus_expected
+from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
 
 __all__ = ["likelihood"]

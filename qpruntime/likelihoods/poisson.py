@@ -20,16 +20,10 @@ from qpruntime.jit import (
     Pointer,
     kernel,
 )
-from qpruntime.likelihoods.contract import (
-    CLOSED,
-    INTEGRATE,
-    LARGEST_COUNT,
-    Likelihood,
-    Powers,
-    Reduction,
-    counts,
-)
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.expected import poisson_expected
+from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
+from qpruntime.likelihoods.reduction import CLOSED, INTEGRATE, Reduction
 from qpruntime.likelihoods.softplus import log1p_less, log_peak
 from qpruntime.special import power_peak_ratio
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import LARGEST_COUNT, Likelihood, Powers, counts
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.expected import poisson_exp_expected
+from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
 from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
 
 __all__ = ["likelihood"]

@@ -6,8 +6,10 @@ import math
 
 from qpruntime.artifact.metadata import Axis
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, RAISED_FRAME, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.contract import Likelihood, Powers, Reduction, signs
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.expected import probit_expected
+from qpruntime.likelihoods.observations import signs
+from qpruntime.likelihoods.reduction import Reduction
 from qpruntime.special import erfcx, log_ndtr, probit_series
 
 __all__ = ["likelihood"]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 
 from qpruntime.jit import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.contract import Likelihood, Powers, reals
+from qpruntime.likelihoods.contract import Likelihood, Powers
+from qpruntime.likelihoods.observations import reals
 from qpruntime.likelihoods.softplus import expm1_less
 
 __all__ = ["likelihood"]

@@ -25,7 +25,7 @@ from qpruntime.jit import (
     kernel,
 )
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.contract import CLOSED
+from qpruntime.likelihoods.reduction import CLOSED
 from qpruntime.projection.splines import bilinear, quintic
 from qpruntime.quadrature.sigma_star import exact_point, raised_point
 from qpruntime.quadrature.tilted import DECAY, EXHAUSTED, NO_MASS, NOT_A_NUMBER, OK

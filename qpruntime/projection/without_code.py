@@ -19,7 +19,8 @@ from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis, Metadata
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.contract import ABSENT_SPLIT, signs
+from qpruntime.likelihoods.absent import ABSENT_SPLIT
+from qpruntime.likelihoods.observations import signs
 from qpruntime.projection import surfaces
 from qpruntime.validation import finite
 

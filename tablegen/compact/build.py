@@ -19,7 +19,7 @@ from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution import rounding
 from qpruntime.execution.calls import Executor, Progress, Threads
-from qpruntime.likelihoods.contract import Reduction
+from qpruntime.likelihoods.reduction import Reduction
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
 from tablegen import splines

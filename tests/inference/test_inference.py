@@ -14,7 +14,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 import oracle
 from qpruntime import ConvergenceWarning, infer, project
 from qpruntime.jit import SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood, signs
+from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.likelihoods.observations import signs
 from qpruntime.special import log_ndtr as log_ndtr_kernel
 
 METHODS = ["ep", "qp"]

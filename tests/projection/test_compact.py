@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from qpruntime import TableError, infer, likelihoods, open_table, project
-from qpruntime.likelihoods.contract import CLOSED, INTEGRATE
 from qpruntime.likelihoods.poisson import LARGEST_COUNT, TABULATED
+from qpruntime.likelihoods.reduction import CLOSED, INTEGRATE
 from qpruntime.projection import table as table_module
 from qpruntime.projection.projector import Projector, project_arrays
 from qpruntime.projection.table import shipped, shipped_path

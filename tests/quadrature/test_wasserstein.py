@@ -14,7 +14,8 @@ from oracle import REFERENCE, tilted
 from qpruntime import NumericalError, infer, likelihoods, project
 from qpruntime.jit import FRAME, SPLIT, Pointer, kernel
 from qpruntime.likelihoods import probit
-from qpruntime.likelihoods.contract import Likelihood, signs
+from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.likelihoods.observations import signs
 from qpruntime.projection.projector import project_arrays
 from qpruntime.quadrature import sigma_star as wasserstein
 

@@ -21,7 +21,7 @@ from qpruntime.estimators.predictive import negative_binomial as gamma_poisson
 from qpruntime.estimators.predictive.count_mixture import GammaRate, smallest_counts
 from qpruntime.estimators.predictive.links import LINKS
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.contract import LARGEST_COUNT, counts
+from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
 from qpruntime.validation import choice

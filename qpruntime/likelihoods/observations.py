@@ -1,0 +1,63 @@
+"""Observations of users, validated: labels, counts and real numbers, returned as floats."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.validation import floats
+
+__all__ = ["LARGEST_COUNT", "counts", "reals", "signs"]
+
+#: Counts are tested against references up to here; beyond, rounding of y log y costs digits.
+LARGEST_COUNT = 1_000_000
+
+#: Real observations larger than this are refused: their squares leave double precision.
+LARGEST_REAL = 1e100
+
+
+def signs(y: ArrayLike) -> Array:
+    """Validate labels -1 and +1 and return them as floats."""
+    try:
+        values = floats(y)
+    except TypeError as error:
+        raise InputError(f"labels must be -1 or +1, got {error}") from error
+    wrong = ~np.isin(values, (-1.0, 1.0))
+    if wrong.any():
+        bad = values[wrong].flat[0]
+        raise InputError(f"labels must be -1 or +1, got {bad:g}; GPClassifier takes any two labels")
+    return values
+
+
+def counts(y: ArrayLike) -> Array:
+    """Validate counts and return them as floats; whole floats and booleans are counts."""
+    try:
+        values = floats(y) + 0.0
+    except TypeError as error:
+        raise InputError(f"counts must be numbers 0, 1, 2, ..., got {error}") from error
+    wrong = ~((values >= 0.0) & (values == np.floor(values)) & np.isfinite(values))
+    if wrong.any():
+        raise InputError(f"counts must be 0, 1, 2, ..., got {values[wrong].flat[0]:g}")
+    if (values > LARGEST_COUNT).any():
+        raise InputError(
+            f"counts up to {LARGEST_COUNT} are supported, got {values.max():.0f}; counts that "
+            "large are nearly Gaussian: model their square root or logarithm as real numbers"
+        )
+    return values
+
+
+def reals(y: ArrayLike) -> Array:
+    """Validate real observations and return them as floats."""
+    try:
+        values = floats(y) + 0.0
+    except TypeError as error:
+        raise InputError(f"observations must be real numbers, got {error}") from error
+    wrong = ~(np.abs(values) <= LARGEST_REAL)
+    if wrong.any():
+        raise InputError(
+            f"observations must be finite and within {LARGEST_REAL:g}, got "
+            f"{values[wrong].flat[0]:g}; rescale them"
+        )
+    return values
