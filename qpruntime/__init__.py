@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from qpruntime.inference.infer import infer
     from qpruntime.inference.posterior import Posterior
     from qpruntime.likelihoods import Likelihood
+    from qpruntime.projection.opening import open_table
     from qpruntime.projection.projector import project
     from qpruntime.projection.sampling import project_sampled, project_samples
-    from qpruntime.projection.table import Table, open_table
+    from qpruntime.projection.table import Table
 
 _HOME = {
     "ConvergenceWarning": "errors",
@@ -42,7 +43,7 @@ _HOME = {
     "Table": "projection.table",
     "TableError": "errors",
     "infer": "inference.infer",
-    "open_table": "projection.table",
+    "open_table": "projection.opening",
     "project": "projection.projector",
     "project_sampled": "projection.sampling",
     "project_samples": "projection.sampling",

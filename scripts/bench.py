@@ -32,9 +32,9 @@ from qpruntime.inference.fixed_point import Problem, settle
 from qpruntime.inference.sequential import sweep
 from qpruntime.jit import kernel
 from qpruntime.projection.kernel import compact_ratio
+from qpruntime.projection.opening import open_table
 from qpruntime.projection.projector import Projector, project_arrays
 from qpruntime.projection.splines import bilinear
-from qpruntime.projection.table import open_table
 
 Row = tuple[str, float, str]
 
@@ -148,7 +148,7 @@ def table(path: str | None) -> list[Row]:
     if path is None or not Path(path).exists():
         return []
     code = (
-        "import resource, time; from qpruntime.projection.table import open_table; "
+        "import resource, time; from qpruntime.projection.opening import open_table; "
         "k = lambda: int(open('/proc/self/statm').read().split()[1]) * resource.getpagesize(); "
         f"a = k(); t = time.perf_counter(); open_table({path!r}); "
         "print(time.perf_counter() - t, (k() - a) / 1e6)"

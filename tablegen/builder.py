@@ -16,7 +16,8 @@ from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.execution.calls import Executor, ExecutorError, Progress, Threads
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection.table import open_table, table_directory
+from qpruntime.projection.finding import table_directory
+from qpruntime.projection.opening import open_table
 from qpruntime.validation import number, path_of, shown
 from tablegen import memory, user_code
 from tablegen.compact import build as compact
@@ -215,7 +216,7 @@ def build(
     likelihood : str or Likelihood
         Registered name, ``"package.module:name"``, which is imported, or the likelihood itself.
     output : path, optional
-        The file to make; by default, in `qpruntime.projection.table.table_directory`,
+        The file to make; by default, in `qpruntime.projection.finding.table_directory`,
         ``probit.h5`` for a grid, ``probit-compact.h5`` for a compact table, and with parameters
         ``student-t,nu=4,scale=0.3-surfaces.h5``. A link is followed; devices, FIFOs and sockets
         are refused.

@@ -17,7 +17,8 @@ from qpruntime.errors import InputError, TableError
 from qpruntime.execution.calls import Progress, run, thread_count
 from qpruntime.jit import call_moments, kernel
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection.table import Table, open_table
+from qpruntime.projection.opening import open_table
+from qpruntime.projection.table import Table
 from qpruntime.validation import number, shown, whole
 from tablegen.compact import errors as regions
 from tablegen.grid import errors as certify

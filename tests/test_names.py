@@ -22,7 +22,8 @@ from qpruntime import (
     project,
 )
 from qpruntime.artifact.metadata import Axis, Metadata
-from qpruntime.projection.table import Table, table_directory
+from qpruntime.projection.finding import table_directory
+from qpruntime.projection.table import Table
 from tablegen import builder
 from tablegen.console.cli import main
 

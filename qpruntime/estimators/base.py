@@ -18,7 +18,8 @@ from qpruntime.errors import InputError, TableError
 from qpruntime.learning.default_kernel import Start, Units, default_start
 from qpruntime.learning.settings import Settings, generator
 from qpruntime.learning.training import Data, Fit, train
-from qpruntime.projection.table import Table, reopen
+from qpruntime.projection.opening import reopen
+from qpruntime.projection.table import Table
 
 __all__ = ["GPEstimator", "checked", "weighed"]
 

@@ -28,7 +28,8 @@ from qpruntime.projection.kernel import (
     check_range,
     project_many,
 )
-from qpruntime.projection.table import Table, open_table, shipped
+from qpruntime.projection.opening import open_table, shipped
+from qpruntime.projection.table import Table
 from qpruntime.validation import choice, number, shown
 
 __all__ = ["INFERENCE", "METHODS", "Inference", "Method", "Projector", "project", "project_arrays"]

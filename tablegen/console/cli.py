@@ -170,7 +170,7 @@ def _on_terminal() -> bool:
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    from qpruntime.projection.table import stated
+    from qpruntime.projection.opening import stated
     from tablegen.console import describe
 
     document = describe.table(*stated(arguments.table))

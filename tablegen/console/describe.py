@@ -197,7 +197,7 @@ def installed() -> Document:
 
     Unreadable ones are included, with the reason.
     """
-    from qpruntime.projection.table import shipped_path, table_directory
+    from qpruntime.projection.finding import shipped_path, table_directory
 
     directory = table_directory().absolute()
     found = sorted([*directory.glob("*.h5"), *directory.glob("*.zarr")])
@@ -210,7 +210,7 @@ def installed() -> Document:
 
 
 def _entry(path: Path) -> Document:
-    from qpruntime.projection.table import stated
+    from qpruntime.projection.opening import stated
 
     try:
         return table(*stated(path))

@@ -13,8 +13,9 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, TableError
+from qpruntime.projection.opening import open_table
 from qpruntime.projection.projector import project_arrays
-from qpruntime.projection.table import Table, open_table
+from qpruntime.projection.table import Table
 from qpruntime.validation import path_of
 from tablegen.files.target import replaced, resolve
 

@@ -9,7 +9,9 @@ import numpy as np
 
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError, TableError
-from qpruntime.projection.table import Table, open_table, shipped_path, table_directory
+from qpruntime.projection.finding import shipped_path, table_directory
+from qpruntime.projection.opening import open_table
+from qpruntime.projection.table import Table
 from qpruntime.validation import path_of, shown
 from tablegen.files import hdf5
 from tablegen.files import zarr as zarr_files
@@ -69,7 +71,7 @@ def convert(
         A table, or the name of an installed or shipped one.
     output : path, optional
         By default beside the table; of one that ships with the package, in
-        `qpruntime.projection.table.table_directory`.
+        `qpruntime.projection.finding.table_directory`.
     format : {"zarr", "hdf5"}
     force : bool
         Replace an existing table.

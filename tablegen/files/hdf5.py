@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from qpruntime.artifact.metadata import DATASET, Metadata
 from qpruntime.artifact.seal import LIMIT, Seal
 from qpruntime.errors import TableError
-from qpruntime.projection.table import open_table
+from qpruntime.projection.opening import open_table
 from tablegen.files import zarr as zarr_files
 from tablegen.files.target import check_kind
 

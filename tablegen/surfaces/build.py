@@ -25,8 +25,9 @@ from qpruntime.execution import rounding
 from qpruntime.execution.calls import Executor, Progress, Threads
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import surfaces
+from qpruntime.projection.opening import open_table
 from qpruntime.projection.projector import order
-from qpruntime.projection.table import Table, open_table
+from qpruntime.projection.table import Table
 from qpruntime.projection.without_code import describe, mode_of, standin
 from qpruntime.validation import choice
 from tablegen import splines

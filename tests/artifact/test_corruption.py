@@ -17,7 +17,7 @@ from forge import flipped, forged, layout, positions
 from fuzz import corpus
 from qpruntime import ConvergenceWarning, NumericalError, TableError, infer, open_table, project
 from qpruntime.artifact.metadata import DATASET
-from qpruntime.projection.table import shipped_path
+from qpruntime.projection.finding import shipped_path
 from tablegen.verify import verify
 
 KINDS = ("grid", "surfaces", "heaviside", "probit", "poisson")

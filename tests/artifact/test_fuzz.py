@@ -19,7 +19,7 @@ import qpruntime
 from fuzz import fuzz
 from qpruntime import TableError, open_table
 from qpruntime.artifact import seal
-from qpruntime.projection.table import shipped_path
+from qpruntime.projection.finding import shipped_path
 
 SLOW = pytest.mark.slow
 #: Least shares of the ends of mutated files and of command lines.

@@ -22,7 +22,7 @@ from fuzz import corpus
 from qpruntime import InputError, TableError, infer, open_table
 from qpruntime.artifact import zarr_group, zarr_layout
 from qpruntime.artifact.metadata import DATASET
-from qpruntime.projection.table import shipped_path
+from qpruntime.projection.finding import shipped_path
 from tablegen.files.formats import convert
 from tablegen.verify import verify
 

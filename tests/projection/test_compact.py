@@ -15,9 +15,10 @@ import pytest
 from qpruntime import TableError, infer, likelihoods, open_table, project
 from qpruntime.likelihoods.poisson import LARGEST_COUNT, TABULATED
 from qpruntime.likelihoods.reduction import CLOSED, INTEGRATE
-from qpruntime.projection import table as table_module
+from qpruntime.projection import opening
+from qpruntime.projection.finding import shipped_path
+from qpruntime.projection.opening import shipped
 from qpruntime.projection.projector import Projector, project_arrays
-from qpruntime.projection.table import shipped, shipped_path
 from qpruntime.special import power_peak_ratio
 
 #: The promise: relative error of sigma*.
@@ -289,7 +290,7 @@ def test_likelihoods_without_a_table_are_integrated():
 
 
 def test_a_missing_file_is_an_error(monkeypatch, tmp_path):
-    monkeypatch.setattr(table_module, "shipped_path", lambda name: tmp_path / f"{name}.h5")
+    monkeypatch.setattr(opening, "shipped_path", lambda name: tmp_path / f"{name}.h5")
     shipped.cache_clear()
     try:
         with pytest.raises(TableError, match=r"no table at .*probit\.h5"):

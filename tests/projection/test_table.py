@@ -13,7 +13,7 @@ import pytest
 
 from qpruntime import InputError, TableError, open_table, project
 from qpruntime.artifact.metadata import DATASET
-from qpruntime.projection.table import table_directory
+from qpruntime.projection.finding import table_directory
 from tablegen.files.hdf5 import seal
 
 

@@ -13,8 +13,9 @@ from qpruntime import InputError, TableError, infer, likelihoods, names, open_ta
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import surfaces
+from qpruntime.projection.finding import shipped_path
 from qpruntime.projection.projector import Projector, project_arrays
-from qpruntime.projection.table import Table, shipped_path
+from qpruntime.projection.table import Table
 from tablegen import build
 from tablegen.console import plot
 from tablegen.second_rule import wp as second_wp

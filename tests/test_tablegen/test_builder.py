@@ -18,7 +18,7 @@ import tablegen
 from qpruntime.artifact.metadata import DATASET, Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.execution.calls import Stop
-from qpruntime.projection.table import open_table
+from qpruntime.projection.opening import open_table
 from tablegen import builder
 from tablegen.files.workspace import Workspace
 from tablegen.grid import build as grid

@@ -16,8 +16,8 @@ from scipy.interpolate import BSpline
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
 from qpruntime.artifact.metadata import DATASET, Axis, Metadata
 from qpruntime.execution import rounding
+from qpruntime.projection.finding import shipped_path
 from qpruntime.projection.splines import quintic
-from qpruntime.projection.table import shipped_path
 from tablegen import builder, splines
 from tablegen.files import hdf5 as export
 from tablegen.verify import verify

@@ -15,7 +15,7 @@ import tablegen
 import tablegen.console.cli
 import tablegen.console.progress
 from commands import SMALL
-from qpruntime.projection.table import open_table
+from qpruntime.projection.opening import open_table
 from tablegen import builder
 from tablegen.grid import chebyshev
 from tablegen.grid.plan import make_plan

@@ -13,7 +13,7 @@ import pytest
 
 import readers
 from build_processes import Host, names
-from qpruntime.projection.table import open_table
+from qpruntime.projection.opening import open_table
 
 
 @pytest.fixture(scope="module")

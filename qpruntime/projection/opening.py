@@ -1,0 +1,254 @@
+"""Open a table: find it, validate its metadata, map its data read-only.
+
+Of a grid nothing is read but the metadata; pages of the data come in when they are looked up. A
+compact table is read whole, and its hash compared. Files are read by their
+`qpruntime.artifact.seal`, never by an HDF5 library.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime import commands, likelihoods
+from qpruntime.artifact import seal, zarr_group
+from qpruntime.artifact.metadata import Metadata
+from qpruntime.errors import InputError, TableError
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection import without_code as standin
+from qpruntime.projection.finding import ENDS, find, shipped_path, stems_of, table_directory
+from qpruntime.projection.table import OUTSIDE, Outside, Table
+from qpruntime.validation import choice, shown
+
+__all__ = ["open_table", "reopen", "shipped", "stated"]
+
+
+def open_table(
+    table: str | os.PathLike[str], *, outside: Outside | None = None, verify: bool | None = None
+) -> Table:
+    """Open a table by path, or by name if it is installed or ships with the package.
+
+    Parameters
+    ----------
+    table : str or path
+        A file, the directory of a zarr table, or a bare name: ``"probit"`` is looked for in
+        `table_directory()`, ``"probit-compact"`` there and among the tables inside the package.
+    outside : {"ep", "exact", "error"}, optional
+        Outside a grid: sigma_EP, as published (up to 10 % above sigma*) and the default, or
+        quadrature. Outside surfaces: quadrature where the code of the likelihood is at hand, by
+        default, or an error.
+    verify : bool, optional
+        Read all data once and compare its hash; by default not of grids, which are mapped. The
+        chunks of a zarr table are read once, with their hash; a large grid is kept decompressed in
+        `qpruntime.artifact.zarr_group.cache_directory`, and ``verify=True`` reads its chunks again.
+
+    Raises
+    ------
+    TableError
+        If there is no such table, or it does not validate.
+    """
+    if outside is not None:
+        choice(outside, "outside", OUTSIDE)
+    if not isinstance(table, (str, os.PathLike)):
+        raise InputError(f"a table is given by a path or a name, got {shown(table)}")
+    with _readable(table):
+        path = find(table)
+        if path.is_dir():
+            metadata, values = zarr_group.read(path, verify=bool(verify))
+            _check_finite(path, metadata, values)
+        else:
+            with path.open("rb") as file:
+                metadata, values = _read(file, path)
+    if metadata.kind == "surfaces":
+        return _open_surfaces(path, metadata, values, outside, verify)
+    if outside == "error":
+        raise InputError('outside="error" is for tables of surfaces; use "ep" or "exact"')
+    if metadata.likelihood not in likelihoods.names():
+        known = ", ".join(likelihoods.names())
+        raise TableError(
+            f"{path}: made for the likelihood {metadata.likelihood!r}; this version knows {known}"
+        )
+    try:
+        likelihood = likelihoods.get(metadata.likelihood, **metadata.parameters)
+    except (InputError, TypeError) as error:
+        raise TableError(f"{path}: metadata field 'parameters': {error}") from error
+    try:
+        likelihood.validate(metadata.outcomes)
+    except InputError as error:
+        raise TableError(f"{path}: metadata field 'outcomes': {error}") from error
+    compact = metadata.kind == "compact"
+    if compact:
+        _check_coordinates(path, metadata, likelihood)
+    opened = Table(path, metadata, likelihood, values, outside or "ep")
+    if verify or (verify is None and compact):
+        opened.verify_hash()
+    return opened
+
+
+def stated(table: str | os.PathLike[str]) -> tuple[Path, Metadata]:
+    """Return path and metadata of a table, given as to `open_table`; no chunk of zarr is read."""
+    with _readable(table):
+        path = find(table)
+    if path.is_dir():
+        return path, zarr_group.read_metadata(path)
+    return path, open_table(path).metadata
+
+
+@contextmanager
+def _readable(table: object) -> Iterator[None]:
+    """Turn what the system says of a path into a `TableError`."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if isinstance(error, TableError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise TableError(f"{shown(table)} cannot be read: {reason}") from error
+
+
+def _open_surfaces(
+    path: Path,
+    metadata: Metadata,
+    values: NDArray[Any],
+    outside: str | None,
+    verify: bool | None,
+) -> Table:
+    """Open a table of surfaces, with the likelihood it is for or a stand-in."""
+    if outside == "ep":
+        raise InputError('a table of surfaces has no sigma_EP outside: use "exact" or "error"')
+    if metadata.dtype != "float64":
+        raise TableError(f"{path}: metadata field 'dtype' is {metadata.dtype!r}, not 'float64'")
+    likelihood = standin.standin(metadata, path)
+    if (registered := standin.known(metadata)) is not None:
+        likelihood = registered
+    opened = Table(path, metadata, likelihood, values, outside or "exact")
+    if verify is not False:
+        opened.verify_hash()
+    return opened
+
+
+@cache
+def shipped(likelihood: Likelihood) -> Table | None:
+    """Return the compact table of a registered likelihood, opened once; None without a `Reduction`.
+
+    A likelihood that is not in the registry has no table, even if it was made from one that is.
+
+    Raises
+    ------
+    TableError
+        If the package is incomplete.
+    """
+    name = likelihood.name
+    registered = name in likelihoods.names() and likelihoods.get(name) is likelihood
+    if not registered or likelihood.reduction is None:
+        return None
+    return open_table(shipped_path(name))
+
+
+def _check_coordinates(path: Path, metadata: Metadata, likelihood: Likelihood) -> None:
+    """Refuse a compact table over coordinates that are not the likelihood's."""
+    reduction = likelihood.reduction
+    if reduction is not None:
+        ours = [axis.name for axis in (reduction.u, reduction.v) if axis]
+        same_rows = metadata.outcomes[0] == reduction.outcomes[0]
+        if [axis.name for axis in metadata.axes] == ours and same_rows:
+            return
+    raise TableError(
+        f"{path}: a compact table over other coordinates than those of {likelihood.name!r}; "
+        "build it again: "
+        + commands.output(commands.build(commands.Wanted(likelihood, "compact")), path, force=True)
+    )
+
+
+def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) -> Table:
+    """Open the very table that a `Table.reference` is of, which may have moved.
+
+    It is looked for at its path, among the installed tables and among those of the package.
+
+    Parameters
+    ----------
+    path : str
+        Where it was.
+    sha256 : str
+        Of its data.
+    likelihood : str
+        Name and parameters.
+    outside : {"ep", "exact", "error"}
+    command : str
+        What builds it, but for its place.
+
+    Raises
+    ------
+    TableError
+        If no table with this hash is there.
+    """
+    directory = table_directory()
+    stems = [stem for end in ("", "-surfaces") for stem in stems_of(likelihood + end)]
+    name = likelihood.split("(")[0]
+    installed = [directory / f"{stem}{end}" for stem in stems for end in ENDS]
+    places = [Path(path), shipped_path(name), *installed]
+    instead = ""
+    for place in places:
+        if not (place.is_file() or zarr_group.is_group(place)):
+            continue
+        try:
+            kept = cast(Outside, outside) if outside != "error" else None
+            table = open_table(place, outside=kept)
+        except TableError:
+            found = "a damaged file"
+        else:
+            if table.sha256 == sha256:
+                return replace(table, outside=outside)
+            found = f"another table (data sha256 {table.sha256})"
+        if place == places[0]:
+            instead = f", where there is {found},"
+    raise TableError(
+        f"the table this model was fitted with (likelihood {likelihood}, data sha256 {sha256}) is "
+        f"not at {path}{instead} nor in {directory}; copy it there, or build it: "
+        + commands.output(command, path, force=bool(instead))
+    )
+
+
+def _read(file: BinaryIO, path: Path) -> tuple[Metadata, NDArray[Any]]:
+    """Return metadata and data, which stay in the file if they are a grid's."""
+    sealed, text = seal.read(file, str(path))
+    metadata = Metadata.from_json(text, str(path))
+    dtype, shape = np.dtype(metadata.dtype).newbyteorder("<"), metadata.shape
+    if sealed.nbytes != metadata.nbytes or sealed.start % dtype.itemsize:
+        raise TableError(
+            f"{path}: {sealed.nbytes} bytes of data at {sealed.start}, but its metadata says "
+            f"{metadata.dtype} {shape}, {metadata.nbytes} bytes"
+        )
+    if metadata.kind == "grid":
+        values = np.memmap(file, dtype, "r", sealed.start, shape).view(np.ndarray)
+    else:
+        file.seek(sealed.start)
+        data = file.read(sealed.nbytes)
+        if len(data) < sealed.nbytes:
+            raise TableError(f"{path}: became shorter while it was read")
+        values = np.frombuffer(data, dtype).reshape(shape)
+    _check_finite(path, metadata, values)
+    return metadata, values
+
+
+def _check_finite(path: Path, metadata: Metadata, values: NDArray[Any]) -> None:
+    """Refuse splines that give no numbers; values of a grid are looked at when they are used."""
+    if metadata.kind != "grid" and not np.isfinite(values).all():
+        raise TableError(f"{path}: coefficients that are not finite; the file is damaged")
+
+
+def _reduced(table: Table) -> tuple[Any, ...]:
+    """How a table pickles: as a reference, path, hash and likelihood, never the data."""
+    return reopen, table.reference()
+
+
+copyreg.pickle(Table, _reduced)
