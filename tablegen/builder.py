@@ -31,6 +31,7 @@ from tablegen.grid import errors as certify
 from tablegen.grid.plan import Plan, make_plan
 from tablegen.surfaces import build as surfaces
 from tablegen.surfaces import errors as surface_errors
+from tablegen.surfaces.domain import Domain, domain
 
 __all__ = [
     "LARGE",
@@ -55,7 +56,7 @@ LARGE = 4_000_000_000
 _PROJECTION = ("projection", "p")
 
 
-Described = Plan | Metadata | surfaces.Domain
+Described = Plan | Metadata | Domain
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def estimated(plan: Described) -> Described:
 
 def largest(plan: Described) -> int:
     """Return how many bytes the finished table may have."""
-    return plan.limit if isinstance(plan, surfaces.Domain) else plan.nbytes
+    return plan.limit if isinstance(plan, Domain) else plan.nbytes
 
 
 def check(
@@ -155,7 +156,7 @@ def check(
     if tolerance is None:
         tolerance = _tolerance(plan)
     tolerance = number(tolerance, "tolerance", above=0.0)
-    order = plan.p if isinstance(plan, surfaces.Domain) else None
+    order = plan.p if isinstance(plan, Domain) else None
     path = table_directory() / f"{likelihoods.stem(model, preset, order)}.h5"
     if output is not None:
         path = path_of(output, "output")
@@ -182,7 +183,7 @@ def _describe(model: Likelihood, source: str, preset: str, options: dict[str, An
             options["outcomes"] = range(counts[0], counts[1] + 1)
         known = ("outcomes", "y_range", "mu_range", "log10_sigma_range", "limit", *_PROJECTION)
         _refuse("a table of surfaces", set(options) - set(known))
-        return surfaces.domain(model, source, **options)
+        return domain(model, source, **options)
     if preset == "grid":
         _refuse("a grid", set(options) & {"outcomes", "y_range", "limit", *_PROJECTION})
         return make_plan(model.spelt, **options)
@@ -248,7 +249,7 @@ def build(
         Of the grid: `method`, `dtype`, `mu_range`, `mu_step`, `log10_sigma_range`,
         `log10_sigma_step` and `counts`, as `tablegen.grid.plan.make_plan` takes them. Of surfaces:
         `outcomes` or `y_range`, `mu_range`, `log10_sigma_range` and `limit`, and for tables of L_p
-        projections ``projection="wp"`` and `p`, as `tablegen.surfaces.build.domain` does.
+        projections ``projection="wp"`` and `p`, as `tablegen.surfaces.domain.domain` does.
 
     Returns
     -------
@@ -290,13 +291,13 @@ def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
     if request.path.parent == table_directory().absolute():
         _make_directory()
     workspace = request.workspace
-    if not isinstance(plan, surfaces.Domain):
+    if not isinstance(plan, Domain):
         workspace.check_space(plan.nbytes)
     taken = workspace.target.exists() and not request.force
     report = progress or (lambda stage, done, total: None)
 
     def make() -> Metadata:
-        if isinstance(plan, surfaces.Domain):
+        if isinstance(plan, Domain):
             if taken:
                 return surfaces.finished(plan, workspace)
             return surfaces.build(plan, workspace, executor, local, request.tolerance, report)
@@ -336,7 +337,7 @@ def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
 
 
 def _tolerance(plan: Described) -> float:
-    if isinstance(plan, surfaces.Domain):
+    if isinstance(plan, Domain):
         return surface_errors.TOLERANCE if plan.p is None else surface_errors.WP_TOLERANCE
     return regions.TOLERANCE if isinstance(plan, Metadata) else certify.TOLERANCES[plan.dtype]
 

@@ -14,7 +14,7 @@ from tablegen.compact import errors as regions
 
 if TYPE_CHECKING:
     from tablegen.grid.plan import Plan
-    from tablegen.surfaces.build import Domain
+    from tablegen.surfaces.domain import Domain
     from tablegen.verify import Report
 
 __all__ = ["installed", "listing", "plan", "report", "table", "text"]
@@ -47,7 +47,7 @@ def plan(
     from qpruntime.execution.calls import thread_count
     from tablegen import builder
     from tablegen.grid.chebyshev import FEW
-    from tablegen.surfaces.build import Domain
+    from tablegen.surfaces.domain import Domain
 
     threads = thread_count(workers) if scheduler is None else 1
     who: Document = {"workers": threads} if scheduler is None else {"scheduler": scheduler}
