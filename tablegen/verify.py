@@ -147,15 +147,20 @@ def verify(
 Found = tuple[list[str], dict[str, Any]]
 
 
+def _of_hash(table: Table) -> list[str]:
+    """Return what is wrong with the hash of a table that is read whole."""
+    try:
+        table.verify_hash()
+    except TableError as error:
+        return [str(error).removeprefix(f"{table.path}: ")]
+    return []
+
+
 def _check_compact(
     table: Table, points: int, seed: int, tolerance: float, workers: int, report: Progress
 ) -> Found:
     """Return the problems of a compact table and the errors measured."""
-    problems = []
-    try:
-        table.verify_hash()
-    except TableError as error:
-        problems.append(str(error).removeprefix(f"{table.path}: "))
+    problems = _of_hash(table)
     report("certify", 0, 1)
     certificate = regions.certify(
         table, run=partial(run, workers=workers), points=points, seed=seed
@@ -169,11 +174,7 @@ def _check_surfaces(
     table: Table, points: int, seed: int, tolerance: float, workers: int, report: Progress
 ) -> Found:
     """Return the problems of surfaces and the errors measured; none can be without the density."""
-    problems = []
-    try:
-        table.verify_hash()
-    except TableError as error:
-        problems.append(str(error).removeprefix(f"{table.path}: "))
+    problems = _of_hash(table)
     if not table.likelihood.has_density:
         return problems, {}
     report("certify", 0, 1)
