@@ -28,7 +28,7 @@ coverage="$(mktemp)"
   NUMBA_DISABLE_JIT=1 "$PY" -m pytest -q -m "interpreted and not slow" -p no:cacheprovider \
     --cov=qpruntime --cov-report= --cov-config=pyproject.toml tests &&
   "$PY" -m coverage report --fail-under=95 \
-    --omit='*/contract.py,*/claims.py,*/user_function.py,*/__init__.py' \
+    --omit='*/contract.py,*/claims.py,*/user_function.py,*/own_density.py,*/observations.py,*/absent.py,*/__init__.py' \
     --include='qpruntime/special.py,qpruntime/likelihoods/*,qpruntime/projection/splines.py,qpruntime/quadrature/sigma_star.py,qpruntime/projection/kernel.py,qpruntime/inference/sequential.py'
 } > "$coverage" 2>&1 &
 beside=$!

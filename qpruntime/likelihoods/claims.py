@@ -75,6 +75,11 @@ class Outcomes:
             raise InputError(f"y must be {self}, got {array[wrong].flat[0]:g}")
         return array
 
+    @property
+    def all_reals(self) -> bool:
+        """Whether nothing finite is refused."""
+        return self.values is None and self.low == -np.inf and self.high == np.inf
+
     def __contains__(self, y: float) -> bool:
         return y in self.values if self.values is not None else self.low <= y <= self.high
 

@@ -266,6 +266,13 @@ class Likelihood:
         """Whether log p(y|f) can be computed; not so if all that is known is a table."""
         return self.split is not ABSENT_SPLIT
 
+    @property
+    def moves(self) -> bool:
+        """Whether log p(y|f) may be asked for as log p(0|f - y), which narrow peaks need."""
+        # A user's own density is asked only for outcomes it has declared.
+        everywhere = self.recipe is None or getattr(self.validate, "all_reals", False)
+        return bool(self.location and everywhere)
+
     def log_prob(self, f: ArrayLike, y: ArrayLike) -> Array:
         """Log p(y|f), elementwise over the broadcast shapes of `f` and `y`."""
         f, y = np.broadcast_arrays(np.asarray(f, float), np.asarray(y, float))
@@ -302,9 +309,9 @@ class Likelihood:
         rule = NO_RULE
         if self.has_density and (self.frame is None or (powers and not raised.whole)):
             # Most users of the package never need it.
-            from qpruntime.quadrature.adaptive import adaptive_rule
+            from qpruntime.quadrature.adaptive import adaptive_rule, location_rule
 
-            rule = adaptive_rule.handle
+            rule = (location_rule if self.moves else adaptive_rule).handle
         return (
             self.theta,
             self.moments is not None,

@@ -124,11 +124,12 @@ class Projector:
             if self.table is not None:
                 self.source = self.without_table = self.table.source()
             else:
-                from qpruntime.quadrature.wp import parameters, wp_rule
+                from qpruntime.quadrature.wp import location_wp_rule, parameters, wp_rule
 
                 self.need_density('method "wp" integrates without a table')
+                rule = location_wp_rule if self.likelihood.moves else wp_rule
                 rules = parameters(self.p)
-                self.source = (WP, False, True, NO_VALUES, rules, wp_rule.handle)
+                self.source = (WP, False, True, NO_VALUES, rules, rule.handle)
             self.means = self.source
             return
         surfaces = self.table is not None and self.table.metadata.kind == "surfaces"

@@ -31,9 +31,12 @@ __all__ = [
     "WEIGHTS",
     "N",
     "adaptive_rule",
+    "back_from",
     "last_coefficients",
+    "location_rule",
     "log_mass_at",
     "look_around",
+    "marks_from",
     "quantile_nodes",
 ]
 
@@ -421,15 +424,14 @@ def log_mass_at(place, mu, sigma):
     return log_anchor - 0.5 * ((anchor - mu) / sigma) ** 2
 
 
-def _adaptive_rule(split, landmark, power, mu, sigma, y, theta):
-    """Return (status, log Z, mean, variance, sigma*) of one cavity."""
-    marks = look_around(landmark, y, theta)
+@kernel
+def integrate(split, power, mu, sigma, y, theta, marks):
+    """Return (status, log Z, anchor, mean less the anchor, variance, sigma*) of one cavity."""
     status, place, log_mass, d, w, p, z, _ = quantile_nodes(
         split, power, mu, sigma, y, theta, marks, 2.0, 0
     )
     if status != OK:
-        return float(status), 0.0, 0.0, 0.0, 0.0
-    anchor = place[0]
+        return status, 0.0, 0.0, 0.0, 0.0, 0.0
     whole, shift, star = 0.0, 0.0, 0.0
     for i in range(d.shape[0]):
         for j in range(N):
@@ -442,9 +444,46 @@ def _adaptive_rule(split, landmark, power, mu, sigma, y, theta):
         for j in range(N):
             variance += p[i, j] * (d[i, j] - shift) ** 2
     log_z = log_mass_at(place, mu, sigma) + log_mass + math.log(whole)
-    return 0.0, log_z, anchor + shift, variance / whole, star / math.sqrt(2.0 * math.pi)
+    return OK, log_z, place[0], shift, variance / whole, star / math.sqrt(2.0 * math.pi)
+
+
+def _adaptive_rule(split, landmark, power, mu, sigma, y, theta):
+    """Return (status, log Z, mean, variance, sigma*) of one cavity."""
+    marks = look_around(landmark, y, theta)
+    status, log_z, anchor, shift, variance, star = integrate(
+        split, power, mu, sigma, y, theta, marks
+    )
+    return float(status), log_z, anchor + shift, variance, star
+
+
+@kernel
+def marks_from(landmark, y, theta):
+    """`look_around`, as distances from y."""
+    marks = look_around(landmark, y, theta)
+    for k in range(marks.size):
+        marks[k] -= y
+    return marks
+
+
+@kernel
+def back_from(mu, y, anchor, shift):
+    """Mean of a density integrated in f - y, measured from whichever of mu and y is nearer."""
+    gap = (anchor - (mu - y)) + shift
+    return mu + gap if abs(gap) < abs(anchor + shift) else y + (anchor + shift)
+
+
+def _location_rule(split, landmark, power, mu, sigma, y, theta):
+    """`_adaptive_rule` where log p depends on f - y alone, which is integrated over.
+
+    A peak at y may be narrower than the distance between the doubles next to y.
+    """
+    status, log_z, anchor, shift, variance, star = integrate(
+        split, power, mu - y, sigma, 0.0, theta, marks_from(landmark, y, theta)
+    )
+    return float(status), log_z, back_from(mu, y, anchor, shift), variance, star
 
 
 #: `RULE` of `qpruntime.jit`: moments and sigma* of any tilted density. Kernels get its address,
 #: so that it compiles only where it is needed.
 adaptive_rule = Pointer(_adaptive_rule, RULE)
+location_rule = Pointer(_location_rule, RULE)

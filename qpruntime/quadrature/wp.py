@@ -17,8 +17,10 @@ from qpruntime.quadrature.adaptive import (
     NODES,
     WEIGHTS,
     N,
+    back_from,
     log_mass_at,
     look_around,
+    marks_from,
     quantile_nodes,
 )
 from qpruntime.quadrature.tilted import EXHAUSTED, OK
@@ -26,6 +28,7 @@ from qpruntime.quadrature.wp_panels import add_panel, jacobi_rules
 
 __all__ = [
     "enclose",
+    "location_wp_rule",
     "minimise",
     "objective",
     "parameters",
@@ -227,26 +230,44 @@ def enclose(panels, places, start, p, rules):
     return a, b, sums[0]
 
 
-def _wp_rule(split, landmark, power, mu, sigma, y, theta, parameters):
-    """Return (status, log Z, mean, standard deviation, W_p) of one cavity."""
+@kernel
+def nearest(split, power, mu, sigma, y, theta, marks, parameters):
+    """Return (status, log Z, anchor, mean less the anchor, standard deviation, W_p)."""
     p = parameters[0]
     rules = parameters[1:].reshape((6, N))
-    marks = look_around(landmark, y, theta)
     order = max(p, 2.0)
     status, place, log_mass, d, _, q, z, _ = quantile_nodes(
         split, power, mu, sigma, y, theta, marks, order, 2 * math.ceil(0.5 * order)
     )
     if status != OK:
-        return float(status), 0.0, 0.0, 0.0, 0.0
+        return status, 0.0, 0.0, 0.0, 0.0, 0.0
     shift, unit, start, panels, places = standardise(d, q, z)
     status, a, b, value, _ = minimise(panels, places, start, p, rules)
     log_z = log_mass_at(place, mu, sigma) + log_mass
     if status != OK:
         a, b, value = enclose(panels, places, start, p, rules)
-        status = OK
     distance = unit * (p * value) ** (1.0 / p)
-    return float(status), log_z, place[0] + (shift + a * unit), b * unit, distance
+    return OK, log_z, place[0], shift + a * unit, b * unit, distance
 
 
-#: `WP_RULE` of `qpruntime.jit`; compiles where it is first used.
+def _wp_rule(split, landmark, power, mu, sigma, y, theta, parameters):
+    """Return (status, log Z, mean, standard deviation, W_p) of one cavity."""
+    marks = look_around(landmark, y, theta)
+    status, log_z, anchor, shift, std, distance = nearest(
+        split, power, mu, sigma, y, theta, marks, parameters
+    )
+    return float(status), log_z, anchor + shift, std, distance
+
+
+def _location_wp_rule(split, landmark, power, mu, sigma, y, theta, parameters):
+    """`_wp_rule` where log p depends on f - y alone, which is integrated over."""
+    marks = marks_from(landmark, y, theta)
+    status, log_z, anchor, shift, std, distance = nearest(
+        split, power, mu - y, sigma, 0.0, theta, marks, parameters
+    )
+    return float(status), log_z, back_from(mu, y, anchor, shift), std, distance
+
+
+#: `WP_RULE` of `qpruntime.jit`; compile where they are first used.
 wp_rule = Pointer(_wp_rule, WP_RULE)
+location_wp_rule = Pointer(_location_wp_rule, WP_RULE)

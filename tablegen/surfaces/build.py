@@ -40,6 +40,8 @@ __all__ = ["build", "finished", "metadata"]
 
 # Random places between nodes where a fit is checked before it is certified.
 _CHECKS = 1500
+#: Relative errors from here on are no accuracy that anybody asks for.
+_USELESS = 1e-2
 _ROUNDS = 5
 # Points in one block, the unit of what is kept.
 _BLOCK = 4000
@@ -183,12 +185,18 @@ def _growth(error: float, tolerance: float) -> float:
 def advice(what: Domain, certificate: dict, missed: str, cells: Sequence[int]) -> str:
     """Say what was reached, where, and what can be done about it."""
     worst = max(certificate[name]["max_relative_error"] for name in metadata(what, cells).surfaces)
-    # Within a size limit, another tolerance shares the nodes out differently.
-    reached = 10.0 ** (0.25 * math.ceil(4.0 * math.log10(2.0 * max(worst, 1e-300))))
     full = what.nbytes([math.ceil(1.1 * n) for n in cells]) > what.limit
     step = "raise --size-limit, " if full else ""
     return (
         f"the table misses its tolerance with {' x '.join(str(n) for n in cells)} cells: {missed}; "
-        f"{step}narrow --mu-range, begin --log10-sigma-range higher, or accept --tolerance "
-        f"{reached:.2g}"
+        f"{step}narrow --mu-range, begin --log10-sigma-range higher, {_last_resort(worst)}"
     )
+
+
+def _last_resort(worst: float) -> str:
+    """What to do if nothing else helps; a table that is nowhere right is not offered."""
+    # Within a size limit, another tolerance shares the nodes out differently.
+    reached = 10.0 ** (0.25 * math.ceil(4.0 * math.log10(2.0 * max(worst, 1e-300))))
+    if reached < _USELESS:
+        return f"or accept --tolerance {reached:.2g}"
+    return "or do without: infer(..., table='exact') integrates what is narrower than any cell"

@@ -70,6 +70,7 @@ def errors(name, mu, sigma, y, power=1.0, parameters=None):
     )
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("name", "mu", "sigma", "y"),
     [
@@ -86,6 +87,7 @@ def test_cavities_that_contradict_the_data(name, mu, sigma, y):
     assert errors(name, mu, sigma, y).max() < 1.0
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("options", [{"weights": [2.0]}, {"power": 0.5}], ids=str)
 @pytest.mark.parametrize("method", ["ep", "qp"])
 def test_a_large_count_with_a_weight(options, method):
@@ -122,6 +124,7 @@ def test_weighted_counts_are_fitted():
     assert np.abs(model.predict(x) / y - 1.0).max() < 0.25
 
 
+@pytest.mark.interpreted
 def test_heaviside_is_what_it_is_to_every_power():
     for mu, sigma, y in [(0.3, 1.0, 1.0), (-30.0, 2.0, 1.0), (1e4, 1e8, -1.0)]:
         for method in ("ep", "qp"):
@@ -132,6 +135,7 @@ def test_heaviside_is_what_it_is_to_every_power():
                 np.testing.assert_allclose(got, once, rtol=1e-9)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("y", [0.0, 1.0, 3.0, 7.0, 60.0])
 @pytest.mark.parametrize("power", [0.01, 0.5, 2.0, 1.7, 10.0, 100.0])
 def test_square_link_to_a_power_is_a_count_of_its_own(y, power):
@@ -205,6 +209,7 @@ def check_two_peaks(seed, number):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9 * ep[2], err_msg=note)
 
 
+@pytest.mark.interpreted
 def test_of_the_day():
     """Cases that nobody has seen before; the seed is in the report's header and in a failure."""
     check_cases(multiprecision.SEED, 24)

@@ -20,6 +20,7 @@ from tablegen.surfaces import build as surfaces
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces import node_counts as resolution
 from tablegen.surfaces import samples as sampler
+from tablegen.surfaces.domain import domain
 from tablegen.verify import verify
 
 
@@ -148,6 +149,21 @@ def test_a_kink_is_certified_honestly(tmp_path, monkeypatch):
     assert 1e-8 < worst["max_relative_error"] <= offered
     # The kink is at mu = y, rounded over a few sigma of 0.01.
     assert abs(worst["mu"] - worst["outcome"]) < 0.3
+
+
+@pytest.mark.parametrize("worst", [1e-6, 2.5e-3, 6e-3, 280.0])
+def test_no_tolerance_is_offered_that_is_none(worst):
+    what = domain(likelihoods.get("laplace(scale=1e-11)"))
+    cells = [6, 6, 1]
+    certificate = {
+        name: {"max_relative_error": worst} for name in surfaces.metadata(what, cells).surfaces
+    }
+    message = surfaces.advice(what, certificate, "mean is off", cells)
+    assert "narrow --mu-range" in message
+    assert ("accept --tolerance" in message) == (worst < 5e-3)
+    assert ("infer(..., table='exact')" in message) == (worst > 5e-3)
+    if worst < 5e-3:
+        assert worst < float(message.split("--tolerance ")[1]) < 1e-2
 
 
 @pytest.mark.parametrize(
