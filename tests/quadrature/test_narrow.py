@@ -64,9 +64,9 @@ def test_laplace_against_closed_form(scale):
         where = f"scale {scale}, {place}, sigma {sigma}, y {y}"
         limit = 1e-11 + 4.0 * (scale / sigma) ** 2
         assert qp.log_z == pytest.approx(log_z, rel=limit, abs=limit), where
-        assert qp.mean == pytest.approx(y + mean, rel=4e-16), where
-        assert ep.std == pytest.approx(std, rel=limit), where
-        assert qp.std == pytest.approx(star, rel=limit), where
+        assert qp.mean == pytest.approx(y + mean, rel=4e-16, abs=0.0), where
+        assert ep.std == pytest.approx(std, rel=limit, abs=0.0), where
+        assert qp.std == pytest.approx(star, rel=limit, abs=0.0), where
 
 
 @pytest.mark.parametrize("method", ["qp", "ep", "wp"])
@@ -80,14 +80,16 @@ def test_student_t_is_the_same_in_other_units(method, nu):
         found = project(narrow, mu, sigma, y, method, **options)
         mean, std = project(unit, (mu - y) / scale, sigma / scale, 0.0, method, **options)
         where = f"{place}, sigma {sigma}, y {y}"
-        assert found[1] == pytest.approx(scale * std, rel=1e-11), where
-        assert found[0] == pytest.approx(y + scale * mean, rel=1e-15, abs=1e-12 * found[1]), where
+        assert found[1] == pytest.approx(scale * std, rel=1e-11, abs=0.0), where
+        assert found[0] == pytest.approx(
+            y + scale * mean, rel=1e-15, abs=1e-12 * float(found[1])
+        ), where
 
 
 def test_mean_of_a_cavity_far_from_its_observation():
     # The observation pulls by sigma^2/scale, which what is left of y's digits must not blur.
     mean, _ = project("laplace", 0.3, 1e-8, 1000.0, "wp", p=2.0)
-    assert mean == pytest.approx(0.3 + 1e-16, rel=1e-15)
+    assert mean == pytest.approx(0.3 + 1e-16, rel=1e-15, abs=0.0)
 
 
 def test_a_users_own_density_of_a_location():
