@@ -1,61 +1,99 @@
-"""The pages in docs/: every block of Python runs, in order, and every command of the shell too."""
+"""The pages in docs/: Python runs in order, commands of tablegen work, links lead somewhere."""
 
 from __future__ import annotations
 
 import io
+import json
 import re
+import shlex
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import pytest
+
 from tablegen.console.cli import main
+from script_modules import script
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+TOP = Path(__file__).parents[1]
+PAGES = sorted((TOP / "docs").glob("*.md"))
 BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
-def test_there_are_pages():
-    assert [page.name for page in PAGES] == ["bring-your-own-likelihood.md", "defaults.md"]
-    for page in PAGES:
-        # Two pages of print.
-        assert len(page.read_text().splitlines()) < 150
-
-
-def run(page, capsys):
-    """Run every block, and return what each one of Python prints."""
+def run(page, tmp_path, monkeypatch):
+    """Run the Python blocks of a page in order, in one namespace; return what each printed."""
+    monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": "page"}
     printed = []
-    for kind, text in BLOCK.findall(page.read_text()):
-        if kind == "python":
-            with redirect_stdout(io.StringIO()) as out:
-                exec(compile(text, page.name, "exec"), names)
-            printed.append(out.getvalue())
-        else:
-            for command in text.splitlines():
-                arguments = command.split()
-                assert arguments.pop(0) == "tablegen"
-                if arguments[0] == "build":
-                    arguments.append("--force")
-                assert main(arguments) == 0, capsys.readouterr().err
+    for text in [text for kind, text in BLOCK.findall(page.read_text()) if kind == "python"]:
+        with redirect_stdout(io.StringIO()) as out:
+            exec(compile(text, page.name, "exec"), names)
+        printed.append(out.getvalue())
     return printed
 
 
-def test_defaults(capsys):
-    kernel, evidence = run(DOCS / "defaults.md", capsys)
+def test_every_page_is_of_one_subject_and_on_the_readme():
+    readme = (TOP / "README.md").read_text()
+    for page in PAGES:
+        text = page.read_text()
+        assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1, page
+        # Two pages of print, but for the long list that a script writes.
+        assert len(text.splitlines()) < 150 or page.stem == "measurements", page
+        assert f"docs/{page.name}" in readme, page
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, TOP / "README.md", TOP / "CONTRIBUTING.md"], ids=lambda page: page.stem
+)
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("name", ["guide", "likelihoods"])
+def test_python_of_a_page(name, tmp_path, monkeypatch):
+    printed = run(TOP / "docs" / f"{name}.md", tmp_path, monkeypatch)
+    assert printed
+    # What a page prints are checks and shapes: none of them fails.
+    assert "False" not in "".join(printed)
+
+
+def test_defaults(tmp_path, monkeypatch):
+    kernel, evidence = run(TOP / "docs" / "defaults.md", tmp_path, monkeypatch)
     assert re.fullmatch(
         r"[\d.]+\*\*2 \+ [\d.]+\*\*2 \* Matern\(length_scale=.*, nu=2.5\)\n", kernel
     )
     assert -80 * 0.7 < float(evidence) < 0.0
 
 
-def test_bring_your_own_likelihood(tmp_path, monkeypatch, capsys):
-    page = DOCS / "bring-your-own-likelihood.md"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_are_understood(page, tmp_path, monkeypatch, capsys):
+    """Builds are tried dry: what they would do is planned and printed."""
     monkeypatch.chdir(tmp_path)
+    for kind, text in BLOCK.findall(page.read_text()):
+        for command in text.splitlines() if kind == "sh" else ():
+            words = shlex.split(command, comments=True)
+            if words[:2] == ["tablegen", "build"] and "ratings:rating" not in words:
+                assert main([*words[1:], "--dry-run"]) == 0, capsys.readouterr().err
+            elif words and words[0] in ("python", "sh"):
+                assert (TOP / words[1]).is_file(), command
+
+
+def test_bring_your_own_likelihood(tmp_path, monkeypatch, capsys):
+    page = TOP / "docs" / "bring-your-own-likelihood.md"
     monkeypatch.syspath_prepend(tmp_path)
+    blocks = BLOCK.findall(page.read_text())
     # The module that the shell is told of.
-    Path("ratings.py").write_text(BLOCK.findall(page.read_text())[0][1])
-    printed = run(page, capsys)
+    (tmp_path / "ratings.py").write_text(blocks[0][1])
+    printed = run(page, tmp_path, monkeypatch)
+    for command in "".join(text for kind, text in blocks if kind == "sh").splitlines():
+        arguments = shlex.split(command)
+        assert arguments.pop(0) == "tablegen"
+        if arguments[0] == "build":
+            arguments.append("--force")
+        assert main(arguments) == 0, capsys.readouterr().err
     sys.modules.pop("ratings", None)
     assert printed[0] == "True -20.711\n"
     assert printed[1].startswith("True Lookups(inside=")
@@ -65,3 +103,25 @@ def test_bring_your_own_likelihood(tmp_path, monkeypatch, capsys):
     for line, truth in zip(printed[4].splitlines(), (0.5**0.5, 0.9031972856), strict=True):
         value, error = (float(v) for v in line.split(",")[0].split(" ± "))
         assert abs(value - truth) < 4.0 * error < 0.1
+
+
+def test_numbers_on_pages_are_those_of_the_kept_results():
+    """Written by scripts/write_pages.py; accuracy is integrated anew, and tested elsewhere."""
+    script("table1_summary")
+    pages = script("write_pages")
+    for page, parts in pages.PAGES.items():
+        text = (TOP / "docs" / page).read_text()
+        cheap = {name: make for name, make in parts.items() if name != "accuracy"}
+        assert pages.written(text, cheap) == text, f"run scripts/write_pages.py for {page}"
+
+
+def test_a_mark_that_is_missing_is_an_error():
+    pages = script("write_pages")
+    with pytest.raises(ValueError, match="0 places are marked 'fits'"):
+        pages.written("no marks", {"fits": lambda: ""})
+
+
+def test_the_kept_benchmark_has_every_section():
+    kept = json.loads((TOP / "tables" / "results" / "bench.json").read_text())
+    script("peers")
+    assert set(kept["results"]) == set(script("bench").SECTIONS)
