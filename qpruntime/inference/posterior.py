@@ -111,7 +111,8 @@ class Posterior:
             ``likelihood``, ``method``, ``n`` (sites), ``status``, ``n_sweeps``, ``last_change``
             (of the sites), ``worst`` (the site that changed
             most), ``log_evidence``, ``n_negative`` and ``held`` (precisions below and held at
-            zero), ``skipped`` and ``damped`` (updates), ``inside`` and ``outside`` (table lookups),
+            zero), ``fixed_points`` (how many were found), ``jitter`` (added to the diagonal of K),
+            ``skipped`` and ``damped`` (updates), ``inside`` and ``outside`` (table lookups),
             ``least_expected`` and ``least_log_density`` (the observation that the others expect
             least, and its leave-one-out log density).
         """
@@ -127,6 +128,8 @@ class Posterior:
             "log_evidence": self.log_evidence,
             "n_negative": self.n_negative,
             "held": self.held,
+            "fixed_points": len(self.fixed_points),
+            "jitter": self.jitter,
             "skipped": self.skipped,
             "damped": self.damped,
             "inside": self.lookups.inside,
@@ -146,10 +149,12 @@ class Posterior:
         settled = self.status if self.converged else self.status.upper()
         evidence = "bound of the log evidence" if self.method == "vb" else "log evidence"
         looked = "{inside} inside the grid, {outside} outside" if any(self.lookups) else "none"
+        several = "; {fixed_points} fixed points found" if len(self.fixed_points) > 1 else ""
+        added = "; K has jitter {jitter:.2g}" if self.jitter else ""
         return (
-            "Posterior of {n} sites: {likelihood}, method {method}\n"
+            "Posterior of {n} sites: {likelihood}, method {method}" + added + "\n"
             f"sites      {settled} after {{n_sweeps}} sweeps, last change {{last_change:.2g}}, "
-            "most at site {worst}\n"
+            "most at site {worst}" + several + "\n"
             f"evidence   {evidence} {{log_evidence:.6f}}; least expected is observation "
             "{least_expected}, log p(y_i | y_-i) = {least_log_density:.4g}\n"
             "updates    {n_negative} negative precisions, {held} held at zero, {skipped} updates "

@@ -79,6 +79,8 @@ def test_the_highest_of_several_is_reported():
     assert w[0].filename == __file__
     assert post.fixed_points == pytest.approx((-48.3809, -48.9395), abs=1e-3)
     assert post.log_evidence == post.fixed_points[0]
+    assert "2 fixed points found" in str(post)
+    assert post.summary()["fixed_points"] == 2
     # QP ends at one or the other by the order; restarts find both.
     K, y = square_link(27)
     values = [

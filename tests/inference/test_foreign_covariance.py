@@ -73,7 +73,10 @@ def test_rounded_to_float32_and_cast_back():
     K = symmetric().astype(np.float32)
     with pytest.raises(InputError, match=r"semi-definite.*or pass it as the float32"):
         infer(K.astype(float), Y)
-    assert infer(K, Y).jitter > 0.0
+    post = infer(K, Y)
+    assert post.jitter > 0.0
+    assert post.summary()["jitter"] == post.jitter
+    assert f"K has jitter {post.jitter:.2g}" in str(post)
 
 
 def test_what_rounding_does_not_explain_is_refused():
