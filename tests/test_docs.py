@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tablegen.console.cli import main
 from script_modules import script
+from tablegen.console.cli import main
 
 TOP = Path(__file__).parents[1]
 PAGES = sorted((TOP / "docs").glob("*.md"))
