@@ -25,6 +25,7 @@ RNG = np.random.default_rng(5)
 X = RNG.uniform(-3.0, 3.0, (30, 2))
 NEW = RNG.uniform(-4.0, 4.0, (333, 2))
 WAVE = np.sin(X[:, 0]) + 0.2 * X[:, 1]
+NOISE = 0.1 * np.random.default_rng(6).standard_normal(30)
 EXPOSURE = RNG.uniform(0.5, 2.0, 333)
 COUNTS = RNG.integers(0, 5, (333, 3))
 
@@ -36,7 +37,7 @@ MODELS = {
     "three classes": (GPClassifier(KERNEL, likelihood="logistic"), np.digitize(WAVE, [-0.5, 0.5])),
     "square": (GPPoissonRegressor(KERNEL), COUNTED),
     "exp": (GPPoissonRegressor(KERNEL, link="exp"), COUNTED),
-    "robust": (GPRobustRegressor(KERNEL), WAVE),
+    "robust": (GPRobustRegressor(KERNEL), WAVE + NOISE),
 }
 
 

@@ -72,6 +72,7 @@ def test_defaults(tmp_path, monkeypatch):
 def test_commands_are_understood(page, tmp_path, monkeypatch, capsys):
     """Builds are tried dry: what they would do is planned and printed."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "tables").mkdir()
     for kind, text in BLOCK.findall(page.read_text()):
         for command in text.splitlines() if kind == "sh" else ():
             words = shlex.split(command, comments=True)

@@ -35,12 +35,12 @@ from qpruntime.learning.parameter_slopes import cavities, parameter_slopes, repa
 from qpruntime.learning.warm_start import Extrapolation
 from qpruntime.projection.projector import Projector
 
-__all__ = ["OBJECTIVES", "LeaveOneOut", "Objective", "Optimum", "maximise", "settle_fast"]
+__all__ = ["LOST", "OBJECTIVES", "LeaveOneOut", "Objective", "Optimum", "maximise", "settle_fast"]
 
 LogPrior = Callable[[Array], tuple[float, Array]]
 
 # Where an optimiser that stands on the plateau of failures has come from.
-_LOST = "inference fails further on"
+LOST = "inference fails further on"
 # Parallel iterations before sequential sweeps take over.
 _PARALLEL = 30
 # The first step of L-BFGS-B is the gradient itself, which may be hundreds long: evaluations are
@@ -367,7 +367,7 @@ def maximise(
     if reached > lowest[0][0] + 1.0:
         # On the plateau that stands for parameters at which inference fails.
         reached, end, slope = lowest[0]
-        success, message = False, _LOST
+        success, message = False, LOST
     extra = 0.0 if log_prior is None else log_prior(end)[0]
     optimum = Optimum(
         theta=end,

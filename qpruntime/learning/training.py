@@ -6,7 +6,7 @@ What estimators share. Knows kernels, objectives and restarts, nothing of labels
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -26,6 +26,7 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.learning import starts
 from qpruntime.learning.default_kernel import Start, learns_nothing
 from qpruntime.learning.maximise import (
+    LOST,
     OBJECTIVES,
     Optimum,
     all_bounds,
@@ -129,7 +130,7 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
             if not optima[0].success:
                 advice.append(
                     f"the {settings.objective} was not maximised: {optima[0].message}; "
-                    "raise max_iter or widen the kernel's bounds"
+                    + _remedy(optima[0], data.learn)
                 )
             theta = optima[0].theta
             if data.learn:
@@ -148,6 +149,14 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
         end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
         warn_unsettled(end, settings.tol, of_estimator=True)
         return Fit(kernel, projector.likelihood, summarise(problem, end), optima)
+
+
+def _remedy(optimum: Optimum, learn: Iterable[str]) -> str:
+    """What to do about an optimiser that has not succeeded."""
+    if optimum.message != LOST:
+        return "raise max_iter or widen the kernel's bounds"
+    bounds = " and ".join(f"{name}_bounds" for name in learn) or "the kernel's bounds"
+    return f"the best parameters before that are kept; narrow {bounds} to stay clear of it"
 
 
 def _learnt(projector: Projector, names: Sequence[str], logs: Array) -> Projector:

@@ -367,7 +367,7 @@ def test_counts_beyond_the_table(tmp_path):
         counts=(0, 1),
         workers=1,
     )
-    command = r"holds 0 to 1; .*tablegen build --likelihood poisson --counts 0:2"
+    command = r"holds 0 to 1; .*tablegen build --likelihood poisson --counts=0:2"
     for table in (path, open_table(path), open_table(path, outside="exact")):
         with pytest.raises(InputError, match=command):
             GPPoissonRegressor(FIXED, table=table).fit(X[:4], [0, 1, 2, 0])

@@ -255,6 +255,14 @@ def test_running_out_warns():
     assert not model.converged_
 
 
+def test_targets_without_noise_name_the_bounds_to_narrow():
+    X = np.random.default_rng(5).uniform(-3.0, 3.0, (30, 2))
+    kernel = ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")
+    with pytest.warns(ConvergenceWarning, match=r"inference fails further on.*scale_bounds"):
+        model = GPRobustRegressor(kernel).fit(X, np.sin(X[:, 0]) + 0.2 * X[:, 1])
+    assert np.abs(model.predict(X) - np.sin(X[:, 0]) - 0.2 * X[:, 1]).max() < 0.1
+
+
 def test_clone_and_pickle():
     model = GPRobustRegressor(FIXED, method="ep", scale=0.2, scale_bounds=np.array([0.1, 1.0]))
     model.fit(X, Y)
@@ -270,7 +278,7 @@ def test_clone_and_pickle():
     [
         ({"method": "vb"}, "method must be one of"),
         ({"nu": 0.0}, "nu of likelihood"),
-        ({"scale": -1.0}, "scale must be positive, got -1"),
+        ({"scale": -1.0}, "scale must be positive and finite, got -1"),
         ({"scale": "wide"}, "scale must be positive"),
         ({"scale_bounds": (1.0, 2.0)}, "scale is .* outside scale_bounds 1 to 2"),
         ({"scale_bounds": 3.0}, "two positive numbers or 'fixed'"),
