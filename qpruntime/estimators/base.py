@@ -10,12 +10,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError, TableError
-from qpruntime.learning.default_kernel import Start, Units, default_start
+from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
 from qpruntime.learning.settings import Settings, generator
 from qpruntime.learning.training import Data, Fit, train
 from qpruntime.projection.opening import reopen
@@ -118,12 +119,13 @@ class GPEstimator(BaseEstimator):
         rng = generator(self.random_state)
         X = processes[0].X
         units = None
-        if settings.kernel is not None:
+        if isinstance(settings.kernel, Kernel):
             begin = Start(settings.kernel)
         else:
             units = Units.of(X, processes[0].weights)
             processes = [replace(data, X=units.scaled(X)) for data in processes]
-            begin = default_start(units, latent_scale)
+            start = default_start if settings.kernel is None else automatic_start
+            begin = start(units, latent_scale)
         fits = [train(data, begin, settings, rng) for data in processes]
         self._remember(processes[0].projector.table)
         self.X_train_ = X.copy()  # else the caller's array, who may change it

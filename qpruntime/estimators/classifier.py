@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,11 +39,12 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     Parameters
     ----------
-    kernel : scikit-learn kernel, optional
+    kernel : scikit-learn kernel, "auto" or None
         By default a constant plus Matérn 5/2 in units of each feature's spread: features need no
         scaling. One length-scale, or one for each feature if the evidence is more than their
         number higher. The variances have a weak prior, which is not part of `Optimum.value`; see
-        ``docs/defaults.md``. A kernel that is given is taken as it is.
+        ``docs/defaults.md``. "auto" tries a squared exponential as well and takes the better of
+        the two. A kernel that is given is taken as it is.
     likelihood : str, Likelihood or None
         ``"probit"``; ``"logistic"``; ``"heaviside"``, the sign of the latent function without any
         noise; or one of your own that takes the labels -1 and +1 and nothing else. None is that
@@ -116,7 +117,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def __init__(
         self,
-        kernel: Kernel | None = None,
+        kernel: Kernel | Literal["auto"] | None = None,
         *,
         likelihood: str | Likelihood | None = "probit",
         method: Inference = "qp",

@@ -42,7 +42,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
 
     Parameters
     ----------
-    kernel : scikit-learn kernel, optional
+    kernel : scikit-learn kernel, "auto" or None
         By default a constant plus Matérn 5/2, in units of each feature's spread, as for
         `GPClassifier`. To a kernel that is given features are not scaled: where its length-scale
         starts decides which maximum of the evidence is found.
@@ -108,7 +108,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
 
     def __init__(
         self,
-        kernel: Kernel | None = None,
+        kernel: Kernel | Literal["auto"] | None = None,
         *,
         link: Literal["square", "exp"] = "square",
         method: Literal["qp", "ep", "vb"] = "qp",

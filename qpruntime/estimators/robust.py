@@ -46,7 +46,7 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
 
     Parameters
     ----------
-    kernel : scikit-learn kernel, optional
+    kernel : scikit-learn kernel, "auto" or None
         By default a constant plus Matérn 5/2, in units of each feature's spread, as for
         `GPClassifier`. To a kernel that is given features are not scaled.
     nu : float
@@ -125,7 +125,7 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
 
     def __init__(
         self,
-        kernel: Kernel | None = None,
+        kernel: Kernel | Literal["auto"] | None = None,
         *,
         nu: float = 4.0,
         nu_bounds: Bounds = "fixed",

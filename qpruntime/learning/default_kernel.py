@@ -8,15 +8,24 @@ writes it. `docs/defaults.md` says why it is this one. Nothing here knows likeli
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern
 
 from qpruntime.arrays import Array
 from qpruntime.learning.starts import degenerate
 
-__all__ = ["LogNormal", "Start", "Units", "default_start", "learns_nothing", "spreads"]
+__all__ = [
+    "LogNormal",
+    "Start",
+    "Units",
+    "automatic_start",
+    "default_start",
+    "learns_nothing",
+    "spreads",
+]
 
 # Of the rows this share on either side is left out, and one row at least: an outlier does not set
 # the unit. A column that is constant between, sparse ones are, is measured with less of it, or
@@ -73,12 +82,15 @@ class Start:
         Those of the likelihood may follow.
     by_feature : int
         Of how many features each may get a length-scale of its own; 0 if none may.
+    others : tuple of Start
+        Further kernels, of which the one with the best optimum is taken.
     """
 
     kernel: Kernel
     log_prior: LogNormal | None = None
     thetas: tuple[Array, ...] = ()
     by_feature: int = 0
+    others: tuple[Start, ...] = ()
 
     def refined(self, optimum: Array) -> Start:
         """Where to begin with a length-scale for each feature: at the optimum of a common one."""
@@ -87,7 +99,7 @@ class Start:
         lengths = np.full(count, math.exp(theta[-1]))
         kernel = self.kernel.clone_with_theta(theta)
         bounds = math.exp(low), _IRRELEVANT * math.exp(high)
-        shape = Matern(lengths, bounds, nu=2.5)
+        shape = clone(kernel.k2.k2).set_params(length_scale=lengths, length_scale_bounds=bounds)
         start = np.concatenate([theta[:-1], np.repeat(theta[-1], count), optimum[theta.size :]])
         prior = self.log_prior
         if prior is not None:
@@ -135,7 +147,7 @@ class Units:
         return type(kernel)(**parameters)
 
 
-def default_start(units: Units, scale: float = 1.0) -> Start:
+def default_start(units: Units, scale: float = 1.0, smooth: bool = False) -> Start:
     """Return the kernel of ``kernel=None`` for scaled features.
 
     Parameters
@@ -143,19 +155,30 @@ def default_start(units: Units, scale: float = 1.0) -> Start:
     units : Units
     scale : float
         Standard deviation that the latent function can be expected to have, about.
+    smooth : bool
+        A squared exponential in place of Matérn 5/2.
     """
     length = math.sqrt(max(units.count, 1))
     variance = scale**2
     bounds = (_VARIANCE_BOUNDS[0] * variance, _VARIANCE_BOUNDS[1] * variance)
     lengths = (_LENGTH_BOUNDS[0] * length, _LENGTH_BOUNDS[1] * length)
-    offset = ConstantKernel(variance, bounds)
-    kernel = offset + ConstantKernel(variance, bounds) * Matern(length, lengths, nu=2.5)
+    shape = RBF(length, lengths) if smooth else Matern(length, lengths, nu=2.5)
+    kernel = ConstantKernel(variance, bounds) + ConstantKernel(variance, bounds) * shape
     shifts = [np.array([0.0, 0.0, math.log(share)]) for share in _LENGTHS]
     prior = LogNormal(
-        np.array([math.log(variance), math.log(4.0 * variance), 0.0]), np.array([4.0, 6.0, np.inf])
+        np.array([math.log(variance), math.log(4.0 * variance), 0.0]), np.array([4.0, 10.0, np.inf])
     )
     thetas = tuple(kernel.theta + shift for shift in shifts)
     return Start(kernel, prior, thetas, by_feature=units.count if units.count > 1 else 0)
+
+
+def automatic_start(units: Units, scale: float = 1.0) -> Start:
+    """Return the kernels of ``kernel="auto"``: that of None, and a squared exponential.
+
+    Neither has a linear part: the evidence nearly always takes one, and predictions are as often
+    worse as better.
+    """
+    return replace(default_start(units, scale), others=(default_start(units, scale, smooth=True),))
 
 
 def learns_nothing(kernel: Kernel, Z: Array) -> str:

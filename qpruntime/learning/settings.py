@@ -29,7 +29,7 @@ _MOST_RESTARTS = 100_000
 class Settings:
     """Parameters of an estimator, under its own names; they are documented there."""
 
-    kernel: Kernel | None
+    kernel: Kernel | str | None
     objective: str
     optimize: bool
     n_restarts: int
@@ -41,11 +41,18 @@ class Settings:
     verbose: int
     callback: Callback | None
 
+    @property
+    def given(self) -> bool:
+        """Whether the user gives the kernel."""
+        return isinstance(self.kernel, Kernel)
+
 
 def settings_of(model: Any) -> Settings:
     """Return the settings of an estimator; `InputError` if one is of no use to any fit."""
-    if not (model.kernel is None or isinstance(model.kernel, Kernel)):
-        raise InputError(f"kernel must be None or scikit-learn's, got {shown(model.kernel)}")
+    kernel = model.kernel
+    automatic = kernel is None or (isinstance(kernel, str) and kernel == "auto")
+    if not (automatic or isinstance(kernel, Kernel)):
+        raise InputError(f"kernel must be None, 'auto' or scikit-learn's, got {shown(kernel)}")
     if _compound(model.kernel):
         raise InputError(
             f"kernel {shown(model.kernel)} has a CompoundKernel in it, which stands for one "
@@ -69,7 +76,7 @@ def settings_of(model: Any) -> Settings:
     if not (model.callback is None or callable(model.callback)):
         raise InputError(f"callback must be None or a function, got {shown(model.callback)}")
     return Settings(
-        kernel=None if model.kernel is None else clone(model.kernel),
+        kernel=kernel if automatic else clone(kernel),
         objective=choice(model.objective, "objective", tuple(OBJECTIVES)),
         optimize=flag(model.optimize, "optimize"),
         n_restarts=n_restarts,

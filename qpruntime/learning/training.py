@@ -55,8 +55,8 @@ _SAME = 1e-4
 # What the objective has to rise by at least for a length-scale of each feature's own: of a few
 # features none is left to chance.
 _BEYOND_CHANCE = 10.0
-# Relative tolerance on the objective of that run.
-_EARLY = 1e-3
+# Relative tolerance on the objective of that run, and its iterations at most.
+_EARLY, _STEPS = 1e-3, 15
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,17 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
         advice: list[str] = []
         if settings.optimize and (kernel.n_dims or data.learn):
             _announce(len(data.X), settings)
-            runs = 1 + settings.n_restarts
+            runs = (1 + settings.n_restarts) * (1 + len(begin.others))
             with reporting(settings.verbose, settings.objective, runs) as report:
                 callback = _both(report, settings.callback)
                 optima, sites, advice = _optimise(data, begin, settings, rng, callback)
+                for other in begin.others:
+                    others, ended, _ = _optimise(data, other, settings, rng, callback)
+                    if others[0].score > optima[0].score:
+                        begin, sites, optima = other, ended, others + optima
+                    else:
+                        optima += others
+                kernel = begin.kernel
                 if begin.by_feature and optima[0].success:
                     found = _refine(data, begin, settings, rng, callback, optima, sites)
                     kernel, optima, sites = found
@@ -136,9 +143,9 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
             if data.learn:
                 projector = _learnt(projector, tuple(data.learn), theta[kernel.n_dims :])
             kernel = kernel.clone_with_theta(theta[: kernel.n_dims])
-        elif settings.kernel is not None and (shape := starts.degenerate(kernel, data.X)):
+        elif settings.given and (shape := starts.degenerate(kernel, data.X)):
             advice = [starts.unrelated(kernel, data.X, shape, "")]
-        if optima and settings.kernel is None and (blind := learns_nothing(kernel, data.X)):
+        if optima and not settings.given and (blind := learns_nothing(kernel, data.X)):
             advice.append(blind)
         for text in advice:
             warn(text, ConvergenceWarning)
@@ -188,7 +195,12 @@ def _refine(
     # Log probabilities, unlike densities, do not rise above zero.
     if data.discrete and -optima[0].value <= least:
         return begin.kernel, optima, sites
-    settings = replace(settings, n_restarts=0, ftol=max(settings.ftol, _EARLY))
+    settings = replace(
+        settings,
+        n_restarts=0,
+        ftol=max(settings.ftol, _EARLY),
+        max_iter=min(settings.max_iter, _STEPS),
+    )
     (run, *_), ended, _ = _optimise(data, further, settings, rng, callback)
     if not run.value - optima[0].value > least:
         return begin.kernel, optima, sites
@@ -247,7 +259,7 @@ def _optimise(
         runs = [_run(start, run) for start, run in zip(tries, ended, strict=True)]
     runs.sort(key=_worse)
     advice = []
-    if settings.kernel is not None:
+    if settings.given:
         advice = _second_chance(data, kernel, settings, bounds, one, runs)
     return tuple(run[0] for run in runs), runs[0][1], advice
 

@@ -16,6 +16,7 @@ from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
     GPRobustRegressor,
+    InputError,
     infer,
 )
 from qpruntime.learning.default_kernel import LogNormal, Units, default_start, spreads
@@ -306,3 +307,35 @@ def test_features_of_noise_with_a_likelihood_that_learns_too():
     assert model.optimum_.theta.size == 2 + 20 + 1
     error = np.abs(model.predict(features[100:]) - y[100:])
     assert np.median(error) < 0.5
+
+
+def test_auto_takes_the_better_of_two_shapes():
+    rng = np.random.default_rng(9)
+    features = rng.uniform(0.0, 1e4, (120, 1))
+    smooth = np.exp(np.sin(features[:, 0] / 800.0))
+    model = GPRobustRegressor("auto", method="ep").fit(
+        features, smooth + 0.02 * rng.normal(size=120)
+    )
+    assert type(model.kernel_.k2.k2) is RBF
+    assert len(model.optima_) == 2
+    assert model.optima_[0].score > model.optima_[1].score
+    rough = np.cumsum(rng.normal(size=120))[np.argsort(np.argsort(features[:, 0]))]
+    model = GPRobustRegressor("auto", method="ep").fit(features, rough)
+    assert type(model.kernel_.k2.k2) is Matern
+
+
+def test_auto_refines_the_shape_it_took():
+    features, labels = many_features()
+    model = GPClassifier("auto").fit(features[:100], labels[:100])
+    assert [o.theta.size for o in model.optima_] == [2 + 20, 3, 3]
+    assert (
+        model.kernel_.k2.k2.length_scale[:2].max()
+        < 0.5 * model.kernel_.k2.k2.length_scale[2:].min()
+    )
+    assert log_loss(labels[100:], model.predict_proba(features[100:])) < 0.5
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "AUTO", 3.0, ["auto"]])
+def test_other_words_are_refused(kernel):
+    with pytest.raises(InputError, match="kernel must be None, 'auto' or scikit-learn's"):
+        GPClassifier(kernel).fit(X, LABELS)
