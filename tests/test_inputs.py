@@ -57,18 +57,36 @@ def tries(examples):
     )
 
 
+#: Calls of the test that runs, and how many of them gave results.
+_calls = {"all": 0, "good": 0}
+
+
+@pytest.fixture(autouse=True)
+def share_of_results():
+    """A test of which every call is refused shows nothing: one in twenty has to give a result.
+
+    Measured: from 1 in 29 (`test_open_table`) to 23 in 25 (`test_infer_problems`).
+    """
+    _calls.update(all=0, good=0)
+    yield
+    if _calls["all"] >= 20:
+        assert _calls["good"] >= max(1, _calls["all"] // 20), f"{_calls}: nearly all are refused"
+
+
 def finite_or(allowed, function, *args, **kwargs):
     """Return whether it gave a result, which has to be finite; other exceptions are errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for category in WARNINGS:
             warnings.simplefilter("ignore", category)
+        _calls["all"] += 1
         try:
             found = function(*args, **kwargs)
         except allowed:
             return False
     for value in found if isinstance(found, (tuple, list)) else [found]:
         assert np.isfinite(np.asarray(value, dtype=float)).all()
+    _calls["good"] += 1
     return True
 
 
@@ -243,7 +261,7 @@ def test_robust_parameters(name, value):
 
 
 @tries(40)
-@given(value=given_by.junk())
+@given(value=st.one_of(st.sampled_from([1, 1.5, 2.0, 10]), given_by.junk()))
 def test_order_of_the_distance(value):
     finite_or(DOCUMENTED, project, "probit", 0.3, 1.0, 1, "wp", p=value)
     finite_or(DOCUMENTED, posterior, K, LABELS, method="wp", p=value)
