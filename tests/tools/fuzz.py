@@ -176,8 +176,14 @@ class Opener:
         self.path = Path(directory) / "table.h5"
         self.seeds = corpus()
         self.mu = np.array([-3.0, -1.97, 0.0, 0.4, 1.99, 50.0])
-        open_table("probit-compact").lookup(self.mu, 1.0, 1)
         self.describe = lambda table: describe.text(describe.table(self.path, table.metadata))
+        # What the lookups of any kind of table compile is compiled before a clock starts.
+        for whole, *_ in self.seeds:
+            self.path.write_bytes(whole)
+            table = open_table(self.path)
+            self.describe(table)
+            with contextlib.suppress(TableError, NumericalError):
+                self.look_up(table)
 
     def run(self, number):
         self.path.write_bytes(table_file(number, self.seeds))
@@ -189,14 +195,16 @@ class Opener:
                 raise
             return "refused"
         self.describe(table)
-        y = table.metadata.outcomes[0]
         try:
-            star = table.lookup(self.mu, [[0.05], [0.7], [3.0], [11.0]], y)[0]
+            star = self.look_up(table)
         except (TableError, NumericalError):
             return "damaged"
         assert np.isfinite(star).all()
         assert (star > 0.0).all()
         return "opened"
+
+    def look_up(self, table):
+        return table.lookup(self.mu, [[0.05], [0.7], [3.0], [11.0]], table.metadata.outcomes[0])[0]
 
 
 class Canary:
