@@ -22,7 +22,8 @@ _OURS = {"classes": "GPClassifier", "numbers": "GPRobustRegressor", "counts": "G
 _SEPARABLE = (
     "nearly separable, almost nothing is misclassified by either: logistic regression is surer of "
     "itself than the average over a posterior. On two pairs neither a linear kernel, a squared "
-    "exponential, the leave-one-out objective nor the logistic link changed it by more than an eighth"
+    "exponential, the leave-one-out objective nor the logistic link changed it by more than an "
+    "eighth"
 )
 #: Why we lose, by set: written by hand after a look at each.
 REASONS: dict[str, str] = {
