@@ -106,10 +106,16 @@ def test_bring_your_own_likelihood(tmp_path, monkeypatch, capsys):
         assert abs(value - truth) < 4.0 * error < 0.1
 
 
+def page_writer():
+    """The script that writes the pages, after those that it imports."""
+    for name in ("experiment", "table1_summary"):
+        script(name)
+    return script("write_pages")
+
+
 def test_numbers_on_pages_are_those_of_the_kept_results():
     """Written by scripts/write_pages.py; accuracy is integrated anew, and tested elsewhere."""
-    script("table1_summary")
-    pages = script("write_pages")
+    pages = page_writer()
     for page, parts in pages.PAGES.items():
         text = (TOP / "docs" / page).read_text()
         cheap = {name: make for name, make in parts.items() if name != "accuracy"}
@@ -117,7 +123,7 @@ def test_numbers_on_pages_are_those_of_the_kept_results():
 
 
 def test_a_mark_that_is_missing_is_an_error():
-    pages = script("write_pages")
+    pages = page_writer()
     with pytest.raises(ValueError, match="0 places are marked 'fits'"):
         pages.written("no marks", {"fits": lambda: ""})
 
