@@ -197,8 +197,7 @@ def spreads(X: Array, weights: Array | None = None) -> tuple[Array, Array]:
     """Middle and spread of every column, each of shape (d,).
 
     The spread is the range without its tails, over sqrt(12). Standard deviations serve alike but
-    for sparse columns, counts and pixels, which they blow up: log losses of digits are a quarter
-    higher in their units.
+    for sparse columns, counts and pixels, which they blow up.
 
     Parameters
     ----------

@@ -45,6 +45,19 @@ def test_marginals(name, method):
     assert variance < 0.15
 
 
+@pytest.mark.parametrize("name", STORED)
+def test_variances_are_not_too_large_and_those_of_qp_smaller(name):
+    """What docs/paper.md says of the mean log ratio to the sampled variances."""
+    entry = STORED[name]
+    sampled = np.array(entry["variance"])
+    error = max(np.divide(entry["variance_error"], sampled))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        ep, qp = (posterior(entry["case"], method).variance for method in ("ep", "qp"))
+    assert np.log(ep / sampled).mean() < error
+    assert np.log(qp).mean() < np.log(ep).mean()
+
+
 def test_problems_are_what_they_say():
     assert sum(e["case"]["likelihood"] == "poisson" for e in STORED.values()) >= 3
     assert posterior(STORED["steep"]["case"], "ep").n_negative > 0
