@@ -24,6 +24,7 @@ from qpruntime.inference.fixed_point import Problem
 from qpruntime.inference.infer import check_powers, summarise, warn_unsettled
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning import starts
+from qpruntime.learning.agreement import several_fixed_points
 from qpruntime.learning.default_kernel import Start, learns_nothing
 from qpruntime.learning.maximise import (
     LOST,
@@ -258,9 +259,9 @@ def _optimise(
             raise failures[0]
         runs = [_run(start, run) for start, run in zip(tries, ended, strict=True)]
     runs.sort(key=_worse)
-    advice = []
+    advice = several_fixed_points([run[0] for run in runs])
     if settings.given:
-        advice = _second_chance(data, kernel, settings, bounds, one, runs)
+        advice += _second_chance(data, kernel, settings, bounds, one, runs)
     return tuple(run[0] for run in runs), runs[0][1], advice
 
 
