@@ -43,6 +43,7 @@ def several_fixed_points(optima: Sequence[Optimum]) -> list[str]:
     others = ", ".join(f"{value:g}" for value in sorted(values, reverse=True))
     return [
         "restarts end at the same parameters with different values, "
-        f"{best.value:.6g} and {others}: the sites have several fixed points there, and the one of the highest is kept; move the "
+        f"{best.value:.6g} and {others}: the sites have several fixed points there, "
+        "and the one of the highest is kept; move the "
         "prior mean away from zero or lower the prior variance"
     ]
