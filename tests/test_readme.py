@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -95,7 +96,7 @@ def check_grid(found):
 
 def test_demo_by_the_shipped_table():
     """Needs no build and no environment of its own."""
-    run = shell(f"{sys.executable} scripts/demo_wine.py")
+    run = shell(f"{shlex.quote(sys.executable)} scripts/demo_wine.py")
     assert run.returncode == 0, run.stderr
     found = rows(run.stdout)
     assert set(found) == {(13, "EP"), (13, "QP, shipped")}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 
+import qpruntime
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, infer
 from qpruntime.estimators.predictive.density import PREDICTIVES
 from qpruntime.estimators.predictive.links import LINKS
@@ -109,6 +112,8 @@ def test_a_users_script_is_typed(tmp_path):
         capture_output=True,
         text=True,
         cwd=tmp_path,
+        # mypy does not follow the import hook of an editable installation.
+        env={**os.environ, "PYTHONPATH": str(Path(qpruntime.__file__).parents[1])},
     )
     lines = [line for line in run.stdout.splitlines() if "script.py" in line]
     revealed = [line.split('"')[1] for line in lines if "Revealed" in line]
