@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from cases import every_case
 from commands import SMALL
 from qpruntime import (
     InputError,
@@ -32,7 +33,7 @@ def student(nu, scale):
     return likelihoods.get("student-t", nu=nu, scale=scale)
 
 
-@pytest.mark.parametrize("scale", [0.3, 1e20, 1e-20, math.pi, 5e-50, 123456789.0])
+@every_case("scale", [0.3, 1e20, 1e-20, math.pi, 5e-50, 123456789.0])
 def test_spelling_is_read_back(scale):
     spelt = names.spell("student-t", {"nu": 3.0, "scale": scale})
     assert names.read(spelt) == ("student-t", {"nu": 3.0, "scale": scale})
@@ -81,7 +82,7 @@ def test_parameters_of_ones_own_may_be_left_out_if_one_table_has_them(tmp_path, 
         open_table("mine-surfaces")
 
 
-@pytest.mark.parametrize(
+@every_case(
     "call",
     [
         lambda: likelihoods.get("probt"),
@@ -104,7 +105,7 @@ def test_what_is_like_nothing_suggests_nothing():
         likelihoods.get("negative-binomial", disperson=2.0)
 
 
-@pytest.mark.parametrize(
+@every_case(
     "word", ["a b", "a  b", "$(id)", "`id`", "a'b", 'a"b', "a\nb", "\x1b[2J", "é", "a\\nb", "*", ""]
 )
 def test_quoted_words_reach_a_program_as_they_are(word):

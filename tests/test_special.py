@@ -8,6 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+from cases import every_case
 from qpruntime.special import erfcx, log_ndtr, mills, ndtri_density, probit_series
 
 pytestmark = pytest.mark.interpreted
@@ -38,7 +39,7 @@ def _digits():
         yield
 
 
-@pytest.mark.parametrize(
+@every_case(
     "x",
     [
         0.0,
@@ -67,9 +68,7 @@ def test_erfcx(x):
     assert relative(erfcx(x), exact) < 8 * EPS
 
 
-@pytest.mark.parametrize(
-    "x", [-1e8, -1e3, -40.0, -5.0, -1.5, -0.3, 0.7, 5.0, 8.0, 37.0, *around(-1.0, 0.0)]
-)
+@every_case("x", [-1e8, -1e3, -40.0, -5.0, -1.5, -0.3, 0.7, 5.0, 8.0, 37.0, *around(-1.0, 0.0)])
 def test_log_ndtr(x):
     exact = mp.log1p(-cdf(-mp.mpf(x))) if x > 0 else mp.log(cdf(mp.mpf(x)))
     # The C library's erfc is good to a few ulp; x sqrt(1/2) rounds, and erfc has condition 2x^2.
@@ -83,9 +82,7 @@ def test_log_ndtr_limits():
     assert math.isnan(log_ndtr(math.nan))
 
 
-@pytest.mark.parametrize(
-    "z", [-1e12, -1e3, -40.0, -6.0, -2.0, -0.1, 0.5, 3.0, 12.0, 37.0, *around(0.0)]
-)
+@every_case("z", [-1e12, -1e3, -40.0, -6.0, -2.0, -0.1, 0.5, 3.0, 12.0, 37.0, *around(0.0)])
 def test_mills(z):
     z_ = mp.mpf(z)
     exact = mp.npdf(z_) / cdf(z_)
@@ -93,7 +90,7 @@ def test_mills(z):
     assert relative(mills(z), exact) < (10 + z * z * (z > 0)) * EPS
 
 
-@pytest.mark.parametrize(
+@every_case(
     "z", [-1e8, -1e4, -100.0, -40.0, -8.0, -3.0, -1.0, 0.0, 1.0, 6.0, 30.0, *around(-5.0, -12.0)]
 )
 def test_probit_series(z):
@@ -115,7 +112,7 @@ def test_probit_series_is_monotone_across_its_branches():
         np.testing.assert_allclose(low, high, rtol=4 * 5**4 * EPS)
 
 
-@pytest.mark.parametrize(
+@every_case(
     "p",
     [
         1e-300,

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cases import every_case
 from qpruntime import InputError, TableError
 from qpruntime.artifact.metadata import SCHEMA, Axis, Metadata
 
@@ -53,7 +54,7 @@ def test_paper_grid():
     assert METADATA.mu.step == pytest.approx(1e-3, rel=1e-12)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("start", "stop", "step", "words"),
     [
         (-1.0, 1.0, 0.3, "does not divide"),
@@ -80,13 +81,13 @@ def test_axis_of_one_interval():
         Axis("mu", 0.0, 1.0, 1)
 
 
-@pytest.mark.parametrize("text", ["", "{", "nonsense", b"\xff\xfe", "[1]", "3", "null"])
+@every_case("text", ["", "{", "nonsense", b"\xff\xfe", "[1]", "3", "null"])
 def test_not_a_document(text):
     with pytest.raises(TableError, match=r"^file: metadata is not plain JSON"):
         Metadata.from_json(text, "file")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("value", "words"),
     [
         ("NaN", "the number NaN"),
@@ -108,7 +109,7 @@ def test_what_json_is_lenient_about(value, words):
         Metadata.from_json(text, "file")
 
 
-@pytest.mark.parametrize("schema", [GONE, 0, SCHEMA + 1, str(SCHEMA), None])
+@every_case("schema", [GONE, 0, SCHEMA + 1, str(SCHEMA), None])
 def test_other_schema(schema):
     with pytest.raises(TableError, match=f"file: table schema is .*reads {SCHEMA}"):
         Metadata.from_json(changed(schema=schema), "file")
@@ -132,8 +133,8 @@ BAD_AXES = [
 ]
 
 
-@pytest.mark.parametrize("position", [0, 1])
-@pytest.mark.parametrize("axis", BAD_AXES)
+@every_case("position", [0, 1])
+@every_case("axis", BAD_AXES)
 def test_bad_axis(position, axis):
     axes = [AXIS, AXIS]
     axes[position] = axis
@@ -141,7 +142,7 @@ def test_bad_axis(position, axis):
         Metadata.from_json(changed(axes=axes), "file")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("kind", "count"), [("grid", 0), ("grid", 1), ("grid", 3), ("compact", 0), ("compact", 3)]
 )
 def test_number_of_axes(kind, count):
@@ -149,7 +150,7 @@ def test_number_of_axes(kind, count):
         Metadata.from_json(changed(kind=kind, axes=[AXIS] * count), "file")
 
 
-@pytest.mark.parametrize("axes", [GONE, None, AXIS, "mu", 2])
+@every_case("axes", [GONE, None, AXIS, "mu", 2])
 def test_axes_that_are_no_list(axes):
     with pytest.raises(TableError, match=r"metadata is incomplete or malformed: .*axes"):
         Metadata.from_json(changed(axes=axes), "file")
@@ -165,7 +166,7 @@ def test_shapes_of_compact_tables():
     assert Metadata.from_json(one.to_json(), "file") == one
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "values"),
     [
         ("likelihood", [GONE, None, 3, ["probit"]]),

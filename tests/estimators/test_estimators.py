@@ -21,9 +21,10 @@ from sklearn.gaussian_process.kernels import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import oracle
+from cases import every_case
+from contract import check_contract
 from qpruntime import ConvergenceWarning, GPClassifier, InputError, TableError, infer
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
@@ -38,15 +39,11 @@ EXPECTED_FAILURES = {
 }
 
 
-@parametrize_with_checks([GPClassifier()], expected_failed_checks=lambda _: EXPECTED_FAILURES)
-def test_scikit_learn_contract(estimator, check):
-    with warnings.catch_warnings():
-        # Random labels leave the optimiser on flat ground, of which it says so.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        check(estimator)
+def test_scikit_learn_contract():
+    check_contract(GPClassifier(), EXPECTED_FAILURES)
 
 
-@pytest.mark.parametrize(
+@every_case(
     "check",
     [
         estimator_checks.check_sample_weights_pandas_series,
@@ -118,10 +115,9 @@ def test_optimize_false_keeps_a_free_kernel(toy):
     assert model.optimum_ is None
 
 
-@pytest.mark.parametrize(
+@every_case(
     "labels",
     [["no", "yes"], [False, True], [0, 1], [-1, 1], [3.0, 7.0]],
-    ids=str,
 )
 def test_any_two_labels(labels, toy):
     labels = np.asarray(labels)
@@ -227,7 +223,7 @@ def test_pipeline(toy):
     )
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("x", "y", "words"),
     [
         ([[0.0], [np.nan]], [0, 1], "NaN"),
@@ -245,7 +241,7 @@ def test_refuses_data(x, y, words):
         GPClassifier().fit(x, y)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("options", "error"),
     [
         ({"method": "mcmc"}, InputError),

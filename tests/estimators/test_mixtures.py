@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mpmath
 import numpy as np
-import pytest
 
+from cases import every_case
 from qpruntime.estimators.predictive.count_mixture import (
     GammaRate,
     LogNormalRate,
@@ -61,7 +61,7 @@ def by_quadrature(rate, mean, std, y):
     return integral(None, mpmath.inf), integral(0, None)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("rate", "mean", "std", "y"), [(rate, *case) for rate in NORMAL for case in NORMAL[rate]]
 )
 def test_normal_latent_values(rate, mean, std, y):
@@ -72,7 +72,7 @@ def test_normal_latent_values(rate, mean, std, y):
     np.testing.assert_allclose(np.ravel(found), expected, rtol=1e-13, atol=5e-16)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("shape", "scale", "y"),
     [
         (2.0, 3.0, 4),

@@ -9,6 +9,7 @@ from scipy.integrate import quad
 from scipy.special import gammaincc
 from scipy.stats import nbinom, ncx2, norm, poisson
 
+from cases import every_case
 from qpruntime import InputError, NumericalError
 from qpruntime.estimators.predictive.density import log_pmf, mode, quantiles, rate_quantiles
 from qpruntime.estimators.predictive.links import LINKS
@@ -38,7 +39,7 @@ def test_exact_pmf_by_quadrature(mean, std):
     )
 
 
-@pytest.mark.parametrize(("mean", "std"), LATENT)
+@every_case(("mean", "std"), LATENT)
 def test_gamma_matches_two_moments_of_the_rate(mean, std):
     average, scale = LINKS["square"].gamma(*one(mean, std))
     rate = ncx2(1, (mean / std) ** 2, scale=std**2)
@@ -47,7 +48,7 @@ def test_gamma_matches_two_moments_of_the_rate(mean, std):
     assert average[0] * scale[0] == pytest.approx(rate.var(), rel=1e-9)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("mean", "variance", "y"),
     [
         *((m, s * s, y) for m, s in LATENT for y in (0, 1, 3, 50)),
@@ -68,8 +69,8 @@ def test_negative_binomial_by_mpmath(mean, variance, y):
     np.testing.assert_allclose(got, float(expected), rtol=1e-13, atol=1e-14)
 
 
-@pytest.mark.parametrize("predictive", ["exact", "gamma"])
-@pytest.mark.parametrize(("mean", "std"), LATENT)
+@every_case("predictive", ["exact", "gamma"])
+@every_case(("mean", "std"), LATENT)
 def test_sums_to_one_with_the_right_mean(mean, std, predictive):
     y = np.arange(20_000)
     p = np.exp(log_pmf(*one(mean, std), y, predictive))
@@ -77,7 +78,7 @@ def test_sums_to_one_with_the_right_mean(mean, std, predictive):
     assert p @ y == pytest.approx(mean**2 + std**2, rel=1e-11)
 
 
-@pytest.mark.parametrize(("mean", "std"), LATENT)
+@every_case(("mean", "std"), LATENT)
 def test_quantiles_of_the_exact_predictive(mean, std):
     # P(Y <= y | f) = Q(y + 1, f^2), the regularised incomplete gamma function.
     def below(y):
@@ -99,14 +100,14 @@ def test_quantiles_of_the_exact_predictive(mean, std):
         assert below(count) > level - 1e-10
 
 
-@pytest.mark.parametrize(("mean", "std"), LATENT)
+@every_case(("mean", "std"), LATENT)
 def test_quantiles_of_the_negative_binomial(mean, std):
     average, scale = LINKS["square"].gamma(*one(mean, std))
     expected = nbinom.ppf(Q, (average / scale)[:, None], 1.0 / (1.0 + scale[:, None]))
     np.testing.assert_array_equal(quantiles(*one(mean, std), Q, "gamma"), expected)
 
 
-@pytest.mark.parametrize(("mean", "std"), LATENT)
+@every_case(("mean", "std"), LATENT)
 def test_mode(mean, std):
     # The most probable count of the negative binomial; it differs from the exact one's.
     y = np.arange(5000)
@@ -114,7 +115,7 @@ def test_mode(mean, std):
     assert p[mode(*one(mean, std))[0]] == pytest.approx(p.max(), abs=1e-9)
 
 
-@pytest.mark.parametrize(("mean", "std"), LATENT)
+@every_case(("mean", "std"), LATENT)
 def test_quantiles_of_the_rate(mean, std):
     q = np.array([0.01, 0.5, 0.95])
     expected = ncx2.ppf(q, 1, (mean / std) ** 2) * std**2

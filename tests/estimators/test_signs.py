@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import roc_auc_score
 
+from cases import every_case
 from qpruntime import GPClassifier, Likelihood, likelihoods
 from qpruntime.estimators.predictive.two_classes import log_probabilities, scores
 
@@ -38,14 +39,13 @@ def logistic_slope(variance):
     return quad(density, -12.0, 12.0, epsabs=0.0, epsrel=1e-11, limit=400)[0]
 
 
-@pytest.mark.parametrize("variance", [1e-20, 1e-3, 1.0, 400.0])
-@pytest.mark.parametrize(
+@every_case("variance", [1e-20, 1e-3, 1.0, 400.0])
+@every_case(
     "likelihood",
     [
         likelihoods.get("logistic"),
         own(lambda f, y: -np.logaddexp(0.0, -y * f), "my-logistic"),
     ],
-    ids=["built in", "of one's own"],
 )
 def test_logistic_of_tiny_means(likelihood, variance):
     found = scores(likelihood, *at(TINY, variance))
@@ -53,8 +53,8 @@ def test_logistic_of_tiny_means(likelihood, variance):
     np.testing.assert_allclose(found, TINY * logistic_slope(variance), rtol=3e-6, atol=0.0)
 
 
-@pytest.mark.parametrize("name", ["probit", "heaviside"])
-@pytest.mark.parametrize("variance", [1e-20, 1.0, 1e6])
+@every_case("name", ["probit", "heaviside"])
+@every_case("variance", [1e-20, 1.0, 1e6])
 def test_closed_forms(name, variance):
     mean = np.concatenate([TINY, [-1e150, -30.0, 0.3, 4.0, 1e9]])
     width = math.sqrt(variance + (name == "probit"))
@@ -125,7 +125,7 @@ def probability_is_useless(model, X):
 
 
 @pytest.mark.filterwarnings("ignore:the kernel relates no rows:qpruntime.ConvergenceWarning")
-@pytest.mark.parametrize("likelihood", ["probit", "logistic", "heaviside", "own"])
+@every_case("likelihood", ["probit", "logistic", "heaviside", "own"])
 def test_raw_digits(likelihood):
     # Length-scale 1 on raw pixels: latent means are e^-100 and smaller, of the right sign.
     X, y, new, truth = digits(3, 8)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
+from cases import every_case
 from qpruntime import ConvergenceWarning, infer
 
 
@@ -19,8 +20,8 @@ def wine():
     return square, np.where(target > 0, 1.0, -1.0)
 
 
-@pytest.mark.parametrize("deviation", [1.0, 30.0, 870.0, 1e4])
-@pytest.mark.parametrize("scale", [3.0, 11.1])
+@every_case("deviation", [1.0, 30.0, 870.0, 1e4])
+@every_case("scale", [3.0, 11.1])
 def test_orders_agree(wine, deviation, scale):
     square, y = wine
     rng = np.random.default_rng(0)

@@ -6,6 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+from cases import every_case
 from qpruntime import NumericalError
 from qpruntime.inference.dense.factor import Factor, ImproperPosterior, Sites, inverse_triangle
 
@@ -52,8 +53,8 @@ def to_array(matrix):
     return np.array(matrix.tolist(), dtype=float)
 
 
-@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e5])
-@pytest.mark.parametrize("name", PRECISIONS)
+@every_case("scale", [1e-4, 1.0, 1e5])
+@every_case("name", PRECISIONS)
 def test_against_dense_algebra(name, scale):
     K, tau = scale * GRAM, PRECISIONS[name] / scale  # the same problem in other units
     nu, prior = NU / np.sqrt(scale), PRIOR * np.sqrt(scale)
@@ -97,7 +98,7 @@ def test_indefinite_prior_is_refused():
         Factor(K, Sites(np.full(2, 10.0), np.zeros(2)), np.zeros(2))
 
 
-@pytest.mark.parametrize("n", [1, 63, 64, 65, 199, 200, 399, 400])
+@every_case("n", [1, 63, 64, 65, 199, 200, 399, 400])
 def test_inverse_of_a_triangle(n):
     matrix = np.tril(np.random.default_rng(n).standard_normal((n, n)), -1) / np.sqrt(n)
     matrix[np.diag_indices(n)] = np.linspace(1.0, 3.0, n)

@@ -9,6 +9,7 @@ import pytest
 from scipy.special import gammaln
 
 import oracle
+from cases import every_case
 from qpruntime import ConvergenceWarning, infer
 from qpruntime.errors import InputError
 
@@ -55,8 +56,8 @@ def change_from_scratch(K, y, mean, sites):
 
 
 # Found from the prior by damped parallel updates, and beside the held sites.
-@pytest.mark.parametrize(("seed", "value"), [(27, -48.3809), (33, -62.5874), (68, -59.146)])
-@pytest.mark.parametrize("order", ["sequential", "parallel"])
+@every_case(("seed", "value"), [(27, -48.3809), (33, -62.5874), (68, -59.146)])
+@every_case("order", ["sequential", "parallel"])
 def test_fixed_points_that_exist_are_found(seed, value, order):
     K, y = square_link(seed)
     post = quiet(K, y, "poisson", "ep", "exact", 1.5, order=order)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cases import every_case
 from qpruntime import infer
 from qpruntime.errors import InputError
 
@@ -35,8 +36,8 @@ class Tensor:
         return self.values if dtype is None else self.values.astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("wrap", [np.asarray, Tensor])
+@every_case("dtype", [np.float32, np.float16])
+@every_case("wrap", [np.asarray, Tensor])
 def test_narrow_formats_agree_with_float64(dtype, wrap):
     K = kernel(dtype)
     eps = float(np.finfo(dtype).eps)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from cases import every_case
 from oracle import REFERENCE, RBFData
 from qpruntime import infer
 
@@ -43,7 +44,7 @@ def compare(case, data):
         np.testing.assert_allclose(value, case[name], rtol=limits.get(name, 3e-8), err_msg=name)
 
 
-@pytest.mark.parametrize(("name", "i"), CASES)
+@every_case(("name", "i"), CASES)
 def test_stored(name, i, gpy_values):
     compare(gpy_values[name]["cases"][i], gpy_values[name])
 

@@ -12,6 +12,7 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 import oracle
+from cases import every_case
 from qpruntime import ConvergenceWarning, infer, project
 from qpruntime.jit import SPLIT, Pointer
 from qpruntime.likelihoods.contract import Likelihood
@@ -25,9 +26,9 @@ def exact(K, y, method="ep", tol=1e-11, **options):
     return infer(K, y, method=method, table="exact", tol=tol, **options)
 
 
-@pytest.mark.parametrize("y", [1, -1])
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("mean", "variance"), [(0, 1), (-3, 100), (30, 1), (2, 1e8), (1, 1e-8)])
+@every_case("y", [1, -1])
+@every_case("method", METHODS)
+@every_case(("mean", "variance"), [(0, 1), (-3, 100), (30, 1), (2, 1e8), (1, 1e-8)])
 def test_one_point_is_exact(mean, variance, y, method):
     post = exact([[variance]], [y], method, tol=1e-6, mean=mean)
     log_z = log_ndtr(y * mean / math.sqrt(1.0 + variance))
@@ -68,9 +69,9 @@ def test_two_points_by_brute_force(variance, error):
     assert exact(K, y).log_evidence == pytest.approx(quadrant, abs=error)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("mean", [0.0, 0.8])
-@pytest.mark.parametrize("scale", [1.0, 1e6])
+@every_case("method", METHODS)
+@every_case("mean", [0.0, 0.8])
+@every_case("scale", [1.0, 1e6])
 def test_posterior_and_evidence_by_dense_algebra(toy, method, mean, scale):
     K, prior = scale * toy.K, np.full(len(toy.y), mean)
     prior[::2] *= -1.0
@@ -108,8 +109,8 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("mean", [0.0, 0.6])
+@every_case("name", KERNELS)
+@every_case("mean", [0.0, 0.6])
 def test_gradient_by_differences(name, mean, toy):
     kernel = KERNELS[name]
 
@@ -143,10 +144,8 @@ TARGETS = {
 
 # Variance and length-scale; the points are 0.5 apart. At 1e8 and 10, where K is singular to 1e-10,
 # its own rounding leaves 1e-4.
-@pytest.mark.parametrize(
-    ("variance", "length"), [(1e-6, 1.0), (1.0, 1e-3), (1.0, 1e3), (1e5, 1.0), (1e10, 0.2)]
-)
-@pytest.mark.parametrize("name", TARGETS)
+@every_case(("variance", "length"), [(1e-6, 1.0), (1.0, 1e-3), (1.0, 1e3), (1e5, 1.0), (1e10, 0.2)])
+@every_case("name", TARGETS)
 def test_gradient_by_differences_far_out(name, variance, length):
     x = np.linspace(-2.5, 2.5, 11)
     y = TARGETS[name](1.5 * np.sin(2.0 * x) + 0.3 * np.cos(17.0 * x) + 0.1)
@@ -222,8 +221,8 @@ def test_running_out_of_sweeps_warns(toy):
     assert post.history[0] >= plain * (1.0 - 1e-15)  # summed in another order
 
 
-@pytest.mark.parametrize("order", ["sequential", "parallel"])
-@pytest.mark.parametrize("name", ["laplace", "student-t"])
+@every_case("order", ["sequential", "parallel"])
+@every_case("name", ["laplace", "student-t"])
 def test_real_targets_under_a_vast_prior(name, order):
     # K is singular in double precision, I + K diag(tau) has a condition of 1e13: a fit remains.
     x = np.linspace(-3.0, 3.0, 20)

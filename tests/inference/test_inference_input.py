@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cases import every_case
 from qpruntime import InputError, infer
 
 K = np.array([[1.0, 0.3, 0.1], [0.3, 1.0, 0.3], [0.1, 0.3, 1.0]])
@@ -18,7 +19,7 @@ def with_entry(value, *places):
     return changed
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("matrix", "words"),
     [
         (np.ones((3, 2)), r"square matrix, got shape \(3, 2\)"),
@@ -55,7 +56,7 @@ def test_accepts_rounding():
     np.testing.assert_array_equal(K, frozen)  # and the argument is left alone
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("y", "words"),
     [
         ([1, -1], r"y must have shape \(3,\) like K, got \(2,\)"),
@@ -74,7 +75,7 @@ def test_refuses_observations(y, words):
         infer(K, y)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("option", "words"),
     [
         ({"likelihood": "probits"}, "unknown likelihood"),
@@ -111,7 +112,7 @@ def test_sites_are_not_changed():
     np.testing.assert_array_equal([tau, nu], [[0.5] * 3, [0.0] * 3])
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 2), (3, 2), (1, 3, 1)])
+@every_case("shape", [(3,), (2, 2), (3, 2), (1, 3, 1)])
 def test_predict_refuses(shape):
     with pytest.raises(InputError, match=r"K_star must have shape \(T, 3\)"):
         infer(K, Y).predict(np.zeros(shape), 1.0)

@@ -11,6 +11,7 @@ from scipy.special import gammaln
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import oracle
+from cases import every_case
 from qpruntime import ConvergenceWarning, infer
 from qpruntime.inference.fixed_point import Limits, Problem, iterate
 from qpruntime.projection.projector import Projector
@@ -34,8 +35,8 @@ def differences(entry, post):
     return gap.max(), np.abs(post.variance / variance - 1.0).max()
 
 
-@pytest.mark.parametrize("method", ["ep", "qp"])
-@pytest.mark.parametrize("name", [n for n, e in STORED.items() if e["case"]["within"]])
+@every_case("method", ["ep", "qp"])
+@every_case("name", [n for n, e in STORED.items() if e["case"]["within"]])
 def test_marginals(name, method):
     entry = STORED[name]
     assert max(entry["mean_error"]) < 0.01 * min(entry["variance"]) ** 0.5
@@ -45,7 +46,7 @@ def test_marginals(name, method):
     assert variance < 0.15
 
 
-@pytest.mark.parametrize("name", STORED)
+@every_case("name", STORED)
 def test_variances_are_not_too_large_and_those_of_qp_smaller(name):
     """What docs/paper.md says of the mean log ratio to the sampled variances."""
     entry = STORED[name]
@@ -64,8 +65,8 @@ def test_problems_are_what_they_say():
     assert posterior(STORED["moderate"]["case"], "ep").n_negative == 0
 
 
-@pytest.mark.parametrize("method", ["ep", "qp"])
-@pytest.mark.parametrize("name", [n for n, e in STORED.items() if not e["case"]["within"]])
+@every_case("method", ["ep", "qp"])
+@every_case("name", [n for n, e in STORED.items() if not e["case"]["within"]])
 def test_joint_peaks_of_both_signs_stay_bounded(name, method):
     # One normal cannot cover them: the means are right to a standard deviation, no more is asked.
     entry = STORED[name]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
+from cases import every_case
 from oracle import RBFData
 from qpruntime import InputError, infer
 
@@ -28,8 +29,8 @@ def tilted(weight, mu, variance, y):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("order", ["sequential", "parallel"])
-@pytest.mark.parametrize(("power", "heavy"), [(1.0, 2.5), (0.5, 1.0), (0.3, 0.4)])
+@every_case("order", ["sequential", "parallel"])
+@every_case(("power", "heavy"), [(1.0, 2.5), (0.5, 1.0), (0.3, 0.4)])
 def test_fixed_point_of_power_ep(toy, order, power, heavy):
     weights = np.where(np.arange(12) % 3 == 0, heavy, 1.0)
     post = infer(toy.K, toy.y, method="ep", power=power, weights=weights, order=order, tol=1e-11)
@@ -57,8 +58,8 @@ def test_fixed_point_of_power_ep(toy, order, power, heavy):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("method", ["ep", "qp"])
-@pytest.mark.parametrize("order", ["sequential", "parallel"])
+@every_case("method", ["ep", "qp"])
+@every_case("order", ["sequential", "parallel"])
 def test_weight_zero_drops_the_observation(toy, method, order):
     keep = np.arange(12) % 4 != 1
     options = {"method": method, "order": order, "tol": 1e-11}
@@ -120,7 +121,7 @@ def test_one_site_of_any_power_is_exact(toy):
     assert half.log_evidence == pytest.approx(np.log(0.5), abs=0.02)  # power EP approximates
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("options", "words"),
     [
         ({"power": 0.0}, r"power must be in \(0, 1\]"),

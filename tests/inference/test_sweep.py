@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import oracle
+from cases import every_case
 from qpruntime import ConvergenceWarning, infer, likelihoods, project
 from qpruntime.inference import schedules as orders
 from qpruntime.inference.fixed_point import ORDERS
@@ -53,15 +54,15 @@ def test_first_sweep(n, method, one):
     compare(n, one, 1, 0.0, method=method)
 
 
-@pytest.mark.parametrize("n", SIZES[-2:])
-@pytest.mark.parametrize(("method", "one"), [("ep", ep), ("qp", qp)])
+@every_case("n", SIZES[-2:])
+@every_case(("method", "one"), [("ep", ep), ("qp", qp)])
 def test_first_sweep_of_many(n, method, one):
     compare(n, one, 1, 0.0, method=method)
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("n", [2, 67])
-@pytest.mark.parametrize(("damping", "mean"), [(1.0, -0.4), (0.5, 0.3), (0.01, 0.0)])
+@every_case("n", [2, 67])
+@every_case(("damping", "mean"), [(1.0, -0.4), (0.5, 0.3), (0.01, 0.0)])
 def test_later_sweeps(n, damping, mean):
     compare(n, ep, 3, mean, method="ep", damping=damping)
 
@@ -101,8 +102,8 @@ def test_parallel_step(method, one):
     np.testing.assert_allclose(sites, [std**-2 - 0.5, mean / std**2], rtol=1e-13)
 
 
-@pytest.mark.parametrize("method", ["ep", "qp"])
-@pytest.mark.parametrize("scale", [1.0, 1e4])
+@every_case("method", ["ep", "qp"])
+@every_case("scale", [1.0, 1e4])
 def test_orders_share_their_fixed_point(method, scale):
     data = oracle.RBFData(70, seed=1)
     options = {"method": method, "table": "exact", "tol": 1e-10, "max_sweeps": 500}
@@ -120,8 +121,8 @@ def test_orders_share_their_fixed_point(method, scale):
     assert np.any(other.sites.tau != posts[1].sites.tau)
 
 
-@pytest.mark.parametrize("method", ["ep", "qp"])
-@pytest.mark.parametrize("name", likelihoods.names())
+@every_case("method", ["ep", "qp"])
+@every_case("name", likelihoods.names())
 def test_orders_share_their_fixed_point_for_every_likelihood(name, method):
     # Square-link counts under a wide prior have several, and orders may find another: not here.
     data, rng = oracle.RBFData(15, seed=2), np.random.default_rng(3)

@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaln, log_ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from cases import every_case
 from oracle import REFERENCE, RBFData
 from qpruntime import GPClassifier, GPPoissonRegressor, InputError, infer, project
 from qpruntime.learning.maximise import Objective
@@ -105,8 +106,8 @@ def evidence_by_quadrature(K, y, prior, log_p):
     return np.logaddexp.reduce(log_w + sum(log_p(f[i], y[i]) for i in range(len(y))))
 
 
-@pytest.mark.parametrize("variance", [0.3, 4.0, 400.0])
-@pytest.mark.parametrize("y", [[1.0], [1.0, 1.0], [1.0, -1.0]])
+@every_case("variance", [0.3, 4.0, 400.0])
+@every_case("y", [[1.0], [1.0, 1.0], [1.0, -1.0]])
 def test_bound_is_below_the_evidence(variance, y):
     K = variance * np.array([[1.0, 0.7], [0.7, 1.0]])[: len(y), : len(y)]
     exact = evidence_by_quadrature(K, np.array(y), 0.0, log_probit)
@@ -114,8 +115,8 @@ def test_bound_is_below_the_evidence(variance, y):
     assert exact - 0.5 * len(y) * np.log(1.0 + variance) - 0.1 < value < exact
 
 
-@pytest.mark.parametrize("y", [[0], [3], [1, 8], [0, 40]])
-@pytest.mark.parametrize("mean", [0.1, 1.5])
+@every_case("y", [[0], [3], [1, 8], [0, 40]])
+@every_case("mean", [0.1, 1.5])
 def test_bound_is_below_the_evidence_of_counts(y, mean):
     K = 2.0 * np.array([[1.0, 0.5], [0.5, 1.0]])[: len(y), : len(y)]
     post = infer(K, y, "poisson", method="vb", mean=mean, max_sweeps=400)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cases import every_case
 from qpruntime import ConvergenceWarning, GPPoissonRegressor
 from qpruntime.learning import training
 from qpruntime.learning.agreement import several_fixed_points
@@ -16,7 +17,7 @@ def run(theta, value, slope=0.0, success=True):
     return Optimum(theta, value, 5, 9, success, "", theta, slope=np.full(theta.size, slope))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("other", "said"),
     [
         (run([0.1, 1.001], -48.94), True),

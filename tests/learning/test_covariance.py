@@ -15,6 +15,7 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
+from cases import every_case
 from qpruntime.learning import kernel_gradient as covariance
 from qpruntime.learning.kernel_gradient import (
     Covariance,
@@ -61,7 +62,7 @@ KERNELS = [
 ]
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@every_case("kernel", KERNELS)
 def test_contract_gradient(kernel):
     M = np.random.default_rng(1).standard_normal((len(X), len(X)))
     M += M.T
@@ -87,7 +88,7 @@ ISOTROPIC = [
 ]
 
 
-@pytest.mark.parametrize("kernel", ISOTROPIC + KERNELS[1:2] + KERNELS[6:12], ids=str)
+@every_case("kernel", ISOTROPIC + KERNELS[1:2] + KERNELS[6:12])
 def test_covariance_function(kernel):
     points = X[:, :1] if kernel == C(2.0) * RBF([1.5]) else X
     function = covariance_function(kernel, points)
@@ -128,7 +129,7 @@ RADIAL = [
 ]
 
 
-@pytest.mark.parametrize("kernel", RADIAL, ids=str)
+@every_case("kernel", RADIAL)
 def test_radial(kernel):
     """Against scikit-learn, and central differences of its K; the last two points are one."""
     points = np.vstack([X, X[-1:]])

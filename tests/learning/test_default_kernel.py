@@ -11,6 +11,7 @@ from sklearn.datasets import load_iris, make_classification, make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.metrics import log_loss
 
+from cases import every_case
 from qpruntime import (
     ConvergenceWarning,
     GPClassifier,
@@ -47,7 +48,7 @@ EXACT, EXACT_NEW = (np.round(a * 2.0**20) / 2.0**20 for a in (X, NEW))
 
 
 @each_model
-@pytest.mark.parametrize("factor", [1e-6, 1e6])
+@every_case("factor", [1e-6, 1e6])
 def test_units_of_features_do_not_matter(model, y, factor):
     plain = latent(model, EXACT, y, EXACT_NEW)
     for moved in (
@@ -133,7 +134,7 @@ def test_an_outlier_in_a_feature_does_no_harm():
     assert spreads(wild)[1] == pytest.approx(spreads(X)[1], rel=0.05)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("column", "spread"),
     [
         (np.repeat([0.0, 1.0], [50, 50]), 1.0),
@@ -160,7 +161,7 @@ def test_spread_of_a_column(column, spread):
     assert middle[0] in column
 
 
-@pytest.mark.parametrize("n", [3, 9, 40, 200])
+@every_case("n", [3, 9, 40, 200])
 def test_weights_count_rows(n):
     rng = np.random.default_rng(n)
     sample, weights = rng.standard_normal((n, 2)), rng.integers(1, 4, n)
@@ -241,9 +242,10 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("features", ODD.values(), ids=ODD.keys())
-@pytest.mark.parametrize(("model", "y"), MODELS[:1] + MODELS[2:], ids=NAMES[:1] + NAMES[2:])
-def test_odd_features(model, y, features):
+@every_case("oddity", ODD)
+@every_case(("model", "y"), MODELS[:1] + MODELS[2:])
+def test_odd_features(model, y, oddity):
+    features = ODD[oddity]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(features, y)
@@ -335,7 +337,7 @@ def test_auto_refines_the_shape_it_took():
     assert log_loss(labels[100:], model.predict_proba(features[100:])) < 0.5
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "AUTO", 3.0, ["auto"]])
+@every_case("kernel", ["rbf", "AUTO", 3.0, ["auto"]])
 def test_other_words_are_refused(kernel):
     with pytest.raises(InputError, match="kernel must be None, 'auto' or scikit-learn's"):
         GPClassifier(kernel).fit(X, LABELS)

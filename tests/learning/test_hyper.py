@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
+from cases import every_case
 from qpruntime import infer
 from qpruntime.learning.maximise import Objective, maximise
 from qpruntime.projection.projector import Projector
@@ -25,11 +26,9 @@ class Tight(Objective):
 
 
 # 24 sites that still change by 3e-4: the evidence is stationary in them, its slope is not.
-@pytest.mark.parametrize(
-    ("kind", "of_value", "of_slope"), [(Objective, 1e-6, 1e-3), (Tight, 1e-9, 1e-6)]
-)
-@pytest.mark.parametrize("kernel", KERNELS, ids=str)
-@pytest.mark.parametrize("mean", [0.0, 0.5])
+@every_case(("kind", "of_value", "of_slope"), [(Objective, 1e-6, 1e-3), (Tight, 1e-9, 1e-6)])
+@every_case("kernel", KERNELS)
+@every_case("mean", [0.0, 0.5])
 def test_value_and_gradient(kernel, mean, kind, of_value, of_slope, toy):
     prior = np.full(len(toy.y), mean)
     objective = kind(kernel, toy.x, toy.y, Projector("probit", "ep"), prior, 1e-11, 200)

@@ -19,6 +19,7 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
+from cases import every_case
 from oracle import RBFData
 from qpruntime import (
     ConvergenceWarning,
@@ -59,8 +60,8 @@ def said(model, *data, **more):
     return [str(w.message) for w in caught]
 
 
-@pytest.mark.parametrize("data", [digits, series, tens_of_thousands])
-@pytest.mark.parametrize("shape", [RBF(1.0), Matern(1.0, nu=2.5)])
+@every_case("data", [digits, series, tens_of_thousands])
+@every_case("shape", [RBF(1.0), Matern(1.0, nu=2.5)])
 def test_a_kernel_too_short_to_learn_gets_a_start_from_the_data(data, shape):
     X, y = data()
     model = GPClassifier(C(1.0, WIDE) * shape)
@@ -265,7 +266,7 @@ def sound():
     }
 
 
-@pytest.mark.parametrize("name", sorted(sound()))
+@every_case("name", sorted(sound()))
 def test_no_false_alarm(name):
     kernel, X = sound()[name]
     y = RBFData(60, seed=3).y[: len(X)]
@@ -279,7 +280,7 @@ def test_the_default_is_not_the_users_concern():
     assert said(GPClassifier(), data.x, data.y) == []
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 40])
+@every_case("n", [1, 2, 3, 40])
 def test_degenerate_against_brute_force(n):
     rng = np.random.default_rng(n)
     for length in np.logspace(-8.0, 8.0, 33):

@@ -17,6 +17,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from cases import every_case
 from oracle import RBFData
 from qpruntime import (
     ConvergenceWarning,
@@ -43,8 +44,8 @@ def toy():
     return RBFData(40, seed=3)
 
 
-@pytest.mark.parametrize("method", ["ep", "qp"])
-@pytest.mark.parametrize(
+@every_case("method", ["ep", "qp"])
+@every_case(
     "kernel",
     [
         ConstantKernel(3.0) * RBF(1.2),
@@ -93,8 +94,8 @@ def test_loo_slope_under_a_vast_prior(toy, method):
 WEIGHTS = np.resize([0.3, 1.0, 0.0, 2.5, 1e-3, 1.7, 400.0], 20)
 
 
-@pytest.mark.parametrize("method", ["ep", "qp"])
-@pytest.mark.parametrize(
+@every_case("method", ["ep", "qp"])
+@every_case(
     ("name", "mean"), [("probit", 0.0), ("poisson", 1.5), ("logistic", 0.0), ("poisson-exp", 0.5)]
 )
 def test_loo_slope_of_weighted_observations(name, mean, method):

@@ -18,6 +18,7 @@ import pytest
 from scipy.special import log_ndtr
 from scipy.stats import norm
 
+from cases import every_case
 from oracle import REFERENCE, tilted
 from qpruntime import InputError, NumericalError, infer, likelihoods, project
 from qpruntime.likelihoods import Likelihood
@@ -77,7 +78,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@every_case("case", CASES)
 def test_projections_are_those_of_the_density(case):
     build, log_p, y, compiled = CASES[case]
     likelihood = build()
@@ -231,7 +232,7 @@ def test_nan_names_where():
         project(likelihood, 0.0, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("log_prob", [logistic, probit_scipy, numba.njit(logistic), Robust(3.0)])
+@every_case("log_prob", [logistic, probit_scipy, numba.njit(logistic), Robust(3.0)])
 def test_pickles(log_prob):
     concave = not isinstance(log_prob, Robust)
     likelihood = make(log_prob, parameters=["slope"], log_concave=concave)
@@ -303,7 +304,7 @@ def test_compiled_arithmetic_that_differs_is_not_used():
     assert likelihood.log_prob(0.0, 1.0) == pytest.approx(1e-19 * 3.0**41)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("log_prob", "message"),
     [
         (lambda f, y: np.array([f, y]), r"returned an array of shape \(2,\) at f = 0.3, y = -1"),
@@ -325,7 +326,7 @@ def test_what_log_prob_must_not_do(log_prob, message):
         make(log_prob)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("options", "message"),
     [
         ({"name": "probit"}, "built-in"),

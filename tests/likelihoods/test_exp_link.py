@@ -13,6 +13,7 @@ from scipy.stats import lognorm, norm, poisson
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from cases import every_case
 from qpruntime import GPPoissonRegressor, InputError, NumericalError, infer
 from qpruntime.estimators.predictive.density import log_pmf, mode, quantiles
 from qpruntime.estimators.predictive.links import LINKS
@@ -33,7 +34,7 @@ def one(mean, std):
     return np.array([mean]), np.array([std**2])
 
 
-@pytest.mark.parametrize(("mean", "std"), LATENT)
+@every_case(("mean", "std"), LATENT)
 def test_gamma_matches_two_moments_of_the_rate(mean, std):
     average, scale = LINKS["exp"].gamma(*one(mean, std))
     rate = lognorm(std, scale=np.exp(mean))
@@ -42,7 +43,7 @@ def test_gamma_matches_two_moments_of_the_rate(mean, std):
     assert average[0] * scale[0] == pytest.approx(rate.var(), rel=1e-9)
 
 
-@pytest.mark.parametrize(("mean", "std"), LATENT)
+@every_case(("mean", "std"), LATENT)
 def test_quantiles_by_quadrature(mean, std):
     # P(Y <= y | f) = Q(y + 1, e^f), the regularised incomplete gamma function.
     def below(y):
@@ -59,8 +60,8 @@ def test_quantiles_by_quadrature(mean, std):
         assert below(count) > level - 1e-10
 
 
-@pytest.mark.parametrize("predictive", ["exact", "gamma"])
-@pytest.mark.parametrize(("mean", "std"), [LATENT[0], LATENT[3]])
+@every_case("predictive", ["exact", "gamma"])
+@every_case(("mean", "std"), [LATENT[0], LATENT[3]])
 def test_draws(mean, std, predictive):
     rng, n = np.random.default_rng(17), 1_000_000
     if predictive == "exact":
@@ -74,7 +75,7 @@ def test_draws(mean, std, predictive):
     assert np.all(np.abs(drawn - p) < 5.0 * np.sqrt(p / n) + 1.0 / n)
 
 
-@pytest.mark.parametrize(("mean", "std"), LATENT)
+@every_case(("mean", "std"), LATENT)
 def test_mode_is_the_largest_of_the_pmf(mean, std):
     p = log_pmf(*one(mean, std), np.arange(3000), link="exp")
     assert mode(*one(mean, std), link="exp")[0] == p.argmax()
@@ -195,7 +196,7 @@ def test_clone_and_pickle():
     np.testing.assert_array_equal(model.set_params(link="square").predict(NEW), before)
 
 
-@pytest.mark.parametrize("link", ["log", "identity", None, np.exp])
+@every_case("link", ["log", "identity", None, np.exp])
 def test_refuses_links(link):
     with pytest.raises(InputError, match=r"link must be one of \('square', 'exp'\)"):
         GPPoissonRegressor(FIXED, link=link).fit(X, Y)

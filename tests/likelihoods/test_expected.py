@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, log_ndtr
 
+from cases import every_case
 from oracle import NODES, WEIGHTS
 from qpruntime import likelihoods
 from qpruntime.likelihoods.binomial import pack
@@ -89,7 +90,7 @@ CASES = (
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize(("name", "y", "log_p", "mean", "std"), CASES)
+@every_case(("name", "y", "log_p", "mean", "std"), CASES)
 def test_against_quadrature(name, y, log_p, mean, std):
     likelihood = likelihoods.get(name)
     got = likelihood.expected(mean, std, y, likelihood.theta)

@@ -14,6 +14,7 @@ from test_likelihoods import poisson, student_t
 
 import multiprecision
 import oracle
+from cases import every_case
 from qpruntime import GPPoissonRegressor, infer, likelihoods
 from qpruntime.projection.kernel import project_many
 from qpruntime.projection.projector import Projector
@@ -71,7 +72,7 @@ def errors(name, mu, sigma, y, power=1.0, parameters=None):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize(
+@every_case(
     ("name", "mu", "sigma", "y"),
     [
         ("poisson-exp", 77024.754, 1.5e-6, 20.0),
@@ -88,8 +89,8 @@ def test_cavities_that_contradict_the_data(name, mu, sigma, y):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("options", [{"weights": [2.0]}, {"power": 0.5}], ids=str)
-@pytest.mark.parametrize("method", ["ep", "qp"])
+@every_case("options", [{"weights": [2.0]}, {"power": 0.5}])
+@every_case("method", ["ep", "qp"])
 def test_a_large_count_with_a_weight(options, method):
     post = infer(np.eye(1), [300], "poisson-exp", mean=np.log(300), method=method, **options)
     assert post.converged
@@ -136,8 +137,8 @@ def test_heaviside_is_what_it_is_to_every_power():
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("y", [0.0, 1.0, 3.0, 7.0, 60.0])
-@pytest.mark.parametrize("power", [0.01, 0.5, 2.0, 1.7, 10.0, 100.0])
+@every_case("y", [0.0, 1.0, 3.0, 7.0, 60.0])
+@every_case("power", [0.01, 0.5, 2.0, 1.7, 10.0, 100.0])
 def test_square_link_to_a_power_is_a_count_of_its_own(y, power):
     """w log p at f is that of w y at sqrt(w) f, but for a constant, where w y is whole."""
     v, root = power * y, np.sqrt(power)

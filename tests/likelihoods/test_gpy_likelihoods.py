@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cases import every_case
 from oracle import REFERENCE, RBFData, tilted
 from qpruntime import infer
 from qpruntime.projection.projector import project_arrays
@@ -33,8 +34,8 @@ def ours(name, case):
     return y, infer(K, y, name, method="ep", tol=1e-10, max_sweeps=500)
 
 
-@pytest.mark.parametrize("i", [0, 1])
-@pytest.mark.parametrize("name", [n for n in NAMES if n != OUTLIERS])
+@every_case("i", [0, 1])
+@every_case("name", [n for n in NAMES if n != OUTLIERS])
 def test_expectation_propagation(name, i):
     case = VALUES[name]["cases"][i]
     _, post = ours(name, case)

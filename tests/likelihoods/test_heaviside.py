@@ -10,6 +10,7 @@ import pytest
 from scipy.special import erfcx
 from scipy.stats import truncnorm
 
+from cases import every_case
 from qpruntime import InputError, likelihoods, project
 from qpruntime.projection.projector import project_arrays
 from qpruntime.quadrature.sigma_star import OK, exact_point
@@ -51,8 +52,8 @@ def test_quadrature_has_the_same_moments(reference):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("z", [-4.9, -1.0, 0.0, 2.0, 7.0])
-@pytest.mark.parametrize("y", [1.0, -1.0])
+@every_case("z", [-4.9, -1.0, 0.0, 2.0, 7.0])
+@every_case("y", [1.0, -1.0])
 def test_moments_by_scipy(z, y):
     mu, sigma = 3.0 * y * z, 3.0
     # In the coordinate y f every label is +1: a normal cut off below 0.
@@ -81,7 +82,7 @@ def test_far_tail_is_an_exponential(z):
     assert float(result.std / ep) == pytest.approx(EXPONENTIAL, abs=1.0 / z**2 + 2e-14)
 
 
-@pytest.mark.parametrize("z", [-2.0, 0.0, 1.5, 5.0, 8.4])
+@every_case("z", [-2.0, 0.0, 1.5, 5.0, 8.4])
 def test_sigma_star_by_mpmath(z):
     # F in closed form, in 30 digits, and tanh-sinh instead of the trapezoid rule.
     with mpmath.workdps(30):
@@ -108,8 +109,8 @@ def test_whole_line_and_edge_frames_meet():
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("scale", [1e-6, 1e-3, 40.0, 1e8])
-@pytest.mark.parametrize("y", [1, -1])
+@every_case("scale", [1e-6, 1e-3, 40.0, 1e8])
+@every_case("y", [1, -1])
 def test_sigma_star_scales(scale, y):
     z = np.array([-1e4, -30.0, -3.0, -0.5, 0.0, 0.5, 3.0, 8.0, 30.0])
     mean, std = project("heaviside", y * z * scale, scale, y, table="exact")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, log_ndtr
 
+from cases import every_case
 from oracle import REFERENCE, tilted
 from qpruntime import InputError, likelihoods
 from qpruntime.likelihoods.binomial import pack, unpack
@@ -89,7 +90,7 @@ def test_every_likelihood_is_covered():
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("name", NAMES)
+@every_case("name", NAMES)
 def test_contract(name):
     likelihood = likelihoods.get(name)
     assert likelihood.name == name
@@ -107,8 +108,8 @@ def test_contract(name):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("mu", "sigma"), CAVITIES)
+@every_case("name", NAMES)
+@every_case(("mu", "sigma"), CAVITIES)
 def test_moments_and_sigma_star_are_those_of_the_density(name, mu, sigma):
     log_p, outcomes, _ = CASES[name]
     for y in outcomes:
@@ -136,7 +137,7 @@ def test_mirror(name):
     np.testing.assert_allclose(left.std, right.std, rtol=1e-14)
 
 
-@pytest.mark.parametrize("wrong", ["prob", "PROBIT", "", None, 3, ["probit"]])
+@every_case("wrong", ["prob", "PROBIT", "", None, 3, ["probit"]])
 def test_unknown_name(wrong):
     with pytest.raises(InputError, match=r"known are: .*probit"):
         likelihoods.get(wrong)
@@ -160,7 +161,7 @@ def test_probit_moments_against_reference(reference):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("name", REFERENCES)
+@every_case("name", REFERENCES)
 def test_moments_against_reference(name, reference):
     r = reference(name)
     assert len(r.mu) >= 40
@@ -185,7 +186,7 @@ def test_probit_moments_far_out(reference):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("labels", [[1, -1], [True], [1.0, -1.0], np.array([-1], dtype=np.int8)])
+@every_case("labels", [[1, -1], [True], [1.0, -1.0], np.array([-1], dtype=np.int8)])
 def test_labels_become_floats(labels):
     values = likelihoods.get("probit").validate(labels)
     assert values.dtype == np.float64

@@ -10,6 +10,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LogisticRegression
 
+from cases import every_case
 from oracle import RBFData, tilted
 from qpruntime import GPClassifier, InputError, infer
 from qpruntime.likelihoods.binomial import pack
@@ -19,8 +20,8 @@ FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
 NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0
 
 
-@pytest.mark.parametrize("order", ["sequential", "parallel"])
-@pytest.mark.parametrize("method", ["ep", "qp"])
+@every_case("order", ["sequential", "parallel"])
+@every_case("method", ["ep", "qp"])
 def test_fixed_point(toy, method, order):
     post = infer(toy.K, toy.y, "logistic", method=method, order=order, tol=1e-11)
     assert post.converged
@@ -93,7 +94,7 @@ def test_intervals_need_a_rising_link(toy):
         model.predict_interval(NEW)
 
 
-@pytest.mark.parametrize("name", ["student-t", "laplace", "poisson-exp", "binomial"])
+@every_case("name", ["student-t", "laplace", "poisson-exp", "binomial"])
 def test_other_likelihoods_are_refused(toy, name):
     with pytest.raises(InputError, match="not one of two classes"):
         GPClassifier(FIXED, likelihood=name).fit(toy.x, toy.y)
@@ -122,7 +123,7 @@ def test_trials_add_up():
     np.testing.assert_allclose(together.mean, apart.mean[[0, 2]], atol=5e-3)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("y", "words"),
     [
         ([[3, 2], [0, 1]], "got 3 of 2; the columns are successes and trials"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cases import every_case
 from qpruntime import InputError, TableError, infer, likelihoods, open_table, project
 from qpruntime.artifact.metadata import Axis, Metadata
 from qpruntime.inference.fixed_point import Problem
@@ -66,7 +67,7 @@ def test_many_degrees_of_freedom_are_the_normal():
     assert post.log_evidence == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "words"),
     [
         ("student-t(nu=0)", r"nu of likelihood 'student-t' must be a number from 0.1 to 1e\+06"),
@@ -86,7 +87,7 @@ def test_refuses(text, words):
         get(text)
 
 
-@pytest.mark.parametrize("value", [None, "3", [1.0], np.inf, 1j])
+@every_case("value", [None, "3", [1.0], np.inf, 1j])
 def test_refuses_values(value):
     with pytest.raises(InputError, match="must be a number"):
         get("student-t", nu=value)

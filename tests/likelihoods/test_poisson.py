@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, ndtri
 
+from cases import every_case
 from qpruntime import InputError, likelihoods, project
 from qpruntime.likelihoods.poisson import LARGEST_COUNT, by_recursion, by_sum
 from qpruntime.projection.projector import project_arrays
@@ -64,12 +65,12 @@ def test_sigma_star_against_reference_for_large_counts(reference):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize(("mu", "sigma", "y", "expected"), PRINTED)
+@every_case(("mu", "sigma", "y", "expected"), PRINTED)
 def test_printed_values(mu, sigma, y, expected):
     assert by_quadrature(mu, sigma, y)[3] == pytest.approx(expected, rel=3e-15)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("mu", "sigma", "y"),
     [(0.7, 0.4, 0), (1.0, 0.5, 1), (-3.0, 2.0, 5), (0.2, 5.0, 17), (4.0, 0.1, 60), (-9.0, 3.0, 90)],
 )
@@ -134,7 +135,7 @@ def test_sigma_star_by_incomplete_gamma_functions(mu, sigma, y):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize(("mu", "sigma"), [(0.0, 1.0), (1.5, 0.3), (-6.0, 2.0), (12.0, 1e-3)])
+@every_case(("mu", "sigma"), [(0.0, 1.0), (1.5, 0.3), (-6.0, 2.0), (12.0, 1e-3)])
 def test_counts_are_a_distribution(mu, sigma):
     # sum Z = 1 and, by Fubini, sum y Z = E f^2, across the change from recursion to sum.
     y = np.arange(0.0, 1500.0)
@@ -146,8 +147,8 @@ def test_counts_are_a_distribution(mu, sigma):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("y", [0.0, 1.0, 7.0, 50.0, 51.0, 300.0, 1e6])
-@pytest.mark.parametrize("sigma", [1e-4, 0.8, 1e4])
+@every_case("y", [0.0, 1.0, 7.0, 50.0, 51.0, 300.0, 1e6])
+@every_case("sigma", [1e-4, 0.8, 1e4])
 def test_mean_zero_is_closed(y, sigma):
     # M_2y = (2y - 1)!!, and the variance is that of a chi distribution with 2y + 1 degrees.
     log_z, mean, variance = likelihoods.get("poisson").moments(0.0, sigma, y, np.zeros(0))
@@ -161,8 +162,8 @@ def test_mean_zero_is_closed(y, sigma):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("y", [51.0, 200.0, 20000.0])
-@pytest.mark.parametrize("b", [1e-12, 1e-3, 0.02, 0.3, 4.0, 300.0, 1e7])
+@every_case("y", [51.0, 200.0, 20000.0])
+@every_case("b", [1e-12, 1e-3, 0.02, 0.3, 4.0, 300.0, 1e7])
 def test_sum_equals_recursion(y, b):
     for sigma in (1e-4, 0.5, 3.0, 1e4):
         mu = with_b(b, sigma)
@@ -173,7 +174,7 @@ def test_sum_equals_recursion(y, b):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("y", [0, 1, 3, 40, 80, 1000])
+@every_case("y", [0, 1, 3, 40, 80, 1000])
 def test_sign_of_the_mean(y):
     for b in (1e-9, 0.1, 3.0, 1e4):
         left, right = (project_arrays("poisson", s * b, 1.3, y, table="exact") for s in (-1, 1))
@@ -184,7 +185,7 @@ def test_sign_of_the_mean(y):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("y", [0, 1, 2, 9, 60, 1000])
+@every_case("y", [0, 1, 2, 9, 60, 1000])
 def test_sigma_star_scales(y):
     for b in (0.0, 1e-6, 0.05, 0.7, 5.0, 60.0, 1e8):
         unit = by_quadrature(with_b(b, 1.0), 1.0, y)[3] * math.sqrt(3.0)
@@ -196,7 +197,7 @@ def test_sigma_star_scales(y):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("y", [0, 1, 2, 5, 20, 53, 54, 55, 200, 1000])
+@every_case("y", [0, 1, 2, 5, 20, 53, 54, 55, 200, 1000])
 def test_moments_by_the_quadrature_of_sigma_star(y):
     # One peak or two, far apart or merged, over every frame; and Theorem 2.
     reach = 30.0 / math.sqrt(2.0 * y + 1.0)
@@ -211,7 +212,7 @@ def test_moments_by_the_quadrature_of_sigma_star(y):
         assert got[3] <= math.sqrt(variance) * (1 + 1e-13)
 
 
-@pytest.mark.parametrize("y", [1, 2, 6, 54, 500])
+@every_case("y", [1, 2, 6, 54, 500])
 def test_frames_meet(y):
     # Where the second peak is dropped, exp(-46) of the first: drop = 46, solved for b.
     n = 2.0 * y
@@ -256,7 +257,7 @@ def test_log_prob_at_zero():
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("counts", [[0, 3], [2.0, 1e6], [True, False], np.array([7], np.uint8), 4])
+@every_case("counts", [[0, 3], [2.0, 1e6], [True, False], np.array([7], np.uint8), 4])
 def test_counts_become_floats(counts):
     values = likelihoods.get("poisson").validate(counts)
     assert values.dtype == np.float64
@@ -264,7 +265,7 @@ def test_counts_become_floats(counts):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize(
+@every_case(
     ("wrong", "words"),
     [
         (-1, "got -1"),

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cases import every_case
 from qpruntime import TableError, infer, likelihoods, open_table, project
 from qpruntime.likelihoods.poisson import LARGEST_COUNT, TABULATED
 from qpruntime.likelihoods.reduction import CLOSED, INTEGRATE
@@ -48,8 +49,8 @@ def labels(name, rng, size):
     return rng.choice([-1.0, 1.0], size)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("seed", [0, 1])
+@every_case("name", NAMES)
+@every_case("seed", [0, 1])
 def test_every_cavity(name, seed):
     """mu from 1e-6 to 1e6 times the wider of cavity and likelihood, sigma from 1e-6 to 1e8."""
     rng = np.random.default_rng(seed)
@@ -68,7 +69,7 @@ def test_where_fits_live(name):
     assert error(name, mu, sigma, labels(name, rng, sigma.size)) <= BOUND
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "file"),
     [
         ("probit", "probit"),
@@ -84,8 +85,8 @@ def test_high_precision_references(reference, name, file):
     np.testing.assert_allclose(star, ref.sigma_star, rtol=BOUND, atol=0)
 
 
-@pytest.mark.parametrize("sigma", [1e-6, 1e-3, 1.0, 1e3, 1e8])
-@pytest.mark.parametrize("mu", [1e10, 1e30, 1e150, 1e200, 1.7e308])
+@every_case("sigma", [1e-6, 1e-3, 1.0, 1e3, 1e8])
+@every_case("mu", [1e10, 1e30, 1e150, 1e200, 1.7e308])
 def test_extremes(mu, sigma):
     """Where no quadrature can follow the limits are known."""
     for y in (1.0, -1.0):
@@ -126,15 +127,15 @@ def probit_sigma(k, ell):
     return 10.0**ell * math.sqrt(1.0 + p * p)
 
 
-@pytest.mark.parametrize("k", [-1e6, -30.0, -2.0, 0.0, 1.0, 4.0, 7.9])
-@pytest.mark.parametrize("ell", [-1.6, 5.0])
+@every_case("k", [-1e6, -30.0, -2.0, 0.0, 1.0, 4.0, 7.9])
+@every_case("ell", [-1.6, 5.0])
 def test_probit_seams_of_sigma(k, ell):
     sigma = both_sides(probit_sigma(k, ell))
     for y in (1.0, -1.0):
         assert error("probit", y * k * np.sqrt(1.0 + sigma**2), sigma, y) <= BOUND
 
 
-@pytest.mark.parametrize("sigma", [1e-6, 0.1, 1.0, 30.0, 1e4, 1e8])
+@every_case("sigma", [1e-6, 0.1, 1.0, 30.0, 1e4, 1e8])
 def test_seams_at_k_8(sigma):
     k = both_sides(8.0)
     for y in (1.0, -1.0):
@@ -148,8 +149,8 @@ def seam_of_count(y, sigma=1.0):
     return math.sqrt(b2) * sigma * math.sqrt(1.0 + 2.0 * sigma**2)
 
 
-@pytest.mark.parametrize("y", [1, 2, 3, 7, 20, 100, 499, 500, 501, 2000, 50_000, 10**6])
-@pytest.mark.parametrize("sigma", [1e-6, 1.0, 1e5])
+@every_case("y", [1, 2, 3, 7, 20, 100, 499, 500, 501, 2000, 50_000, 10**6])
+@every_case("sigma", [1e-6, 1.0, 1e5])
 def test_poisson_seams(y, sigma):
     mu = both_sides(seam_of_count(y, sigma))
     coordinates = likelihoods.get("poisson").reduction.coordinates
@@ -159,7 +160,7 @@ def test_poisson_seams(y, sigma):
     assert error("poisson", [0.0, 1e-300, 1e-9 * mu[0], 1e-3 * mu[0]], sigma, y) <= BOUND
 
 
-@pytest.mark.parametrize("y", [1, 2, 5, 8, 20, 60, 400])
+@every_case("y", [1, 2, 5, 8, 20, 60, 400])
 def test_series_of_a_lone_peak(y):
     for w in (80.0, 100.0, 500.0):
         b = math.sqrt(2.0 * w * w / (8.0 * y + math.sqrt(64.0 * y * y + 4.0 * w * w)))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import RegularGridInterpolator
 
+from cases import every_case
 from qpruntime import InputError, infer, likelihoods, open_table, project
 from qpruntime.artifact.metadata import Axis, Metadata
 from qpruntime.likelihoods import Likelihood
@@ -88,8 +89,8 @@ def test_sigma_edges(edge, sign):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("mu", [-2.0, 1.0])
-@pytest.mark.parametrize("ell", [-1.0, 0.5])
+@every_case("mu", [-2.0, 1.0])
+@every_case("ell", [-1.0, 0.5])
 def test_corners(mu, ell):
     table = synthetic()
     value, inside = bilinear(table.values, table.axes(), 0, mu, ell)
@@ -104,8 +105,8 @@ def test_corners(mu, ell):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("y", [1, -1])
-@pytest.mark.parametrize(("mu", "sigma"), [(-2.5, 1), (1.5, 1), (0, 0.05), (0, 5), (9, 9)])
+@every_case("y", [1, -1])
+@every_case(("mu", "sigma"), [(-2.5, 1), (1.5, 1), (0, 0.05), (0, 5), (9, 9)])
 def test_outside_values(mu, sigma, y):
     for outside, method in (("ep", "ep"), ("exact", "qp")):
         star, inside = synthetic(outside).lookup(y * mu, sigma, y)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cases import every_case
 from oracle import probit_moments
 from qpruntime import InputError, NumericalError, TableError, project
 from qpruntime.jit import INTERPRETED
@@ -55,8 +56,8 @@ def test_input_types():
     np.testing.assert_array_equal(got, plain)
 
 
-@pytest.mark.parametrize("sigma", [0.0, -0.0, -1.0, np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("method", ["ep", "qp"])
+@every_case("sigma", [0.0, -0.0, -1.0, np.nan, np.inf, -np.inf])
+@every_case("method", ["ep", "qp"])
 def test_refuses_sigma(sigma, method):
     with pytest.raises(InputError, match="sigma is a standard deviation"):
         project("probit", 0.0, [1.0, sigma], 1, method=method)
@@ -90,8 +91,8 @@ def test_refuses(arguments, error, words, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(INTERPRETED, reason="plain Python raises where compiled code overflows to inf")
-@pytest.mark.parametrize("sigma", [1e160, 1e-200])
-@pytest.mark.parametrize("method", ["ep", "qp"])
+@every_case("sigma", [1e160, 1e-200])
+@every_case("method", ["ep", "qp"])
 def test_beyond_double_precision_is_said(sigma, method):
     with pytest.raises(NumericalError, match="leaves double precision"):
         project("probit", 0.0, [1.0, sigma], 1, method=method)

@@ -8,6 +8,7 @@ from scipy.integrate import quad
 from scipy.special import log_ndtr, ndtri
 from scipy.stats import chi2
 
+from cases import every_case
 from qpruntime import InputError, NumericalError, SamplingWarning, project_sampled, project_samples
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import project_arrays
@@ -48,7 +49,7 @@ CAVITIES = [
 ]
 
 
-@pytest.mark.parametrize(("likelihood", "mu", "sigma", "y"), CAVITIES)
+@every_case(("likelihood", "mu", "sigma", "y"), CAVITIES)
 def test_standard_errors_are_calibrated(likelihood, mu, sigma, y):
     # 80 sites that are one and the same, from one stream of random numbers.
     found = project_sampled(likelihood, np.full(80, mu), sigma, y, n=1500, random_state=5)
@@ -64,7 +65,7 @@ def test_standard_errors_are_calibrated_over_many_seeds(likelihood, mu, sigma, y
     assert_calibrated(scores(found, exact(likelihood, mu, sigma, y)), allowed_bias=0.1)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("likelihood", "mu", "sigma", "y"),
     [
         ("probit", -100.0, 1.0, 1.0),
@@ -195,7 +196,7 @@ def test_too_few_effective_samples_warn():
         )
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("call", "error", "message"),
     [
         (lambda: project_samples([1.0]), InputError, "n >= 2"),

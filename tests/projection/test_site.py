@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from cases import every_case
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table, project
 from qpruntime.projection.kernel import (
     COMPUTED,
@@ -29,7 +30,7 @@ def one(projector, mu, sigma, y, power=1.0):
     return project_site(functions, projector.source, power, mu, sigma, y, np.empty((1, 4)))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "mu", "sigma", "y"),
     [
         ("probit", -3.0, 10.0, 1.0),

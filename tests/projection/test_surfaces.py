@@ -13,6 +13,7 @@ import pytest
 from scipy.interpolate import BSpline
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from cases import every_case
 from qpruntime import GPClassifier, InputError, TableError, infer, likelihoods, open_table, project
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import surfaces
@@ -140,8 +141,8 @@ def test_lookup_along_a_third_axis_and_outside():
 # --- inference
 
 
-@pytest.mark.parametrize("order", ["sequential", "parallel", "random"])
-@pytest.mark.parametrize("method", ["qp", "ep"])
+@every_case("order", ["sequential", "parallel", "random"])
+@every_case("method", ["qp", "ep"])
 def test_infer_equals_quadrature(graded, data, method, order):
     K, y, _ = data
     kwargs = {"method": method, "order": order, "tol": 1e-9, "random_state": 1}
@@ -326,7 +327,7 @@ def test_a_table_pickles_by_its_hash(graded, tmp_path):
         pickle.loads(moved)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "value"),
     [
         ("mode", "volume"),

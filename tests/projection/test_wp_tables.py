@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cases import every_case
 from qpruntime import InputError, TableError, infer, likelihoods, names, open_table, project
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.likelihoods import Likelihood
@@ -107,8 +108,8 @@ def test_other_orders(tmp_path, monkeypatch, p):
     np.testing.assert_allclose(std, exact_std, rtol=1e-4)
 
 
-@pytest.mark.parametrize("order", ["sequential", "parallel"])
-@pytest.mark.parametrize("code", [False, True])
+@every_case("order", ["sequential", "parallel"])
+@every_case("code", [False, True])
 def test_infer_equals_quadrature(built, data, order, code):
     K, y = data
     kwargs = {"method": "wp", "order": order, "tol": 1e-9}
@@ -126,8 +127,8 @@ def test_infer_equals_quadrature(built, data, order, code):
 # --- the certificate
 
 
-@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 4.0])
-@pytest.mark.parametrize("name", ["probit", "student-t"])
+@every_case("p", [1.0, 1.5, 2.0, 4.0])
+@every_case("name", ["probit", "student-t"])
 def test_newton_steps_find_errors(name, p):
     """Where the projection is right the step is none; what is added to it comes back."""
     likelihood = likelihoods.get(name)

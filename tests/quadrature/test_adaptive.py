@@ -10,6 +10,7 @@ import pytest
 from mpmath import mp
 
 import pieces
+from cases import every_case
 from oracle import REFERENCE
 from qpruntime import NumericalError, project
 from qpruntime.jit import LANDMARK, SPLIT, Pointer
@@ -113,7 +114,7 @@ def check(result, ep, expected, limit, sigma):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize(("split", "closed", "theta", "mu", "sigma", "y", "limit"), CLOSED)
+@every_case(("split", "closed", "theta", "mu", "sigma", "y", "limit"), CLOSED)
 def test_closed_forms(split, closed, theta, mu, sigma, y, limit):
     with mp.workdps(pieces.DIGITS):
         expected = pieces.solve(closed(mu, sigma, y, theta))
@@ -176,7 +177,7 @@ def _oscillating(f, y, theta):
     return math.cos(1e5 * f), 0.0
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("split", "theta", "words"),
     [
         (_undefined_beyond, 2.0, "is not a number"),
@@ -224,7 +225,7 @@ def rows():
         return [(r[0], *map(float, r[1:])) for r in list(csv.reader(file))[1:]]
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda r: f"{r[0]}-{r[1]:g}-{r[3]:g}-{r[4]:g}-{r[5]:g}")
+@every_case("row", rows())
 def test_reference(row):
     name, a, b, mu, sigma, y, *expected = row
     split = {

@@ -22,6 +22,7 @@ from scipy.optimize import linear_sum_assignment, minimize
 from scipy.special import ndtr, ndtri, ndtri_exp
 from scipy.stats import norm
 
+from cases import every_case
 from qpruntime import project
 from transport import Plane
 
@@ -51,7 +52,7 @@ def nested(p, a, b, s):
 CONDITIONALS = [(0.0, 0.0, 0.7), (1.0, -0.4, 0.7), (-2.5, 1.0, 0.2), (0.3, 0.0, 3.0)]
 
 
-@pytest.mark.parametrize("conditional", CONDITIONALS)
+@every_case("conditional", CONDITIONALS)
 def test_nested_distance_has_its_minimum_where_the_theorem_says(conditional):
     a, b, s = conditional
     best = claimed(a, b, s, *project("heaviside", MU, SIGMA, 1))
@@ -85,7 +86,7 @@ def test_monotone_coupling_is_best_among_those_of_f1():
         )
 
 
-@pytest.mark.parametrize("conditional", CONDITIONALS)
+@every_case("conditional", CONDITIONALS)
 def test_couplings_that_see_f2_can_be_better(conditional):
     """First variation of E <f, f'> along a flow that keeps f' normal: a s E (kappa' - sigma*)^2.
 

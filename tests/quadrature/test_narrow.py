@@ -10,6 +10,7 @@ import pytest
 from mpmath import mp
 from scipy.special import ndtri
 
+from cases import every_case
 from qpruntime import ConvergenceWarning, infer, likelihoods, project
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import project_arrays
@@ -69,8 +70,8 @@ def test_laplace_against_closed_form(scale):
         assert qp.std == pytest.approx(star, rel=limit, abs=0.0), where
 
 
-@pytest.mark.parametrize("method", ["qp", "ep", "wp"])
-@pytest.mark.parametrize("nu", [1.0, 4.0])
+@every_case("method", ["qp", "ep", "wp"])
+@every_case("nu", [1.0, 4.0])
 def test_student_t_is_the_same_in_other_units(method, nu):
     # A power of two: the numbers of both problems are the same but for their exponents.
     scale, options = 2.0**-35, {"p": 3.0} if method == "wp" else {}
@@ -109,8 +110,8 @@ def test_a_users_own_density_of_a_location():
         )
 
 
-@pytest.mark.parametrize("name", ["laplace(scale=1e-11)", "student-t(nu=4,scale=4e-11)"])
-@pytest.mark.parametrize("table", ["exact", None])
+@every_case("name", ["laplace(scale=1e-11)", "student-t(nu=4,scale=4e-11)"])
+@every_case("table", ["exact", None])
 def test_inference(name, table):
     x = np.linspace(0.0, 3.0, 20)
     K = np.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-2 * np.eye(20)

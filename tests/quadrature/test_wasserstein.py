@@ -10,6 +10,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import ndtr, ndtri, owens_t
 
+from cases import every_case
 from oracle import REFERENCE, tilted
 from qpruntime import NumericalError, infer, likelihoods, project
 from qpruntime.jit import FRAME, SPLIT, Pointer, kernel
@@ -63,7 +64,7 @@ def user_made(split, theta=0.0, name="user"):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("name", REFERENCES)
+@every_case("name", REFERENCES)
 def test_reference(name, reference):
     r = reference(name)
     assert len(r.mu) >= 40
@@ -85,9 +86,7 @@ def test_reference_far_out(reference):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize(
-    ("mu", "sigma", "y"), [(0.0, 1.0, 1), (3.0, 5.0, 1), (-2.0, 1.5, -1), (10.0, 10.0, 1)]
-)
+@every_case(("mu", "sigma", "y"), [(0.0, 1.0, 1), (3.0, 5.0, 1), (-2.0, 1.5, -1), (10.0, 10.0, 1)])
 def test_cdf_by_owens_t(mu, sigma, y):
     # Supplement C.1: F by Owen's T; sigma* = int phi(Phi^-1(F)). Independent of any accumulation.
     root = math.hypot(1.0, sigma)
@@ -132,7 +131,7 @@ def test_step_halving(frame, reference):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize(("mu", "sigma"), [(0.0, 1.0), (-8.0, 8.0), (-3.0, 0.2), (40.0, 30.0)])
+@every_case(("mu", "sigma"), [(0.0, 1.0), (-8.0, 8.0), (-3.0, 0.2), (40.0, 30.0)])
 def test_a_run_equals_its_points(mu, sigma):
     theta, _, has_frame, split, _, frame, *_ = likelihoods.get("probit").functions()
     means = mu + np.linspace(0.0, 0.3, 7) * sigma  # the widest run the kernel allows
@@ -158,8 +157,8 @@ def test_sigma_star_is_at_most_sigma_ep(y):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("y", [1.0, -1.0])
-@pytest.mark.parametrize(
+@every_case("y", [1.0, -1.0])
+@every_case(
     ("mu", "sigma", "limit"),
     [
         (-50.0, 1.0, 1e-12),
@@ -196,7 +195,7 @@ def test_user_made_in_wide_cavities(split, log_p, mu, sigma):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("width", [10.0, 1.0, 0.1, 0.01])
+@every_case("width", [10.0, 1.0, 0.1, 0.01])
 def test_gaussian_likelihood_is_exact(width):
     # Theorem 2: for a Gaussian tilted density QP and EP agree, and both are known.
     mu, sigma, y = 0.5, 2.0, 1.0

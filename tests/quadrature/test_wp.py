@@ -11,6 +11,7 @@ from mpmath import mp, mpf
 from scipy.optimize import minimize
 from scipy.special import log_ndtr, ndtr, ndtri
 
+from cases import every_case
 from qpruntime import GPClassifier, InputError, infer, likelihoods, project
 from qpruntime.jit import SPLIT, Pointer
 from qpruntime.likelihoods.contract import Likelihood
@@ -54,7 +55,7 @@ CAVITIES = [
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("p", [1.0, 1.3, 2.0, 3.7, 10.0])
+@every_case("p", [1.0, 1.3, 2.0, 3.7, 10.0])
 def test_gaussian_densities_are_their_own_projection(p):
     mu, sigma, y = 0.5, 2.0, 1.0
     mean, std = project(user_made(_gaussian), mu, sigma, y, method="wp", p=p)
@@ -64,7 +65,7 @@ def test_gaussian_densities_are_their_own_projection(p):
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize(("name", "mu", "sigma", "y"), CAVITIES)
+@every_case(("name", "mu", "sigma", "y"), CAVITIES)
 def test_p_of_two_is_quantile_propagation(name, mu, sigma, y):
     mean, std = project(SPLITS[name], mu, sigma, y, method="wp", p=2)
     qp_mean, qp_std = project(SPLITS[name], mu, sigma, y, table="exact")
@@ -119,7 +120,7 @@ class Truncated:
         return float(total[0] / total[2]), float(total[1] / total[2])
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("mu", "sigma", "p", "limit"),
     [(0.0, 1.0, 1, 1e-11), (-5.0, 2.0, 1, 1e-11), (1.0, 1.0, 1, 1e-11), (0.0, 1.0, 1.5, 1e-9)],
 )
@@ -152,8 +153,8 @@ def brute_force(f, log_q, p, start):
     return start, distance
 
 
-@pytest.mark.parametrize("p", [1.0, 1.5, 4.0])
-@pytest.mark.parametrize(("name", "mu", "sigma", "y"), [c for c in CAVITIES if c[1] > -50.0])
+@every_case("p", [1.0, 1.5, 4.0])
+@every_case(("name", "mu", "sigma", "y"), [c for c in CAVITIES if c[1] > -50.0])
 def test_brute_force(name, mu, sigma, y, p):
     likelihood = SPLITS[name]
     mean, std = (float(v) for v in project(likelihood, mu, sigma, y, method="wp", p=p))
@@ -200,8 +201,8 @@ def evaluate(panels, places, p):
     return objective
 
 
-@pytest.mark.parametrize("p", [1.0, 1.1, 1.5, 2.0, 3.0, 10.0])
-@pytest.mark.parametrize(("name", "mu", "sigma", "y"), CAVITIES[2:])
+@every_case("p", [1.0, 1.1, 1.5, 2.0, 3.0, 10.0])
+@every_case(("name", "mu", "sigma", "y"), CAVITIES[2:])
 def test_strict_convexity(name, mu, sigma, y, p):
     # Theorem 1: the midpoint inequality, strictly, in (m, s).
     objective = evaluate(*nodes(name, mu, sigma, y, p), p)
@@ -231,8 +232,8 @@ def test_p_of_one_is_level_where_eps_has_no_root():
     assert objective(0.0, 0.9)[3] > 0.0
 
 
-@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, 7.0])
-@pytest.mark.parametrize(("name", "mu", "sigma", "y"), [CAVITIES[2], CAVITIES[4]])
+@every_case("p", [1.0, 1.5, 2.0, 3.0, 7.0])
+@every_case(("name", "mu", "sigma", "y"), [CAVITIES[2], CAVITIES[4]])
 def test_derivatives(name, mu, sigma, y, p):
     objective = evaluate(*nodes(name, mu, sigma, y, p), p)
     h, a, b = 1e-5, 0.1, 0.9
@@ -323,7 +324,7 @@ def test_classifier():
         GPClassifier(method="wp", p=1.0, objective="loo").fit(x, y)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("options", "words"),
     [
         ({"method": "wp"}, 'method "wp" needs p'),
@@ -370,7 +371,7 @@ def test_newton_and_enclosures_agree(p):
     assert settled > 0
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("k", "sigma"), [(1.71, 7.13e3), (1.239, 307.0), (3.87, 1.2), (5.233, 0.787), (-2.0, 3.0)]
 )
 def test_least_absolute_differences_by_brute_force(k, sigma):

@@ -7,6 +7,7 @@ import pytest
 from numpy.polynomial import chebyshev
 
 import oracle
+from cases import every_case
 from qpruntime.artifact.metadata import Axis
 from tablegen.grid import chebyshev as compute
 from tablegen.grid.plan import make_plan
@@ -44,7 +45,7 @@ def test_integrate_in_runs_agrees_with_plain_quadrature():
             assert found[i, j] == pytest.approx(star, rel=2e-13)
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 32, 95])
+@every_case("n", [1, 2, 7, 32, 95])
 def test_transform_and_basis_are_those_of_numpy(n):
     axis = Axis("x", -1.0, 1.0, 2)
     coefficients = np.random.default_rng(n).standard_normal(n)
@@ -56,7 +57,7 @@ def test_transform_and_basis_are_those_of_numpy(n):
     )
 
 
-@pytest.mark.parametrize(
+@every_case(
     "options",
     [
         {"mu_step": 0.05, "log10_sigma_step": 0.004},

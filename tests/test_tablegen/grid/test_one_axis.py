@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cases import every_case
 from qpruntime import InputError, infer, open_table, project
 from tablegen import builder
 from tablegen.grid import chebyshev as compute
@@ -84,7 +85,7 @@ def test_dense_tables_verify_and_serve_inference(counts):
     np.testing.assert_allclose(by_table.mean, by_default.mean, rtol=2e-3)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("likelihood", "counts", "message"),
     [
         ("poisson", (3, 1), "FIRST <= LAST, got 3:1"),
@@ -109,7 +110,7 @@ def test_the_whole_range_of_counts_is_planned_in_bounded_pieces():
     assert max(c.stop - c.start for c in plan.chunks) * plan.shape[2] * 8 <= 8_000_000
 
 
-@pytest.mark.parametrize("text", ["5", "0:50:1", "a:b", "-1:3", "1.5:2", ""])
+@every_case("text", ["5", "0:50:1", "a:b", "-1:3", "1.5:2", ""])
 def test_command_line_refuses(command, text):
     result = command("build", "--likelihood", "poisson", f"--counts={text}")
     assert result.code == 2

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import every_case
 from qpruntime.artifact.metadata import Axis
 from qpruntime.errors import InputError
 from tablegen.grid.plan import Plan, make_plan
@@ -75,7 +76,7 @@ def test_estimated_time_falls_with_workers_and_rises_with_nodes():
     ) < plan.estimate_seconds(2)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("options", "message"),
     [
         ({"mu_step": 0.3}, "step 0.3 does not divide -10 to 10; the nearest step that does is"),

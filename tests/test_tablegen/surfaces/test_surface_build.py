@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import BSpline
 
+from cases import every_case
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
 from qpruntime.artifact.metadata import Axis
 from qpruntime.execution.calls import Threads
@@ -151,7 +152,7 @@ def test_a_kink_is_certified_honestly(tmp_path, monkeypatch):
     assert abs(worst["mu"] - worst["outcome"]) < 0.3
 
 
-@pytest.mark.parametrize("worst", [1e-6, 2.5e-3, 6e-3, 280.0])
+@every_case("worst", [1e-6, 2.5e-3, 6e-3, 280.0])
 def test_no_tolerance_is_offered_that_is_none(worst):
     what = domain(likelihoods.get("laplace(scale=1e-11)"))
     cells = [6, 6, 1]
