@@ -17,6 +17,7 @@ from qpruntime.inference.dense.factor import Sites
 from qpruntime.inference.dense.stored import Kept
 from qpruntime.inference.evidence import log_evidence
 from qpruntime.inference.fixed_point import ORDERS, Order, Problem, Settled, settle
+from qpruntime.inference.observed import Observed
 from qpruntime.inference.posterior import Lookups, Posterior
 from qpruntime.likelihoods import Likelihood
 from qpruntime.notice import announce, expected_seconds
@@ -263,6 +264,14 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
         method=problem.projector.method,
         log_z=log_z,
         factor=Kept(end.factor),
+        observed=Observed(
+            problem.K,
+            problem.y,
+            problem.prior,
+            problem.projector.likelihood,
+            problem.power,
+            problem.weights,
+        ),
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,13 +12,21 @@ from numpy.typing import ArrayLike
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.dense.factor import Sites
+from qpruntime.inference.corrections.corrected import (
+    CORRECTIONS,
+    Corrected,
+    CorrectedEvidence,
+    Correction,
+)
+from qpruntime.inference.corrections.fixed_point import fixed_point, needed
+from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.dense.factor import Factor, Sites
 from qpruntime.inference.dense.stored import Kept
-from qpruntime.validation import finite, real
+from qpruntime.inference.observed import Observed
+from qpruntime.inference.schedules import Status
+from qpruntime.validation import choice, finite, real
 
 __all__ = ["Lookups", "Posterior", "Sites", "Status"]
-
-Status = Literal["converged", "held", "not converged"]
 
 
 class Lookups(NamedTuple):
@@ -88,6 +97,10 @@ class Posterior:
     log_z: Array = field(repr=False)
     factor: Kept = field(repr=False)
     jitter: float = 0.0
+    observed: Observed | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_corrected"}
 
     @property
     def converged(self) -> bool:
@@ -181,33 +194,82 @@ class Posterior:
         mean, variance : ndarray, shape (T,)
             Of the latent function, not of an observation (Rasmussen & Williams, 3.60 and 3.61).
         """
-        K_star = real(K_star, "K_star")
-        if K_star.ndim != 2 or K_star.shape[1] != self.mean.size:
-            raise InputError(
-                f"K_star must have shape (T, {self.mean.size}), one column per training point; "
-                f"got {K_star.shape}"
-            )
+        return predicted(self.factor, K_star, k_star_diag, mean_star)
 
-        def moments(some: slice) -> tuple[Array, Array]:
-            rows = K_star[some]
-            if not np.isfinite(rows).all():
-                finite(K_star, "K_star")
-            with np.errstate(over="ignore", invalid="ignore"):
-                return rows @ self.factor.weights, self.factor.reduction(rows)
+    def marginals(
+        self,
+        K_star: ArrayLike | None = None,
+        k_star_diag: ArrayLike | None = None,
+        mean_star: ArrayLike = 0.0,
+        *,
+        correction: Correction = "blend",
+    ) -> Marginals:
+        """Marginal posterior densities, corrected: truer than EP's, QP's or VB's normals.
 
-        mean, reduction = in_blocks(moments, len(K_star), self.mean.size)
-        prior, offset = finite(k_star_diag, "k_star_diag"), finite(mean_star, "mean_star")
-        for name, given in (("k_star_diag", prior), ("mean_star", offset)):
-            if given.shape not in ((), mean.shape):
-                raise InputError(f"{name} must have shape {mean.shape}, got {given.shape}")
-        mean += offset
-        variance = np.maximum(prior - reduction, 0.0)
-        if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
-            raise NumericalError(
-                "a prediction is beyond double precision: K_star does not belong to this "
-                "posterior, or the latent function has to be rescaled"
-            )
-        return mean, variance
+        All start from EP's fixed point; of a posterior by another method, or of power EP, EP is
+        run as well, and `Marginals.notes` says so. The first call costs about one inference more,
+        N^3 operations, and new points N operations each per node of their densities.
+
+        Parameters
+        ----------
+        K_star, k_star_diag, mean_star
+            Of T new points, as for `predict`; without them the marginals are those of the N sites.
+        correction : {"blend", "fact"}
+            "fact" conditions all other sites on one (Cseke & Heskes, 2011). "blend" has its shape,
+            the mean by the gradient of the corrected evidence, and a variance between its own and
+            that of linear response.
+
+        Returns
+        -------
+        Marginals
+
+        Raises
+        ------
+        InputError
+            If an argument is not usable, or covariance or likelihood are not at hand.
+        NumericalError
+            If EP does not settle.
+        """
+        choice(correction, "correction", CORRECTIONS)
+        if (K_star is None) != (k_star_diag is None):
+            raise InputError("K_star and k_star_diag go together: hand over both, or none")
+        corrected = self._corrected
+        if K_star is None or k_star_diag is None:
+            return corrected.marginals(corrected.sites(), correction)
+        normal = predicted(corrected.found.factor, K_star, k_star_diag, mean_star)
+        points = corrected.new_points(real(K_star, "K_star"), *normal)
+        return corrected.marginals(points, correction)
+
+    def corrected_evidence(self) -> CorrectedEvidence:
+        """Log evidence corrected by pairs of cumulants (after Opper, Paquet & Winther, 2013).
+
+        Returns
+        -------
+        CorrectedEvidence
+            Named tuple ``value`` and ``spread``: the size of all terms of fourth order, of which
+            half are in the value; about what it may be off by where it is large.
+        """
+        return self._corrected.evidence
+
+    def with_covariance(self, K: ArrayLike) -> Posterior:
+        """Return this posterior with its prior covariance, which pickles leave out.
+
+        Raises
+        ------
+        InputError
+            If `K` is not the covariance that the posterior was computed with.
+        """
+        if self.observed is None:
+            raise InputError("this posterior does not know its data: infer again")
+        observed = self.observed.with_covariance(K, self.factor.weights, self.mean)
+        return replace(self, observed=observed)
+
+    @cached_property
+    def _corrected(self) -> Corrected:
+        needed(self.observed)
+        assert self.observed is not None
+        own = self.method == "ep" and self.observed.power == 1.0 and self.status == "converged"
+        return Corrected(fixed_point(self.observed, self.sites, self.log_evidence, own))
 
     def plot_history(self, axes: Any = None) -> Any:
         """Draw the change per sweep on a log scale; needs matplotlib. Returns the axes."""
@@ -252,3 +314,36 @@ class Posterior:
         if not np.isfinite(gradient).all():
             raise NumericalError("the gradient is beyond double precision: rescale dK")
         return float(gradient) if gradient.ndim == 0 else gradient
+
+
+def predicted(
+    factor: Factor, K_star: ArrayLike, k_star_diag: ArrayLike, mean_star: ArrayLike
+) -> tuple[Array, Array]:
+    """`Posterior.predict` of the sites behind a factor."""
+    K_star = real(K_star, "K_star")
+    if K_star.ndim != 2 or K_star.shape[1] != factor.root.size:
+        raise InputError(
+            f"K_star must have shape (T, {factor.root.size}), one column per training point; "
+            f"got {K_star.shape}"
+        )
+
+    def moments(some: slice) -> tuple[Array, Array]:
+        rows = K_star[some]
+        if not np.isfinite(rows).all():
+            finite(K_star, "K_star")
+        with np.errstate(over="ignore", invalid="ignore"):
+            return rows @ factor.weights, factor.reduction(rows)
+
+    mean, reduction = in_blocks(moments, len(K_star), factor.root.size)
+    prior, offset = finite(k_star_diag, "k_star_diag"), finite(mean_star, "mean_star")
+    for name, given in (("k_star_diag", prior), ("mean_star", offset)):
+        if given.shape not in ((), mean.shape):
+            raise InputError(f"{name} must have shape {mean.shape}, got {given.shape}")
+    mean += offset
+    variance = np.maximum(prior - reduction, 0.0)
+    if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
+        raise NumericalError(
+            "a prediction is beyond double precision: K_star does not belong to this "
+            "posterior, or the latent function has to be rescaled"
+        )
+    return mean, variance

@@ -7,7 +7,7 @@ one posterior; or mixtures of these.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,20 @@ from numpy.typing import NDArray
 from qpruntime.arrays import Array
 from qpruntime.inference.anderson import Anderson
 from qpruntime.inference.dense.factor import Factor, Sites
-from qpruntime.inference.posterior import Status
 from qpruntime.inference.steps import Problem, advance, measure_change, sweep_once, turn_all
 
-__all__ = ["Limits", "Settled", "Trace", "settle_mixed", "settle_parallel", "settle_visiting"]
+__all__ = [
+    "Limits",
+    "Settled",
+    "Status",
+    "Trace",
+    "settle_mixed",
+    "settle_parallel",
+    "settle_visiting",
+]
 
 Counts = NDArray[np.int64]
+Status = Literal["converged", "held", "not converged"]
 
 # Sweeps whose step points back along the previous one are shortened by this factor, down to the
 # floor.

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpruntime.jit import COORDINATES, FRAME, LANDMARK, MOMENTS, SPLIT, Pointer
+from qpruntime.jit import (
+    COORDINATES,
+    FRAME,
+    LANDMARK,
+    MOMENTS,
+    RAISED_MOMENTS,
+    SPLIT,
+    Pointer,
+)
 from qpruntime.likelihoods.reduction import INTEGRATE
 
 __all__ = [
@@ -12,6 +20,7 @@ __all__ = [
     "ABSENT_FRAME",
     "ABSENT_LANDMARK",
     "ABSENT_MOMENTS",
+    "ABSENT_RAISED",
     "ABSENT_SPLIT",
     "NO_RULE",
 ]
@@ -22,6 +31,10 @@ def _absent_split(f, y, theta):
 
 
 def _absent_moments(mu, sigma, y, theta):
+    return np.nan, np.nan, np.nan
+
+
+def _absent_raised(mu, sigma, y, theta, power):
     return np.nan, np.nan, np.nan
 
 
@@ -42,5 +55,6 @@ NO_RULE = 0
 ABSENT_LANDMARK = Pointer(_absent_landmark, LANDMARK)
 ABSENT_SPLIT = Pointer(_absent_split, SPLIT)
 ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
+ABSENT_RAISED = Pointer(_absent_raised, RAISED_MOMENTS)
 ABSENT_FRAME = Pointer(_absent_frame, FRAME)
 ABSENT_COORDINATES = Pointer(_absent_coordinates, COORDINATES)

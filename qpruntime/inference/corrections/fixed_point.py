@@ -1,0 +1,110 @@
+"""EP's fixed point for a posterior of any method: its own sites, or a run of EP beside it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError, NumericalError
+from qpruntime.inference.corrections.sites import Fixed, Rule, Tilted, rule_of, tilted_moments
+from qpruntime.inference.dense.factor import Factor, Sites
+from qpruntime.inference.evidence import log_evidence
+from qpruntime.inference.fixed_point import Order, Problem, settle
+from qpruntime.inference.observed import Observed
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.projector import Projector
+
+__all__ = ["FixedPoint", "fixed_point", "needed", "problem_of"]
+
+#: First and second Hermite moments, which are zero at a fixed point, up to here.
+_SETTLED = 1e-4
+#: EP runs beside another method to this; corrections are good to about its square.
+_TOL = 1e-7
+_SWEEPS = 200
+#: From here on all sites are updated at once where there is one fixed point only, as by `infer`.
+_MANY = 1000
+
+
+class FixedPoint(NamedTuple):
+    """EP's fixed point, with its tilted densities.
+
+    V : (N, N), covariance of q; `factor` has what predictions take
+    log_evidence : EP's
+    own : whether the sites are those of the posterior itself
+    """
+
+    observed: Observed
+    likelihood: Likelihood
+    V: Array
+    factor: Factor
+    log_evidence: float
+    rule: Rule
+    fixed: Fixed
+    tilted: Tilted
+    own: bool
+
+
+def needed(observed: Observed | None) -> tuple[Array, Likelihood]:
+    """Return prior covariance and likelihood, or say what is missing."""
+    if observed is None or observed.K is None:
+        raise InputError(
+            "the prior covariance is needed, and pickles of a posterior leave it out: "
+            "post.with_covariance(K) takes it back"
+        )
+    if observed.likelihood is None or not observed.likelihood.has_density:
+        raise InputError(
+            "the density of the likelihood is needed and not at hand: infer with the Likelihood "
+            "itself, likelihood=..."
+        )
+    return observed.K, observed.likelihood
+
+
+def problem_of(observed: Observed, prior: Array | None = None) -> Problem:
+    """Return the problem as EP solves it, if need be with another prior mean."""
+    K, likelihood = needed(observed)
+    prior = observed.prior if prior is None else prior
+    return Problem(K, observed.y, Projector(likelihood, "ep"), prior, weights=observed.weights)
+
+
+def fixed_point(observed: Observed, sites: Sites, evidence: float, own: bool) -> FixedPoint:
+    """Return EP's fixed point: at these sites if they are its own, else found from them.
+
+    Raises
+    ------
+    InputError
+        If covariance or likelihood is missing.
+    NumericalError
+        If EP does not settle, or the sites are none of its fixed points.
+    """
+    problem = problem_of(observed)
+    K, likelihood = needed(observed)
+    if own:
+        factor = Factor(K, sites, observed.prior)
+    else:
+        order: Order = "parallel" if len(K) >= _MANY and problem.nonnegative else "sequential"
+        end = settle(problem, tol=_TOL, max_sweeps=_SWEEPS, order=order, sites=sites)
+        if end.status != "converged":
+            raise NumericalError(
+                f"EP has no fixed point here that was found ({end.status} after "
+                f'{len(end.history)} sweeps), and corrections start from one: correction="sample" '
+                "does without"
+            )
+        sites, factor = end.sites, end.factor
+        evidence, _ = log_evidence(problem, end)
+    V = np.ascontiguousarray(factor.covariance().T)  # symmetric
+    variance, _ = factor.marginals()
+    weights = np.ones(observed.y.size) if observed.weights is None else observed.weights
+    fixed = Fixed(sites.tau, sites.nu, factor.mean, np.sqrt(variance), observed.y, weights)
+    rule, tilted = tilted_moments(rule_of(likelihood, weights), fixed, likelihood)
+    off = np.abs(tilted.hermite[:, 1:3])
+    if not (off <= _SETTLED).all():
+        site = int(np.argmax(off.max(axis=1)))
+        if own:
+            return fixed_point(observed, sites, evidence, own=False)  # held, or of a lax tol
+        raise NumericalError(
+            f"the sites are no fixed point of EP: moments of the tilted density of site {site} "
+            f'are off by {off.max():.2g}; correction="sample" needs no fixed point'
+        )
+    return FixedPoint(observed, likelihood, V, factor, evidence, rule, fixed, tilted, own)

@@ -1,0 +1,125 @@
+"""`Marginals`: densities of latent values, one per point, that need not be normal."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.inference.corrections.grid import (
+    Densities,
+    cdf_many,
+    log_density_many,
+    quantile_many,
+)
+from qpruntime.inference.corrections.predictive import log_predictive
+from qpruntime.likelihoods import Likelihood
+from qpruntime.validation import levels, real
+
+__all__ = ["Marginals"]
+
+
+@dataclass(frozen=True, eq=False)
+class Marginals:
+    """Marginal posterior densities of latent values at T points.
+
+    Attributes
+    ----------
+    mean, variance, skewness : ndarray, shape (T,)
+        Of the latent values; `variance` is a variance.
+    spread : ndarray, shape (T,)
+        |log| of the ratio of two estimates of the variance, of which one tends to be too small and
+        the other too large: about what the log variance may be off by. For "sample" the standard
+        error of the log variance.
+    correction : {"blend", "fact"}
+        How they were found.
+    notes : tuple of str
+        What there is to know of them, in plain words.
+    """
+
+    mean: Array
+    variance: Array
+    skewness: Array
+    spread: Array
+    correction: str
+    notes: tuple[str, ...]
+    densities: Densities = field(repr=False)
+    likelihood: Likelihood = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"<Marginals of {self.mean.size} points, correction {self.correction!r}>"
+
+    def __str__(self) -> str:
+        head = f"Marginals of {self.mean.size} points, correction {self.correction!r}"
+        return "\n- ".join((head, *self.notes))
+
+    def density(self, f: ArrayLike) -> Array:
+        """Densities at `f`: a number, (T,), or (T, Q) with Q values per point; (1, Q) is for all.
+
+        Zero outside of the grid that they are computed on, where they are below exp(-20) of their
+        top.
+        """
+        return np.exp(self.log_density(f))
+
+    def log_density(self, f: ArrayLike) -> Array:
+        """Logs of `density`, in its shape."""
+        at = self._columns(f)
+        out = np.empty(at.shape)
+        log_density_many(*self.densities[:3], at, out)
+        return out.reshape(self._shape(f))
+
+    def cdf(self, f: ArrayLike) -> Array:
+        """P(latent value <= f), of the shapes of `density`."""
+        at = self._columns(f)
+        out = np.empty(at.shape)
+        cdf_many(*self.densities, at, out)
+        return out.reshape(self._shape(f))
+
+    def quantile(self, p: ArrayLike) -> Array:
+        """Quantiles of levels strictly between 0 and 1: (T,) of one level, (T, Q) of Q of them."""
+        at = levels(p, "p")
+        out = np.empty((self.mean.size, at.size))
+        quantile_many(*self.densities, np.ascontiguousarray(at.reshape(-1)), out)
+        return out.reshape(self.mean.size, *at.shape)
+
+    def interval(self, level: float = 0.9) -> Array:
+        """Central credible intervals, shape (T, 2)."""
+        if not 0.0 < level < 1.0:
+            raise InputError(f"level must be between 0 and 1, got {level}")
+        return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+
+    def log_probability(self, y: ArrayLike) -> Array:
+        """Log predictive density of observations: log of the mean of p(y|f) over the density of f.
+
+        Parameters
+        ----------
+        y : array-like, shape (), (T,) or (T, Q)
+            Observations as the likelihood takes them; pairs have a last axis of their own.
+
+        Returns
+        -------
+        ndarray, shape (T,) or (T, Q)
+        """
+        encoded = self.likelihood.validate(y)
+        at = self._columns(encoded)
+        found = log_predictive(self.likelihood, self.densities, self.mean, self.variance, at)
+        return found.reshape(self._shape(encoded))
+
+    def _shape(self, given: ArrayLike) -> tuple[int, ...]:
+        shape = np.shape(given)
+        return (self.mean.size, *shape[1:])
+
+    def _columns(self, given: ArrayLike) -> Array:
+        """Values as an array (T, Q), or `InputError`."""
+        values, n = real(given, "f"), self.mean.size
+        if values.ndim > 2 or values.shape[:1] not in ((), (n,), (1,) * (values.ndim == 2)):
+            raise InputError(
+                f"values must be a number, or have shape ({n},) or ({n}, Q), one row per point, or "
+                f"(1, Q); got {values.shape}"
+            )
+        columns = values[:, None] if values.ndim == 1 else values
+        return np.ascontiguousarray(np.broadcast_to(columns, (n, math.prod(columns.shape[1:]))))

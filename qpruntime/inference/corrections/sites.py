@@ -1,0 +1,323 @@
+"""EP's fixed point as kernels see it, and every site's tilted density: nodes and moments.
+
+At a fixed point of EP the posterior is q(f) = N(m, V) times the product of e_j(f_j), where
+e_j = p(y_j|f_j)^w_j / site_j is scaled so that its mean under q is 1. All corrections are made of
+these e_j: of their Hermite moments, or of log E e_j under other normals.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+from numpy.polynomial.legendre import leggauss
+
+from qpruntime.arrays import Array
+from qpruntime.errors import NumericalError
+from qpruntime.jit import call_landmark, call_moments, call_raised_moments, call_split, kernel
+from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods.absent import ABSENT_LANDMARK, ABSENT_MOMENTS, ABSENT_RAISED
+
+__all__ = [
+    "ORDERS",
+    "Fixed",
+    "Rule",
+    "Tilted",
+    "log_factor",
+    "log_mean",
+    "rule_of",
+    "tilted_moments",
+]
+
+#: Hermite moments 0 to 6.
+ORDERS = 7
+#: Panels are laid over so many standard deviations on either side of the mean.
+REACH = 9.0
+_PANELS, _NODES = 12, 16
+_X, _W = leggauss(_NODES)
+#: Nodes of a site at most: room for closing in on two jumps by halves.
+_ROOM = 2560
+_DEPTH = 40
+#: A panel is resolved if its halves have its mass, and its sixth moment, to this.
+_EXACT = 1e-12
+#: Gauss-Hermite nodes of a normal, for means that have no closed form.
+_G, _GW = hermegauss(32)
+_LOG_GW = np.log(_GW / math.sqrt(2.0 * math.pi))
+#: Normals narrower than this part of a site's variance fall between the nodes of its panels.
+_NARROW = 0.02
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+_MARKS = 8
+
+
+class Rule(NamedTuple):
+    """A likelihood as `log_mean` takes it; built by `rule_of`."""
+
+    theta: Array
+    closed: bool
+    raised: bool
+    location: bool
+    split: Any
+    moments: Any
+    raised_moments: Any
+    landmarks: Any
+
+
+class Fixed(NamedTuple):
+    """A fixed point of EP: sites, marginal means and standard deviations, each of shape (N,)."""
+
+    tau: Array
+    nu: Array
+    mean: Array
+    std: Array
+    y: Array
+    weights: Array
+
+
+class Tilted(NamedTuple):
+    """The tilted densities: Hermite moments (N, 7), and e_j at nodes where no mean is closed.
+
+    `nodes` and `masses` (quadrature weights times e_j) have a row of `counts` numbers per site.
+    `base` is log E e_j before scaling, shape (N,).
+    """
+
+    hermite: Array
+    base: Array
+    nodes: Array
+    masses: Array
+    counts: Array
+
+
+def rule_of(likelihood: Likelihood, weights: Array) -> Rule:
+    """Return what kernels take of a likelihood; `weights` are powers of it."""
+    raised = likelihood.powers.moments if likelihood.powers else None
+    likelihood.split.reset()
+    return Rule(
+        likelihood.theta,
+        likelihood.moments is not None and (bool((weights == 1.0).all()) or raised is not None),
+        raised is not None,
+        likelihood.moves,
+        likelihood.split.handle,
+        (likelihood.moments or ABSENT_MOMENTS).handle,
+        (raised or ABSENT_RAISED).handle,
+        (likelihood.landmarks or ABSENT_LANDMARK).handle,
+    )
+
+
+@kernel
+def log_factor(rule, fixed, j, f):
+    """log e_j at f, but for a constant: measured from the site at its mean."""
+    rest, curvature = call_split(rule.split, f, fixed.y[j], rule.theta)
+    d = f - fixed.mean[j]
+    tilt = fixed.nu[j] - fixed.tau[j] * fixed.mean[j]
+    w = fixed.weights[j]
+    if w == 0.0:
+        return d * (0.5 * fixed.tau[j] * d - tilt)
+    return w * (rest - 0.5 * curvature * f * f) + d * (0.5 * fixed.tau[j] * d - tilt)
+
+
+@kernel
+def closed_mean(rule, fixed, j, mean, variance):
+    """log E e_j under N(mean, variance) by the moments at the cavity that this is; NaN if none."""
+    tau, w = fixed.tau[j], fixed.weights[j]
+    d = mean - fixed.mean[j]
+    g = tau * mean - fixed.nu[j]
+    kept = 1.0 - tau * variance
+    if not kept > 0.0:
+        return math.nan
+    v = variance / kept
+    log_z = 0.0
+    if w == 1.0:
+        log_z = call_moments(rule.moments, mean + v * g, math.sqrt(v), fixed.y[j], rule.theta)[0]
+    elif w != 0.0:
+        log_z = call_raised_moments(
+            rule.raised_moments, mean + v * g, math.sqrt(v), fixed.y[j], rule.theta, w
+        )[0]
+    tilt = fixed.nu[j] - tau * fixed.mean[j]
+    return log_z - 0.5 * math.log(kept) + d * (0.5 * tau * d - tilt) + 0.5 * v * g * g
+
+
+@kernel
+def log_mean(rule, fixed, tilted, j, mean, variance):
+    """log E e_j under N(mean, variance), relative to that under q (`Tilted.base`)."""
+    least = 1e-14 * fixed.std[j] ** 2
+    if variance <= least:
+        variance = least
+    if rule.closed:
+        return closed_mean(rule, fixed, j, mean, variance) - tilted.base[j]
+    std = math.sqrt(variance)
+    top, total = -math.inf, 0.0
+    if variance > _NARROW * fixed.std[j] ** 2:
+        # e_j is known at nodes that resolve it, jumps and all; they resolve this normal too.
+        for k in range(tilted.counts[j]):
+            u = (tilted.nodes[j, k] - mean) / std
+            total += tilted.masses[j, k] * math.exp(-0.5 * u * u)
+        return math.log(total / std) - _HALF_LOG_2PI
+    for k in range(_G.size):
+        e = log_factor(rule, fixed, j, mean + std * _G[k]) + _LOG_GW[k]
+        if e > top:
+            total = total * math.exp(top - e) + 1.0
+            top = e
+        elif e > -math.inf:
+            total += math.exp(e - top)
+    return top + math.log(total) - tilted.base[j]
+
+
+@kernel
+def fill_panel(rule, fixed, j, a, b, top, out):
+    """Evaluate the tilted density, over e^top, on [a, b] in standard units; return two sums.
+
+    Columns of `out` are nodes and weights times density; the sums are of mass and x^6 mass.
+    """
+    half, centre = 0.5 * (b - a), 0.5 * (a + b)
+    mass, far = 0.0, 0.0
+    for k in range(_NODES):
+        x = centre + half * _X[k]
+        e = log_factor(rule, fixed, j, fixed.mean[j] + fixed.std[j] * x) - 0.5 * x * x - top
+        value = half * _W[k] * math.exp(min(e, 700.0))
+        out[k, 0], out[k, 1] = x, value
+        mass += value
+        far += value * x**6
+    return mass, far
+
+
+@kernel
+def lay_edges(rule, fixed, j, edges):
+    """Fill ascending edges in standard units: even ones, and points where log p may bend."""
+    count = 0
+    for k in range(_PANELS + 1):
+        edges[count] = -REACH + 2.0 * REACH * k / _PANELS
+        count += 1
+    for k in range(_MARKS):
+        f = 0.0
+        if k == 1:
+            f = fixed.y[j] if rule.location else 0.0
+        elif k > 1:
+            f = call_landmark(rule.landmarks, fixed.y[j], rule.theta, k - 2)
+        x = (f - fixed.mean[j]) / fixed.std[j]
+        if not abs(x) < REACH:
+            continue
+        i = count
+        while i > 0 and edges[i - 1] > x:
+            edges[i] = edges[i - 1]
+            i -= 1
+        edges[i] = x
+        count += 1
+    return count
+
+
+@kernel
+def resolve(rule, fixed, j, found, stack, halves):
+    """Fill nodes of the tilted density of a site; return (their number, log of the scale).
+
+    Even panels, bisected until halves agree with the whole: jumps and kinks are closed in on.
+    A number of -1 says that there is no mass or no number.
+    """
+    edges = np.empty(_PANELS + 1 + _MARKS)
+    n_edges = lay_edges(rule, fixed, j, edges)
+    top = -math.inf
+    for i in range(n_edges - 1):
+        for k in range(_NODES):
+            x = 0.5 * (edges[i] + edges[i + 1]) + 0.5 * (edges[i + 1] - edges[i]) * _X[k]
+            e = log_factor(rule, fixed, j, fixed.mean[j] + fixed.std[j] * x) - 0.5 * x * x
+            if e > top:
+                top = e
+            if math.isnan(e):
+                return -1, top
+    if not abs(top) < math.inf:
+        return -1, top
+    total, far = 0.0, 0.0
+    for i in range(n_edges - 1):
+        mass, sixth = fill_panel(rule, fixed, j, edges[i], edges[i + 1], top, halves)
+        total += mass
+        far += sixth
+    far = max(far, 15.0 * total)
+    count = 0
+    for i in range(n_edges - 1):
+        if edges[i + 1] <= edges[i]:
+            continue
+        stack[0, 0], stack[0, 1] = edges[i], edges[i + 1]
+        stack[0, 2], stack[0, 3] = fill_panel(rule, fixed, j, edges[i], edges[i + 1], top, halves)
+        pending = 1
+        while pending:
+            pending -= 1
+            a, b = stack[pending, 0], stack[pending, 1]
+            mass, sixth = stack[pending, 2], stack[pending, 3]
+            middle = 0.5 * (a + b)
+            one, one_far = fill_panel(rule, fixed, j, a, middle, top, halves)
+            two, two_far = fill_panel(rule, fixed, j, middle, b, top, halves[_NODES:])
+            wrong = abs(one + two - mass) > _EXACT * total
+            wrong = wrong or abs(one_far + two_far - sixth) > _EXACT * far
+            full = count + 2 * _NODES * (pending + 3) + 2 * _NODES * (n_edges - i) > found.shape[0]
+            if not wrong or full or b - a < 1e-13 or pending + 2 > _DEPTH:
+                for k in range(2 * _NODES):
+                    found[count, 0], found[count, 1] = halves[k, 0], halves[k, 1]
+                    count += 1
+                continue
+            stack[pending, 0], stack[pending, 1] = middle, b
+            stack[pending, 2], stack[pending, 3] = two, two_far
+            stack[pending + 1, 0], stack[pending + 1, 1] = a, middle
+            stack[pending + 1, 2], stack[pending + 1, 3] = one, one_far
+            pending += 2
+    return count, top
+
+
+@kernel
+def fill_moments(rule, fixed, hermite, base, nodes, masses, counts):
+    """Fill `Tilted`, whose nodes are kept only if there is room; return a site without mass."""
+    found, stack = np.empty((_ROOM, 2)), np.empty((_DEPTH, 4))
+    halves = np.empty((2 * _NODES, 2))
+    for j in range(fixed.mean.size):
+        count, top = resolve(rule, fixed, j, found, stack, halves)
+        if count < 0:
+            return j
+        total = 0.0
+        for k in range(count):
+            total += found[k, 1]
+        if not total > 0.0:
+            return j
+        hermite[j, :] = 0.0
+        for k in range(count):
+            x, p = found[k, 0], found[k, 1] / total
+            before, now = 0.0, 1.0
+            for order in range(ORDERS):
+                hermite[j, order] += p * now
+                before, now = now, x * now - order * before
+            if nodes.shape[1]:
+                nodes[j, k] = fixed.mean[j] + fixed.std[j] * x
+                masses[j, k] = fixed.std[j] * p * math.exp(0.5 * x * x) * math.sqrt(2.0 * math.pi)
+        counts[j] = count
+        base[j] = top + math.log(total) - _HALF_LOG_2PI
+        if rule.closed:
+            base[j] = closed_mean(rule, fixed, j, fixed.mean[j], fixed.std[j] ** 2)
+    return -1
+
+
+def tilted_moments(rule: Rule, fixed: Fixed, likelihood: Likelihood) -> tuple[Rule, Tilted]:
+    """Integrate every tilted density; return the rule that has all means, and the moments.
+
+    Raises
+    ------
+    NumericalError
+        If one has no finite mass.
+    """
+    n = fixed.mean.size
+    room = 0 if rule.closed else _ROOM
+    tilted = Tilted(
+        np.empty((n, ORDERS)),
+        np.empty(n),
+        np.empty((n, room)),
+        np.empty((n, room)),
+        np.zeros(n, np.int64),
+    )
+    site = fill_moments(rule, fixed, *tilted)
+    likelihood.raise_failure()
+    if site >= 0:
+        raise NumericalError(
+            f"the tilted density of site {site} has no finite mass within {REACH:g} standard "
+            "deviations: the marginals cannot be corrected; check that observation"
+        )
+    if rule.closed and np.isnan(tilted.base).any():  # there are powers without closed moments
+        return tilted_moments(rule._replace(closed=False), fixed, likelihood)
+    return rule, tilted
