@@ -9,6 +9,7 @@ accelerated, and shortens any step that would lower the bound.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from qpruntime.errors import InputError
 from qpruntime.inference.anderson import Anderson
 from qpruntime.inference.dense.factor import Factor, ImproperPosterior, Sites
 from qpruntime.inference.fixed_point import Problem, Settled, Trace
+from qpruntime.jit import call_moments, kernel
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.expected import expect_all
 
 __all__ = ["check_likelihood", "settle"]
 
@@ -47,6 +48,15 @@ def check_likelihood(likelihood: Likelihood) -> Any:
             "which has none (Likelihood.expected); use 'ep' or 'qp'"
         )
     return likelihood.expected.handle
+
+
+@kernel
+def expect_all(expected, theta, mean, variance, y, value, slope, curvature):  # type: ignore[no-untyped-def]
+    """Fill the three results of a likelihood's `expected` for N observations."""
+    for i in range(mean.size):
+        value[i], slope[i], curvature[i] = call_moments(
+            expected, mean[i], math.sqrt(variance[i]), y[i], theta
+        )
 
 
 class _State:

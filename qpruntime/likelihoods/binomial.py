@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.bend import bent, bent_expected, bent_frame, bent_moments
 from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.expected import softplus_expected
-from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
+from qpruntime.likelihoods.series import log_peak
 from qpruntime.validation import floats
 
 __all__ = ["MOST_TRIALS", "likelihood", "pack", "unpack"]
@@ -39,36 +39,23 @@ def shape(y):
 
 
 def _split(f, y, theta):
-    sign, a, inverse, offset, top, peak = shape(y)
-    return bend_value(sign * f, a, inverse, offset, top) + peak, 0.0
+    return bent(f, shape(y)), 0.0
 
 
 def _moments(mu, sigma, y, theta):
-    sign, a, inverse, offset, top, peak = shape(y)
-    log_z, mean, variance = bend_moments(sign * mu, sigma, a, inverse, offset, top)
-    return log_z + peak, sign * mean, variance
+    return bent_moments(mu, sigma, shape(y), 1.0)
 
 
 def _frame(mu, sigma, y, theta):
-    sign, a, inverse, offset, top, _ = shape(y)
-    centre, width, refine, side = bend_frame(sign * mu, sigma, a, inverse, offset, top)
-    return sign * centre, width, refine, side
+    return bent_frame(mu, sigma, shape(y), 1.0)
 
 
 def _raised_moments(mu, sigma, y, theta, power):
-    sign, a, inverse, offset, top, peak = shape(y)
-    log_z, mean, variance = bend_moments(
-        sign * mu, sigma, power * a, inverse / power, offset + math.log(power), top
-    )
-    return log_z + power * peak, sign * mean, variance
+    return bent_moments(mu, sigma, shape(y), power)
 
 
 def _raised_frame(mu, sigma, y, theta, power):
-    sign, a, inverse, offset, top, _ = shape(y)
-    centre, width, refine, side = bend_frame(
-        sign * mu, sigma, power * a, inverse / power, offset + math.log(power), top
-    )
-    return sign * centre, width, refine, side
+    return bent_frame(mu, sigma, shape(y), power)
 
 
 def pack(successes: ArrayLike, trials: ArrayLike) -> Array:
@@ -125,15 +112,7 @@ def _pairs(y: ArrayLike) -> Array:
 
 def _expected(mean, std, y, theta):
     sign, a, inverse, _, _, peak = shape(y)
-    n = 1.0 / inverse
-    g = sign * mean
-    value, slope, curvature = softplus_expected(g, std)
-    if a > 0.0:
-        # Measured from the peak, which is left of zero.
-        top = math.log(a / (n - a))
-        value -= math.log1p(math.exp(top))
-        g -= top
-    return peak + a * g - n * value, sign * (a - n * slope), n * curvature
+    return bent_expected(sign * mean, std, sign, a, 1.0 / inverse, peak)
 
 
 likelihood = Likelihood(

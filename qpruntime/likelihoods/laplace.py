@@ -10,13 +10,13 @@ import math
 
 from qpruntime.jit import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.expected import laplace_expected
 from qpruntime.likelihoods.observations import reals
 from qpruntime.special import erfcx, log_ndtr, probit_series
 
 __all__ = ["likelihood"]
 
 _SQRT1_2 = math.sqrt(0.5)
+_SQRT_2_PI = math.sqrt(2.0 / math.pi)
 
 
 def _constants(scale):
@@ -77,6 +77,18 @@ def pointed(mu, sigma, y, scale):
     return log_z, mean, sigma * sigma * variance
 
 
+def _expected(mean, std, y, theta):
+    # By Price's theorem, closed: theta = (scale, -log 2 scale).
+    d = (mean - y) / std
+    density = _SQRT_2_PI * math.exp(-0.5 * d * d)
+    lean = math.erf(d * _SQRT1_2)
+    return (
+        theta[1] - std * (density + d * lean) / theta[0],
+        -lean / theta[0],
+        density / (std * theta[0]),
+    )
+
+
 def _kink(y, theta, k):
     return y if k == 0 else math.nan
 
@@ -92,6 +104,6 @@ likelihood = Likelihood(
     parameters={"scale": 1.0},
     limits={"scale": (1e-50, 1e50)},
     derive=_constants,
-    expected=Pointer(laplace_expected, MOMENTS),
+    expected=Pointer(_expected, MOMENTS),
     landmarks=Pointer(_kink, LANDMARK),
 )

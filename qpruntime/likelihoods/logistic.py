@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-import math
-
-from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer
+from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.bend import bent_expected, bent_frame, bent_moments
 from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.expected import softplus_expected
 from qpruntime.likelihoods.observations import signs
-from qpruntime.likelihoods.softplus import bend_frame, bend_moments, softplus
+from qpruntime.likelihoods.softplus import softplus
 
 __all__ = ["likelihood"]
+
+
+@kernel
+def shape(y):
+    """Log p = -log(1 + e^u), u = -y f: the shared form with a = 0 and n = 1."""
+    return -y, 0.0, 1.0, 0.0, 0.0, 0.0
 
 
 def _split(f, y, theta):
     return -softplus(-y * f), 0.0
 
 
-# log p = -log(1 + e^u), u = -y f: the shared form with a = 0 and n = 1.
 def _moments(mu, sigma, y, theta):
-    log_z, mean, variance = bend_moments(-y * mu, sigma, 0.0, 1.0, 0.0, 0.0)
-    return log_z, -y * mean, variance
+    return bent_moments(mu, sigma, shape(y), 1.0)
 
 
 def _frame(mu, sigma, y, theta):
-    centre, width, refine, side = bend_frame(-y * mu, sigma, 0.0, 1.0, 0.0, 0.0)
-    return -y * centre, width, refine, side
+    return bent_frame(mu, sigma, shape(y), 1.0)
 
 
-# To a power w, n is w and u is moved by log w, here and in all likelihoods of the shared form.
 def _raised_moments(mu, sigma, y, theta, power):
-    log_z, mean, variance = bend_moments(-y * mu, sigma, 0.0, 1.0 / power, math.log(power), 0.0)
-    return log_z, -y * mean, variance
+    return bent_moments(mu, sigma, shape(y), power)
 
 
 def _raised_frame(mu, sigma, y, theta, power):
-    centre, width, refine, side = bend_frame(-y * mu, sigma, 0.0, 1.0 / power, math.log(power), 0.0)
-    return -y * centre, width, refine, side
+    return bent_frame(mu, sigma, shape(y), power)
 
 
 def _expected(mean, std, y, theta):
-    value, slope, curvature = softplus_expected(-y * mean, std)
-    return -value, y * slope, curvature
+    return bent_expected(-y * mean, std, -y, 0.0, 1.0, 0.0)
 
 
 likelihood = Likelihood(

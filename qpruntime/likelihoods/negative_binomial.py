@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 
 from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.bend import bent, bent_expected, bent_frame, bent_moments
 from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.expected import softplus_expected
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
-from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
+from qpruntime.likelihoods.series import log_peak
 
 __all__ = ["likelihood"]
 
 
 @kernel
-def shape(y, r, log_r):
+def shape(y, theta):
     """(sign, a, 1/n, offset, top) of the shared form in u = sign f, and log p at its peak."""
+    r, log_r = theta[0], theta[1]
     n = y + r
     if y <= r:
         offset = math.log(n) - log_r
@@ -35,36 +36,23 @@ def shape(y, r, log_r):
 
 
 def _split(f, y, theta):
-    sign, a, inverse, offset, top, peak = shape(y, theta[0], theta[1])
-    return bend_value(sign * f, a, inverse, offset, top) + peak, 0.0
+    return bent(f, shape(y, theta)), 0.0
 
 
 def _moments(mu, sigma, y, theta):
-    sign, a, inverse, offset, top, peak = shape(y, theta[0], theta[1])
-    log_z, mean, variance = bend_moments(sign * mu, sigma, a, inverse, offset, top)
-    return log_z + peak, sign * mean, variance
+    return bent_moments(mu, sigma, shape(y, theta), 1.0)
 
 
 def _frame(mu, sigma, y, theta):
-    sign, a, inverse, offset, top, _ = shape(y, theta[0], theta[1])
-    centre, width, refine, side = bend_frame(sign * mu, sigma, a, inverse, offset, top)
-    return sign * centre, width, refine, side
+    return bent_frame(mu, sigma, shape(y, theta), 1.0)
 
 
 def _raised_moments(mu, sigma, y, theta, power):
-    sign, a, inverse, offset, top, peak = shape(y, theta[0], theta[1])
-    log_z, mean, variance = bend_moments(
-        sign * mu, sigma, power * a, inverse / power, offset + math.log(power), top
-    )
-    return log_z + power * peak, sign * mean, variance
+    return bent_moments(mu, sigma, shape(y, theta), power)
 
 
 def _raised_frame(mu, sigma, y, theta, power):
-    sign, a, inverse, offset, top, _ = shape(y, theta[0], theta[1])
-    centre, width, refine, side = bend_frame(
-        sign * mu, sigma, power * a, inverse / power, offset + math.log(power), top
-    )
-    return sign * centre, width, refine, side
+    return bent_frame(mu, sigma, shape(y, theta), power)
 
 
 def _constants(dispersion):
@@ -72,16 +60,8 @@ def _constants(dispersion):
 
 
 def _expected(mean, std, y, theta):
-    sign, a, inverse, _, _, peak = shape(y, theta[0], theta[1])
-    n = 1.0 / inverse
-    g = sign * (mean - theta[1])
-    value, slope, curvature = softplus_expected(g, std)
-    if a > 0.0:
-        # Measured from the peak, which is left of zero.
-        top = math.log(a / (n - a))
-        value -= math.log1p(math.exp(top))
-        g -= top
-    return peak + a * g - n * value, sign * (a - n * slope), n * curvature
+    sign, a, inverse, _, _, peak = shape(y, theta)
+    return bent_expected(sign * (mean - theta[1]), std, sign, a, 1.0 / inverse, peak)
 
 
 likelihood = Likelihood(

@@ -21,10 +21,9 @@ from qpruntime.jit import (
     kernel,
 )
 from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.expected import poisson_expected
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
 from qpruntime.likelihoods.reduction import CLOSED, INTEGRATE, Reduction
-from qpruntime.likelihoods.softplus import log1p_less, log_peak
+from qpruntime.likelihoods.series import log1p_less, log_peak
 from qpruntime.special import power_peak_ratio
 
 __all__ = ["LARGEST_COUNT", "likelihood"]
@@ -36,6 +35,9 @@ _RECURSION = 50
 _SHORT, _MOST_TERMS = 60.0, 2000
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _HALF_LOG_PI = 0.5 * math.log(math.pi)
+_G0 = -0.57721566490153286061 - math.log(2.0)
+#: m^2/(2 v) beyond which the asymptotic series of E log f^2 is good to 1e-16.
+_FAR = 40.0
 #: A second peak below exp(-_MINOR) of the first moves sigma* by less than 1e-13.
 _MINOR = 46.0
 #: Where b is above this.
@@ -228,6 +230,51 @@ def frame(mu, sigma, y):
     return 0.0, _WIDTH * s, 1.0, side
 
 
+@kernel
+def log_square(mean, variance):
+    """E log f^2, its derivative by the mean, and by the variance.
+
+    f^2/v is noncentral chi-square with one degree of freedom, a Poisson mixture of central ones:
+    E log f^2 = log 2v + sum_j w_j digamma(1/2 + j), w_j the Poisson weights of x = m^2/(2v).
+    """
+    x = 0.5 * mean * mean / variance
+    if x > _FAR:
+        q = 0.5 / x
+        term, total, slopes = 1.0, 0.0, 0.0
+        for k in range(1, 40):
+            term *= (2 * k - 1) * q
+            total += term / k
+            slopes += term
+            if term < 1e-17:
+                break
+        return 2.0 * math.log(abs(mean)) - total, 2.0 / mean * (1.0 + slopes), -slopes / variance
+    weight = math.exp(-x)
+    level, total, slope = 0.0, 0.0, 0.0
+    for j in range(int(x + 12.0 * math.sqrt(x) + 20.0)):
+        total += weight * level
+        slope += weight / (j + 0.5)
+        level += 1.0 / (j + 0.5)
+        weight *= x / (j + 1.0)
+    return (
+        math.log(variance) + _G0 + total,
+        mean / variance * slope,
+        (1.0 - x * slope) / variance,
+    )
+
+
+def _expected(mean, std, y, theta):
+    """E log p(y|f) for p = f^(2y) exp(-f^2)/y!, closed."""
+    variance = std * std
+    if y == 0.0:
+        return -(mean * mean + variance), -2.0 * mean, 2.0
+    value, by_mean, by_variance = log_square(mean, variance)
+    return (
+        y * value - (mean * mean + variance) - math.lgamma(y + 1.0),
+        y * by_mean - 2.0 * mean,
+        2.0 - 2.0 * y * by_variance,
+    )
+
+
 # R = sigma*/sigma_EP is, for each count, an analytic function of W^2 = b^2 (b^2 + 8y), and of
 # x = log(1 + W^2/16). The log of the two peaks' ratio lies between W/2 and W: beyond W = 80 the
 # lower peak is gone (e^-47 at y = 1), and a series holds for every count.
@@ -277,7 +324,7 @@ likelihood = Likelihood(
     powers=Powers(
         Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
     ),
-    expected=Pointer(poisson_expected, MOMENTS),
+    expected=Pointer(_expected, MOMENTS),
     reduction=Reduction(
         coordinates=Pointer(_coordinates, COORDINATES),
         cavity=_cavity,

@@ -4,41 +4,45 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer
+from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.bend import bent, bent_frame, bent_moments
 from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.expected import poisson_exp_expected
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
-from qpruntime.likelihoods.softplus import bend_frame, bend_moments, bend_value, log_peak
+from qpruntime.likelihoods.series import log_peak
 
 __all__ = ["likelihood"]
 
 
+@kernel
+def shape(y):
+    """The limit of the shared form for n without bound, with a = y."""
+    return 1.0, y, 0.0, 0.0, (math.log(y) if y > 0.0 else 0.0), log_peak(y)
+
+
 def _split(f, y, theta):
-    top = math.log(y) if y > 0.0 else 0.0
-    return bend_value(f, y, 0.0, 0.0, top) + log_peak(y), 0.0
+    return bent(f, shape(y)), 0.0
 
 
 def _moments(mu, sigma, y, theta):
-    top = math.log(y) if y > 0.0 else 0.0
-    log_z, mean, variance = bend_moments(mu, sigma, y, 0.0, 0.0, top)
-    return log_z + log_peak(y), mean, variance
+    return bent_moments(mu, sigma, shape(y), 1.0)
 
 
 def _frame(mu, sigma, y, theta):
-    top = math.log(y) if y > 0.0 else 0.0
-    return bend_frame(mu, sigma, y, 0.0, 0.0, top)
+    return bent_frame(mu, sigma, shape(y), 1.0)
 
 
-# To a power w, log p is w (y f - e^f) plus a constant: y becomes w y, and f is moved by log w.
 def _raised_moments(mu, sigma, y, theta, power):
-    top = math.log(y) if y > 0.0 else 0.0
-    log_z, mean, variance = bend_moments(mu, sigma, power * y, 0.0, math.log(power), top)
-    return log_z + power * log_peak(y), mean, variance
+    return bent_moments(mu, sigma, shape(y), power)
 
 
 def _raised_frame(mu, sigma, y, theta, power):
-    top = math.log(y) if y > 0.0 else 0.0
-    return bend_frame(mu, sigma, power * y, 0.0, math.log(power), top)
+    return bent_frame(mu, sigma, shape(y), power)
+
+
+def _expected(mean, std, y, theta):
+    # Closed: E e^f = exp(mean + variance/2).
+    rate = math.exp(min(mean + 0.5 * std * std, 700.0))
+    return y * mean - rate - math.lgamma(y + 1.0), y - rate, rate
 
 
 likelihood = Likelihood(
@@ -49,5 +53,5 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
-    expected=Pointer(poisson_exp_expected, MOMENTS),
+    expected=Pointer(_expected, MOMENTS),
 )

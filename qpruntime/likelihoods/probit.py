@@ -7,7 +7,6 @@ import math
 from qpruntime.artifact.metadata import Axis
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, RAISED_FRAME, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.expected import probit_expected
 from qpruntime.likelihoods.observations import signs
 from qpruntime.likelihoods.reduction import Reduction
 from qpruntime.special import erfcx, log_ndtr, probit_series
@@ -15,9 +14,17 @@ from qpruntime.special import erfcx, log_ndtr, probit_series
 __all__ = ["likelihood"]
 
 _SQRT1_2 = math.sqrt(0.5)
+_SQRT_2_PI, _INV_SQRT_2PI = math.sqrt(2.0 / math.pi), 1.0 / math.sqrt(2.0 * math.pi)
 #: Steps of Newton's method at most, and shorter steps of quadrature where powers make the edge
 #: a double exponential.
 _STEPS, _DENSER = 200, 0.7
+#: Expectations: exp(-_REACH^2/2) = 4e-17; log Phi(_LAST) = -1e-21.
+_REACH, _LAST = 8.7, 9.5
+#: Steps of their trapezoid rule: in standard deviations; in f, near the zeros of Phi at
+#: 1.9 +- 2.8i; in u where f = sinh u, and there in standard deviations at the mean; to 1e-11.
+_STEP, _STEP_F, _STEP_U, _STEP_W = 0.7, 0.42, 0.11, 0.4
+#: Standard deviation beyond which the edge of Phi is narrow beside the normal.
+_WIDE = 1.3
 
 
 def _split(f, y, theta):
@@ -97,6 +104,58 @@ def _raised_frame(mu, sigma, y, theta, power):
     return y * peak, width, step, 0.0
 
 
+@kernel
+def log_ndtr_slopes(x):
+    """log Phi(x), its first derivative, and minus its second."""
+    if x > 0.0:
+        upper = 0.5 * math.erfc(x * _SQRT1_2)
+        r = _INV_SQRT_2PI * math.exp(-0.5 * x * x) / (1.0 - upper)
+        return math.log1p(-upper), r, r * (r + x)
+    e = erfcx(-x * _SQRT1_2)
+    value = math.log(0.5 * e) - 0.5 * x * x
+    if x > -5.0:
+        r = _SQRT_2_PI / e
+        return value, r, r * (r + x)
+    r, _, v = probit_series(x)
+    return value, r, 1.0 - v
+
+
+def _expected(mean, std, y, theta):
+    """E log Phi(y f): the trapezoid rule, in f = sinh u where the normal is wide."""
+    a = y * mean
+    value, slope, curvature = 0.0, 0.0, 0.0
+    if std <= _WIDE or a < -_REACH * std:
+        h = _STEP if a < -_REACH * std else min(_STEP, _STEP_F / std)
+        count = math.ceil(_REACH / h)
+        for j in range(-count, count + 1):
+            t = h * j
+            x = a + std * t
+            if x > _LAST:
+                break
+            w = math.exp(-0.5 * t * t)
+            log_p, r, c = log_ndtr_slopes(x)
+            value += w * log_p
+            slope += w * r
+            curvature += w * c
+        h *= _INV_SQRT_2PI
+        return h * value, y * h * slope, h * curvature
+    h = min(_STEP_U, _STEP_W * std / math.sqrt(1.0 + a * a))
+    u = math.asinh(a - _REACH * std)
+    last = math.asinh(min(a + _REACH * std, _LAST))
+    while u <= last:
+        up = math.exp(u)
+        x, jacobian = 0.5 * (up - 1.0 / up), 0.5 * (up + 1.0 / up)
+        t = (x - a) / std
+        w = jacobian * math.exp(-0.5 * t * t)
+        log_p, r, c = log_ndtr_slopes(x)
+        value += w * log_p
+        slope += w * r
+        curvature += w * c
+        u += h
+    h *= _INV_SQRT_2PI / std
+    return h * value, y * h * slope, h * curvature
+
+
 # R = sigma*/sigma_EP is analytic in x = k/sqrt(16 + k^2), k = y mu/sqrt(1 + sigma^2), and
 # l = log10(sigma/sqrt(1 + p^2)), p = (sqrt(16 + k^2) - k)/2, up to and including k = -inf, because
 # sqrt(1 + p^2) is |k| times a series in 1/k^2 there. (p stands in for phi(k)/Phi(k): the same
@@ -133,7 +192,7 @@ likelihood = Likelihood(
     frame=Pointer(_frame, FRAME),
     mirror=True,
     powers=Powers(frame=Pointer(_raised_frame, RAISED_FRAME)),
-    expected=Pointer(probit_expected, MOMENTS),
+    expected=Pointer(_expected, MOMENTS),
     reduction=Reduction(
         coordinates=Pointer(_coordinates, COORDINATES),
         cavity=_cavity,

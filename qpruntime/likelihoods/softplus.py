@@ -3,7 +3,8 @@
 With u = f or -f and h = u + offset, a in [0, n/2]. Left of h = 0 the log density is a line of
 slope a, right of it, up to h = 2 log n, a double exponential, and then a line of slope a - n: one
 peak, one bend of width one, and a second bend far out that nothing reaches. 1/n = 0 is the Poisson
-limit, with e^h for the logarithm. Kernels only; likelihoods say what a, n and offset are.
+limit, with e^h for the logarithm. Kernels only; likelihoods say what a, n and offset are. How it
+is integrated against a cavity is in `qpruntime.likelihoods.bend`.
 """
 
 from __future__ import annotations
@@ -11,84 +12,22 @@ from __future__ import annotations
 import math
 
 from qpruntime.jit import kernel
-from qpruntime.special import probit_series
+from qpruntime.likelihoods.series import expm1_less, log1p_less
 
-__all__ = [
-    "bend_frame",
-    "bend_moments",
-    "bend_slopes",
-    "bend_value",
-    "log1p_less",
-    "log_peak",
-    "softplus",
-    "stirling_error",
-]
+__all__ = ["bend_slopes", "bend_value", "softplus", "softplus_expected"]
 
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-#: What a bend changes may be left out where it is below exp(-_NOTHING) of the density.
-_NOTHING = 45.0
-#: Below this cavity width, or above this curvature at the peak, the bend is not narrow.
-_NARROW, _CURVED = 1.5, 0.5
-#: Shorter steps across a double exponential.
-_DENSER = 0.7
-#: Standard deviations between mean and bend beyond which the bend is not felt.
-_REACH = 9.5
-#: Peaks narrower than _SHORT, of squared skewness below _SKEWED, are as a series has them.
-_SHORT, _SKEWED = 0.01, 1e-7
-#: Slopes beyond which values of log p are not compared as they are.
-_STEEP = 2.0
-#: Step of the trapezoid rule for moments in the quadrature variable, and where terms are left out.
-_STEP, _CUT = 0.11, 42.0
-_MOST_TERMS = 2000
+_INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+#: Of the trapezoid rule for expectations: exp(-_REACH^2/2) = 4e-17; steps in standard deviations,
+#: singular at pi i, so that a step times std is what counts; where the normal is wide in u,
+#: f = sinh u, and there in standard deviations at the mean.
+_REACH, _STEP, _WIDE = 8.7, 0.55, 3.0
+_STEP_U, _STEP_W = 0.11, 0.4
 
 
 @kernel
 def softplus(x):
     """log(1 + e^x)."""
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
-
-
-@kernel
-def log1p_less(t):
-    """log(1 + t) - t."""
-    if abs(t) > 0.1:
-        return math.log1p(t) - t
-    u = t / (2.0 + t)
-    w = u * u
-    p = 1.0 / 13.0
-    for k in (11.0, 9.0, 7.0, 5.0, 3.0):
-        p = p * w + 1.0 / k
-    return 2.0 * u * w * p - t * u
-
-
-@kernel
-def expm1_less(d):
-    """e^d - 1 - d."""
-    if abs(d) > 0.5:
-        return math.expm1(min(d, 700.0)) - d
-    p = 1.0
-    for k in range(15, 2, -1):
-        p = 1.0 + p * d / k
-    return 0.5 * d * d * p
-
-
-@kernel
-def stirling_error(x):
-    """log Gamma(x) less (x - 1/2) log x - x + log(2 pi)/2."""
-    if x < 16.0:
-        return math.lgamma(x) - (x - 0.5) * math.log(x) + x - _HALF_LOG_2PI
-    i = 1.0 / (x * x)
-    return (
-        1.0 / 12.0 - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0)))
-    ) / x
-
-
-@kernel
-def log_peak(x):
-    """x log x - x - log x! for x >= 0, cancelled by hand."""
-    if x < 16.0:
-        return x * math.log(x) - x - math.lgamma(x + 1.0) if x > 0.0 else 0.0
-    return -0.5 * math.log(x) - _HALF_LOG_2PI - stirling_error(x)
 
 
 @kernel
@@ -126,170 +65,32 @@ def bend_slopes(u, inverse, offset):
 
 
 @kernel
-def bend_peak(m, sigma, a, inverse, offset, top):
-    """Peak of the tilted density with cavity N(m, sigma^2), and the likelihood's curvature there.
+def softplus_expected(mean, std):
+    """E log(1 + e^f), E s(f) and E s'(f), s the logistic function: a trapezoid rule.
 
-    Newton's method between two bounds, halving them where it leaves them or does not settle.
+    The first is singular at pi i, and behaves like f on the right.
     """
-    s2 = sigma * sigma
-    if a > 0.0:
-        low, high = min(m, top), max(m, top)
-        if inverse == 0.0 and m > top:
-            # There e^h = a + (m - u)/sigma^2, and u is not below top.
-            high = min(high, math.log(a + (m - top) / s2) - offset)
+    value, slope, curvature = 0.0, 0.0, 0.0
+    wide = std > _WIDE
+    if wide:
+        h = min(_STEP_U, _STEP_W * std / math.sqrt(1.0 + mean * mean))
+        u, last = math.asinh(mean - _REACH * std), math.asinh(mean + _REACH * std)
     else:
-        low, high = m, m
-        if inverse > 0.0:
-            low -= s2 / inverse
-        else:
-            low -= s2 * math.exp(min(m + offset, 690.0))
-        low = min(low, m)
-    u = high if high < 1.0 - offset else max(low, min(high, -offset))
-    curvature, before = 0.0, math.inf
-    for _ in range(200):
-        rate, curvature = bend_slopes(u, inverse, offset)
-        slope = a - rate - (u - m) / s2
-        if slope > 0.0:
-            low = u
-        else:
-            high = u
-        total = curvature + 1.0 / s2
-        step = slope / total
-        if step * step * total < 1e-6 or not high > low:
-            break
-        # Steps that do not get shorter may run in a circle.
-        if not low < u + step < high or abs(step) > 0.5 * before:
-            step = 0.5 * (low + high) - u
-        before = abs(step)
-        u += step
-    return u, curvature
-
-
-@kernel
-def bend_scale(m, sigma, a, inverse, bend):
-    """Mean, measured from the bend, and standard deviation, for a density of two straight sides."""
-    z = (bend - m) / sigma
-    left = probit_series(z - a * sigma)
-    mean, variance = -left[1], left[2]
-    if inverse > 0.0:
-        right = probit_series((a - 1.0 / inverse) * sigma - z)
-        # The sides' masses are as 1/r, r = phi/Phi.
-        share = left[0] / (left[0] + right[0]) if left[0] + right[0] > 0.0 else 0.5
-        gap = left[1] + right[1]
-        mean += share * gap
-        variance += share * (right[2] - left[2]) + share * (1.0 - share) * gap * gap
-    return sigma * mean, sigma * math.sqrt(max(variance, 1e-300))
-
-
-@kernel
-def bend_beyond(gap, sigma):
-    """Whether a bend at distance `gap` from a normal's mean, of width one, changes nothing."""
-    s2 = sigma * sigma
-    if s2 <= gap:
-        return gap - 0.5 * s2 > _NOTHING
-    return gap > 0.0 and gap * gap > 2.0 * _NOTHING * s2
-
-
-@kernel
-def bend_window(m, sigma, a, inverse, offset, top):
-    """`bend_frame` for moments, which are asked for exactly of peaks however narrow."""
-    s2 = sigma * sigma
-    bend = -offset
-    if inverse > 1.0:
-        bend -= math.log(inverse)
-    line = m + a * s2
-    if bend_beyond(bend - line, sigma):
-        return line, sigma, 0.0, 0.0
-    if inverse > 0.0:
-        line = m + (a - 1.0 / inverse) * s2
-        if bend_beyond(line - (2.0 * max(-math.log(inverse), 0.0) + bend), sigma):
-            return line, sigma, 0.0, 0.0
-    peak, curvature = bend_peak(m, sigma, a, inverse, offset, top)
-    width = 1.0 / math.sqrt(curvature + 1.0 / s2)
-    # A double exponential grows without bound already at pi/2 i, a softplus is singular at pi i.
-    step = 1.0 if inverse > 0.5 or width < 0.25 else _DENSER
-    if sigma <= _NARROW or curvature >= _CURVED:
-        return peak, width, step, 0.0
-    mean, std = bend_scale(m, sigma, a, inverse, bend)
-    reach = abs(mean)
-    if reach > _REACH * std:
-        return peak, width, step, 0.0
-    return bend, min(std, 1.0), step if reach <= 2.0 * std else 2.0 * step * std / reach, 0.0
-
-
-@kernel
-def bend_frame(m, sigma, a, inverse, offset, top):
-    """`Likelihood.frame` in the coordinate u; refine 0 says that the density is a normal.
-
-    So it does of a peak so narrow that nodes in f would be told apart by rounding: there the
-    series of Cornish and Fisher has sigma* = sigma_EP (1 - skewness^2/36) and a mean and a
-    sigma_EP of its own. What is left out is of order skewness^4, and 1e-13.
-    """
-    centre, width, refine, side = bend_window(m, sigma, a, inverse, offset, top)
-    if refine == 0.0 or width > _SHORT:
-        return centre, width, refine, side
-    inverse2 = 1.0 / (sigma * sigma)
-    rate, curvature = bend_slopes(centre, inverse, offset)
-    width = 1.0 / math.sqrt(curvature + inverse2)
-    skew = curvature * width**3
-    if skew * skew > _SKEWED:
-        return centre, width, refine, side
-    for _ in range(2):
-        centre += (a - rate - (centre - m) * inverse2) * width * width
-        rate, curvature = bend_slopes(centre, inverse, offset)
-        width = 1.0 / math.sqrt(curvature + inverse2)
-    share = rate * inverse
-    third = -curvature * (1.0 - 2.0 * share) * width**3
-    fourth = -curvature * (1.0 - 6.0 * share * (1.0 - share)) * width**4
-    std = width * math.sqrt(1.0 + third * third + 0.5 * fourth)
-    return centre + 0.5 * third * width, std * (1.0 - third * third / 36.0), 0.0, 0.0
-
-
-@kernel
-def bend_moments(m, sigma, a, inverse, offset, top):
-    """Log normaliser, mean and variance by the trapezoid rule in the frame's variable."""
-    centre, width, refine, _ = bend_window(m, sigma, a, inverse, offset, top)
-    gap = centre - m
-    base = bend_value(centre, a, inverse, offset, top)
-    if refine == 0.0:
-        return base - 0.5 * (gap / sigma) ** 2, centre, sigma * sigma
-    pull = gap / (sigma * sigma)
-    # Where log p is steep its values at centre + d differ by less than they round: there it is
-    # taken relative to its own tangent at the centre, which is a density of the same form.
-    rate, _ = bend_slopes(centre, inverse, offset)
-    level, a_near, offset_near, start, top_near = base, a, offset, centre, top
-    slope = a - rate
-    if a > 0.0:
-        t = math.expm1(min(centre - top, 700.0))
-        slope = -a * (1.0 - a * inverse) * t / (1.0 + a * inverse * t)
-    if a > 0.0 or rate > _STEEP:
-        pull -= slope
-        level, a_near, offset_near, start, top_near = 0.0, a - slope, offset + centre, 0.0, 0.0
-    half = 0.5 / (sigma * sigma)
-    h = _STEP * refine
-    best = -math.inf
-    mass, first, second = 0.0, 0.0, 0.0
-    for direction in (1.0, -1.0):
-        v = 0.0 if direction > 0.0 else -h
-        for _ in range(_MOST_TERMS):
-            up = math.exp(v)
-            d = 0.5 * width * (up - 1.0 / up)
-            e = bend_value(start + d, a_near, inverse, offset_near, top_near)
-            e -= level + d * (pull + half * d)
-            e += math.log(0.5 * (up + 1.0 / up))
-            if e > best:
-                if e > best + 30.0:
-                    # Raise what the sums are relative to.
-                    scale = math.exp(best - e)
-                    mass, first, second = scale * mass, scale * first, scale * second
-                    best = e
-            elif e < best - _CUT:
-                break
-            k = math.exp(e - best)
-            mass += k
-            first += k * d
-            second += k * d * d
-            v += direction * h
-    first /= mass
-    log_z = base - 0.5 * (gap / sigma) ** 2 + best + math.log(mass * h * width / sigma)
-    return log_z - _HALF_LOG_2PI, centre + first, second / mass - first * first
+        h = min(0.5, _STEP / std)
+        u, last = -_REACH, _REACH
+    while u <= last:
+        x, w = mean + std * u, math.exp(-0.5 * u * u)
+        if wide:
+            up = math.exp(u)
+            x = 0.5 * (up - 1.0 / up)
+            t = (x - mean) / std
+            w = 0.5 * (up + 1.0 / up) * math.exp(-0.5 * t * t)
+        small = math.exp(-abs(x))
+        value += w * (max(x, 0.0) + math.log1p(small))
+        slope += w * (1.0 if x > 0.0 else small) / (1.0 + small)
+        curvature += w * small / ((1.0 + small) * (1.0 + small))
+        u += h
+    h *= _INV_SQRT_2PI
+    if wide:
+        h /= std
+    return h * value, h * slope, h * curvature

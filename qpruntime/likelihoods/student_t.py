@@ -12,7 +12,7 @@ import math
 from qpruntime.jit import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.observations import reals
-from qpruntime.likelihoods.softplus import expm1_less
+from qpruntime.likelihoods.series import expm1_less
 
 __all__ = ["likelihood"]
 

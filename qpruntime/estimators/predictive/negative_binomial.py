@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from qpruntime.jit import kernel
-from qpruntime.likelihoods.softplus import log1p_less, stirling_error
+from qpruntime.likelihoods.series import log1p_less, stirling_error
 
 __all__ = ["log_pmf", "log_pmf_many"]
 
