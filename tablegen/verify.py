@@ -62,12 +62,15 @@ class Report:
 
 
 @kernel
-def _outside(theta, has_moments, moments, mu, sigma, y, slack, values):
-    """Return (count, i, j) of values that are not in (0, sigma_EP], and the first of them."""
+def _outside(theta, has_moments, moments, narrows, mu, sigma, y, slack, values):
+    """Return (count, i, j) of values that are not in (0, sigma_EP], and the first of them.
+
+    Without moments the cavity's width is the bound if the likelihood `narrows`, else there is none.
+    """
     count, row, column = 0, 0, 0
     for i in range(mu.size):
         for j in range(sigma.size):
-            bound = sigma[j]
+            bound = sigma[j] if narrows else math.inf
             if has_moments:
                 bound = math.sqrt(call_moments(moments, mu[i], sigma[j], y, theta)[2])
             # Written so that NaN fails it.
@@ -219,6 +222,7 @@ def _scan(
 ) -> tuple[list[str], Places, Places]:
     """Read everything once; return the problems, the most curved and the roughest nodes."""
     theta, has_moments, _, _, moments, _ = table.likelihood.functions()[:6]
+    narrows = table.likelihood.log_concave
     mu, sigma = table.metadata.mu.nodes(), 10.0 ** table.metadata.log10_sigma.nodes()
     outcomes, rows, columns = table.values.shape
     step = max(1, _BLOCK_BYTES // (columns * table.values.itemsize))
@@ -236,7 +240,9 @@ def _scan(
         k, a, b = block
         values = np.array(table.values[k, a:b], dtype=np.float64)
         y = table.metadata.outcomes[k]
-        count, i, j = _outside(theta, has_moments, moments, mu[a:b], sigma, y, tolerance, values)
+        count, i, j = _outside(
+            theta, has_moments, moments, narrows, mu[a:b], sigma, y, tolerance, values
+        )
         where = ""
         if count:
             where = f"{values[i, j]:g} at mu = {mu[a + i]:g}, log10 sigma = {np.log10(sigma[j]):g}"

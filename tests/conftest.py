@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from typing import NamedTuple
 
-import numpy as np
 import pytest
 
+import conformance
 from multiprecision import SEED
 from oracle import REFERENCE, RBFData
 
@@ -22,29 +20,11 @@ def pytest_report_header():
     return f"QP_SEED={SEED} repeats the random cases of today"
 
 
-class Reference(NamedTuple):
-    """Columns of one reference CSV, as float64 arrays."""
-
-    mu: np.ndarray
-    sigma: np.ndarray
-    y: np.ndarray
-    log_z: np.ndarray
-    mean: np.ndarray
-    variance: np.ndarray
-    sigma_star: np.ndarray
-
-
 @pytest.fixture(scope="session")
 def reference():
     """Return a loader of ``tests/reference/NAME.csv``."""
 
-    def load(name):
-        with (REFERENCE / f"{name}.csv").open(newline="") as file:
-            rows = csv.reader(file)
-            assert tuple(next(rows)) == Reference._fields
-            return Reference(*np.array([[float(v) for v in row] for row in rows]).T)
-
-    return load
+    return conformance.reference
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logsumexp, ndtr, ndtri
+from scipy.special import logsumexp, ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.base import GPEstimator, checked, weighed
@@ -27,9 +28,6 @@ from qpruntime.projection.table import Table
 from qpruntime.validation import number
 
 __all__ = ["GPClassifier"]
-
-#: p(+1|f) of the likelihoods for which it rises with f.
-_RISING = {"probit": ndtr, "logistic": expit}
 
 
 class GPClassifier(ClassifierMixin, GPEstimator):
@@ -254,16 +252,17 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
         """Central credible interval of p(second class), shape (T, 2); two classes.
 
-        For the probit and the logistic: p(y|f) is monotone in f, so its quantiles are at those of
-        the latent function. No sampling.
+        For likelihoods with a `Likelihood.link`, the probit and the logistic: p(y|f) is monotone in
+        f, so its quantiles are at those of the latent function. No sampling.
         """
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
         mean, variance = self.latent(X)
-        link = _RISING.get(self._likelihood_.name) if self._likelihood_ else None
+        link = self._likelihood_.link if self._likelihood_ else None
         if mean.ndim != 1 or link is None:
+            known = [name for name in likelihoods.names() if likelihoods.get(name).link]
             raise InputError(
-                f"predict_interval needs two classes and one of the likelihoods {tuple(_RISING)}"
+                f"predict_interval needs two classes and one of the likelihoods {tuple(known)}"
             )
         reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
         return np.column_stack([link(mean - reach), link(mean + reach)])

@@ -18,7 +18,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError, warn
 from qpruntime.estimators.base import GPEstimator, checked, weighed
 from qpruntime.estimators.predictive import density as distribution
-from qpruntime.estimators.predictive.links import LINKS, exposures
+from qpruntime.estimators.predictive.links import COUNTS, LINKS, exposures
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.settings import Callback, ObjectiveName, settings_of
@@ -183,7 +183,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         draft = self._draft()
         draft._link_ = choice(self.link, "link", LINKS)
         link = LINKS[draft._link_]
-        projector = Projector(link.likelihood, self.method, self._resolved_table())
+        projector = Projector(COUNTS[draft._link_], self.method, self._resolved_table())
         points, given = checked(validate_data, draft, X, y, dtype=np.float64, y_numeric=True)
         events = counts(column_or_1d(given, warn=True))
         projector.check_outcomes(events)
@@ -409,11 +409,11 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
             raise InputError(
                 f"mean must be a finite number or None, got {shown(self.mean)}"
             ) from error
-        if mean == 0.0 and self._link_ == "square":
+        if mean == 0.0 and LINKS[self._link_].two_signs:
             warn(
                 "mean=0 leaves the sign of the latent function open: the posterior is symmetric "
                 "under f <-> -f and has two peaks, which one normal covers badly; leave mean=None "
-                "or give about the square root of the expected rate",
+                "or give about the f of the expected rate, for the square link its square root",
                 UserWarning,
             )
         return mean

@@ -16,7 +16,6 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.base import GPEstimator, checked, weighed
 from qpruntime.estimators.predictive.density import log_density
-from qpruntime.estimators.predictive.normal_plus_t import symmetric_reach
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.settings import Callback, ObjectiveName, settings_of
@@ -280,7 +279,9 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         tail, side = np.minimum(flat, 1.0 - flat), np.sign(flat - 0.5)
 
         def finish(mean: Array, variance: Array) -> Array:
-            reach = symmetric_reach(variance, self.nu_, self.likelihood_.parameters["scale"], tail)
+            own = self.likelihood_
+            assert own.reach is not None
+            reach = own.reach(variance, tail, own.theta)
             return self._centre_ + self._unit_ * (mean[:, None] + side * reach)
 
         return self._predicted(points, finish, width=_NODES).reshape(len(points), *at.shape)

@@ -23,6 +23,7 @@ from qpruntime.likelihoods.absent import (
     ABSENT_SPLIT,
     NO_RULE,
 )
+from qpruntime.likelihoods.rates import RateLink
 from qpruntime.likelihoods.reduction import Reduction
 from qpruntime.names import meant, spell
 
@@ -115,6 +116,18 @@ class Likelihood:
         adaptive rule.
     recipe : tuple, optional
         Arguments of `from_log_prob`, by which it pickles.
+    link : callable, optional
+        Of labels -1 and +1: p(+1|f) for an array of f, where it rises with f. Intervals of that
+        probability are those of f then.
+    score : callable, optional
+        Of labels -1 and +1: ``score(mean, variance)``, the normal quantile of p(+1) for latent
+        values N(mean, variance), where that is closed.
+    rate : RateLink, optional
+        Of counts that are Poisson given f: how their rate follows from f.
+    reach : callable, optional
+        Of noise symmetric about f: ``reach(variance, tail, theta)``, shape (T, Q), the distance r
+        with P(|y - mean| > r) = 2 tail for f ~ N(mean, variance), T variances and Q tails in
+        (0, 1/2].
     """
 
     name: str
@@ -135,6 +148,10 @@ class Likelihood:
     recipe: tuple[tuple[str, Any], ...] | None = None
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     derive: Callable[..., tuple[float, ...]] | None = None
+    link: Callable[[Array], Array] | None = None
+    score: Callable[[Array, Array], Array] | None = None
+    rate: RateLink | None = None
+    reach: Callable[[Array, Array, Array], Array] | None = None
 
     def __post_init__(self) -> None:
         if self.parameters:

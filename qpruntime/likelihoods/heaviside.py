@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis
 from qpruntime.jit import (
     COORDINATES,
@@ -91,6 +94,10 @@ def _cavity(row, u, v):
     return z, 1.0, 1.0
 
 
+def _score(mean: Array, variance: Array) -> Array:
+    return mean / np.sqrt(variance)
+
+
 likelihood = Likelihood(
     name="heaviside",
     outcomes="labels -1 and +1",
@@ -106,4 +113,5 @@ likelihood = Likelihood(
         v=Axis("z/sqrt(16 + z^2), z = y mu/sigma", -1.0, _V_STOP, 193),
         scale=Pointer(_scale, COORDINATES),
     ),
+    score=_score,
 )

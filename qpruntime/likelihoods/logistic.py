@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from qpruntime.arrays import Array
 from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.bend import bent_expected, bent_frame, bent_moments
 from qpruntime.likelihoods.contract import Likelihood, Powers
@@ -41,6 +44,12 @@ def _expected(mean, std, y, theta):
     return bent_expected(-y * mean, std, -y, 0.0, 1.0, 0.0)
 
 
+def _link(f: Array) -> Array:
+    from scipy.special import expit  # takes longer to import than all likelihoods
+
+    return np.asarray(expit(f))
+
+
 likelihood = Likelihood(
     name="logistic",
     outcomes="labels -1 and +1",
@@ -51,4 +60,5 @@ likelihood = Likelihood(
     mirror=True,
     powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
     expected=Pointer(_expected, MOMENTS),
+    link=_link,
 )

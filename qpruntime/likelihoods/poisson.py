@@ -8,7 +8,12 @@ alone. For y >= 1 it has two peaks, which weigh the same at b = 0.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis
 from qpruntime.jit import (
     COORDINATES,
@@ -22,6 +27,7 @@ from qpruntime.jit import (
 )
 from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
+from qpruntime.likelihoods.rates import Rate, RateLink, normal_rule
 from qpruntime.likelihoods.reduction import CLOSED, INTEGRATE, Reduction
 from qpruntime.likelihoods.series import log1p_less, log_peak
 from qpruntime.special import power_peak_ratio
@@ -313,6 +319,59 @@ def _cavity(row, u, v):
     return math.sqrt(3.0 * w2 / (half + math.sqrt(half * half + w2))), 1.0, y
 
 
+@dataclass(frozen=True)
+class SquareRate(Rate):
+    """f^2 for f ~ N(mean, std^2)."""
+
+    mean: Array
+    std: Array
+
+    def tail(self, g: Array, upper: bool) -> Array:
+        from scipy.special import ndtr  # takes longer to import than all likelihoods
+
+        root, mean, std = np.sqrt(g), np.abs(self.mean)[:, None], self.std[:, None]
+        beyond = ndtr(-(root + mean) / std)  # on the other side of zero
+        near = (root - mean) / std
+        return ndtr(-near) + beyond if upper else ndtr(near) - beyond
+
+    def nodes(self) -> tuple[Array, Array]:
+        f, weights = normal_rule(self.mean, self.std)
+        return f * f, weights
+
+    def narrower(self, shape: Array) -> NDArray[np.bool_]:
+        return self.std < 0.5
+
+    def roots(self, low: Array, high: Array) -> tuple[Array, Array]:
+        mean = np.abs(self.mean)
+        below = np.maximum(mean - self.std * np.sqrt(2.0 * low), 0.0)
+        return below, mean + self.std * np.sqrt(2.0 * high)
+
+
+class Square(RateLink):
+    """Rate f^2."""
+
+    name, two_signs, like_gamma = "square", True, True
+
+    def latent(self, rate: float) -> float:
+        return math.sqrt(rate)
+
+    def spread(self, mean: float) -> float:
+        return 0.5 * abs(mean) or 1.0
+
+    def exposed(self, exposure: Array) -> tuple[Array, Array]:
+        return np.sqrt(exposure), np.zeros_like(exposure)
+
+    def mean_rate(self, mean: Array, variance: Array) -> Array:
+        return mean**2 + variance
+
+    def gamma(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        rate = self.mean_rate(mean, variance)
+        return rate, 2.0 * variance * (2.0 * mean**2 + variance) / rate
+
+    def distribution(self, mean: Array, variance: Array) -> Rate:
+        return SquareRate(mean, np.sqrt(variance))
+
+
 likelihood = Likelihood(
     name="poisson",
     outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
@@ -335,4 +394,5 @@ likelihood = Likelihood(
         largest=LARGEST_COUNT,
         scale=Pointer(_scale, COORDINATES),
     ),
+    rate=Square(),
 )

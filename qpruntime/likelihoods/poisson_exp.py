@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.arrays import Array
+from qpruntime.blocks import PointError
 from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.bend import bent, bent_frame, bent_moments
 from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
+from qpruntime.likelihoods.rates import Rate, RateLink, normal_rule
 from qpruntime.likelihoods.series import log_peak
 
 __all__ = ["likelihood"]
+
+#: Products of numbers up to exp(_LARGEST) = 7e149 stay in double precision.
+_LARGEST = 345.0
 
 
 @kernel
@@ -45,6 +55,72 @@ def _expected(mean, std, y, theta):
     return y * mean - rate - math.lgamma(y + 1.0), y - rate, rate
 
 
+@dataclass(frozen=True)
+class LogNormalRate(Rate):
+    """e^f for f ~ N(mean, std^2)."""
+
+    mean: Array
+    std: Array
+
+    def tail(self, g: Array, upper: bool) -> Array:
+        from scipy.special import ndtr  # takes longer to import than all likelihoods
+
+        z = (np.log(g) - self.mean[:, None]) / self.std[:, None]
+        return np.asarray(ndtr(-z if upper else z))
+
+    def nodes(self) -> tuple[Array, Array]:
+        f, weights = normal_rule(self.mean, self.std)
+        return np.exp(f), weights
+
+    def narrower(self, shape: Array) -> NDArray[np.bool_]:
+        return self.std * np.sqrt(shape) < 1.0
+
+    def roots(self, low: Array, high: Array) -> tuple[Array, Array]:
+        below, above = -self.std * np.sqrt(2.0 * low), self.std * np.sqrt(2.0 * high)
+        return np.exp(0.5 * (self.mean + below)), np.exp(0.5 * (self.mean + above))
+
+
+class Exponential(RateLink):
+    """Rate e^f."""
+
+    name = "exp"
+
+    def latent(self, rate: float) -> float:
+        return math.log(rate)
+
+    def spread(self, mean: float) -> float:
+        return 1.0
+
+    def exposed(self, exposure: Array) -> tuple[Array, Array]:
+        return np.ones_like(exposure), np.log(exposure)
+
+    def mean_rate(self, mean: Array, variance: Array) -> Array:
+        log_rate = mean + 0.5 * variance
+        if log_rate.max(initial=0.0) > 2.0 * _LARGEST:
+            raise _beyond(mean, variance, int(np.argmax(log_rate)))
+        return np.exp(log_rate)
+
+    def gamma(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        extreme = np.maximum(np.abs(mean + 0.5 * variance), variance)
+        if extreme.max(initial=0.0) > _LARGEST:
+            raise _beyond(mean, variance, int(np.argmax(extreme)))
+        rate = self.mean_rate(mean, variance)
+        return rate, rate * np.expm1(variance)
+
+    def distribution(self, mean: Array, variance: Array) -> Rate:
+        return LogNormalRate(mean, np.sqrt(variance))
+
+
+def _beyond(mean: Array, variance: Array, i: int) -> PointError:
+    m, v = (float(np.ravel(a)[i]) for a in np.broadcast_arrays(mean, variance))
+    return PointError(
+        i,
+        f"has log rate {m:.3g} of standard deviation {math.sqrt(v):.3g}: the mean of its "
+        "rate is beyond double precision; predict further inside the data or bound the kernel's "
+        "variance",
+    )
+
+
 likelihood = Likelihood(
     name="poisson-exp",
     outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
@@ -54,4 +130,5 @@ likelihood = Likelihood(
     frame=Pointer(_frame, FRAME),
     powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
     expected=Pointer(_expected, MOMENTS),
+    rate=Exponential(),
 )

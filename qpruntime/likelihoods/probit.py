@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis
 from qpruntime.jit import COORDINATES, FRAME, MOMENTS, RAISED_FRAME, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.contract import Likelihood, Powers
@@ -183,6 +186,16 @@ def _cavity(row, u, v):
     return k * math.sqrt(1.0 + sigma * sigma), sigma, 1.0
 
 
+def _link(f: Array) -> Array:
+    from scipy.special import ndtr  # takes longer to import than all likelihoods
+
+    return np.asarray(ndtr(f))
+
+
+def _score(mean: Array, variance: Array) -> Array:
+    return mean / np.sqrt(1.0 + variance)
+
+
 likelihood = Likelihood(
     name="probit",
     outcomes="labels -1 and +1",
@@ -199,4 +212,6 @@ likelihood = Likelihood(
         u=Axis("x = k/sqrt(16 + k^2), k = y mu/sqrt(1 + sigma^2)", -1.0, _X_STOP, 113),
         v=Axis("log10(sigma/sqrt(1 + p^2)), p = (sqrt(16 + k^2) - k)/2", -1.6, 5.0, 241),
     ),
+    link=_link,
+    score=_score,
 )

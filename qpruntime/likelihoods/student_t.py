@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from qpruntime.arrays import Array
 from qpruntime.jit import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.observations import reals
@@ -23,6 +26,8 @@ _STEP, _STEP_MANY = 0.26, 0.7
 _CUT, _MOST = 40.0, 20_000
 #: Degrees of freedom at least, also of a power.
 _LEAST = 0.1
+#: exp(_LOW) and exp(_HIGH) leave no distance out; 70 bisections between reach its last digit.
+_LOW, _HIGH, _HALVINGS = -1000.0, 300.0, 70
 
 
 def gamma_step(nu):
@@ -135,6 +140,30 @@ def mixture(mu, sigma, y, nu, scale):
     return log_z, mu + d * own, sigma2 * other + d2 * (own_square / mass)
 
 
+def _reach(variance: Array, tail: Array, theta: Array) -> Array:
+    # By bisection, under the trapezoid rule above: the t is a normal whose log precision has
+    # these weights.
+    from scipy.special import gammaln, ndtr  # take longer to import than all likelihoods
+
+    nu, scale = theta[0], theta[1]
+    h = min(_STEP, _STEP_MANY / np.sqrt(nu))
+    u = np.arange(-90.0 / nu - 12.0 / np.sqrt(nu), 5.0 + 12.0 / np.sqrt(nu), h)
+    weight = np.exp(0.5 * nu * (u - np.expm1(u)) + 0.5 * nu * np.log(0.5 * nu) - 0.5 * nu)
+    weight *= h * np.exp(-gammaln(0.5 * nu))
+    keep = weight > 1e-18 * weight.max()
+    u, weight = u[keep], weight[keep] / weight[keep].sum()
+    spread = np.sqrt(np.maximum(variance, 0.0)[:, None] + scale**2 * np.exp(-u))
+    out = np.zeros((variance.size, tail.size))
+    for k in np.flatnonzero(tail < 0.5):
+        low, high = np.full(variance.size, _LOW), np.full(variance.size, _HIGH)
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            beyond = ndtr(-np.exp(middle)[:, None] / spread) @ weight > tail[k]
+            low, high = np.where(beyond, middle, low), np.where(beyond, high, middle)
+        out[:, k] = np.exp(low)
+    return out
+
+
 likelihood = Likelihood(
     name="student-t",
     outcomes="real numbers",
@@ -147,4 +176,5 @@ likelihood = Likelihood(
     parameters={"nu": 4.0, "scale": 1.0},
     limits={"nu": (_LEAST, 1e6), "scale": (1e-50, 1e50)},
     derive=_constants,
+    reach=_reach,
 )

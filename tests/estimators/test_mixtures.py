@@ -6,13 +6,9 @@ import mpmath
 import numpy as np
 
 from cases import every_case
-from qpruntime.estimators.predictive.count_mixture import (
-    GammaRate,
-    LogNormalRate,
-    SquareRate,
-    count_tail,
-    smallest_counts,
-)
+from qpruntime.estimators.predictive.count_mixture import GammaRate, count_tail, smallest_counts
+from qpruntime.likelihoods.poisson import SquareRate
+from qpruntime.likelihoods.poisson_exp import LogNormalRate
 
 # Parameters of the rate and a count: narrow and wide rates, both sides of where one changes into
 # the other, tails, large counts.

@@ -9,29 +9,9 @@ import pytest
 from scipy.special import gammaln, log_ndtr
 
 from cases import every_case
-from oracle import NODES, WEIGHTS
+from conformance import expectation
 from qpruntime import likelihoods
 from qpruntime.likelihoods.binomial import pack
-
-STEPS = 1.15 ** -np.arange(260.0)
-
-
-def expectation(log_p, mean, std, marks=()):
-    """E log p under N(mean, std^2), and by Stein's identities its derivatives.
-
-    Gauss-Legendre panels that shrink towards 0, where log p may be singular, and to the mean.
-    """
-    reach = 12.0 * std
-    edges = np.concatenate(
-        [[c, *(c + reach * STEPS), *(c - reach * STEPS)] for c in (0.0, mean, *marks)]
-    )
-    edges = np.unique(edges[np.abs(edges - mean) <= reach])
-    f = edges[:-1, None] + 0.5 * np.diff(edges)[:, None] * (1.0 + NODES)
-    t = (f - mean) / std
-    weight = 0.5 * np.diff(edges)[:, None] * WEIGHTS * np.exp(-0.5 * t * t)
-    weight *= log_p(f) / (std * math.sqrt(2 * math.pi))
-    slope, curvature = np.sum(weight * t) / std, -np.sum(weight * (t * t - 1.0)) / std**2
-    return np.sum(weight), slope, curvature
 
 
 def poisson(y):
@@ -109,8 +89,3 @@ def test_where_series_meet():
         for e in (-1e-13, 1e-13)
     )
     np.testing.assert_allclose(below, above, rtol=1e-12)
-
-
-def test_every_registered_likelihood_is_covered():
-    has = {n for n in likelihoods.names() if likelihoods.get(n).expected is not None}
-    assert has == {case[0] for case in CASES}

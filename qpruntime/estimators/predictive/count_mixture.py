@@ -7,99 +7,21 @@ what that takes does not depend on the size of the counts.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc, gammaincc, ndtr
+from scipy.special import gammainc, gammaincc
 
 from qpruntime.arrays import Array
+from qpruntime.likelihoods.rates import CUT, STEP, Rate
 
-__all__ = ["GammaRate", "LogNormalRate", "Rate", "SquareRate", "count_tail", "smallest_counts"]
+__all__ = ["GammaRate", "count_tail", "smallest_counts"]
 
-# Densities are left out where they are below exp(-_CUT) = 4e-18 of their largest value.
-_CUT = 40.0
-# Steps of the trapezoid rule: for a normal variable, in standard deviations, and for the logarithm
-# of a gamma variable of shape 1; in standard deviations of gamma variables of large shape. Errors
-# are exp(-pi^2/step) for the densities with the heaviest spectrum, that of log G at shape 1.
-_STEP, _LARGE_STEP = 0.25, 0.35
+# Step of the trapezoid rule in standard deviations of gamma variables of large shape.
+_LARGE_STEP = 0.35
 # Pairs of a rate and a level that are searched at a time, for the sake of memory.
 _BLOCK = 1000
-
-
-@dataclass(frozen=True)
-class Rate(ABC):
-    """Distributions of T rates; the fields of subclasses are arrays of shape (T,)."""
-
-    def __getitem__(self, index: Any) -> Rate:
-        return type(self)(*(getattr(self, field.name)[index] for field in fields(self)))
-
-    @abstractmethod
-    def tail(self, g: Array, upper: bool) -> Array:
-        """P(rate < g), or P(rate > g), for g of shape (T, n)."""
-
-    @abstractmethod
-    def nodes(self) -> tuple[Array, Array]:
-        """Rates, shape (T, n), and weights that sum to 1, for expectations."""
-
-    @abstractmethod
-    def narrower(self, shape: Array) -> NDArray[np.bool_]:
-        """Whether the rates vary less than gamma variables of this shape, where these are."""
-
-    @abstractmethod
-    def roots(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """Roots of two rates beyond which there is less than exp(-low) and exp(-high)."""
-
-
-@dataclass(frozen=True)
-class SquareRate(Rate):
-    """f^2 for f ~ N(mean, std^2)."""
-
-    mean: Array
-    std: Array
-
-    def tail(self, g: Array, upper: bool) -> Array:
-        root, mean, std = np.sqrt(g), np.abs(self.mean)[:, None], self.std[:, None]
-        beyond = ndtr(-(root + mean) / std)  # on the other side of zero
-        near = (root - mean) / std
-        return ndtr(-near) + beyond if upper else ndtr(near) - beyond
-
-    def nodes(self) -> tuple[Array, Array]:
-        f, weights = _normal_rule(self.mean, self.std)
-        return f * f, weights
-
-    def narrower(self, shape: Array) -> NDArray[np.bool_]:
-        return self.std < 0.5
-
-    def roots(self, low: Array, high: Array) -> tuple[Array, Array]:
-        mean = np.abs(self.mean)
-        below = np.maximum(mean - self.std * np.sqrt(2.0 * low), 0.0)
-        return below, mean + self.std * np.sqrt(2.0 * high)
-
-
-@dataclass(frozen=True)
-class LogNormalRate(Rate):
-    """e^f for f ~ N(mean, std^2)."""
-
-    mean: Array
-    std: Array
-
-    def tail(self, g: Array, upper: bool) -> Array:
-        z = (np.log(g) - self.mean[:, None]) / self.std[:, None]
-        return ndtr(-z if upper else z)
-
-    def nodes(self) -> tuple[Array, Array]:
-        f, weights = _normal_rule(self.mean, self.std)
-        return np.exp(f), weights
-
-    def narrower(self, shape: Array) -> NDArray[np.bool_]:
-        return self.std * np.sqrt(shape) < 1.0
-
-    def roots(self, low: Array, high: Array) -> tuple[Array, Array]:
-        below, above = -self.std * np.sqrt(2.0 * low), self.std * np.sqrt(2.0 * high)
-        return np.exp(0.5 * (self.mean + below)), np.exp(0.5 * (self.mean + above))
 
 
 @dataclass(frozen=True)
@@ -175,24 +97,16 @@ def _search(rate: Rate, q: Array, most: int, upper: bool) -> Array:
     return last
 
 
-def _normal_rule(mean: Array, std: Array) -> tuple[Array, Array]:
-    """Nodes, shape (T, n), and weights of the trapezoid rule for normal variables."""
-    reach = np.sqrt(2.0 * _CUT)
-    z = np.linspace(-reach, reach, 2 * int(np.ceil(reach / _STEP)) + 1)
-    weights = np.exp(-0.5 * z * z)
-    return mean[:, None] + std[:, None] * z, weights / weights.sum()
-
-
 def _gamma_rule(shape: Array) -> tuple[Array, Array]:
     """Nodes G/shape and weights for gamma variables of shape >= 1, each of shape (T, n).
 
     In d = log(G/shape) the density is exp(-shape (e^d - 1 - d)), and e^d - 1 - d = t lies between
     the ends below.
     """
-    t = _CUT / shape
+    t = CUT / shape
     left = -0.5 * (t + np.sqrt(t * t + 8.0 * t))
     right = np.log1p(t + np.sqrt(2.0 * t))
-    step = np.minimum(_STEP, _LARGE_STEP / np.sqrt(shape))
+    step = np.minimum(STEP, _LARGE_STEP / np.sqrt(shape))
     n = int(np.ceil(((right - left) / step).max())) + 1
     d = left[:, None] + (right - left)[:, None] * np.linspace(0.0, 1.0, n)
     weights = np.exp(-shape[:, None] * _expm1_less(d))

@@ -19,7 +19,7 @@ from qpruntime.blocks import PointError
 from qpruntime.errors import NumericalError
 from qpruntime.estimators.predictive import negative_binomial as gamma_poisson
 from qpruntime.estimators.predictive.count_mixture import GammaRate, smallest_counts
-from qpruntime.estimators.predictive.links import LINKS
+from qpruntime.estimators.predictive.links import COUNTS, LINKS
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
 from qpruntime.projection.projector import project_arrays
@@ -69,7 +69,7 @@ def log_pmf(
 ) -> Array:
     """Log probability of the counts `y` for latent values N(mean, variance); they broadcast."""
     if _exact(predictive):
-        return log_density(LINKS[link].likelihood, mean, variance, y)
+        return log_density(COUNTS[link], mean, variance, y)
     arrays = np.broadcast_arrays(*LINKS[link].gamma(mean, wide(variance)), counts(y))
     out = np.empty(arrays[0].shape)
     gamma_poisson.log_pmf_many(
@@ -83,14 +83,14 @@ def mode(mean: Array, variance: Array, link: str = "square") -> Counts:
 
     For the square link those of the negative binomial, floor(c (k - 1)) if k > 1 else 0 for shape k
     and scale c of the rate, the paper's point prediction (Appendix H). No gamma variable has the
-    tails of e^f: for the exponential link they are those of the exact predictive.
+    tails of e^f: for links like the exponential one they are those of the exact predictive.
 
     Raises
     ------
     NumericalError
         If a count is larger than a whole number can be, or the exact one than `LARGEST_COUNT`.
     """
-    if link != "square":
+    if not LINKS[link].like_gamma:
         return _exact_mode(mean, variance, link)
     rate, scale = LINKS[link].gamma(mean, wide(variance))
     found = np.floor(np.maximum(rate - scale, 0.0))
@@ -126,7 +126,7 @@ def quantiles(
         If one is beyond `LARGEST_COUNT`.
     """
     if _exact(predictive):
-        rate = LINKS[link].rate(mean, wide(variance))
+        rate = LINKS[link].distribution(mean, wide(variance))
     else:
         average, scale = LINKS[link].gamma(mean, wide(variance))
         rate = GammaRate(average / scale, scale)

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtri_exp
 
-from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError, TableError
 from qpruntime.estimators.predictive.density import log_density, wide
@@ -64,11 +63,9 @@ def scores(
 
 def _closed(likelihood: Likelihood | None, mean: Array, variance: Array) -> Array | None:
     """Return the score where it has a closed form, else None."""
-    if likelihood is likelihoods.get("probit"):
-        return mean / np.sqrt(1.0 + variance)
-    if likelihood is likelihoods.get("heaviside"):
-        return mean / np.sqrt(wide(variance))
-    return None
+    if likelihood is None or likelihood.score is None:
+        return None
+    return likelihood.score(mean, wide(variance))
 
 
 def _quantile(minus: Array, plus: Array) -> Array:
