@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from qpruntime.estimators.poisson import GPPoissonRegressor
     from qpruntime.estimators.robust import GPRobustRegressor
     from qpruntime.inference.infer import infer
+    from qpruntime.inference.markov.posterior import SeriesPosterior
+    from qpruntime.inference.markov.series import infer_series
     from qpruntime.inference.posterior import Posterior
     from qpruntime.likelihoods import Likelihood
     from qpruntime.projection.opening import open_table
@@ -40,9 +42,11 @@ _HOME = {
     "Posterior": "inference.posterior",
     "QPError": "errors",
     "SamplingWarning": "errors",
+    "SeriesPosterior": "inference.markov.posterior",
     "Table": "projection.table",
     "TableError": "errors",
     "infer": "inference.infer",
+    "infer_series": "inference.markov.series",
     "open_table": "projection.opening",
     "project": "projection.projector",
     "project_sampled": "projection.sampling",
@@ -60,9 +64,11 @@ __all__ = [
     "Posterior",
     "QPError",
     "SamplingWarning",
+    "SeriesPosterior",
     "Table",
     "TableError",
     "infer",
+    "infer_series",
     "open_table",
     "project",
     "project_sampled",

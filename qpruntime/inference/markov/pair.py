@@ -1,0 +1,252 @@
+"""States of one or two numbers, in factors that do not cancel: Matern 1/2 and 3/2.
+
+Forward messages are N(m, P), P = L diag(D, s) L' with L = [1 0; c 1]; backward messages are
+exp(eta' x - x' J x / 2), J = sigma e0 e0' + E (g, 1)(g, 1)'. An observation changes D or sigma
+alone, and every step is a sum of terms of one sign while sites are: relative errors stay near 1e-15
+at steps of 1e-12 length-scales and at variances of 1e10 (tests/markov/test_extremes.py). One buffer
+(N, 5) has the messages that come from where the pass goes to, and those of the pass in their place
+behind it. Kernels only.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from qpruntime.inference.markov.sites import absorbed, revise
+from qpruntime.inference.markov.transitions import MATERN_3, matern_3
+from qpruntime.jit import kernel
+from qpruntime.quadrature.sigma_star import OK
+
+__all__ = ["pair_pass", "pair_slope", "pair_sweep"]
+
+
+@kernel
+def transition(kind, variance, x):
+    """(A00, A01, A10, A11, Q00, c_q, s_q) over x = rate times time; Q = L_q diag(Q00, s_q) L_q'."""
+    x = min(x, 700.0)
+    if x < 1e-60:
+        return 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0
+    if kind == MATERN_3:
+        a, b, c, d, q00, q01, q11 = matern_3(x)
+        slope = q01 / q00
+        return a, b, c, d, variance * q00, slope, variance * (q11 - slope * q01)
+    return math.exp(-x), 0.0, 0.0, 0.0, -variance * math.expm1(-2.0 * x), 0.0, 0.0
+
+
+@kernel
+def begin(kind, variance):
+    """The stationary forward message (m0, m1, D, c, s)."""
+    return 0.0, 0.0, variance, 0.0, variance if kind == MATERN_3 else 0.0
+
+
+@kernel
+def forward(m0, m1, D, c, s, move):
+    """The forward message after a step."""
+    a00, a01, a10, a11, q00, cq, sq = move
+    a, b = a00 + a01 * c, a10 + a11 * c
+    new = a * a * D + a01 * a01 * s + q00
+    slope = (a * b * D + a01 * a11 * s + cq * q00) / new if new != 0.0 else 0.0
+    rest = b - slope * a
+    left = a11 - slope * a01
+    less = cq - slope
+    return (
+        a00 * m0 + a01 * m1,
+        a10 * m0 + a11 * m1,
+        new,
+        slope,
+        D * rest * rest + s * left * left + q00 * less * less + sq,
+    )
+
+
+@kernel
+def backward(n0, n1, sigma, E, g, move):
+    """The backward message (eta, sigma, E, g) before a step."""
+    a00, a01, a10, a11, q00, cq, sq = move
+    k = 1.0 + sigma * q00
+    both = cq + g
+    det = k + E * (sq + q00 * both * both) + sigma * E * q00 * sq
+    # eta' = A' (I + J Q)^-1 eta, the inverse as one over the determinant times the adjugate.
+    j00, j01 = sigma + E * g * g, E * g
+    q01 = cq * q00
+    q11 = sq + cq * q01
+    r0 = ((1.0 + j01 * q01 + E * q11) * n0 - (j00 * q01 + j01 * q11) * n1) / det
+    r1 = (-(j01 * q00 + E * q01) * n0 + (1.0 + j00 * q00 + j01 * q01) * n1) / det
+    own = E * k / det
+    ratio = (g - sigma * q01) / k
+    scale = sigma / k
+    p0, p1 = ratio * a00 + a10, ratio * a01 + a11
+    new = scale * a01 * a01 + own * p1 * p1
+    n0, n1 = a00 * r0 + a10 * r1, a01 * r0 + a11 * r1
+    if new == 0.0:
+        return n0, n1, scale * a00 * a00, 0.0, 0.0
+    area = a00 * a11 - a01 * a10
+    return (
+        n0,
+        n1,
+        scale * own * area * area / new,
+        new,
+        (scale * a00 * a01 + own * p0 * p1) / new,
+    )
+
+
+@kernel
+def meet(m0, m1, D, c, s, n0, n1, sigma, E, g):
+    """Mean and variance of the first state under both messages, no site of its own in."""
+    det = 1.0 + D * sigma + E * (D * (g + c) * (g + c) + s) + D * s * sigma * E
+    r0 = n0 - (sigma + E * g * g) * m0 - E * g * m1
+    r1 = n1 - E * (g * m0 + m1)
+    more = 1.0 + E * s
+    return m0 + D * (more * r0 + (c - g * E * s) * r1) / det, D * more / det
+
+
+@kernel
+def pair_pass(kind, rate, variance, steps, noise, scale, tau, nu, buffer, ahead, report):
+    """One pass with the sites as they are; rows of `report` are filled if it has any.
+
+    A row has mean and variance of f in the cavity, and of the forward message at that place.
+    Forwards the buffer holds backward messages and receives forward ones; backwards the other way.
+    """
+    n = tau.size
+    a0, a1, a2, a3, a4 = begin(kind, variance) if ahead else (0.0, 0.0, 0.0, 0.0, 0.0)
+    last, move = -1.0, transition(kind, variance, 0.0)
+    for count in range(n):
+        i = count if ahead else n - 1 - count
+        if count:
+            step = rate * (steps[i - 1] if ahead else steps[i])
+            if step != last:
+                move, last = transition(kind, variance, step), step
+            if step > 1e-60:
+                if ahead:
+                    a0, a1, a2, a3, a4 = forward(a0, a1, a2, a3, a4, move)
+                else:
+                    a0, a1, a2, a3, a4 = backward(a0, a1, a2, a3, a4, move)
+        b0, b1, b2, b3, b4 = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
+        if report.shape[0]:
+            if ahead:
+                mean, var = meet(a0, a1, a2, a3, a4, b0, b1, b2, b3, b4)
+                report[i, 2], report[i, 3] = a0, a2
+            else:
+                mean, var = meet(b0, b1, b2, b3, b4, a0, a1, a2, a3, a4)
+                report[i, 2], report[i, 3] = b0, b2
+            report[i, 0], report[i, 1] = mean, var
+        buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4] = a0, a1, a2, a3, a4
+        T, N = absorbed(tau[i], nu[i], noise, scale[i])
+        if ahead:
+            gain = (N - T * a0) / (1.0 + T * a2)
+            a0 += a2 * gain
+            a1 += a3 * a2 * gain
+            a2 /= 1.0 + T * a2
+        else:
+            a0 += N
+            a2 += T
+
+
+@kernel
+def pair_sweep(
+    kind, rate, variance, steps, rows, tau, nu, buffer, ahead, projection, options, found
+):
+    """`pass` that updates every site when it comes to it; return (status, site)."""
+    noise, scale, y, prior, weights = rows
+    n = tau.size
+    scratch = np.empty((1, 4))
+    a0, a1, a2, a3, a4 = begin(kind, variance) if ahead else (0.0, 0.0, 0.0, 0.0, 0.0)
+    last, move = -1.0, transition(kind, variance, 0.0)
+    for count in range(n):
+        i = count if ahead else n - 1 - count
+        if count:
+            step = rate * (steps[i - 1] if ahead else steps[i])
+            if step != last:
+                move, last = transition(kind, variance, step), step
+            if step > 1e-60:
+                if ahead:
+                    a0, a1, a2, a3, a4 = forward(a0, a1, a2, a3, a4, move)
+                else:
+                    a0, a1, a2, a3, a4 = backward(a0, a1, a2, a3, a4, move)
+        b0, b1, b2, b3, b4 = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
+        if ahead:
+            mean, var = meet(a0, a1, a2, a3, a4, b0, b1, b2, b3, b4)
+        else:
+            mean, var = meet(b0, b1, b2, b3, b4, a0, a1, a2, a3, a4)
+        buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4] = a0, a1, a2, a3, a4
+        h = scale[i]
+        status, t, v = revise(
+            projection,
+            options,
+            weights[i],
+            h * mean,
+            h * h * (var + noise),
+            tau[i],
+            nu[i],
+            y[i],
+            prior[i],
+            scratch,
+            found,
+            i,
+        )
+        if status != OK:
+            return status, i
+        tau[i], nu[i] = t, v
+        T, N = absorbed(t, v, noise, h)
+        if ahead:
+            gain = (N - T * a0) / (1.0 + T * a2)
+            a0 += a2 * gain
+            a1 += a3 * a2 * gain
+            a2 /= 1.0 + T * a2
+        else:
+            a0 += N
+            a2 += T
+    return OK, 0
+
+
+@kernel
+def pair_slope(kind, rate, variance, steps, noise, scale, tau, nu, buffer, far, sums):
+    """Backward pass over forward messages that sums up what the gradient is made of.
+
+    Of l l' - W as `qpruntime.inference.markov.slope` has them: sums[0] += dt (l m' + W P),
+    sums[1] += dt W, and sums[2, 0, 0] += tr(W Q)/2, for the first row tr(W P)/2.
+    """
+    n = tau.size
+    n0, n1, sigma, E, g = 0.0, 0.0, 0.0, 0.0, 0.0
+    last, move = -1.0, transition(kind, variance, 0.0)
+    for i in range(n - 1, -1, -1):
+        if i < n - 1:
+            step = rate * steps[i]
+            if step != last:
+                move, last = transition(kind, variance, step), step
+            if step > 1e-60:
+                n0, n1, sigma, E, g = backward(n0, n1, sigma, E, g, move)
+        T, N = absorbed(tau[i], nu[i], noise, scale[i])
+        n0 += N
+        sigma += T
+        m0, m1, D, c, s = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
+        det = 1.0 + D * sigma + E * (D * (g + c) * (g + c) + s) + D * s * sigma * E
+        # (I + J P)^-1 = (I + adj(J) adj(P)...): (I + J P)^-1 J = (J + det(J) adj(P)) / det.
+        p00, p01, p11 = D, c * D, s + c * c * D
+        j00, j01, j11, area = sigma + E * g * g, E * g, E, sigma * E
+        r0 = n0 - j00 * m0 - j01 * m1
+        r1 = n1 - j01 * m0 - j11 * m1
+        l0 = ((1.0 + j01 * p01 + j11 * p11) * r0 - (j00 * p01 + j01 * p11) * r1) / det
+        l1 = (-(j01 * p00 + j11 * p01) * r0 + (1.0 + j00 * p00 + j01 * p01) * r1) / det
+        w00 = l0 * l0 - (j00 + area * p11) / det
+        w01 = l0 * l1 - (j01 - area * p01) / det
+        w11 = l1 * l1 - (j11 + area * p00) / det
+        if i == 0:
+            both = 1.0 if kind == MATERN_3 else 0.0
+            sums[2, 0, 0] += 0.5 * variance * (w00 + both * w11)
+            break
+        x = rate * steps[i - 1]
+        q = transition(kind, variance, x) if x != last else move
+        q01 = q[5] * q[4]
+        sums[2, 0, 0] += 0.5 * (w00 * q[4] + 2.0 * w01 * q01 + w11 * (q[6] + q[5] * q01))
+        if x < far:
+            dt = steps[i - 1]
+            sums[0, 0, 0] += dt * (l0 * m0 + w00 * p00 + w01 * p01)
+            sums[0, 0, 1] += dt * (l0 * m1 + w00 * p01 + w01 * p11)
+            sums[0, 1, 0] += dt * (l1 * m0 + w01 * p00 + w11 * p01)
+            sums[0, 1, 1] += dt * (l1 * m1 + w01 * p01 + w11 * p11)
+            sums[1, 0, 0] += dt * w00
+            sums[1, 0, 1] += dt * w01
+            sums[1, 1, 0] += dt * w01
+            sums[1, 1, 1] += dt * w11

@@ -1,0 +1,142 @@
+"""What is to be inferred of a series, in order of time, and the passes over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.inference.dense.factor import Sites
+from qpruntime.inference.markov.pair import pair_pass, pair_slope, pair_sweep
+from qpruntime.inference.markov.state_space import StateSpace
+from qpruntime.inference.markov.wide import wide_pass, wide_slope, wide_sweep
+from qpruntime.projection.kernel import EP, raise_status
+from qpruntime.projection.projector import Projector
+from qpruntime.quadrature.sigma_star import OK
+
+__all__ = ["NOTHING", "Rows", "Series"]
+
+#: No report is wanted.
+NOTHING = np.empty((0, 4))
+
+
+@dataclass(frozen=True)
+class Series:
+    """A series, sorted: times t, observations y, prior means of g = scale f + noise (N,).
+
+    `power` is that of power EP, `weights` (N,) are powers of the single likelihoods.
+    """
+
+    t: Array
+    y: Array
+    projector: Projector
+    prior: Array
+    weights: Array | None = None
+    scale: Array | None = None
+    power: float = 1.0
+
+    @cached_property
+    def steps(self) -> Array:
+        """Times between rows, and a last one of 0, shape (N,)."""
+        return np.append(np.diff(self.t), 0.0)
+
+    @cached_property
+    def scales(self) -> Array:
+        """`scale`, 1 by default."""
+        return np.ones(self.t.size) if self.scale is None else self.scale
+
+    @cached_property
+    def exponents(self) -> Array:
+        """`weights`, 1 by default."""
+        return np.ones(self.t.size) if self.weights is None else self.weights
+
+    @property
+    def plain(self) -> bool:
+        """Whether likelihoods are taken as they are."""
+        return self.power == 1.0 and self.weights is None
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether no site precision can be negative."""
+        return bool(self.projector.likelihood.log_concave and self.projector.method != "wp")
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        """What kernels take of the likelihood; powers other than 1 need another rule."""
+        if self.plain:
+            return self.projector.functions
+        return self.projector.likelihood.functions(powers=True)
+
+
+class Rows:
+    """A series under one kernel, with a buffer of messages and the sites it is to have.
+
+    Parameters
+    ----------
+    series : Series
+    space : StateSpace
+    sites : Sites
+        About the prior mean; changed in place by `sweep`.
+    """
+
+    def __init__(self, series: Series, space: StateSpace, sites: Sites) -> None:
+        self.series, self.space = series, space
+        self.tau, self.nu = sites
+        self.pair = space.pair
+        self.noise = space.noise
+        d = space.dimension
+        width = 5 if self.pair else d + d * (d + 1) // 2
+        self.buffer = np.zeros((self.tau.size, width))
+        self.chain = () if self.pair else space.arrays(float(series.t[0]))
+
+    def run(self, ahead: bool, report: Array = NOTHING) -> None:
+        """Pass with the sites as they are; fill a report (N, 4) if there is one."""
+        rest = (
+            self.series.steps, self.noise, self.series.scales, self.tau, self.nu, self.buffer,
+            ahead, report,
+        )  # fmt: skip
+        if self.pair:
+            pair_pass(*self.pair, *rest)
+        else:
+            wide_pass(self.chain, *rest)
+
+    def sweep(self, ahead: bool, damping: float, hold: bool, found: Array) -> None:
+        """Pass that updates every site; `found` is that of `revise`."""
+        series = self.series
+        projector = series.projector
+        functions = series.functions
+        closed = bool(series.plain and projector.source[0] == EP and functions[1])
+        rest = (
+            series.steps,
+            (self.noise, series.scales, series.y, series.prior, series.exponents),
+            self.tau,
+            self.nu,
+            self.buffer,
+            ahead,
+            (functions, projector.source),
+            (series.power, damping, hold, closed),
+            found,
+        )
+        if self.pair:
+            status, site = pair_sweep(*self.pair, *rest)
+        else:
+            status, site = wide_sweep(self.chain, *rest)
+        if status != OK:
+            place = found[10], found[11], series.y[site]
+            raise_status(status, projector.likelihood, *place, projector.table)
+
+    def slope(self) -> Array:
+        """Sums that the gradient is made of; the buffer has to hold forward messages."""
+        d = self.space.dimension
+        rest = (self.series.steps, self.noise, self.series.scales, self.tau, self.nu, self.buffer)
+        far = self.space.far()
+        if self.pair:
+            sums = np.zeros((4, 2, 2))
+            pair_slope(*self.pair, *rest, float(far[0] * self.pair[1]), sums)
+            return sums[:, :d, :d]
+        sums = np.zeros((4, d, d))
+        wide_slope(self.chain, *rest, far, sums)
+        return sums

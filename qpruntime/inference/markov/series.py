@@ -1,0 +1,253 @@
+"""`infer_series`: validate, sweep until the sites settle, and hand over a SeriesPosterior."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.arrays import Array
+from qpruntime.errors import ConvergenceWarning, InputError, warn
+from qpruntime.inference.dense.factor import Sites
+from qpruntime.inference.infer import check_powers, check_sites
+from qpruntime.inference.markov.evidence import summarise
+from qpruntime.inference.markov.posterior import SeriesPosterior
+from qpruntime.inference.markov.rows import Rows, Series
+from qpruntime.inference.markov.settle import Ended, settle
+from qpruntime.inference.markov.state_space import StateSpace, state_space
+from qpruntime.inference.markov.times import Clock
+from qpruntime.inference.posterior import Lookups
+from qpruntime.inference.schedules import Limits, Trace
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.projector import Inference, Projector
+from qpruntime.projection.table import Table
+from qpruntime.validation import finite, number, real, shown, whole
+
+__all__ = ["conclude", "infer_series", "warn_unsettled_series"]
+
+#: DotProduct has its pivot at time 0: so many spans away from it slopes are differences of numbers
+#: that are as large.
+_FARTHEST = 1e6
+
+
+def infer_series(
+    t: ArrayLike,
+    y: ArrayLike,
+    kernel: Kernel,
+    likelihood: str | Likelihood | None = None,
+    method: Inference = "qp",
+    table: Table | str | os.PathLike[str] | None = None,
+    mean: ArrayLike = 0.0,
+    *,
+    weights: ArrayLike | None = None,
+    power: float = 1.0,
+    tol: float = 1e-6,
+    max_sweeps: int = 100,
+    damping: float = 1.0,
+    sites: Sites | Sequence[ArrayLike] | None = None,
+) -> SeriesPosterior:
+    """Approximate the posterior of a Gaussian process of one input by EP or QP, in O(N).
+
+    The kernel has to be that of a Markov process: then time and memory grow with N, and the fixed
+    point is that of `infer` with ``kernel(t[:, None])``.
+
+    Parameters
+    ----------
+    t : array-like, shape (N,)
+        Times, in any order and unit, repeated or not; or dates (``datetime64``), which count in
+        seconds.
+    y : array-like, shape (N,)
+        Observations; rows of NaN are dropped.
+    kernel : scikit-learn kernel
+        Sums and products of ``Matern`` (nu 0.5, 1.5, 2.5), ``ExpSineSquared``, ``ConstantKernel``
+        and ``WhiteKernel``; ``DotProduct`` as it is or times a constant.
+    likelihood, method, table
+        As for `infer`; methods "ep", "qp" and "wp" of p = 2 or of a table.
+    mean : float or array-like, shape (N,)
+        Prior mean.
+    weights, power, damping, sites
+        As for `infer`; sites are those of the rows that were observed.
+    tol : float
+        Stop when the root mean squared change of the sites in a pass is below `tol`, as it stands
+        and in posterior standard deviations.
+    max_sweeps : int
+        Sweeps at most, a forward and a backward pass each. Where likelihoods are not log-concave
+        as many again with more damping, and with precisions held at zero.
+
+    Returns
+    -------
+    SeriesPosterior
+
+    Raises
+    ------
+    InputError
+        If an argument is not usable; `NotMarkov`, a subclass, names the part of a kernel that has
+        no state.
+    NumericalError
+        If double precision does not suffice.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the sites have not settled, or only with precisions held at zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import Matern
+    >>> from qpruntime import infer_series
+    >>> t = np.linspace(0.0, 10.0, 200)
+    >>> post = infer_series(t, np.sign(np.sin(t)), 4.0 * Matern(1.0, nu=1.5))
+    >>> mean, variance = post.predict([2.5, 5.5, 100.0])
+    >>> np.sign(mean[:2]).tolist(), round(float(variance[2]), 6)
+    ([1.0, -1.0], 4.0)
+    """
+    projector = Projector(likelihood, method, table)
+    if projector.method == "vb":
+        raise InputError('method "vb" is for the dense solver: infer(kernel(t[:, None]), ...)')
+    if not isinstance(kernel, Kernel):
+        raise InputError(f"kernel must be scikit-learn's, got {shown(kernel)}")
+    space = state_space(kernel)
+    clock = Clock.of(t)
+    times = clock.read(t)
+    n = times.size
+    if n == 0:
+        raise InputError("the series is empty: t has no times")
+    given = np.asarray(y)
+    observed = np.ones(n, dtype=bool)
+    if given.shape == (n,):
+        with np.errstate(all="ignore"):
+            observed = ~np.isnan(real(y, "y"))
+        given = given[observed]
+        if not observed.any():
+            raise InputError("y is NaN everywhere: there is nothing to infer from")
+    events = projector.likelihood.validate(given)
+    if events.shape != (int(observed.sum()),):
+        raise InputError(f"y must have shape ({n},) like t, got {np.asarray(y).shape}")
+    projector.check_outcomes(events)
+    prior = finite(mean, "mean")
+    if prior.shape not in ((), (n,)):
+        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
+    power, weighed = check_powers(power, weights, projector, n)
+    damping = number(damping, "damping", above=0.0, most=1.0)
+    limits = Limits(number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1), damping)
+    chosen = np.flatnonzero(observed)
+    order = np.argsort(times[chosen], kind="stable")
+    rows = chosen[order]
+    series = Series(
+        times[rows],
+        np.ascontiguousarray(events[order]),
+        projector,
+        np.array(np.broadcast_to(prior, (n,))[rows]),
+        None if weighed is None else weighed[rows],
+        power=power,
+    )
+    check_times(space, series.t)
+    start = check_sites(sites, chosen.size, series.nonnegative)
+    if start is not None:
+        start = Sites(start.tau[order], start.nu[order])
+    post = conclude(kernel, space, series, limits, start, clock, order, chosen)
+    warn_unsettled_series(post, limits.tol)
+    return post
+
+
+def check_times(space: StateSpace, t: Array) -> None:
+    """Raise `InputError` if times are too far from the pivot of a linear trend."""
+    span = float(t[-1] - t[0])
+    reach = max(abs(float(t[0])), abs(float(t[-1])))
+    if space.has_line and reach > _FARTHEST * max(span, 1e-300) and t.size > 1:
+        raise InputError(
+            f"DotProduct counts from time 0, and the times are {reach:g} away from it with a span "
+            f"of {span:g}: subtract their mean from t"
+        )
+
+
+def conclude(
+    kernel: Kernel,
+    space: StateSpace,
+    series: Series,
+    limits: Limits,
+    start: Sites | None,
+    clock: Clock,
+    order: Any,
+    chosen: Any,
+) -> SeriesPosterior:
+    """Settle the sites of a sorted series and put them back into the order of the rows.
+
+    `start` is in order of time, with nu as it is reported.
+    """
+    n = series.t.size
+    sites = Sites(np.zeros(n), np.zeros(n))
+    if start is not None:
+        sites = Sites(start.tau.copy(), start.nu - start.tau * series.prior)
+    rows = Rows(series, space, sites)
+    trace = Trace()
+    end = settle(rows, limits, trace, warm=start is not None)
+    return assemble(kernel, rows, end, clock, order, chosen, limits)
+
+
+def assemble(
+    kernel: Kernel, rows: Rows, end: Ended, clock: Clock, order: Any, chosen: Any, limits: Limits
+) -> SeriesPosterior:
+    """Put what was found in the order of the rows."""
+    series = rows.series
+    found = summarise(rows, end.report)
+    back = np.empty(order.size, dtype=np.intp)
+    back[order] = np.arange(order.size)
+    status = "held" if end.held else "converged"
+    if not end.settled:
+        status = "not converged"
+    trace = end.trace
+    return SeriesPosterior(
+        sites=Sites(rows.tau[back], (rows.nu + rows.tau * series.prior)[back]),
+        mean=found.mean[back],
+        variance=found.variance[back],
+        log_evidence=found.log_evidence,
+        status=status,  # type: ignore[arg-type]
+        n_sweeps=len(trace.history),
+        history=tuple(trace.history),
+        lookups=Lookups(int(trace.counts[0]), int(trace.counts[1])),
+        skipped=int(trace.counts[2]),
+        damped=trace.damped,
+        held=end.held,
+        fixed_points=(found.log_evidence,) if status == "converged" else (),
+        worst=int(order[end.worst]),
+        likelihood=series.projector.likelihood.spelt,
+        method=series.projector.method,
+        log_z=found.log_z[back],
+        factor=None,  # type: ignore[arg-type]
+        kernel=kernel,
+        state_dimension=rows.space.dimension,
+        kernel_error=rows.space.error,
+        rows=chosen,
+        clock=clock,
+        series=series,
+        space=rows.space,
+        order=order,
+        limits=limits,
+    )
+
+
+def warn_unsettled_series(post: SeriesPosterior, tol: float, remedy: str = "") -> None:
+    """Warn if the sites have not settled, or only with precisions held at zero."""
+    if post.status == "not converged":
+        warn(
+            f"not converged after {post.n_sweeps} sweeps: the sites still change by "
+            f"{post.history[-1]:.2g} (tol {tol:g}), most of all site {post.worst}; "
+            + (remedy or "raise max_sweeps, lower damping,")
+            + " or check that observation and the kernel; the evidence of sites that have not "
+            "settled may be anything",
+            ConvergenceWarning,
+        )
+    if post.held:
+        warn(
+            f"{post.held} of {post.mean.size} site precisions are held at zero: they would be "
+            "negative and leave other sites without a proper cavity, because the posterior has "
+            "several peaks; widen the likelihood's scale, move the prior mean away from zero or "
+            "lower the prior variance",
+            ConvergenceWarning,
+        )

@@ -1,0 +1,157 @@
+"""How the state of a kernel moves over a step of time: x' = A x + N(0, Q).
+
+States have no unit: f, f'/r, f''/r^2 of a Matern kernel of rate r = sqrt(2 nu)/length-scale.
+Q is never P - A P A', which cancels for short steps; it is written with incomplete gamma functions.
+Kernels only; `state_space` says which factors a kernel has.
+"""
+
+from __future__ import annotations
+
+import math
+
+from qpruntime.jit import kernel
+
+__all__ = [
+    "CONSTANT",
+    "LINE",
+    "MATERN_1",
+    "MATERN_3",
+    "MATERN_5",
+    "TURN",
+    "fill",
+    "gamma_share",
+    "matern_3",
+]
+
+#: Factors of a term; TURN + j is the j-th harmonic, whose rate is the period itself.
+CONSTANT, MATERN_1, MATERN_3, MATERN_5, LINE, TURN = 0, 1, 2, 3, 4, 100
+#: Nothing is left of the past after so many times 1/rate: exp(-FAR) is the least double precision.
+_FAR = 700.0
+#: A step shorter than this changes nothing; its powers would underflow.
+_NEAR = 1e-60
+#: Below this incomplete gamma functions are summed: 1 - e^-y (...) would cancel.
+_SUMMED, _TERMS = 2.0, 21
+
+
+@kernel
+def gamma_share(k, y, e):
+    """Regularised lower incomplete gamma function P(k, y) for k = 3 or 5; e = exp(-y)."""
+    if y < _SUMMED:
+        total = 1.0
+        for j in range(_TERMS if y > 0.25 else 11, 0, -1):
+            total = 1.0 + total * y / (k + j)
+        power = y * y * y
+        return power * e * total / 6.0 if k == 3 else power * y * y * e * total / 120.0
+    if k == 3:
+        return 1.0 - e * (1.0 + y + 0.5 * y * y)
+    return 1.0 - e * (1.0 + y * (1.0 + y * (0.5 + y * (1.0 / 6.0 + y / 24.0))))
+
+
+@kernel
+def matern_3(x):
+    """(A00, A01, A10, A11, Q00, Q01, Q11) of Matern 3/2 of variance 1 over x = rate times time."""
+    decay = math.exp(-x)
+    y, e = 2.0 * x, decay * decay
+    third = gamma_share(3, y, e)
+    return (
+        decay * (1.0 + x),
+        decay * x,
+        -decay * x,
+        decay * (1.0 - x),
+        third,
+        0.5 * y * y * e,
+        third + 2.0 * y * e,
+    )
+
+
+@kernel
+def matern_5(x, A, Q):
+    """Fill A and Q of Matern 5/2."""
+    decay = math.exp(-x)
+    half = 0.5 * x * x
+    # exp(-x) (I + x N + x^2/2 N^2), N = F + I.
+    A[0, 0], A[0, 1], A[0, 2] = decay * (1.0 + x + half), decay * (x + 2.0 * half), decay * half
+    A[1, 0], A[1, 1] = -decay * half, decay * (1.0 + x - 2.0 * half)
+    A[1, 2] = decay * (x - half)
+    A[2, 0], A[2, 1] = decay * (half - x), decay * (2.0 * half - 3.0 * x)
+    A[2, 2] = decay * (1.0 - 2.0 * x + half)
+    y, e, q = 2.0 * x, decay * decay, 16.0 / 3.0
+    fifth = gamma_share(5, y, e)
+    g0, g1 = decay * half, decay * (x - half)
+    y3 = y * y * y
+    middle = q * (y3 * e / 24.0 - y3 * y * e / 192.0 + fifth / 16.0)
+    Q[0, 0], Q[1, 1] = fifth, middle
+    Q[0, 1] = Q[1, 0] = 0.5 * q * g0 * g0
+    Q[1, 2] = Q[2, 1] = 0.5 * q * g1 * g1
+    Q[0, 2] = Q[2, 0] = q * g0 * g1 - middle
+    Q[2, 2] = q * (e * (0.5 * y - 0.25 * y * y + 0.125 * y3) + 3.0 * fifth / 16.0)
+
+
+@kernel
+def factor(kind, rate, dt, A, Q, P):
+    """Fill A, Q and the stationary P of one factor of variance 1; return the size of its state."""
+    if kind == MATERN_1:
+        x = min(rate * dt, _FAR)
+        A[0, 0], Q[0, 0], P[0, 0] = math.exp(-x), -math.expm1(-2.0 * x), 1.0
+        return 1
+    if kind == MATERN_3:
+        a, b, c, d, q, r, s = matern_3(min(rate * dt, _FAR))
+        A[0, 0], A[0, 1], A[1, 0], A[1, 1] = a, b, c, d
+        Q[0, 0], Q[0, 1], Q[1, 0], Q[1, 1] = q, r, r, s
+        P[0, 0], P[0, 1], P[1, 0], P[1, 1] = 1.0, 0.0, 0.0, 1.0
+        return 2
+    if kind == MATERN_5:
+        matern_5(min(rate * dt, _FAR), A, Q)
+        P[0, 1] = P[1, 0] = P[1, 2] = P[2, 1] = 0.0
+        P[0, 0], P[1, 1], P[2, 2] = 1.0, 1.0 / 3.0, 1.0
+        P[0, 2] = P[2, 0] = -1.0 / 3.0
+        return 3
+    P[0, 0], Q[0, 0], A[0, 0] = 1.0, 0.0, 1.0
+    if kind == CONSTANT:
+        return 1
+    A[0, 0] = A[1, 1] = P[1, 1] = 1.0
+    Q[0, 1] = Q[1, 0] = Q[1, 1] = P[0, 1] = P[1, 0] = 0.0
+    if kind == LINE:
+        A[0, 1], A[1, 0] = dt, 0.0
+        return 2
+    # For a turn the rate is the period: whole periods are left out exactly.
+    angle = 2.0 * math.pi * ((kind - TURN) * (dt % rate / rate) % 1.0)
+    A[0, 0] = A[1, 1] = math.cos(angle)
+    A[0, 1] = -math.sin(angle)
+    A[1, 0] = math.sin(angle)
+    return 2
+
+
+@kernel
+def fill(dt, first, kinds, rates, variance, offset, A, Q, work):
+    """Fill the transitions of all terms, blocks on the diagonal of A and Q (d, d).
+
+    `work` (9, d + 3, d + 3) is for products, which are built up factor by factor:
+    Q = Q1 x P2 + A1 P1 A1' x Q2.
+    """
+    a, q, p = work[0], work[1], work[2]
+    for b in range(variance.size):
+        low = offset[b]
+        size = factor(kinds[first[b]], rates[first[b]], dt, work[3], work[4], work[5])
+        one, two = 3, 6
+        for f in range(first[b] + 1, first[b + 1]):
+            more = factor(kinds[f], rates[f], dt, a, q, p)
+            A1, Q1, P1 = work[one], work[one + 1], work[one + 2]
+            A2, Q2, P2 = work[two], work[two + 1], work[two + 2]
+            for i in range(size):
+                for j in range(size):
+                    # A P A', which does not cancel: Q is never larger than P.
+                    moved = P1[i, j] - Q1[i, j]
+                    for k in range(more):
+                        for m in range(more):
+                            r, c = i * more + k, j * more + m
+                            A2[r, c] = A1[i, j] * a[k, m]
+                            P2[r, c] = P1[i, j] * p[k, m]
+                            Q2[r, c] = Q1[i, j] * p[k, m] + moved * q[k, m]
+            size *= more
+            one, two = two, one
+        A1, Q1 = work[one], work[one + 1]
+        for i in range(size):
+            for j in range(size):
+                A[low + i, low + j] = A1[i, j]
+                Q[low + i, low + j] = variance[b] * Q1[i, j]

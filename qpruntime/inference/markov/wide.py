@@ -1,0 +1,378 @@
+"""States of any size: messages as a mean and a covariance ahead, as eta and J behind.
+
+`chain` is (first, kinds, rates, variance, offset, heads, start): the factors of the terms,
+where their states begin, and P of the first row. One buffer (N, d + d (d + 1)/2) holds the messages
+that come from where a pass goes to, and those of the pass behind it. Kernels only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qpruntime.inference.markov.sites import absorbed, revise
+from qpruntime.inference.markov.transitions import fill
+from qpruntime.jit import contracted, kernel
+from qpruntime.quadrature.sigma_star import OK
+
+__all__ = ["wide_pass", "wide_slope", "wide_sweep"]
+
+
+@kernel
+def revised(projection, options, weight, mean, variance, tau, nu, y, prior, scratch, found, site):
+    """`revise`, called and not copied: a wide state costs more than handing over arrays."""
+    return revise(
+        projection, options, weight, mean, variance, tau, nu, y, prior, scratch, found, site
+    )
+
+
+@kernel
+def eliminate(M, right, r):
+    """Solve M x = right, in place, for r columns, by elimination with partial pivoting."""
+    d = M.shape[0]
+    for k in range(d):
+        best = k
+        for i in range(k + 1, d):
+            if abs(M[i, k]) > abs(M[best, k]):
+                best = i
+        if best != k:
+            for j in range(k, d):
+                M[k, j], M[best, j] = M[best, j], M[k, j]
+            for j in range(r):
+                right[k, j], right[best, j] = right[best, j], right[k, j]
+        inverse = 1.0 / M[k, k]
+        for i in range(k + 1, d):
+            ratio = M[i, k] * inverse
+            if ratio != 0.0:
+                for j in range(k + 1, d):
+                    M[i, j] -= ratio * M[k, j]
+                for j in range(r):
+                    right[i, j] -= ratio * right[k, j]
+    for k in range(d - 1, -1, -1):
+        inverse = 1.0 / M[k, k]
+        for j in range(r):
+            total = right[k, j]
+            for i in range(k + 1, d):
+                total -= M[k, i] * right[i, j]
+            right[k, j] = total * inverse
+
+
+@contracted
+def one_plus_product(left, right, out):
+    """out = I + left right."""
+    d = left.shape[0]
+    for i in range(d):
+        for j in range(d):
+            out[i, j] = 1.0 if i == j else 0.0
+        for k in range(d):
+            value = left[i, k]
+            for j in range(d):
+                out[i, j] += value * right[k, j]
+
+
+@kernel
+def store(buffer, i, vector, matrix):
+    """Write a message: the vector, and one triangle of the matrix."""
+    d = vector.size
+    place = d
+    for a in range(d):
+        buffer[i, a] = vector[a]
+        for b in range(a + 1):
+            buffer[i, place] = matrix[a, b]
+            place += 1
+
+
+@kernel
+def load(buffer, i, vector, matrix):
+    """Read a message."""
+    d = vector.size
+    place = d
+    for a in range(d):
+        vector[a] = buffer[i, a]
+        for b in range(a + 1):
+            matrix[a, b] = matrix[b, a] = buffer[i, place]
+            place += 1
+
+
+@contracted
+def step_ahead(A, Q, low, high, m, P, work):
+    """m, P = A m, A P A' + Q; A and Q have blocks on the diagonal."""
+    d = m.size
+    for i in range(d):
+        total = 0.0
+        for j in range(d):
+            work[i, j] = 0.0
+        for k in range(low[i], high[i]):
+            value = A[i, k]
+            total += value * m[k]
+            for j in range(d):
+                work[i, j] += value * P[k, j]
+        work[i, d] = total
+    for i in range(d):
+        m[i] = work[i, d]
+        for j in range(i + 1):
+            total = Q[i, j]
+            for k in range(low[j], high[j]):
+                total += work[i, k] * A[j, k]
+            P[i, j] = P[j, i] = total
+
+
+@contracted
+def step_back(A, Q, low, high, eta, J, system, work):
+    """J, eta = A' (I + J Q)^-1 J A, A' (I + J Q)^-1 eta."""
+    d = eta.size
+    for i in range(d):
+        for j in range(d):
+            total = 1.0 if i == j else 0.0
+            for k in range(low[j], high[j]):
+                total += J[i, k] * Q[k, j]
+            system[i, j] = total
+            work[i, j] = J[i, j]
+        work[i, d] = eta[i]
+    eliminate(system, work, d + 1)
+    for i in range(d):
+        for j in range(d):
+            total = 0.0
+            for k in range(low[j], high[j]):
+                total += work[i, k] * A[k, j]
+            system[i, j] = total
+    for i in range(d):
+        total = 0.0
+        for k in range(low[i], high[i]):
+            total += A[k, i] * work[k, d]
+        eta[i] = total
+        for j in range(i + 1):
+            one, other = 0.0, 0.0
+            for k in range(low[i], high[i]):
+                one += A[k, i] * system[k, j]
+            for k in range(low[j], high[j]):
+                other += A[k, j] * system[k, i]
+            J[i, j] = J[j, i] = 0.5 * (one + other)
+
+
+@contracted
+def meet(m, P, eta, J, heads, system, work):
+    """Mean and variance of f = heads . x under both messages: z = (I + J P)^-1 h."""
+    d = m.size
+    one_plus_product(J, P, system)
+    for i in range(d):
+        work[i, 0] = heads[i]
+    eliminate(system, work, 1)
+    mean, variance = 0.0, 0.0
+    for i in range(d):
+        own, pulled = 0.0, m[i]
+        for j in range(d):
+            own += P[i, j] * heads[j]
+            pulled += P[i, j] * eta[j]
+        mean += work[i, 0] * pulled
+        variance += work[i, 0] * own
+    return mean, variance
+
+
+@contracted
+def level(m, P, heads):
+    """Mean and variance of f under a forward message alone."""
+    mean, variance = 0.0, 0.0
+    for i in range(m.size):
+        if heads[i] != 0.0:
+            mean += m[i]
+            for j in range(m.size):
+                variance += P[i, j] * heads[j]
+    return mean, variance
+
+
+@contracted
+def take_in(T, N, heads, vector, matrix, ahead, work):
+    """Take a site of f into the message of a pass."""
+    d = vector.size
+    if not ahead:
+        for i in range(d):
+            if heads[i] != 0.0:
+                vector[i] += N
+                for j in range(d):
+                    matrix[i, j] += T * heads[j]
+        return
+    mean, variance = level(vector, matrix, heads)
+    gain = 1.0 + T * variance
+    for i in range(d):
+        total = 0.0
+        for j in range(d):
+            total += matrix[i, j] * heads[j]
+        work[i, 0] = total
+    pull, ratio = (N - T * mean) / gain, T / gain
+    for i in range(d):
+        vector[i] += work[i, 0] * pull
+        for j in range(i + 1):
+            matrix[i, j] = matrix[j, i] = matrix[i, j] - work[i, 0] * work[j, 0] * ratio
+
+
+@kernel
+def spans(offset):
+    """First and last state, exclusive, of the block that every state belongs to."""
+    d = offset[offset.size - 1]
+    low, high = np.zeros(d, np.int64), np.zeros(d, np.int64)
+    for b in range(offset.size - 1):
+        for i in range(offset[b], offset[b + 1]):
+            low[i], high[i] = offset[b], offset[b + 1]
+    return low, high
+
+
+@kernel
+def wide_pass(chain, steps, noise, scale, tau, nu, buffer, ahead, report):
+    """`qpruntime.inference.markov.pair.pair_pass` for any state."""
+    first, kinds, rates, variance, offset, heads, start = chain
+    n, d = tau.size, heads.size
+    low, high = spans(offset)
+    tensor = np.zeros((9, d + 3, d + 3))
+    A, Q, system, work = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d + 1))
+    a, B, b, C = np.zeros(d), np.zeros((d, d)), np.zeros(d), np.zeros((d, d))
+    if ahead:
+        for i in range(d):
+            for j in range(d):
+                B[i, j] = start[i, j]
+    last = 0.0
+    for count in range(n):
+        i = count if ahead else n - 1 - count
+        if count:
+            step = steps[i - 1] if ahead else steps[i]
+            if step > 0.0:
+                if step != last:
+                    fill(step, first, kinds, rates, variance, offset, A, Q, tensor)
+                    last = step
+                if ahead:
+                    step_ahead(A, Q, low, high, a, B, work)
+                else:
+                    step_back(A, Q, low, high, a, B, system, work)
+        if report.shape[0]:
+            load(buffer, i, b, C)
+            if ahead:
+                report[i, 0], report[i, 1] = meet(a, B, b, C, heads, system, work)
+                report[i, 2], report[i, 3] = level(a, B, heads)
+            else:
+                report[i, 0], report[i, 1] = meet(b, C, a, B, heads, system, work)
+                report[i, 2], report[i, 3] = level(b, C, heads)
+        store(buffer, i, a, B)
+        T, N = absorbed(tau[i], nu[i], noise, scale[i])
+        take_in(T, N, heads, a, B, ahead, work)
+
+
+@kernel
+def wide_sweep(chain, steps, rows, tau, nu, buffer, ahead, projection, options, found):
+    """`wide_pass` that updates every site when it comes to it; return (status, site)."""
+    first, kinds, rates, variance, offset, heads, start = chain
+    noise, scale, y, prior, weights = rows
+    n, d = tau.size, heads.size
+    low, high = spans(offset)
+    scratch = np.empty((1, 4))
+    tensor = np.zeros((9, d + 3, d + 3))
+    A, Q, system, work = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d + 1))
+    a, B, b, C = np.zeros(d), np.zeros((d, d)), np.zeros(d), np.zeros((d, d))
+    if ahead:
+        for i in range(d):
+            for j in range(d):
+                B[i, j] = start[i, j]
+    last = 0.0
+    for count in range(n):
+        i = count if ahead else n - 1 - count
+        if count:
+            step = steps[i - 1] if ahead else steps[i]
+            if step > 0.0:
+                if step != last:
+                    fill(step, first, kinds, rates, variance, offset, A, Q, tensor)
+                    last = step
+                if ahead:
+                    step_ahead(A, Q, low, high, a, B, work)
+                else:
+                    step_back(A, Q, low, high, a, B, system, work)
+        load(buffer, i, b, C)
+        if ahead:
+            mean, var = meet(a, B, b, C, heads, system, work)
+        else:
+            mean, var = meet(b, C, a, B, heads, system, work)
+        store(buffer, i, a, B)
+        h = scale[i]
+        status, t, v = revised(
+            projection,
+            options,
+            weights[i],
+            h * mean,
+            h * h * (var + noise),
+            tau[i],
+            nu[i],
+            y[i],
+            prior[i],
+            scratch,
+            found,
+            i,
+        )
+        if status != OK:
+            return status, i
+        tau[i], nu[i] = t, v
+        T, N = absorbed(t, v, noise, h)
+        take_in(T, N, heads, a, B, ahead, work)
+    return OK, 0
+
+
+@kernel
+def wide_slope(chain, steps, noise, scale, tau, nu, buffer, far, sums):
+    """`qpruntime.inference.markov.pair.pair_slope` for any state.
+
+    sums (3, d, d): dt (l m' + W P) and dt W on the blocks of the terms, unless the step is longer
+    than `far` of the term, and the shares of the variances at sums[2, b, 0]; the block of W at the
+    first row is added to sums[2], shifted by one column.
+    """
+    first, kinds, rates, variance, offset, heads, start = chain
+    n, d = tau.size, heads.size
+    low, high = spans(offset)
+    tensor = np.zeros((9, d + 3, d + 3))
+    A, Q, system, work = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d + 1))
+    eta, J, m, P = np.zeros(d), np.zeros((d, d)), np.zeros(d), np.zeros((d, d))
+    W, pull = np.zeros((d, d)), np.zeros(d)
+    last = 0.0
+    for i in range(n - 1, -1, -1):
+        if i < n - 1 and steps[i] > 0.0:
+            if steps[i] != last:
+                fill(steps[i], first, kinds, rates, variance, offset, A, Q, tensor)
+                last = steps[i]
+            step_back(A, Q, low, high, eta, J, system, work)
+        T, N = absorbed(tau[i], nu[i], noise, scale[i])
+        take_in(T, N, heads, eta, J, False, work)
+        if i and not steps[i - 1] > 0.0:
+            continue
+        load(buffer, i, m, P)
+        one_plus_product(J, P, system)
+        for a in range(d):
+            total = eta[a]
+            for b in range(d):
+                total -= J[a, b] * m[b]
+                work[a, b] = J[a, b]
+            work[a, d] = total
+        eliminate(system, work, d + 1)
+        for a in range(d):
+            pull[a] = work[a, d]
+        for a in range(d):
+            for b in range(d):
+                W[a, b] = pull[a] * pull[b] - 0.5 * (work[a, b] + work[b, a])
+        if i == 0:
+            for b in range(variance.size):
+                for j in range(offset[b], offset[b + 1]):
+                    for k in range(offset[b], offset[b + 1]):
+                        sums[2, b, 0] += 0.5 * W[j, k] * start[j, k]
+            for j in range(d):
+                for k in range(d):
+                    sums[3, j, k] = W[j, k]
+            break
+        dt = steps[i - 1]
+        if dt != last:
+            fill(dt, first, kinds, rates, variance, offset, A, Q, tensor)
+            last = dt
+        for b in range(variance.size):
+            near = dt < far[b]
+            for j in range(offset[b], offset[b + 1]):
+                for k in range(offset[b], offset[b + 1]):
+                    sums[2, b, 0] += 0.5 * W[j, k] * Q[j, k]
+                    if near:
+                        total = pull[j] * m[k]
+                        for c in range(d):
+                            total += W[j, c] * P[c, k]
+                        sums[0, j, k] += dt * total
+                        sums[1, j, k] += dt * W[j, k]

@@ -1,0 +1,269 @@
+"""Series against the dense engine, reference values, and themselves."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    ExpSineSquared,
+    Matern,
+    RationalQuadratic,
+    WhiteKernel,
+)
+
+from qpruntime import InputError, Likelihood, infer, infer_series, likelihoods
+from qpruntime.inference.markov.state_space import NotMarkov
+
+TIGHT = {"tol": 1e-11, "max_sweeps": 500}
+KERNELS = {
+    "half": 2.0 * Matern(0.9, nu=0.5),
+    "three halves": 2.0 * Matern(0.9, nu=1.5),
+    "five halves": 2.0 * Matern(0.9, nu=2.5),
+    "sum": 1.5 * Matern(0.7, nu=2.5) + 0.5 * Matern(4.0, nu=0.5) + WhiteKernel(0.1),
+    "products": ConstantKernel(0.3) + 2.0 * Matern(3.0, nu=0.5) * Matern(2.0, nu=1.5),
+    "power and noise": (Matern(2.0, nu=1.5) + WhiteKernel(0.1)) ** 2,
+    "trend": DotProduct(0.7) * 0.2 + Matern([1.0], nu=1.5),
+    "quasi-periodic": 2.0 * Matern(6.0, nu=1.5) * ExpSineSquared(1.3, 1.9),
+}
+SMOOTH = Likelihood.from_log_prob(
+    lambda f, y, theta: -0.5 * (y - f) ** 2 / 0.3 - 0.1 * abs(y - f) ** 3,
+    name="steep",
+    log_concave=True,
+    location=True,
+)
+
+
+def series(n, seed=0):
+    """Irregular times, some repeated, one large gap; and observations of every kind."""
+    rng = np.random.default_rng(seed)
+    t = np.round(rng.uniform(0.0, n / 15.0, n), 2)
+    t[rng.random(n) < 0.2] += 40.0
+    f = np.sin(1.3 * t) + 0.4 * np.cos(3.1 * t)
+    real = f + 0.2 * rng.standard_t(3, n)
+    return t, {
+        "signs": np.where(f + 0.5 * rng.standard_normal(n) > 0.0, 1.0, -1.0),
+        "counts": rng.poisson(np.exp(f)).astype(float),
+        "reals": real,
+    }
+
+
+def worst(post, dense):
+    """Largest difference of what both engines report, of numbers of order 1."""
+    pairs = [
+        (post.mean, dense.mean),
+        (post.variance, dense.variance),
+        (post.sites.tau, dense.sites.tau),
+        (post.sites.nu, dense.sites.nu),
+        (post.loo(), dense.loo()),
+    ]
+    found = [np.max(np.abs(a - b) / (1.0 + np.abs(b))) for a, b in pairs]
+    return max(*found, abs(post.log_evidence - dense.log_evidence) / abs(dense.log_evidence))
+
+
+def both(t, y, kernel, likelihood, dense_options=None, **options):
+    options = {**TIGHT, **options}
+    post = infer_series(t, y, kernel, likelihood, **options)
+    return post, infer(kernel(t[:, None]), y, likelihood, **options, **(dense_options or {}))
+
+
+def check_predictions(post, dense, kernel, t, mean, tolerance):
+    new = np.array([t.min() - 3.0, t.min(), np.median(t), 7.77, t.max() + 0.3, t.max() + 50.0])
+    expected = dense.predict(kernel(new[:, None], t[:, None]), kernel.diag(new[:, None]), mean)
+    for found, right in zip(post.predict(new, mean), expected, strict=True):
+        np.testing.assert_allclose(found, right, rtol=tolerance, atol=tolerance)
+
+
+def test_every_kernel_has_the_fixed_point_of_the_dense_engine():
+    """The two engines share the projection alone; 1e-8 is the series' cut at 1e-10, enlarged."""
+    t, data = series(150)
+    for name, kernel in KERNELS.items():
+        post, dense = both(t, data["signs"], kernel, "probit", method="ep")
+        assert worst(post, dense) < 1e-8, name
+        assert post.converged
+        check_predictions(post, dense, kernel, t, 0.0, 1e-7)
+
+
+def test_every_likelihood_has_the_fixed_point_of_the_dense_engine():
+    """QP and EP, powers, weights, prior means, a density of one's own; to 1e-8 throughout."""
+    t, data = series(120, seed=1)
+    kernel = KERNELS["three halves"]
+    rng = np.random.default_rng(2)
+    weights = rng.integers(0, 3, t.size).astype(float)
+    mean = 0.3 * np.cos(t)
+    cases = [
+        ("probit", "signs", {}),
+        ("probit", "signs", {"method": "ep", "power": 0.5, "weights": weights, "mean": mean}),
+        ("probit", "signs", {"table": "exact", "damping": 0.8}),
+        ("logistic", "signs", {"mean": mean}),
+        ("heaviside", "signs", {"method": "ep"}),
+        ("poisson", "counts", {"mean": 1.5}),
+        ("poisson-exp", "counts", {"mean": mean}),
+        ("negative-binomial", "counts", {"method": "ep"}),
+        ("laplace", "reals", {"method": "ep", "weights": weights}),
+        (likelihoods.get("student-t", nu=3.0, scale=0.3), "reals", {"method": "ep"}),
+        (SMOOTH, "reals", {}),
+    ]
+    for likelihood, kind, options in cases:
+        noisy = kernel + WhiteKernel(0.5) if likelihood == "heaviside" else kernel
+        dense_options = {"order": "sequential"}
+        post, dense = both(t, data[kind], noisy, likelihood, dense_options, **options)
+        case = f"{likelihood} {options}"
+        assert post.converged, case
+        assert worst(post, dense) < 1e-8, case
+        check_predictions(post, dense, noisy, t, 0.0, 1e-7)
+
+
+#: EP's log evidence, sum of leave-one-out log densities, latent mean and variance at 2.35, gradient
+#: by the log parameters: from dense algebra and differences, by a program of its own.
+REFERENCE = {
+    "probit": (
+        (-21.4279324760, -17.4129290891, -1.0350890011, 0.3744704120),
+        (1.0488603, -2.3143943),
+    ),
+    "poisson-exp": (
+        (-82.9890807188, -74.6379974420, 1.0448259462, 0.2240300037),
+        (-3.6037965, 6.3488005, -1.0574218, 0.7101349, -3.3744980),
+    ),
+    "student-t(nu=3, scale=0.2)": (
+        (-30.0037941915, -12.7386069039, 0.7096677835, 0.0229441890),
+        (-9.3391483, 17.6315613),
+    ),
+    "periodic": (
+        (-28.3192879691, -25.7446661254, 0.0813413959, 0.2942298032),
+        (-0.3228888, -2.9624274, 2.7810167, -0.8664983),
+    ),
+}
+
+
+def reference_series():
+    t = np.linspace(0.0, 6.0, 40)
+    t[11] = t[10]
+    t[30:] += 1e4
+    signs = np.sign(np.sin(1.7 * t) + 0.3 * np.cos(5.0 * t))
+    signs[[4, 17]] *= -1.0
+    counts = np.round(np.exp(1.0 + np.sin(1.3 * t)))
+    reals = np.sin(t)
+    reals[[7, 22]] += 4.0
+    return t, signs, counts, reals
+
+
+def test_reference_values():
+    t, signs, counts, reals = reference_series()
+    first = 2.0 * Matern(0.9, nu=1.5)
+    periodic = 2.0 * Matern(6.0, nu=1.5) * ExpSineSquared(0.9, 1.9)
+    cases = {
+        "probit": (first, signs, 0.0),
+        "poisson-exp": (KERNELS["sum"], counts, 0.5),
+        "student-t(nu=3, scale=0.2)": (first, reals, 0.0),
+        "periodic": (periodic, signs, 0.0),
+    }
+    for name, (kernel, y, mean) in cases.items():
+        likelihood = "probit" if name == "periodic" else name
+        post = infer_series(t, y, kernel, likelihood, "ep", mean=mean, **TIGHT)
+        at = np.ravel(post.predict([2.35], mean))
+        values, slopes = REFERENCE[name]
+        # Ten digits are printed; the Fourier series is cut at 1e-10 of the variance.
+        limit = 1e-8 if name == "periodic" else 2e-10
+        found = [post.log_evidence, post.loo().sum(), *at]
+        np.testing.assert_allclose(found, values, rtol=limit, atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(
+            post.evidence_gradient(), slopes, rtol=2e-7, atol=1e-7, err_msg=name
+        )
+
+
+def test_order_unit_and_kind_of_times_do_not_matter():
+    t, data = series(60, seed=3)
+    y = data["signs"]
+    kernel = KERNELS["three halves"]
+    post = infer_series(t, y, kernel, **TIGHT)
+    new = np.array([-1.0, 2.5, 30.0])
+    turn = np.random.default_rng(0).permutation(t.size)
+    shuffled = infer_series(t[turn], y[turn], kernel, **TIGHT)
+    np.testing.assert_allclose(shuffled.mean, post.mean[turn], atol=1e-10)
+    # Times in hundredths: exact as dates, and to 2^-53 1e9 as offsets.
+    dates = np.datetime64("2020-01-01T00:00:00.00") + np.round(100 * t).astype("m8[10ms]")
+    later = infer_series(dates, y, kernel, **TIGHT)
+    assert later.log_evidence == pytest.approx(post.log_evidence, rel=1e-12)
+    at = dates.min() + np.round(100 * (new - t.min())).astype("m8[10ms]")
+    np.testing.assert_allclose(later.predict(at), post.predict(new), atol=1e-9)
+    far = infer_series(t + 1e9, y, kernel, **TIGHT)
+    assert far.log_evidence == pytest.approx(post.log_evidence, rel=1e-6)
+    whole = infer_series(np.round(100 * t).astype(np.int64) + 2**60, y, 2.0 * Matern(90.0, nu=1.5))
+    assert whole.log_evidence == pytest.approx(post.log_evidence, rel=1e-6)
+    with pytest.raises(InputError, match="must be dates"):
+        later.predict(new)
+
+
+def test_missing_rows_and_pickles():
+    t, data = series(50, seed=4)
+    y = data["counts"].copy()
+    kernel = KERNELS["sum"]
+    seen = np.ones(t.size, bool)
+    seen[[0, 7, 31]] = False
+    without = infer_series(t[seen], y[seen], kernel, "poisson-exp")
+    y[~seen] = np.nan
+    post = pickle.loads(pickle.dumps(infer_series(t, y, kernel, "poisson-exp")))
+    np.testing.assert_array_equal(post.mean, without.mean)
+    np.testing.assert_array_equal(post.rows, np.flatnonzero(seen))
+    assert post.log_evidence == without.log_evidence
+    np.testing.assert_array_equal(post.predict([1.0])[0], without.predict([1.0])[0])
+    assert len(pickle.dumps(post)) < 600 * t.size + 10_000
+    again = infer_series(t[seen], y[seen], kernel, "poisson-exp", sites=post.sites)
+    assert again.n_sweeps <= 2
+
+
+def test_one_observation_is_closed():
+    """One probit label: Z = 1/2 and the moments of a skew normal (Azzalini, 1985)."""
+    post = infer_series([3.0], [1.0], 4.0 * Matern(2.0, nu=2.5), "probit", "ep", tol=1e-12)
+    assert post.log_evidence == pytest.approx(-np.log(2.0), rel=1e-13)
+    delta = 2.0 / np.sqrt(5.0)
+    assert post.mean[0] == pytest.approx(2.0 * delta * np.sqrt(2.0 / np.pi), rel=1e-12)
+    assert post.variance[0] == pytest.approx(4.0 * (1.0 - 2.0 * delta**2 / np.pi), rel=1e-12)
+
+
+def test_what_is_refused():
+    t, y = np.arange(4.0), np.array([1.0, -1.0, 1.0, 1.0])
+    good = Matern(1.0, nu=1.5)
+    for kernel, words in [
+        (good + RBF(1.0), "RBF.*dense solver"),
+        (RationalQuadratic(), "RationalQuadratic"),
+        (Matern(1.0, nu=0.7), "nu = 0.5, 1.5 and 2.5"),
+        (Matern([1.0, 2.0], nu=1.5), "2 length-scales"),
+        (good * DotProduct(), "DotProduct times"),
+        (WhiteKernel(), "white noise alone"),
+        (good * ExpSineSquared(0.05, 1.0), "state of|harmonics"),
+    ]:
+        with pytest.raises(NotMarkov, match=words):
+            infer_series(t, y, kernel)
+    for args, words in [
+        ((np.array([0.0, np.inf, 1.0, 2.0]), y, good), r"t\[1\] is inf"),
+        ((t[:3], y, good), "y must have shape"),
+        ((t[:0], y[:0], good), "empty"),
+        ((t, np.full(4, np.nan), good), "NaN everywhere"),
+        ((t, 2.0 * y, good), "labels"),
+        ((t, y, "matern"), "kernel must be"),
+        ((t + 1e9, y, DotProduct()), "subtract"),
+        ((np.array([1e308, -1e308, 0.0, 1.0]), y, good), "double precision"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            infer_series(*args)
+    with pytest.raises(InputError, match="dense"):
+        infer_series(t, y, good, method="vb")
+
+
+@pytest.mark.slow
+def test_the_dense_engine_at_1500_points():
+    """All kernels and likelihoods to 1e-8, as at 150 points."""
+    t, data = series(1500, seed=5)
+    for name, kernel in KERNELS.items():
+        post, dense = both(t, data["signs"], kernel + WhiteKernel(1e-3), "probit")
+        assert worst(post, dense) < 1e-8, name
+    for likelihood, kind in [("poisson-exp", "counts"), ("laplace", "reals")]:
+        for method in ("ep", "qp"):
+            post, dense = both(t, data[kind], KERNELS["sum"], likelihood, method=method)
+            assert worst(post, dense) < 1e-8, (likelihood, method)
