@@ -93,7 +93,8 @@ def test_bring_your_own_likelihood(tmp_path, monkeypatch, capsys):
         arguments = shlex.split(command)
         assert arguments.pop(0) == "tablegen"
         if arguments[0] == "build":
-            arguments.append("--force")
+            # Python on this page has built the same table to 1e-6.
+            arguments += ["--force", "--tolerance", "1e-3"]
         assert main(arguments) == 0, capsys.readouterr().err
     sys.modules.pop("ratings", None)
     assert printed[0] == "True -20.711\n"

@@ -94,27 +94,35 @@ def check_grid(found):
     assert found[13, "QP, grid"][:3] == found[13, "EP"][:3]
 
 
+@pytest.mark.skipif(IN_CHECKOUT, reason="the demonstration begins with it")
 def test_demo_by_the_shipped_table():
     """Needs no build and no environment of its own."""
     run = shell(f"{shlex.quote(sys.executable)} scripts/demo_wine.py")
     assert run.returncode == 0, run.stderr
-    found = rows(run.stdout)
+    check_first_part(run.stdout)
+
+
+def check_first_part(text):
+    found = rows(text)
     assert set(found) == {(13, "EP"), (13, "QP, shipped")}
     check_shipped(found)
     # A screen of output: short and readable.
-    assert len(run.stdout.splitlines()) < 10
-    assert max(map(len, run.stdout.splitlines())) < 90
+    assert len(text.splitlines()) < 10
+    assert max(map(len, text.splitlines())) < 90
 
 
 @needs_venv
-def test_demo_twice_then_the_other_commands():
-    for _ in range(2):
-        run = shell("sh scripts/demo.sh")
-        assert run.returncode == 0, run.stderr
-        check_shipped(rows(run.stdout))
-        check_grid(rows(run.stdout))
-        assert len(run.stdout.splitlines()) < 32
-        assert (TOP / "tables" / "wine-variances.png").stat().st_size > 5000
+def test_demo_then_the_other_commands():
+    run = shell("sh scripts/demo.sh")
+    assert run.returncode == 0, run.stderr
+    first, second = run.stdout.split("2. The grid of the paper")
+    check_first_part(first.partition("1. The shipped table\n")[2])
+    check_shipped(rows(second))
+    check_grid(rows(second))
+    assert len(run.stdout.splitlines()) < 32
+    assert (TOP / "tables" / "wine-variances.png").stat().st_size > 5000
+    # What the demonstration asks before it builds: a second run keeps this table.
+    assert shell(f"{shlex.quote(sys.executable)} -m tablegen info tables/probit.h5").returncode == 0
     done = {"sh scripts/demo.sh", "sh scripts/test.sh"}
     for command in commands():
         if command not in done and "build" not in command:

@@ -22,14 +22,13 @@ from qpruntime.projection.projector import Projector
 from qpruntime.quadrature.sigma_star import DECAY, NO_MASS, OK
 from qpruntime.special import power_peak_ratio
 
-pytestmark = pytest.mark.interpreted
-
 
 def one(projector, mu, sigma, y, power=1.0):
     functions = projector.likelihood.functions(powers=power != 1.0)
     return project_site(functions, projector.source, power, mu, sigma, y, np.empty((1, 4)))
 
 
+@pytest.mark.interpreted
 @every_case(
     ("name", "mu", "sigma", "y"),
     [
@@ -63,6 +62,7 @@ def test_grid_inside_and_outside(small_table):
         assert std == pytest.approx(float(ep if outside == "ep" else exact), rel=1e-9)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("method", ["ep", "qp"])
 def test_powers_are_integrated(method):
     status, log_z, _, std, where = one(Projector("heaviside", method), 0.3, 1.0, 1.0, power=0.5)
@@ -73,6 +73,7 @@ def test_powers_are_integrated(method):
     assert std == pytest.approx(whole[3], rel=1e-8)
 
 
+@pytest.mark.interpreted
 def test_ratio_beyond_the_lower_peak():
     """sigma*/sigma_EP is 1 - O(1/n) of a nearly normal peak, and nearer to 1 the further it is."""
     far = [power_peak_ratio(2.0, b) for b in (12.0, 20.0, 80.0, 1e4)]
@@ -84,6 +85,7 @@ def test_ratio_beyond_the_lower_peak():
     assert power_peak_ratio(2.0, b) == pytest.approx(float(expected / sigma_ep), rel=1e-10)
 
 
+@pytest.mark.interpreted
 def test_arguments_and_statuses_in_words():
     likelihood = likelihoods.get("probit")
     source = Projector("probit", "ep").source

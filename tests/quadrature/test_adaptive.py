@@ -113,7 +113,6 @@ def check(result, ep, expected, limit, sigma):
     assert result.std == pytest.approx(star, rel=limit)
 
 
-@pytest.mark.interpreted
 @every_case(("split", "closed", "theta", "mu", "sigma", "y", "limit"), CLOSED)
 def test_closed_forms(split, closed, theta, mu, sigma, y, limit):
     with mp.workdps(pieces.DIGITS):

@@ -63,7 +63,6 @@ def user_made(split, theta=0.0, name="user"):
     return Likelihood(name, "labels", Pointer(split, SPLIT), signs, theta=np.array([theta]))
 
 
-@pytest.mark.interpreted
 @every_case("name", REFERENCES)
 def test_reference(name, reference):
     r = reference(name)
@@ -116,7 +115,6 @@ def test_cdf_by_owens_t(mu, sigma, y):
     assert std == pytest.approx(expected, rel=1e-8)
 
 
-@pytest.mark.interpreted
 @pytest.mark.parametrize("frame", [_halved, _quartered])
 def test_step_halving(frame, reference):
     r = reference("probit")

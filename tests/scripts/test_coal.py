@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from script_modules import run_script
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "demo_coal.py"
 DATA = os.environ.get("QP_DATA", "")
 needs_data = pytest.mark.skipif(
@@ -54,12 +56,12 @@ def test_all_splits():
 
 
 def test_says_how_to_get_the_data(tmp_path):
-    done = run("--data", tmp_path)
-    assert done.returncode == 1
-    assert "coal-mining.csv" in done.stderr
-    assert "--help" in done.stderr
-    help_text = run("--help").stdout
+    done = run_script("demo_coal", "--data", tmp_path)
+    assert done.code == 1
+    assert "coal-mining.csv" in done.err
+    assert "--help" in done.err
+    help_text = run_script("demo_coal", "--help").out
     assert "Jarrett" in help_text
     assert "boot::coal" in help_text
     (tmp_path / "coal-mining.csv").write_text("year,count\n1851,4\n")
-    assert "expected the years 1851 to 1962" in run("--data", tmp_path).stderr
+    assert "expected the years 1851 to 1962" in run_script("demo_coal", "--data", tmp_path).err

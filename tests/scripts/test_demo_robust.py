@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from script_modules import run_script
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "demo_robust.py"
 DATA = os.environ.get("QP_DATA", "")
-
-
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True
-    )
 
 
 @pytest.mark.skipif(
@@ -24,7 +20,9 @@ def run(*arguments):
     reason="set QP_DATA to a folder with glass.data",
 )
 def test_outliers_cost_student_t_little():
-    done = run("--data", DATA, "--splits", 2)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--data", DATA, "--splits", "2"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if "+-" in line]
     nlpd, rmse = ({(r[0], r[2]): float(r[k]) for r in rows} for k in (3, 6))
@@ -37,6 +35,6 @@ def test_outliers_cost_student_t_little():
 
 
 def test_missing_data_are_named(tmp_path):
-    done = run("--data", tmp_path, "--splits", 1)
-    assert done.returncode == 1
-    assert "glass.data is missing" in done.stderr
+    done = run_script("demo_robust", "--data", tmp_path, "--splits", 1)
+    assert done.code == 1
+    assert "glass.data is missing" in done.err

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 import pytest
+
+from commands import Finished
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 DATA = Path(os.environ.get("QP_DATA", "."))
@@ -23,6 +28,22 @@ def script(name):
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]
+
+
+def run_script(name, *arguments):
+    """Run the script's `main` in this process: its imports alone take two seconds."""
+    with (
+        redirect_stdout(io.StringIO()) as out,
+        redirect_stderr(io.StringIO()) as err,
+        mock.patch.object(sys, "argv", [f"{name}.py", *map(str, arguments)]),
+    ):
+        try:
+            code = script(name).main()
+        except SystemExit as stop:
+            code = stop.code
+    if isinstance(code, str):  # what Python does with a message
+        return Finished(1, out.getvalue(), f"{err.getvalue()}{code}\n", 0.0, 0)
+    return Finished(code or 0, out.getvalue(), err.getvalue(), 0.0, 0)
 
 
 datasets = script("datasets")

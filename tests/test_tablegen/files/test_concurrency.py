@@ -12,23 +12,13 @@ import numpy as np
 import pytest
 
 import readers
-from build_processes import Host, names
+from build_processes import names
 from qpruntime.projection.opening import open_table
 
 
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory):
-    hosts = [Host(tmp_path_factory.mktemp("host")) for _ in range(2)]
-    yield hosts
-    for host in hosts:
-        host.close()
-
-
-@pytest.fixture(scope="module")
-def whole(hosts, tmp_path_factory):
-    path = tmp_path_factory.mktemp("whole") / "t.h5"
-    assert hosts[0].build(path).code == 0
-    return path.read_bytes()
+@pytest.fixture
+def hosts(host, second_host):
+    return host, second_host
 
 
 @pytest.mark.parametrize("place", ["store", "copy", "publish"])
@@ -73,10 +63,10 @@ def test_the_lock_of_a_dead_process_is_taken_over(hosts, whole, tmp_path):
     assert names(tmp_path) == ["t.h5"]
 
 
-def test_sixteen_processes_read_while_the_table_is_replaced(tmp_path):
+def test_eight_processes_read_while_the_table_is_replaced(tmp_path):
     script = Path(readers.__file__)
     run = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "16"], capture_output=True, text=True
+        [sys.executable, str(script), str(tmp_path), "8"], capture_output=True, text=True
     )
     assert run.returncode == 0, (run.stdout, run.stderr)
 

@@ -10,27 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from build_processes import Host, names
+from build_processes import names
 
 NOBODY = 65534
 #: Where a build is held while its disk is disturbed: (place, call).
 PLACES = [("store", 1), ("store", 8), ("create", 1), ("copy", 5), ("metadata", 1), ("publish", 1)]
 slow = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def host(tmp_path_factory):
-    host = Host(tmp_path_factory.mktemp("host"))
-    yield host
-    host.close()
-
-
-@pytest.fixture(scope="module")
-def whole(host, tmp_path_factory):
-    """Return the bytes of the table."""
-    path = tmp_path_factory.mktemp("whole") / "t.h5"
-    assert host.build(path).code == 0
-    return path.read_bytes()
 
 
 @pytest.fixture

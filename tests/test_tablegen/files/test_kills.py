@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from build_processes import Host, names
+from build_processes import names
 from commands import start
 from dask_cluster import until
 from qpruntime.projection.opening import open_table
@@ -36,24 +36,6 @@ STAGES = [
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory):
-    host = Host(tmp_path_factory.mktemp("host"))
-    yield host
-    host.close()
-
-
-@pytest.fixture(scope="module")
-def undisturbed(host, tmp_path_factory):
-    """Return the bytes of a build that nobody disturbs, and how long it takes."""
-    path, seconds = tmp_path_factory.mktemp("undisturbed") / "t.h5", []
-    for _ in range(2):
-        begin = time.perf_counter()
-        assert host.build(path, "--force").code == 0
-        seconds.append(time.perf_counter() - begin)
-    return path.read_bytes(), min(seconds)
-
-
-@pytest.fixture(scope="module")
 def old(host, tmp_path_factory):
     """Return the bytes of another table."""
     path = tmp_path_factory.mktemp("old") / "t.h5"
@@ -72,7 +54,7 @@ def quick(cases, chosen):
     quick([(s, old) for s in STAGES for old in (False, True)], {2, 4, 11, 12, 18, 20, 23, 26}),
     ids=[f"{'-'.join(map(str, s))}-{old}" for s in STAGES for old in ("new", "replaced")],
 )
-def test_killed_at_every_stage(host, undisturbed, old, tmp_path, stage, replaced):
+def test_killed_at_every_stage(host, timed, old, tmp_path, stage, replaced):
     """A new table, and one that replaces another."""
     path = tmp_path / "t.h5"
     force = ("--force",) if replaced else ()
@@ -81,18 +63,18 @@ def test_killed_at_every_stage(host, undisturbed, old, tmp_path, stage, replaced
     assert host.build(path, *force, die=stage).code == -signal.SIGKILL
     renamed = STAGES.index(stage) >= STAGES.index(("fsync", "before", 2))
     if replaced or renamed:
-        assert path.read_bytes() == (undisturbed[0] if renamed else old)
+        assert path.read_bytes() == (timed[0] if renamed else old)
     else:
         assert not path.exists()
     again = host.build(path, *force)
     # A build that was killed when nothing was left to do is done.
     done = stage == ("remove", "after", 1) and not replaced
     assert again.code == int(done), again.text
-    assert path.read_bytes() == undisturbed[0]
+    assert path.read_bytes() == timed[0]
     assert names(tmp_path) == ["t.h5"]
 
 
-def kill_at_random(host, undisturbed, old, directory, count, seed):
+def kill_at_random(host, timed, old, directory, count, seed):
     """Kill `count` builds at random moments, finish them; return what they had come to."""
     draw = random.Random(seed)
     moments = []
@@ -106,16 +88,16 @@ def kill_at_random(host, undisturbed, old, directory, count, seed):
             path.write_bytes(old)
         before = path.read_bytes() if force else None
         process = host.start(path, *force)
-        time.sleep(draw.uniform(0.0, undisturbed[1]))
+        time.sleep(draw.uniform(0.0, timed[1]))
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
         ended = host.end()
         now = path.read_bytes() if path.exists() else None
-        assert now in (before, undisturbed[0])
+        assert now in (before, timed[0])
         work = path.parent / ".t.h5.build"
         if ended.code == 0:
             pass  # it was faster
-        elif now == undisturbed[0]:
+        elif now == timed[0]:
             moments.append("renamed")
         elif not work.exists():
             moments.append("before")
@@ -126,44 +108,44 @@ def kill_at_random(host, undisturbed, old, directory, count, seed):
         # Without --force, and with nothing left to do, it would say that the table exists.
         if force or work.exists() or now is None:
             assert host.build(path, *force).code == 0
-        assert path.read_bytes() == undisturbed[0]
+        assert path.read_bytes() == timed[0]
         assert names(path.parent) == ["t.h5"]
     return moments
 
 
-def test_killed_at_random_moments(host, undisturbed, old, tmp_path):
-    assert len(kill_at_random(host, undisturbed, old, tmp_path, 4, 1)) == 4
+def test_killed_at_random_moments(host, timed, old, tmp_path):
+    assert len(kill_at_random(host, timed, old, tmp_path, 4, 1)) == 4
 
 
 @pytest.mark.slow
-def test_killed_at_fifty_random_moments(host, undisturbed, old, tmp_path):
-    moments = kill_at_random(host, undisturbed, old, tmp_path, 50, 2)
+def test_killed_at_fifty_random_moments(host, timed, old, tmp_path):
+    moments = kill_at_random(host, timed, old, tmp_path, 50, 2)
     assert len(moments) == 50
     assert min(moments.count("chunks"), moments.count("file")) >= 3, moments
 
 
 @pytest.mark.slow
-def test_killed_again_and_again(host, undisturbed, tmp_path):
+def test_killed_again_and_again(host, timed, tmp_path):
     """The same build, killed until it gets through."""
     path, draw = tmp_path / "t.h5", random.Random(3)
     for _ in range(100):
         process = host.start(path)
-        time.sleep(draw.uniform(0.1, 0.7) * undisturbed[1])
+        time.sleep(draw.uniform(0.1, 0.7) * timed[1])
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
         if host.end().code == 0 or path.exists():
             break
     if (tmp_path / ".t.h5.build").exists():
         assert host.build(path).code == 0
-    assert path.read_bytes() == undisturbed[0]
+    assert path.read_bytes() == timed[0]
     assert names(tmp_path) == ["t.h5"]
 
 
 @pytest.mark.parametrize("turn", quick([(k,) for k in range(20)], {0, 1, 2}))
-def test_interrupted(host, undisturbed, tmp_path, turn):
+def test_interrupted(host, timed, tmp_path, turn):
     path = tmp_path / "t.h5"
     process = host.start(path)
-    time.sleep(random.Random(turn).uniform(0.0, 0.9) * undisturbed[1])
+    time.sleep(random.Random(turn).uniform(0.0, 0.9) * timed[1])
     with suppress(ProcessLookupError):
         os.kill(process, signal.SIGINT)
     ended = host.end()
@@ -178,7 +160,7 @@ def test_interrupted(host, undisturbed, tmp_path, turn):
         # Interrupted after the rename, only the clearing up is left.
         if not path.exists() or names(tmp_path) != ["t.h5"]:
             assert host.build(path).code == 0
-    assert path.read_bytes() == undisturbed[0]
+    assert path.read_bytes() == timed[0]
     assert names(tmp_path) == ["t.h5"]
 
 

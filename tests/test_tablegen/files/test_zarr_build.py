@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from build_processes import Host, names
+from build_processes import names
 from commands import SMALL
 from qpruntime.projection.opening import open_table
 from tablegen.files import zarr as zarr_files
@@ -133,13 +133,6 @@ STAGES = [
     ("swap", "after", 2),
     ("remove", "before", 1),
 ]
-
-
-@pytest.fixture(scope="module")
-def host(tmp_path_factory):
-    host = Host(tmp_path_factory.mktemp("host"))
-    yield host
-    host.close()
 
 
 @pytest.fixture(scope="module")

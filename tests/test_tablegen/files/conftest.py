@@ -1,0 +1,42 @@
+"""Processes that fork builds, and the table that a build makes which nobody disturbs."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from build_processes import Host
+
+
+@pytest.fixture(scope="session")
+def host(tmp_path_factory):
+    """Return a process that has everything imported and forks builds."""
+    host = Host(tmp_path_factory.mktemp("host"))
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="session")
+def second_host(tmp_path_factory):
+    """Return another one, for two builds at once."""
+    host = Host(tmp_path_factory.mktemp("host"))
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="session")
+def timed(host, tmp_path_factory):
+    """Return the bytes of a build that nobody disturbs, and how long it takes."""
+    path, seconds = tmp_path_factory.mktemp("undisturbed") / "t.h5", []
+    for _ in range(2):
+        begin = time.perf_counter()
+        assert host.build(path, "--force").code == 0
+        seconds.append(time.perf_counter() - begin)
+    return path.read_bytes(), min(seconds)
+
+
+@pytest.fixture(scope="session")
+def whole(timed):
+    """Return the bytes of that build."""
+    return timed[0]
