@@ -129,12 +129,13 @@ def _cached(dispatcher: Any) -> Any:
     """Let the disk cache depend on every file of the package.
 
     numba looks at the function's own file only: a kernel that calls one from an edited file would
-    be loaded as it was before the edit.
+    be loaded as it was before the edit. The version of a cache is compared before its contents are
+    read, which fails where they name a tuple that is no more.
     """
     store: Any = getattr(dispatcher, "_cache", None)
     file: Any = getattr(store, "_cache_file", None)
-    if hasattr(file, "_source_stamp"):
-        file._source_stamp = (file._source_stamp, _sources())
+    if hasattr(file, "_version"):
+        file._version = (file._version, _sources())
     if hasattr(store, "save_overload"):
         store.save_overload = _forgiving(store.save_overload)
     return dispatcher

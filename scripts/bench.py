@@ -27,9 +27,13 @@ from scipy.linalg.lapack import dpotrf
 
 import peers
 from qpruntime import infer, likelihoods
-from qpruntime.inference.dense.factor import Factor, Sites
-from qpruntime.inference.fixed_point import Problem, settle
-from qpruntime.inference.sequential import sweep
+from qpruntime.inference.dense.factor import Factor
+from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.dense.sweep import sweep
+from qpruntime.inference.fixed_point import settle
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.site_update import Observations, Record, Rules
+from qpruntime.inference.sites import Sites
 from qpruntime.jit import kernel
 from qpruntime.projection.kernel import compact_ratio
 from qpruntime.projection.opening import open_table
@@ -317,11 +321,11 @@ class Swept:
         n = self.y.size
         covariance, self.tau, self.nu = self.K.copy(), np.zeros(n), np.zeros(n)
         concave = self.projector.likelihood.log_concave
-        rest = (self.y, concave, 1.0, np.zeros(3, dtype=np.int64), np.zeros(2))
-        ones, mean = np.ones(n), np.full(n, self.mean)
-        functions, source = self.projector.functions, self.projector.source
+        rules = Rules(self.projector.functions, self.projector.source, 1.0, concave)
+        observed, mean = Observations(self.y, np.ones(n)), np.full(n, self.mean)
+        record = Record(np.zeros(3, dtype=np.int64), np.zeros(2))
         start = time.perf_counter()
-        sweep(functions, source, 1.0, ones, covariance, mean, self.tau, self.nu, *rest)
+        sweep(rules, observed, covariance, mean, Sites(self.tau, self.nu), 1.0, record)
         return time.perf_counter() - start
 
 
@@ -420,7 +424,7 @@ def engine() -> list[Row]:
     """Inference to the fixed point, in each order."""
     rows: list[Row] = []
     _, y, K = problem(500)
-    task = Problem(K, y, Projector(likelihoods.get("probit"), "ep"), np.zeros(500))
+    task = Problem(DensePrior(K, np.zeros(500)), y, Projector(likelihoods.get("probit"), "ep"))
     for order in ("sequential", "random", "parallel"):
         end = settle(task, order=order)
         seconds = best(lambda o=order: settle(task, order=o), 3)

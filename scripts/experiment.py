@@ -39,7 +39,9 @@ from qpruntime import (
 )
 from qpruntime.estimators.predictive.density import log_pmf, mode
 from qpruntime.inference.dense.factor import Factor
+from qpruntime.inference.dense.stored import Kept
 from qpruntime.inference.posterior import Sites
+from qpruntime.learning.family import KernelFamily
 from qpruntime.learning.maximise import Objective
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector, project_arrays
@@ -137,7 +139,8 @@ class Fold:
         start, kernel = time.perf_counter(), start_kernel(self.X.shape[1])
         projector = Projector(self.likelihood, "ep")
         prior = np.full(len(self.y), self.mean)
-        objective = Objective(kernel, self.X, self.y, projector, prior, 1e-6, 100)
+        family = KernelFamily(kernel, self.X, prior)
+        objective = Objective(family, self.y, projector, 1e-6, 100)
 
         def negative(x: Array) -> tuple[float, Array]:
             value = np.maximum(np.logaddexp(0.0, x), 1e-10)
@@ -329,7 +332,7 @@ def _at(post: Posterior, K: Array, sites: Sites) -> Posterior:
     """Return `post` moved to other sites."""
     factor = Factor(K, sites, np.zeros(len(K)))
     variance, _ = factor.marginals()
-    return replace(post, sites=sites, mean=factor.mean, variance=variance, factor=factor)
+    return replace(post, sites=sites, mean=factor.mean, variance=variance, factor=Kept(factor))
 
 
 def _clamped_sites(K: Array, fold: Fold, path: str) -> tuple[Sites, bool]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 
+import numba
 import pytest
 from scipy import special
 
@@ -74,6 +76,16 @@ def test_what_compiles_later_is_announced_again():
 def test_a_cache_that_cannot_be_written_is_none():
     value, _ = finish(start("/proc/nowhere"))
     assert value == pytest.approx(special.log_ndtr(-30.0), rel=1e-14)
+
+
+def test_a_cache_of_other_sources_is_not_read(tmp_path):
+    """It may name classes that are no more, and then cannot be read."""
+    value, _ = finish(start(tmp_path))
+    for index in tmp_path.rglob("*.nbi"):
+        index.write_bytes(pickle.dumps(numba.__version__) + b"of other sources")
+    again, err = finish(start(tmp_path))
+    assert again == value
+    assert "compiling" in err
 
 
 @pytest.mark.slow

@@ -6,9 +6,10 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
+from qpruntime.inference.problem import Problem
 from qpruntime.inference.schedules import Settled
-from qpruntime.inference.sequential import cavity, site_terms
-from qpruntime.inference.steps import Problem
+from qpruntime.inference.site_terms import site_terms
+from qpruntime.inference.site_update import cavity
 from qpruntime.projection.kernel import BEYOND, raise_status
 from qpruntime.quadrature.sigma_star import OK
 
@@ -25,20 +26,9 @@ def log_evidence(problem: Problem, end: Settled) -> tuple[float, Array]:
     """
     factor, (tau, nu) = end.factor, end.sites
     log_z, terms = np.empty(tau.size), np.empty(tau.size)
+    rules, prior = problem.judging(), problem.prior.mean
     status, site = site_terms(
-        problem.functions,
-        problem.projector.without_table,
-        problem.power,
-        problem.exponents,
-        end.kept,
-        end.variance,
-        factor.mean,
-        problem.prior,
-        tau,
-        nu,
-        problem.y,
-        log_z,
-        terms,
+        rules, problem.observations, end.marginals, end.sites, prior, log_z, terms
     )
     if status == BEYOND:
         mu, sigma = cavity(end.kept[site], end.variance[site], factor.mean[site], nu[site])
@@ -52,8 +42,8 @@ def log_evidence(problem: Problem, end: Settled) -> tuple[float, Array]:
             "precision; add jitter to its diagonal"
         )
     with np.errstate(all="ignore"):  # what overflows is named below
-        centred = factor.mean - problem.prior
-        evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * factor.shifted @ centred
+        shifted = nu - tau * prior  # site means in precision units, from the prior mean
+        evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * shifted @ (factor.mean - prior)
     if not np.isfinite(evidence):
         raise NumericalError(
             f"the log evidence is {evidence}: an observation has no likelihood left in double "

@@ -20,12 +20,13 @@ from typing import Literal, get_args
 import numpy as np
 
 from qpruntime.inference.anderson import Anderson
-from qpruntime.inference.dense.factor import Factor, ImproperPosterior, Sites
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.proposals import propose_all
 from qpruntime.inference.schedules import Limits, Settled, Trace, settle_mixed, settle_visiting
 from qpruntime.inference.search import Peaks, around, drawn, evidence_of
-from qpruntime.inference.steps import Problem, propose_all, without_negative
+from qpruntime.inference.sites import ImproperPosterior, Sites, no_sites, without_negative
 
-__all__ = ["ORDERS", "Limits", "Order", "Problem", "Settled", "Trace", "iterate", "settle"]
+__all__ = ["ORDERS", "Order", "iterate", "settle"]
 
 Order = Literal["sequential", "random", "parallel"]
 ORDERS = get_args(Order)
@@ -87,16 +88,9 @@ def settle(
 
 def count_held(problem: Problem, end: Settled) -> int:
     """Number of sites that would turn negative were they free."""
-    unbound, _ = propose_all(
-        problem,
-        problem.projector.source,
-        end.kept,
-        end.variance,
-        end.factor.mean,
-        end.sites,
-        np.zeros(3, dtype=np.int64),
-    )
-    return int(np.sum((end.sites.tau + unbound) * end.variance < -_HELD))
+    ignored = np.zeros(3, dtype=np.int64)
+    unbound = propose_all(problem, problem.rules(), end.marginals, end.sites, ignored)
+    return int(np.sum((end.sites.tau + unbound.tau) * end.variance < -_HELD))
 
 
 def iterate(
@@ -110,19 +104,18 @@ def iterate(
     trace: Trace | None = None,
 ) -> Settled:
     """`settle` without its last resorts: sites may end up with improper cavities."""
-    n = len(problem.K)
     trace = trace or Trace()
-    start = Sites(np.zeros(n), np.zeros(n)) if sites is None else sites
+    start = no_sites(problem.n) if sites is None else sites
     if problem.bounded:
         start = without_negative(start)
     # What overflows is found by `measure_change`, which says so in words.
     with np.errstate(all="ignore"):
         try:
-            factor = Factor(problem.K, start, problem.prior)
+            factor = problem.prior.factor(start)
         except ImproperPosterior:
             # Sites carried over from another K.
             start = without_negative(start)
-            factor = Factor(problem.K, start, problem.prior)
+            factor = problem.prior.factor(start)
         if order == "parallel":
             anderson = accelerator or Anderson()
             return settle_mixed(problem, start, factor, limits, rng, anderson, trace)

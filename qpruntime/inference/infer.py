@@ -13,12 +13,14 @@ from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference import variational
 from qpruntime.inference.covariance import covariance
-from qpruntime.inference.dense.factor import Sites
-from qpruntime.inference.dense.stored import Kept
+from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.evidence import log_evidence
-from qpruntime.inference.fixed_point import ORDERS, Order, Problem, Settled, settle
+from qpruntime.inference.fixed_point import ORDERS, Order, settle
 from qpruntime.inference.observed import Observed
 from qpruntime.inference.posterior import Lookups, Posterior
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.schedules import Settled
+from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.notice import announce, expected_seconds
 from qpruntime.projection.projector import Inference, Projector
@@ -152,9 +154,8 @@ def infer(
         choice(order, "order", ORDERS)
     max_sweeps = whole(max_sweeps, "max_sweeps", 1)
     power, weights = check_powers(power, weights, projector, n)
-    problem = Problem(
-        K, y, projector, np.array(np.broadcast_to(prior, (n,))), power=power, weights=weights
-    )
+    dense = DensePrior(K, np.array(np.broadcast_to(prior, (n,))))
+    problem = Problem(dense, y, projector, power=power, weights=weights)
     if order is None:
         order = "parallel" if n >= _MANY and problem.nonnegative else "sequential"
     _announce(n, "parallel" if method == "vb" else order, max_sweeps)
@@ -263,11 +264,11 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
         likelihood=problem.projector.likelihood.spelt,
         method=problem.projector.method,
         log_z=log_z,
-        factor=Kept(end.factor),
+        factor=end.factor.keep(),
         observed=Observed(
-            problem.K,
+            problem.prior.covariance,
             problem.y,
-            problem.prior,
+            problem.prior.mean,
             problem.projector.likelihood,
             problem.power,
             problem.weights,

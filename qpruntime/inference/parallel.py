@@ -1,4 +1,4 @@
-"""What one posterior asks of all sites at once: the kernels of the parallel order.
+"""What one posterior asks of all sites at once: kernels and loops of the parallel order.
 
 Between two factorisations the means are matched first, with the precisions fixed: they couple the
 sites far more than the variances do, and cost a few products with K. One such step saves a third
@@ -11,35 +11,27 @@ import math
 
 import numpy as np
 
-from qpruntime.inference.dense.factor import divided, twice
-from qpruntime.inference.sequential import cavity, change, propose
+from qpruntime.inference.site_update import Marginals, Observations, cavity, change, propose
+from qpruntime.inference.sites import Sites
 from qpruntime.jit import call_moments, kernel
 from qpruntime.projection.kernel import EP
 from qpruntime.quadrature.sigma_star import OK
 
-__all__ = ["match", "parallel", "sizes", "take_turn"]
+__all__ = ["match", "propose_each", "sizes"]
 
 
 @kernel
-def parallel(
-    functions,
-    source,
-    power,
-    weights,
-    kept,
-    variance,
-    mean,
-    tau,
-    nu,
-    y,
-    log_concave,
-    d_tau,
-    d_nu,
-    counts,
-    failure,
-):
-    """Fill the changes of all sites that one and the same posterior asks for."""
-    if source[0] == EP and functions[1] and power == 1.0 and weights.min() == 1.0 == weights.max():
+def propose_each(rules, observed, marginals, sites, changes, record):
+    """Fill the changes of all sites that one and the same posterior asks for.
+
+    `changes` are `Sites` too; returns (status, site).
+    """
+    mean, variance, kept = marginals
+    (tau, nu), (d_tau, d_nu) = sites, changes
+    y, exponents = observed
+    functions, source, power = rules.functions, rules.source, rules.power
+    plain = power == 1.0 and exponents.min() == 1.0 == exponents.max()
+    if source[0] == EP and functions[1] and plain:
         # Half the time of what follows, which has to be ready for everything.
         theta, moments = functions[0], functions[4]
         for i in range(mean.size):
@@ -48,27 +40,26 @@ def parallel(
             if std > 0.0:
                 _, tilted, square = call_moments(moments, centre, std, y[i], theta)
                 finite, d_tau[i], d_nu[i] = change(
-                    power, log_concave, centre, std, tilted, math.sqrt(square), tau[i], nu[i]
+                    power,
+                    rules.nonnegative,
+                    centre,
+                    std,
+                    tilted,
+                    math.sqrt(square),
+                    tau[i],
+                    nu[i],
                 )
-            counts[2] += not finite
+            record.counts[2] += not finite
         return OK, 0
     scratch = np.empty((1, 4))
     for i in range(mean.size):
         status, d_tau[i], d_nu[i] = propose(
-            functions,
-            source,
-            power,
-            weights[i],
-            kept[i],
-            variance[i],
-            mean[i],
-            tau[i],
-            nu[i],
-            y[i],
-            log_concave,
+            rules,
+            Observations(y[i], exponents[i]),
+            Marginals(mean[i], variance[i], kept[i]),
+            Sites(tau[i], nu[i]),
             scratch,
-            counts,
-            failure,
+            record,
         )
         if status != OK:
             return status, i
@@ -76,96 +67,15 @@ def parallel(
 
 
 @kernel
-def match(power, kept, variance, mean, tau, nu, d_tau, d_nu):
+def match(power, marginals, sites, changes):
     """Move nu so that the marginal means become the tilted ones of these proposals."""
+    mean, variance, kept = marginals
+    (tau, nu), (d_tau, d_nu) = sites, changes
     for i in range(nu.size):
         # 1 + variance d_tau, from the cavity: it would cancel where a site dominates.
         remaining = (1.0 - power) + power * (kept[i] + variance[i] * (tau[i] + d_tau[i]))
         tilted = (mean[i] + power * variance[i] * d_nu[i]) / remaining
         nu[i] += (tilted - mean[i]) / variance[i]
-
-
-@kernel
-def solve(K, upper, root, prior, tau, nu, weights, mean):
-    """Fill K^-1 (mean - prior) and the posterior mean; U = `upper` has B^-1 = U U^T."""
-    right, rest = divided(np.diag(K).copy(), tau, nu - tau * prior)
-    if rest.any():
-        right -= np.dot(K, rest)
-    weights[:] = rest + twice(upper, root, right)
-    mean[:] = prior + np.dot(K, weights)
-
-
-@kernel
-def take_turn(
-    functions,
-    without_table,
-    source,
-    power,
-    exponents,
-    K,
-    upper,
-    root,
-    prior,
-    kept,
-    variance,
-    tau,
-    nu,
-    y,
-    steps,
-    log_concave,
-    weights,
-    mean,
-    d_tau,
-    d_nu,
-    counts,
-    failure,
-):
-    """Match the means `steps` times, then fill the changes of all sites; return (status, site).
-
-    `nu` is changed in place; `weights` and `mean` are filled as by `solve`. All site precisions
-    have to be zero or positive.
-    """
-    solve(K, upper, root, prior, tau, nu, weights, mean)
-    ignored = np.zeros(3, dtype=np.int64)
-    for _ in range(steps):
-        status, site = parallel(
-            functions,
-            without_table,
-            power,
-            exponents,
-            kept,
-            variance,
-            mean,
-            tau,
-            nu,
-            y,
-            log_concave,
-            d_tau,
-            d_nu,
-            ignored,
-            failure,
-        )
-        if status != OK:
-            return status, site
-        match(power, kept, variance, mean, tau, nu, d_tau, d_nu)
-        solve(K, upper, root, prior, tau, nu, weights, mean)
-    return parallel(
-        functions,
-        source,
-        power,
-        exponents,
-        kept,
-        variance,
-        mean,
-        tau,
-        nu,
-        y,
-        log_concave,
-        d_tau,
-        d_nu,
-        counts,
-        failure,
-    )
 
 
 @kernel

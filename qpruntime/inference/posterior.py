@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
-from qpruntime.blocks import in_blocks
-from qpruntime.errors import InputError, NumericalError
+from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import (
     CORRECTIONS,
     Corrected,
@@ -20,11 +19,11 @@ from qpruntime.inference.corrections.corrected import (
 )
 from qpruntime.inference.corrections.fixed_point import fixed_point, needed
 from qpruntime.inference.corrections.marginals import Marginals
-from qpruntime.inference.dense.factor import Factor, Sites
-from qpruntime.inference.dense.stored import Kept
 from qpruntime.inference.observed import Observed
 from qpruntime.inference.schedules import Status
-from qpruntime.validation import choice, finite, real
+from qpruntime.inference.sites import Sites
+from qpruntime.inference.solver import Kept
+from qpruntime.validation import choice, real
 
 __all__ = ["Lookups", "Posterior", "Sites", "Status"]
 
@@ -194,7 +193,7 @@ class Posterior:
         mean, variance : ndarray, shape (T,)
             Of the latent function, not of an observation (Rasmussen & Williams, 3.60 and 3.61).
         """
-        return predicted(self.factor, K_star, k_star_diag, mean_star)
+        return self.factor.predict(K_star, k_star_diag, mean_star)
 
     def marginals(
         self,
@@ -236,7 +235,8 @@ class Posterior:
         corrected = self._corrected
         if K_star is None or k_star_diag is None:
             return corrected.marginals(corrected.sites(), correction)
-        normal = predicted(corrected.found.factor, K_star, k_star_diag, mean_star)
+        kept = corrected.found.factor.keep()
+        normal = kept.predict(K_star, k_star_diag, mean_star)
         points = corrected.new_points(real(K_star, "K_star"), *normal)
         return corrected.marginals(points, correction)
 
@@ -304,46 +304,4 @@ class Posterior:
         -------
         float or ndarray of shape (p,)
         """
-        dK = finite(dK, "dK")
-        n = self.mean.size
-        if dK.shape[:2] != (n, n):
-            raise InputError(f"dK must begin with {(n, n)}, got shape {dK.shape}")
-        inner = np.outer(self.factor.weights, self.factor.weights) - self.factor.inner()
-        with np.errstate(over="ignore", invalid="ignore"):
-            gradient = 0.5 * np.tensordot(inner, dK, axes=([0, 1], [0, 1]))
-        if not np.isfinite(gradient).all():
-            raise NumericalError("the gradient is beyond double precision: rescale dK")
-        return float(gradient) if gradient.ndim == 0 else gradient
-
-
-def predicted(
-    factor: Factor, K_star: ArrayLike, k_star_diag: ArrayLike, mean_star: ArrayLike
-) -> tuple[Array, Array]:
-    """`Posterior.predict` of the sites behind a factor."""
-    K_star = real(K_star, "K_star")
-    if K_star.ndim != 2 or K_star.shape[1] != factor.root.size:
-        raise InputError(
-            f"K_star must have shape (T, {factor.root.size}), one column per training point; "
-            f"got {K_star.shape}"
-        )
-
-    def moments(some: slice) -> tuple[Array, Array]:
-        rows = K_star[some]
-        if not np.isfinite(rows).all():
-            finite(K_star, "K_star")
-        with np.errstate(over="ignore", invalid="ignore"):
-            return rows @ factor.weights, factor.reduction(rows)
-
-    mean, reduction = in_blocks(moments, len(K_star), factor.root.size)
-    prior, offset = finite(k_star_diag, "k_star_diag"), finite(mean_star, "mean_star")
-    for name, given in (("k_star_diag", prior), ("mean_star", offset)):
-        if given.shape not in ((), mean.shape):
-            raise InputError(f"{name} must have shape {mean.shape}, got {given.shape}")
-    mean += offset
-    variance = np.maximum(prior - reduction, 0.0)
-    if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
-        raise NumericalError(
-            "a prediction is beyond double precision: K_star does not belong to this "
-            "posterior, or the latent function has to be rescaled"
-        )
-    return mean, variance
+        return self.factor.evidence_gradient(dK)

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.inference.anderson import Anderson
-from qpruntime.inference.dense.factor import Factor, Sites
-from qpruntime.inference.steps import Problem, advance, measure_change, sweep_once, turn_all
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.site_update import Marginals
+from qpruntime.inference.sites import Counts, Sites, no_sites
+from qpruntime.inference.solver import Solved
+from qpruntime.inference.steps import advance, measure_change
 
 __all__ = [
     "Limits",
@@ -27,7 +29,6 @@ __all__ = [
     "settle_visiting",
 ]
 
-Counts = NDArray[np.int64]
 Status = Literal["converged", "held", "not converged"]
 
 # Sweeps whose step points back along the previous one are shortened by this factor, down to the
@@ -75,7 +76,7 @@ class Settled:
     """
 
     sites: Sites
-    factor: Factor
+    factor: Solved
     variance: Array
     kept: Array
     settled: bool
@@ -84,6 +85,11 @@ class Settled:
     held: int = 0
     bound: float | None = None
     peaks: tuple[float, ...] = ()
+
+    @property
+    def marginals(self) -> Marginals:
+        """Means, variances and `kept`, as kernels take them."""
+        return Marginals(self.factor.mean, self.variance, self.kept)
 
     @property
     def proper(self) -> bool:
@@ -106,7 +112,7 @@ class Settled:
 def settle_mixed(
     problem: Problem,
     start: Sites,
-    factor: Factor,
+    factor: Solved,
     limits: Limits,
     rng: np.random.Generator | None,
     anderson: Anderson,
@@ -118,11 +124,11 @@ def settle_mixed(
     def left() -> int:
         return limits.sweeps - (len(trace.history) - begun)
 
-    def visit(sites: Sites, factor: Factor, most: int) -> Settled:
+    def visit(sites: Sites, factor: Solved, most: int) -> Settled:
         some = limits._replace(sweeps=min(most, left()))
         return settle_visiting(problem, sites, factor, some, rng, trace)
 
-    def at_once(sites: Sites, factor: Factor, most: int) -> Settled:
+    def at_once(sites: Sites, factor: Solved, most: int) -> Settled:
         some = limits._replace(sweeps=min(most, left()))
         return settle_parallel(problem, sites, factor, some, anderson, trace)
 
@@ -135,8 +141,8 @@ def settle_mixed(
         sites, factor = end.sites, end.factor
     end = at_once(sites, factor, _PATIENCE)
     if not end.settled and left() and trace.history[-1] > _FAR:
-        nothing = Sites(np.zeros(start.tau.size), np.zeros(start.tau.size))
-        end = visit(nothing, Factor(problem.K, nothing, problem.prior), _RESCUE)
+        nothing = no_sites(problem.n)
+        end = visit(nothing, problem.prior.factor(nothing), _RESCUE)
     if not end.settled and left():
         end = at_once(end.sites, end.factor, (left() + 1) // 2)
     if not end.settled and left():
@@ -147,20 +153,20 @@ def settle_mixed(
 def settle_visiting(
     problem: Problem,
     sites: Sites,
-    factor: Factor,
+    factor: Solved,
     limits: Limits,
     rng: np.random.Generator | None,
     trace: Trace,
 ) -> Settled:
     """Sequential order, or a new random one in every sweep if there is a generator."""
-    n = len(problem.K)
+    n = problem.n
     worst, shorter, settled, stuck = 0, 1.0, False, 0
     previous = np.zeros(2 * n)
     for _ in range(limits.sweeps):
         skipped = trace.counts[2]
-        turn = rng.permutation(n) if rng is not None else None
-        variance, d_tau, d_nu = sweep_once(
-            problem, factor, sites, limits.damping * shorter, turn, trace.counts
+        visits = rng.permutation(n) if rng is not None else None
+        variance, d_tau, d_nu = factor.sweep(
+            problem, sites, limits.damping * shorter, visits, trace.counts
         )
         change, step = measure_change(d_tau, d_nu, variance)
         trace.history.append(change)
@@ -185,26 +191,26 @@ def settle_visiting(
 def settle_parallel(
     problem: Problem,
     sites: Sites,
-    factor: Factor,
+    factor: Solved,
     limits: Limits,
     accelerator: Anderson,
     trace: Trace,
 ) -> Settled:
     """All sites from one factorisation, accelerated."""
-    n = len(problem.K)
+    n = problem.n
     change, settled, stuck = 0.0, False, 0
     step, unit = np.zeros(2 * n), np.ones(2 * n)
     accelerator.restart()
-    for turn in range(limits.sweeps):
+    for iteration in range(limits.sweeps):
         variance, kept = factor.marginals()
-        if turn == 0:
+        if iteration == 0:
             # Site parameters in units of the posterior they started from.
             unit = np.concatenate([variance, np.sqrt(np.abs(variance))])
         skipped = trace.counts[2]
         # Far from the fixed point one step of the means is too few where the prior is wide: the
         # iteration then wanders (test_cold_start.py). Near it a second one gains nothing.
-        steps = 2 if change > _FAR else int(turn > 0 or sites.tau.any())
-        sites, d_tau, d_nu = turn_all(problem, factor, variance, kept, sites, steps, trace.counts)
+        steps = 2 if change > _FAR else int(iteration > 0 or sites.tau.any())
+        sites, d_tau, d_nu = factor.propose(problem, (variance, kept), sites, steps, trace.counts)
         change, step = measure_change(d_tau, d_nu, variance)
         trace.history.append(change)
         all_updated = trace.counts[2] == skipped

@@ -17,10 +17,10 @@ import numpy as np
 
 from qpruntime.errors import NumericalError
 from qpruntime.inference.anderson import Anderson
-from qpruntime.inference.dense.factor import Factor, Sites
 from qpruntime.inference.evidence import log_evidence
+from qpruntime.inference.problem import Problem
 from qpruntime.inference.schedules import Limits, Settled, Trace, settle_mixed, settle_parallel
-from qpruntime.inference.steps import Problem
+from qpruntime.inference.sites import Sites, no_sites
 
 __all__ = ["Peaks", "around", "drawn", "evidence_of"]
 
@@ -77,9 +77,8 @@ def evidence_of(problem: Problem, end: Settled) -> float:
 
 def around(problem: Problem, held: Settled, limits: Limits, trace: Trace) -> Iterator[Settled]:
     """Iterate freely from where held sites settled, from wider ones, and anew from the prior."""
-    n = problem.y.size
     wide = 1.0 / held.variance
-    nothing = Sites(np.zeros(n), np.zeros(n))
+    nothing = no_sites(problem.n)
     for start in (held.sites, Sites(wide, wide * held.factor.mean), nothing):
         yield from _attempt(problem, start, limits, trace)
     yield from _attempt(problem, nothing, limits, trace, damped=False)
@@ -89,9 +88,7 @@ def drawn(
     problem: Problem, limits: Limits, trace: Trace, rng: np.random.Generator
 ) -> Iterator[Settled]:
     """Iterate freely from sites as strong as the prior, at a function drawn from it."""
-    root = np.linalg.cholesky(problem.K + 1e-8 * np.diag(problem.K.diagonal()))
-    precision = 1.0 / problem.K.diagonal()
-    f = problem.prior + root @ rng.standard_normal(problem.y.size)
+    f, precision = problem.prior.draw(rng), 1.0 / problem.prior.variance
     yield from _attempt(problem, Sites(precision, precision * f), limits, trace)
 
 
@@ -102,7 +99,7 @@ def _attempt(
     some = limits._replace(sweeps=min(limits.sweeps, _SWEEPS))
     try:
         with np.errstate(all="ignore"):
-            factor = Factor(problem.K, start, problem.prior)
+            factor = problem.prior.factor(start)
             if damped:
                 some = some._replace(damping=min(limits.damping, _DAMPING))
                 yield settle_parallel(problem, start, factor, some, Anderson(), trace)

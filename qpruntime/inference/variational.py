@@ -17,8 +17,10 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.anderson import Anderson
-from qpruntime.inference.dense.factor import Factor, ImproperPosterior, Sites
-from qpruntime.inference.fixed_point import Problem, Settled, Trace
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.schedules import Settled, Trace
+from qpruntime.inference.sites import ImproperPosterior, Sites, no_sites
+from qpruntime.inference.solver import Solved
 from qpruntime.jit import call_moments, kernel
 from qpruntime.likelihoods import Likelihood
 
@@ -62,7 +64,7 @@ def expect_all(expected, theta, mean, variance, y, value, slope, curvature):  # 
 class _State:
     """A Gaussian with given sites, what its likelihood terms expect, and its bound."""
 
-    def __init__(self, problem: Problem, handle: Any, sites: Sites, factor: Factor) -> None:
+    def __init__(self, problem: Problem, handle: Any, sites: Sites, factor: Solved) -> None:
         self.sites, self.factor = sites, factor
         self.variance, self.kept = factor.marginals()
         if not (self.variance > 0.0).all():
@@ -88,7 +90,7 @@ class _State:
             # A site far on the right side of Phi has a curvature of 1e-100: in a factorisation
             # its products are subnormal, and 30 times slower.
             tiny[np.abs(tiny) < _NOTHING] = 0.0
-        centred = mean - problem.prior
+        centred = mean - problem.prior.mean
         # KL(q || prior): trace(K^-1 S) - N = -sum tau v, log |K|/|S| = log |I + K diag tau|.
         spread = self.factor.log_det - float(np.sum(1.0 - self.kept))
         self.bound = float(value.sum()) - 0.5 * (spread + float(self.factor.weights @ centred))
@@ -138,11 +140,11 @@ def settle(
         If the likelihood has no expected log density.
     """
     handle = check_likelihood(problem.projector.likelihood)
-    n = len(problem.K)
-    sites = Sites(np.zeros(n), np.zeros(n)) if sites is None else sites
+    n = problem.n
+    sites = no_sites(n) if sites is None else sites
     accelerator = accelerator or Anderson()
     accelerator.restart()
-    state = _State(problem, handle, sites, Factor(problem.K, sites, problem.prior))
+    state = _State(problem, handle, sites, problem.prior.factor(sites))
     unit = np.concatenate([state.variance, np.sqrt(state.variance)])
     history: list[float] = []
     damped, worst, converged, rate = 0, 0, False, damping
@@ -184,7 +186,7 @@ def _advance(
     problem: Problem, handle: Any, state: _State, move: Array, plain: Array
 ) -> tuple[_State | None, int]:
     """Take the accelerated step, or the plain one halved until the bound does not fall."""
-    n, scale = len(problem.K), 1.0
+    n, scale = problem.n, 1.0
     least = state.bound - _ROUNDING * abs(state.bound)
     for attempt in range(_HALVINGS):
         step = move if attempt == 0 else scale * plain
@@ -196,7 +198,7 @@ def _advance(
             nu[low] = state.sites.nu[low] + scale * plain[n:][low]
         new = Sites(tau, nu)
         try:
-            ahead = _State(problem, handle, new, Factor(problem.K, new, problem.prior))
+            ahead = _State(problem, handle, new, problem.prior.factor(new))
             if ahead.bound >= least:
                 return ahead, attempt
         except ImproperPosterior:

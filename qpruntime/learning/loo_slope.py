@@ -18,12 +18,14 @@ weights 1 this is the plain sum; a weight of 0 removes the observation from both
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from qpruntime.arrays import Array
-from qpruntime.inference.fixed_point import Problem, Settled
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.schedules import Settled
 from qpruntime.learning.parameter_slopes import cavities, derivative, parameter_slopes, site_rows
 
 __all__ = ["loo_slope"]
@@ -35,8 +37,8 @@ _STEP = 1e-3
 
 def loo_slope(
     problem: Problem, end: Settled, learn: Sequence[str] = ()
-) -> tuple[float, Array, Array]:
-    """Return L, the matrix M, shape (N, N), with dL = sum_ij M_ij dK_ij, and slopes.
+) -> tuple[float, Any, Array]:
+    """Return L, its slope by the prior, in the form of `Solved.slope`, and slopes.
 
     Parameters
     ----------
@@ -46,24 +48,21 @@ def loo_slope(
     learn : sequence of str
         Parameters of the likelihood; the slopes are the derivatives of L by their logarithms.
     """
-    tau, nu = end.sites
+    nu = end.sites.nu
     v, mean = end.variance, end.factor.mean
     cavity_tau = end.kept / v
     cavity_nu = mean / v - nu
     held = problem.nonnegative or end.held > 0
     value, G, H = _local_slopes(problem, cavity_tau, cavity_nu, held)
 
-    S = end.factor.covariance()
-    squared = S * S
+    pullback = end.factor.pullback((v, end.kept))
     # A cavity changes with its marginal by P dv + Q dm; rows are its precision and its nu.
     P = np.array([-1.0 / v**2, -mean / v**2])
     Q = np.array([np.zeros_like(v), 1.0 / v])
 
     def explicit_transposed(x: Array) -> Array:
         """(d cavity / d sites)' x, for x and the result of shape (2, N)."""
-        to_v, to_m = (P * x).sum(0), (Q * x).sum(0)
-        back = S @ to_m
-        return np.array([-(squared @ to_v) - mean * back, back]) - x
+        return pullback.to_sites((P * x).sum(0), (Q * x).sum(0)) - x
 
     def jacobian_transposed(flat: Array) -> Array:
         x = flat.reshape(2, -1)
@@ -85,19 +84,13 @@ def loo_slope(
     adjoint = (solution / unit).reshape(2, -1)
 
     left = G - np.einsum("abi,ai->bi", H, adjoint)
-    w, u = (left * P).sum(0), (left * Q).sum(0)
-    # K^-1 S = I - diag(tau) S, so that S changes with K by A' dK A and the mean by A' dK weights.
-    # Its diagonal is known; formed as I - (K + 1/tau)^-1 K it would cancel under a vast prior.
-    A = -tau[:, None] * S
-    A.flat[:: n + 1] = end.kept
-    M = (A * w) @ A.T
-    M += 0.5 * (np.outer(A @ u, end.factor.weights) + np.outer(end.factor.weights, A @ u))
+    by_prior = pullback.to_prior((left * P).sum(0), (left * Q).sum(0))
     slopes = np.zeros(0)
     if learn:
         # dL = (d log Z - lambda' dh), both by the parameter alone.
         log_z, sites = parameter_slopes(problem, learn, *cavities(end), held=held, single=True)
         slopes = log_z.sum(axis=1) - np.einsum("pai,ai->p", sites, adjoint)
-    return value, M, slopes
+    return value, by_prior, slopes
 
 
 def _local_slopes(

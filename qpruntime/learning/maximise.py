@@ -1,4 +1,4 @@
-"""Maximisation of an objective over the hyper-parameters of a scikit-learn kernel.
+"""Maximisation of an objective over the hyper-parameters of a family of priors.
 
 By default that is EP's log evidence also when QP is asked for, as in the paper: only EP's gradient
 is exact at its fixed point. Sites are carried from one evaluation to the next; the fixed point
@@ -19,17 +19,13 @@ from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference import variational
 from qpruntime.inference.anderson import Anderson
-from qpruntime.inference.dense.factor import ImproperPosterior, Sites
-from qpruntime.inference.fixed_point import (
-    Limits,
-    Problem,
-    Settled,
-    Trace,
-    iterate,
-    settle,
-)
+from qpruntime.inference.fixed_point import iterate, settle
 from qpruntime.inference.infer import summarise
-from qpruntime.learning.kernel_gradient import covariance_function
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.schedules import Limits, Settled, Trace
+from qpruntime.inference.sites import ImproperPosterior, Sites
+from qpruntime.inference.solver import Prior
+from qpruntime.learning.family import Family
 from qpruntime.learning.loo_slope import loo_slope
 from qpruntime.learning.parameter_slopes import cavities, parameter_slopes, reparametrised
 from qpruntime.learning.warm_start import Extrapolation
@@ -133,29 +129,25 @@ class Objective:
 
     Parameters
     ----------
-    kernel, X, y, projector, prior, tol, max_sweeps, scale, weights, learn, log_prior
+    family, y, projector, tol, max_sweeps, weights, learn, log_prior
         As for `maximise`.
     """
 
     def __init__(
         self,
-        kernel: Any,
-        X: Array,
+        family: Family,
         y: Array,
         projector: Projector,
-        prior: Array,
         tol: float,
         max_sweeps: int,
-        scale: Array | None = None,
         weights: Array | None = None,
         learn: Sequence[str] = (),
         log_prior: LogPrior | None = None,
     ) -> None:
         self.learn, self.log_prior = tuple(learn), log_prior
-        self.covariance, self.y, self.weights = covariance_function(kernel, X), y, weights
-        self.projector, self.prior = projector, prior
+        self.family, self.y, self.weights = family, y, weights
+        self.projector = projector
         self.tol, self.max_sweeps = tol, max_sweeps
-        self.scales = None if scale is None else np.outer(scale, scale)
         self.evaluations = 0
         self.sites: Sites | None = None
         self._extrapolation = Extrapolation()
@@ -170,10 +162,10 @@ class Objective:
         share = 0.1 if self.projector.method == "vb" else 1.0
         return max(self.tol, share * min(_LOOSE, 1e-4 * self._slope))
 
-    def measure(self, problem: Problem, end: Settled) -> tuple[float, Array, Array]:
+    def measure(self, problem: Problem, end: Settled) -> tuple[float, Any, Array]:
         """Return the value to be maximised and its slopes.
 
-        A matrix M with d value = sum_ij M_ij dK_ij, and the derivatives by the logarithms of the
+        That by the prior, as its family takes it, and the derivatives by the logarithms of the
         likelihood's parameters `learn`, shape (P,).
         """
         post = summarise(problem, end)
@@ -182,12 +174,12 @@ class Objective:
             slopes = parameter_slopes(problem, self.learn, *cavities(end))[0].sum(axis=1)
         return post.log_evidence, end.factor.slope(), slopes
 
-    def settle(self, K: Array, theta: Array) -> tuple[Problem, Settled]:
+    def settle(self, prior: Prior, theta: Array) -> tuple[Problem, Settled]:
         """Run inference from what the evaluations before let expect."""
         projector = self.projector
         if self.learn:
             projector = reparametrised(projector, self.learn, theta[-len(self.learn) :])
-        problem = Problem(K, self.y, projector, self.prior, self._bounded, weights=self.weights)
+        problem = Problem(prior, self.y, projector, self._bounded, weights=self.weights)
         end = settle_fast(
             problem,
             tol=self.tolerance(),
@@ -210,11 +202,9 @@ class Objective:
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         self.evaluations += 1
-        K = self.covariance.at(theta[: theta.size - len(self.learn)])
-        if self.scales is not None:
-            K = K * self.scales
+        prior = self.family.at(theta[: theta.size - len(self.learn)])
         try:
-            value, M, slopes = self.measure(*self.settle(K, theta))
+            value, by_prior, slopes = self.measure(*self.settle(prior, theta))
         except NumericalError as error:
             if self.evaluations == 1 or error.__cause__ is not None:  # a user's own exception
                 raise
@@ -222,9 +212,7 @@ class Objective:
             self.sites = None
             self._extrapolation.forget()
             return abs(self._worst) + 1e3, np.zeros_like(theta)
-        if self.scales is not None:
-            M *= self.scales
-        gradient = -np.concatenate([self.covariance.contract(M), slopes])
+        gradient = -np.concatenate([self.family.contract(by_prior), slopes])
         if self.log_prior is not None:
             extra, slope = self.log_prior(theta)
             value += extra
@@ -243,7 +231,7 @@ class LeaveOneOut(Objective):
     def tolerance(self) -> float:
         return 1e-2 * self.tol
 
-    def measure(self, problem: Problem, end: Settled) -> tuple[float, Array, Array]:
+    def measure(self, problem: Problem, end: Settled) -> tuple[float, Any, Array]:
         return loo_slope(problem, end, self.learn)
 
 
@@ -251,56 +239,49 @@ class LeaveOneOut(Objective):
 OBJECTIVES: dict[str, type[Objective]] = {"evidence": Objective, "loo": LeaveOneOut}
 
 
-def first_theta(kernel: Any, projector: Projector, learn: Iterable[str]) -> Array:
-    """Log parameters of the kernel, then those of the likelihood that are learnt."""
+def first_theta(family: Any, projector: Projector, learn: Iterable[str]) -> Array:
+    """Log parameters of a family or kernel, then those of the likelihood that are learnt."""
     values = [projector.likelihood.parameters[name] for name in learn]
-    return np.concatenate([kernel.theta, np.log(values)])
+    return np.concatenate([family.theta, np.log(values)])
 
 
-def all_bounds(kernel: Any, learn: Mapping[str, tuple[float, float]]) -> Array:
+def all_bounds(family: Any, learn: Mapping[str, tuple[float, float]]) -> Array:
     """Bounds of `first_theta`, shape (p, 2)."""
-    return np.vstack([kernel.bounds.reshape(-1, 2), np.log([*learn.values()]).reshape(-1, 2)])
+    return np.vstack([family.bounds.reshape(-1, 2), np.log([*learn.values()]).reshape(-1, 2)])
 
 
 def maximise(
-    kernel: Any,
-    X: Array,
+    family: Family,
     y: Array,
     projector: Projector,
-    prior: Array,
     *,
     start: Array | None = None,
     max_iterations: int = 1000,
     ftol: float = 1e-9,
     tol: float = 1e-6,
     max_sweeps: int = 100,
-    scale: Array | None = None,
     weights: Array | None = None,
     objective: type[Objective] = Objective,
     callback: Callable[[Array, float], Any] | None = None,
     learn: Mapping[str, tuple[float, float]] | None = None,
     log_prior: LogPrior | None = None,
 ) -> tuple[Optimum, Sites | None]:
-    """Maximise an objective by L-BFGS-B in the log parameters, within the kernel's bounds.
+    """Maximise an objective by L-BFGS-B in the log parameters, within their bounds.
 
     Parameters
     ----------
-    kernel : scikit-learn kernel
-    X : ndarray, shape (N, d)
+    family : Family
+        The priors; `KernelFamily` for those of a scikit-learn kernel.
     y : ndarray, shape (N,)
         Encoded observations.
     projector : Projector
         Of method "ep" for the evidence, whose gradient is exact for EP only, or "vb" for its bound.
-    prior : ndarray, shape (N,)
-        Prior mean.
     start : ndarray, shape (p,) or (S, p), optional
-        Starting point; ``kernel.theta`` by default. Of several the best one is.
+        Starting point; ``family.theta`` by default. Of several the best one is.
     ftol : float
         Relative tolerance on the evidence.
     tol, max_sweeps
         Of the EP run inside every evaluation.
-    scale : ndarray, shape (N,), optional
-        The latent values observed are these multiples of the kernel's: K_ij scale_i scale_j.
     weights : ndarray, shape (N,), optional
         Powers of the single likelihoods.
     objective : subclass of Objective
@@ -309,7 +290,7 @@ def maximise(
         Called with theta and the value after every evaluation.
     learn : mapping, optional
         Parameters of the likelihood to be learnt as well, with their bounds. Their logarithms
-        follow those of the kernel in theta, in `start` too.
+        follow those of the prior in theta, in `start` too.
     log_prior : callable, optional
         Log prior density of theta and its gradient, which are added to the objective.
 
@@ -325,10 +306,8 @@ def maximise(
         If EP fails at the starting point.
     """
     learn = learn or {}
-    starts = first_theta(kernel, projector, learn) if start is None else np.array(start, float)
-    function = objective(
-        kernel, X, y, projector, prior, tol, max_sweeps, scale, weights, tuple(learn), log_prior
-    )
+    starts = first_theta(family, projector, learn) if start is None else np.array(start, float)
+    function = objective(family, y, projector, tol, max_sweeps, weights, tuple(learn), log_prior)
 
     lowest: list[tuple[float, Array, Array]] = []
 
@@ -340,7 +319,7 @@ def maximise(
             callback(theta, -value)
         return value, slope
 
-    bounds = all_bounds(kernel, learn)
+    bounds = all_bounds(family, learn)
     low, high = bounds.T
     tried = np.clip(np.atleast_2d(starts), low, high)
     found = [reported(theta) for theta in tried]

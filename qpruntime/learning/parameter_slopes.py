@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.inference.fixed_point import Problem, Settled
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.schedules import Settled
 from qpruntime.projection.kernel import project_many
 from qpruntime.projection.projector import Projector
 

@@ -19,13 +19,14 @@ from threadpoolctl import ThreadpoolController
 from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
-from qpruntime.inference.dense.factor import Sites
-from qpruntime.inference.fixed_point import Problem
 from qpruntime.inference.infer import check_powers, summarise, warn_unsettled
 from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.sites import Sites
 from qpruntime.learning import starts
 from qpruntime.learning.agreement import several_fixed_points
 from qpruntime.learning.default_kernel import Start, learns_nothing
+from qpruntime.learning.family import KernelFamily, prior_of
 from qpruntime.learning.maximise import (
     LOST,
     OBJECTIVES,
@@ -150,10 +151,8 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
             advice.append(blind)
         for text in advice:
             warn(text, ConvergenceWarning)
-        K = kernel(data.X)
-        if data.scale is not None:
-            K = K * np.outer(data.scale, data.scale)
-        problem = Problem(K, data.y, projector, data.prior, weights=data.weights)
+        prior = prior_of(kernel, data.X, data.prior, data.scale)
+        problem = Problem(prior, data.y, projector, weights=data.weights)
         end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
         warn_unsettled(end, settings.tol, of_estimator=True)
         return Fit(kernel, projector.likelihood, summarise(problem, end), optima)
@@ -225,17 +224,14 @@ def _optimise(
 
     def one(start: Array, max_iter: int = settings.max_iter) -> Run:
         return maximise(
-            kernel,
-            data.X,
+            KernelFamily(kernel, data.X, data.prior, data.scale),
             data.y,
             judge,
-            data.prior,
             start=start,
             max_iterations=max_iter,
             ftol=settings.ftol,
             tol=settings.tol,
             max_sweeps=settings.max_sweeps,
-            scale=data.scale,
             weights=data.weights,
             objective=OBJECTIVES[settings.objective],
             callback=callback,

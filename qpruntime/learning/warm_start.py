@@ -13,7 +13,7 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.inference.anderson import solve_positive
-from qpruntime.inference.dense.factor import Sites
+from qpruntime.inference.sites import Sites
 from qpruntime.jit import kernel, summed
 
 __all__ = ["Extrapolation"]

@@ -17,6 +17,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from cases import every_case
 from contract import check_contract
 from qpruntime import ConvergenceWarning, GPPoissonRegressor, InputError, infer, open_table
+from qpruntime.learning.family import KernelFamily
 from qpruntime.learning.maximise import Objective
 from qpruntime.projection.projector import Projector
 from tablegen import build
@@ -191,14 +192,11 @@ def test_gradient_of_the_evidence(exposed, counts):
     kernel = ConstantKernel(1.0) * RBF(1.0) + WhiteKernel(1e-2)
     scale = np.sqrt(np.linspace(0.3, 2.0, len(X))) if exposed else np.ones(len(X))
     objective = Objective(
-        kernel,
-        X,
+        KernelFamily(kernel, X, 2.0 * scale, scale if exposed else None),
         np.array(counts, dtype=float),
         Projector("poisson", "ep"),
-        2.0 * scale,
         1e-10,
         300,
-        scale=scale if exposed else None,
     )
     objective._slope = 0.0  # as tight as it gets
 

@@ -18,6 +18,7 @@ from cases import every_case
 from contract import check_contract
 from qpruntime import ConvergenceWarning, GPRobustRegressor, InputError, infer
 from qpruntime.estimators.robust import _robust_std
+from qpruntime.learning.family import KernelFamily
 from qpruntime.learning.maximise import LeaveOneOut, Objective
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
@@ -46,9 +47,8 @@ def test_scikit_learn_contract():
 def objective_at(kind, method, names, theta, weights=None):
     kernel = ConstantKernel(1.0) * RBF(1.0)
     likelihood = get("student-t", nu=3.0, scale=0.4)
-    function = kind(
-        kernel, X, Y, Projector(likelihood, method), np.zeros(40), 1e-9, 500, None, weights, names
-    )
+    family = KernelFamily(kernel, X, np.zeros(40))
+    function = kind(family, Y, Projector(likelihood, method), 1e-9, 500, weights, names)
     function._slope = 0.0  # as tight as it gets
     return function(theta)
 

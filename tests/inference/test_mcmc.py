@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 import oracle
 from cases import every_case
 from qpruntime import ConvergenceWarning, infer
-from qpruntime.inference.fixed_point import Limits, Problem, iterate
+from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.fixed_point import iterate
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.schedules import Limits
 from qpruntime.projection.projector import Projector
 
 _FILE = oracle.REFERENCE / "mcmc.json"
@@ -146,8 +150,9 @@ def test_bounded_problem_keeps_precisions_nonnegative():
     case = STORED["steep"]["case"]
     K = (ConstantKernel(case["variance"]) * RBF(case["length_scale"]))(np.array(case["x"])[:, None])
     y = np.array(case["y"], dtype=float)
-    free = Problem(K, y, Projector("poisson", "ep"), np.full(y.size, case["mean"]))
-    bounded = Problem(*(getattr(free, n) for n in ("K", "y", "projector", "prior")), bounded=True)
+    prior = DensePrior(K, np.full(y.size, case["mean"]))
+    free = Problem(prior, y, Projector("poisson", "ep"))
+    bounded = replace(free, bounded=True)
     limits = Limits(1e-6, 100, 1.0)
     assert iterate(free, limits).sites.tau.min() < 0.0
     for order in ("sequential", "parallel"):

@@ -10,9 +10,9 @@ import pytest
 import oracle
 from cases import every_case
 from qpruntime import ConvergenceWarning, infer, likelihoods, project
-from qpruntime.inference import schedules as orders
+from qpruntime.inference.dense.solver import DenseSolved
 from qpruntime.inference.fixed_point import ORDERS
-from qpruntime.inference.sequential import cavity
+from qpruntime.inference.site_update import cavity
 
 SIZES = [1, 5, 63, 64, 65, 129, 300]
 
@@ -193,9 +193,9 @@ def test_every_sweep_is_in_the_history(order, monkeypatch):
     X = rng.standard_normal((12, 2))
     K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(-1))
     done = []
-    for name in ("sweep_once", "turn_all"):
-        task = getattr(orders, name)
-        monkeypatch.setattr(orders, name, lambda *args, t=task: done.append(1) or t(*args))
+    for name in ("sweep", "propose"):
+        task = getattr(DenseSolved, name)
+        monkeypatch.setattr(DenseSolved, name, lambda *args, t=task: done.append(1) or t(*args))
     with pytest.warns(ConvergenceWarning, match="held at zero"):
         post = infer(K, rng.poisson(3.0, 12), "poisson", "ep", max_sweeps=50, order=order)
     assert post.held > 0

@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from cases import every_case
 from oracle import REFERENCE, RBFData
 from qpruntime import GPClassifier, GPPoissonRegressor, InputError, infer, project
+from qpruntime.learning.family import KernelFamily
 from qpruntime.learning.maximise import Objective
 from qpruntime.projection.projector import Projector
 
@@ -181,7 +182,7 @@ def test_reaches_at_least_the_bound_of_gpy(name, gpy_values):
 def test_gradient_of_the_probit_bound(theta, toy):
     kernel = ConstantKernel() * RBF()
     projector = Projector("probit", "vb")
-    objective = Objective(kernel, toy.x, toy.y, projector, np.zeros(24), 1e-9, 400)
+    objective = Objective(KernelFamily(kernel, toy.x, np.zeros(24)), toy.y, projector, 1e-9, 400)
     _, gradient = objective(np.array(theta))
 
     def value(t):
@@ -194,7 +195,7 @@ def test_gradient_of_the_probit_bound(theta, toy):
 def test_gradient_of_the_poisson_bound():
     kernel = ConstantKernel(0.5) * RBF(0.8)
     projector = Projector("poisson", "vb")
-    objective = Objective(kernel, X, COUNTS, projector, np.full(12, 1.5), 1e-9, 400)
+    objective = Objective(KernelFamily(kernel, X, np.full(12, 1.5)), COUNTS, projector, 1e-9, 400)
     _, gradient = objective(kernel.theta)
 
     def value(t):

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from qpruntime import likelihoods
-from qpruntime.inference.dense.factor import Sites
-from qpruntime.inference.fixed_point import Problem, settle
+from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.fixed_point import settle
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.sites import Sites
 from qpruntime.learning.warm_start import Extrapolation
 from qpruntime.projection.projector import Projector
 
@@ -68,7 +70,7 @@ def test_inference_starts_nearer_from_a_guess(toy):
     for level in np.linspace(0.0, 3.0, 8):
         theta = np.array([level, 0.3 * level])
         K = toy.kernel(toy.x, toy.x, np.exp(level), np.exp(0.3 * level))
-        task = Problem(K, toy.y, projector, np.zeros(toy.y.size))
+        task = Problem(DensePrior(K, np.zeros(toy.y.size)), toy.y, projector)
         end = settle(task, order="parallel", sites=guesses.guess(theta))
         plain = settle(task, order="parallel", sites=last)
         first.append(end.history[0] / plain.history[0])

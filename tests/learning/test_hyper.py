@@ -8,6 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from cases import every_case
 from qpruntime import infer
+from qpruntime.learning.family import KernelFamily
 from qpruntime.learning.maximise import Objective, maximise
 from qpruntime.projection.projector import Projector
 
@@ -30,8 +31,8 @@ class Tight(Objective):
 @every_case("kernel", KERNELS)
 @every_case("mean", [0.0, 0.5])
 def test_value_and_gradient(kernel, mean, kind, of_value, of_slope, toy):
-    prior = np.full(len(toy.y), mean)
-    objective = kind(kernel, toy.x, toy.y, Projector("probit", "ep"), prior, 1e-11, 200)
+    family = KernelFamily(kernel, toy.x, np.full(len(toy.y), mean))
+    objective = kind(family, toy.y, Projector("probit", "ep"), 1e-11, 200)
 
     def evidence(theta):
         K = kernel.clone_with_theta(theta)(toy.x)
@@ -55,16 +56,14 @@ def test_first_step_stays_near(toy):
     X = X + 1e-3 * np.random.default_rng(0).standard_normal(X.shape)
     seen = []
     optimum, _ = maximise(
-        kernel,
-        X,
+        KernelFamily(kernel, X, np.zeros(len(y))),
         y,
         Projector("probit", "ep"),
-        np.zeros(len(y)),
         callback=lambda theta, value: seen.append((theta, value)),
     )
-    slope = Objective(kernel, X, y, Projector("probit", "ep"), np.zeros(len(y)), 1e-6, 100)(
-        kernel.theta
-    )[1]
+    slope = Objective(
+        KernelFamily(kernel, X, np.zeros(len(y))), y, Projector("probit", "ep"), 1e-6, 100
+    )(kernel.theta)[1]
     assert np.abs(slope).max() > 2.5  # a step of that length is what the optimiser would take
     assert np.abs(seen[1][0] - seen[0][0]).max() == pytest.approx(2.0)
     # The value is that of the evidence, not of what was scaled.

@@ -28,7 +28,10 @@ from qpruntime import (
     infer,
     open_table,
 )
-from qpruntime.inference.fixed_point import Problem, settle
+from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.fixed_point import settle
+from qpruntime.inference.problem import Problem
+from qpruntime.learning.family import KernelFamily
 from qpruntime.learning.maximise import LeaveOneOut
 from qpruntime.projection.projector import Projector
 from tablegen import build
@@ -57,9 +60,8 @@ def toy():
 def test_loo_slope(toy, kernel, method):
     def objective():
         # tolerance() is a hundredth of tol.
-        return LeaveOneOut(
-            kernel, toy.x, toy.y, Projector("probit", method), np.zeros(len(toy.y)), 1e-9, 2000
-        )
+        family = KernelFamily(kernel, toy.x, np.zeros(len(toy.y)))
+        return LeaveOneOut(family, toy.y, Projector("probit", method), 1e-9, 2000)
 
     value, slope = objective()(kernel.theta)
     K = kernel(toy.x)
@@ -78,10 +80,8 @@ def test_loo_slope_under_a_vast_prior(toy, method):
     kernel = ConstantKernel(1e10) * RBF(30.0, "fixed")
 
     def objective(theta):
-        prior = np.zeros(len(toy.y))
-        return LeaveOneOut(kernel, toy.x, toy.y, Projector("probit", method), prior, 1e-9, 1000)(
-            theta
-        )
+        family = KernelFamily(kernel, toy.x, np.zeros(len(toy.y)))
+        return LeaveOneOut(family, toy.y, Projector("probit", method), 1e-9, 1000)(theta)
 
     h = 0.05
     f = [objective(kernel.theta + k * h)[0] for k in (-2, -1, 1, 2)]
@@ -106,7 +106,8 @@ def test_loo_slope_of_weighted_observations(name, mean, method):
     kernel = ConstantKernel(0.8) * RBF(1.2) + WhiteKernel(0.1)
 
     def objective(theta):
-        args = kernel, data.x, y, Projector(name, method), np.full(20, mean), 1e-8, 2000
+        family = KernelFamily(kernel, data.x, np.full(20, mean))
+        args = family, y, Projector(name, method), 1e-8, 2000
         return LeaveOneOut(*args, weights=WEIGHTS)(theta)
 
     value, slope = objective(kernel.theta)
@@ -128,10 +129,10 @@ def test_loo_slope_where_sites_are_held_at_zero(toy, mean):
     prior = np.full(len(counts), mean)
 
     def objective(theta):
-        args = kernel, toy.x, counts, Projector("poisson", "ep"), prior, 1e-9, 1000
+        args = KernelFamily(kernel, toy.x, prior), counts, Projector("poisson", "ep"), 1e-9, 1000
         return LeaveOneOut(*args)(theta)
 
-    problem = Problem(kernel(toy.x), counts, Projector("poisson", "ep"), prior)
+    problem = Problem(DensePrior(kernel(toy.x), prior), counts, Projector("poisson", "ep"))
     assert settle(problem, seek=False).held > 0
     h = 1e-3
     f = [objective(kernel.theta + k * h)[0] for k in (-2, -1, 1, 2)]
@@ -426,7 +427,8 @@ def test_weighted_leave_one_out_density_in_closed_form():
             total += weights[i] * (-0.5 * np.log1p(2.0 * v) - mean**2 / (1.0 + 2.0 * v))
         return total
 
-    args = kernel, data.x, np.zeros(9), Projector("poisson", "qp"), np.full(9, 1.5), 1e-8, 100
+    family = KernelFamily(kernel, data.x, np.full(9, 1.5))
+    args = family, np.zeros(9), Projector("poisson", "qp"), 1e-8, 100
     value, slope = LeaveOneOut(*args, weights=weights)(kernel.theta)
     assert -value == pytest.approx(exact(kernel.theta), rel=1e-9)
     h = 1e-3

@@ -13,7 +13,8 @@ from scipy import stats
 from cases import every_case
 from qpruntime import InputError, TableError, infer, likelihoods, open_table, project
 from qpruntime.artifact.metadata import Axis, Metadata
-from qpruntime.inference.fixed_point import Problem
+from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.problem import Problem
 from qpruntime.learning.parameter_slopes import parameter_slopes
 from qpruntime.likelihoods import get
 from qpruntime.names import spell
@@ -142,7 +143,7 @@ def test_slopes_at_a_limit(end):
     ]
     expected = (4.0 * values[1] - 3.0 * values[0] - values[2]) / (2.0 * h)
     projector = Projector(get(likelihood, **{name: limit}), "ep")
-    problem = Problem(np.eye(1), np.array([y]), projector, np.zeros(1))
+    problem = Problem(DensePrior(np.eye(1), np.zeros(1)), np.array([y]), projector)
     slope = parameter_slopes(problem, [name], mu, sigma)[0][0]
     # It changes by a percent over the two steps inside.
     np.testing.assert_allclose(slope, expected, rtol=0.02)

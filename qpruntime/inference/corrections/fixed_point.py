@@ -9,10 +9,12 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.corrections.sites import Fixed, Rule, Tilted, rule_of, tilted_moments
-from qpruntime.inference.dense.factor import Factor, Sites
+from qpruntime.inference.dense.solver import DensePrior, DenseSolved
 from qpruntime.inference.evidence import log_evidence
-from qpruntime.inference.fixed_point import Order, Problem, settle
+from qpruntime.inference.fixed_point import Order, settle
 from qpruntime.inference.observed import Observed
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
 
@@ -38,7 +40,7 @@ class FixedPoint(NamedTuple):
     observed: Observed
     likelihood: Likelihood
     V: Array
-    factor: Factor
+    factor: DenseSolved
     log_evidence: float
     rule: Rule
     fixed: Fixed
@@ -64,8 +66,8 @@ def needed(observed: Observed | None) -> tuple[Array, Likelihood]:
 def problem_of(observed: Observed, prior: Array | None = None) -> Problem:
     """Return the problem as EP solves it, if need be with another prior mean."""
     K, likelihood = needed(observed)
-    prior = observed.prior if prior is None else prior
-    return Problem(K, observed.y, Projector(likelihood, "ep"), prior, weights=observed.weights)
+    dense = DensePrior(K, observed.prior if prior is None else prior)
+    return Problem(dense, observed.y, Projector(likelihood, "ep"), weights=observed.weights)
 
 
 def fixed_point(observed: Observed, sites: Sites, evidence: float, own: bool) -> FixedPoint:
@@ -81,7 +83,7 @@ def fixed_point(observed: Observed, sites: Sites, evidence: float, own: bool) ->
     problem = problem_of(observed)
     K, likelihood = needed(observed)
     if own:
-        factor = Factor(K, sites, observed.prior)
+        factor = DensePrior(K, observed.prior).factor(sites)
     else:
         order: Order = "parallel" if len(K) >= _MANY and problem.nonnegative else "sequential"
         end = settle(problem, tol=_TOL, max_sweeps=_SWEEPS, order=order, sites=sites)
@@ -91,6 +93,7 @@ def fixed_point(observed: Observed, sites: Sites, evidence: float, own: bool) ->
                 f'{len(end.history)} sweeps), and corrections start from one: correction="sample" '
                 "does without"
             )
+        assert isinstance(end.factor, DenseSolved)
         sites, factor = end.sites, end.factor
         evidence, _ = log_evidence(problem, end)
     V = np.ascontiguousarray(factor.covariance().T)  # symmetric

@@ -9,135 +9,29 @@ and only if the posterior is proper.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.linalg.blas import dsyrk, dtrmm
-from scipy.linalg.lapack import dlauum, dpotrf, dpotrs, dtrtri, dtrtrs
+from scipy.linalg.blas import dsyrk
+from scipy.linalg.lapack import dlauum, dpotrf, dpotrs, dtrtrs
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.jit import kernel, summed
+from qpruntime.inference.dense.triangles import (
+    divided,
+    half_difference,
+    inverse_triangle,
+    mirror_upper,
+    scaled_upper,
+    squares_of_rows,
+    twice,
+)
+from qpruntime.inference.sites import ImproperPosterior, Sites
 
-__all__ = ["Factor", "ImproperPosterior", "Sites"]
+__all__ = ["Factor"]
 
 # Below this value 1 - (B^-1)_ii has lost too many digits to give the posterior variance, and the
 # subtraction from the prior variance takes over, which is accurate just there.
 _LOST = 1e-4
-# Triangles up to this size are left to LAPACK.
-_LEAF = 75
-
-
-@kernel
-def scaled_upper(K, root):
-    """Upper triangle of I + R K R; what is below it is not set."""
-    n = root.size
-    B = np.empty((n, n))
-    # Slices counted from 0 become vector instructions, ranges from i on do not.
-    for i in range(n):
-        scale, row, right, out = root[i], K[i, i:], root[i:], B[i, i:]
-        for j in range(n - i):
-            out[j] = scale * row[j] * right[j]
-        out[0] += 1.0
-    return B
-
-
-@summed
-def squares_of_rows(upper):
-    """Sum of squares of each row of an upper triangle."""
-    n = upper.shape[0]
-    out = np.empty(n)
-    for i in range(n):
-        total, row = 0.0, upper[i, i:]
-        for j in range(n - i):
-            total += row[j] * row[j]
-        out[i] = total
-    return out
-
-
-@summed
-def twice(upper, root, right):
-    """R U U^T R right for an upper triangle U."""
-    n = root.size
-    work, out = np.zeros(n), np.empty(n)
-    for i in range(n):
-        scale, row, rest = root[i] * right[i], upper[i, i:], work[i:]
-        for j in range(n - i):
-            rest[j] += scale * row[j]
-    for i in range(n):
-        total, row, rest = 0.0, upper[i, i:], work[i:]
-        for j in range(n - i):
-            total += row[j] * rest[j]
-        out[i] = root[i] * total
-    return out
-
-
-@kernel
-def divided(diagonal, tau, linear):
-    """Return (right, rest), so that (I + diag(tau) K)^-1 linear = rest + R B^-1 R (right - K rest).
-
-    The inverse is R B^-1 R^-1 and I - R B^-1 R K; `diagonal` is that of K. The latter cancels where
-    the prior is vast: it lost all digits of the mean at K = 1e13. The former divides by the root of
-    the precision: for one site its rounding grows by 1/sqrt(tau), that of the latter by K sqrt(tau)
-    for the strongest tau.
-    """
-    right, rest = np.zeros(tau.size), np.zeros(tau.size)
-    largest = max(1.0, (tau * diagonal).max())
-    for i in range(tau.size):
-        if tau[i] * diagonal[i] * largest > 1.0:
-            right[i] = linear[i] / tau[i]
-        else:
-            rest[i] = linear[i]
-    return right, rest
-
-
-@kernel
-def half_difference(weights, root, upper):
-    """(weights weights^T - R inverse R)/2 for the inverse whose upper triangle is `upper`."""
-    n = root.size
-    out = np.empty((n, n))
-    for i in range(n):
-        row, source = out[i, i:], upper[i, i:]
-        left, scale, other, factors = 0.5 * weights[i], 0.5 * root[i], weights[i:], root[i:]
-        for j in range(n - i):
-            row[j] = left * other[j] - scale * factors[j] * source[j]
-    mirror_upper(out)
-    return out
-
-
-@kernel
-def mirror_upper(matrix):
-    """Copy the upper triangle to the lower one, in place, by tiles that fit the cache."""
-    n = matrix.shape[0]
-    for top in range(0, n, 64):
-        for left in range(top, n, 64):
-            for i in range(top, min(top + 64, n)):
-                for j in range(max(left, i + 1), min(left + 64, n)):
-                    matrix[j, i] = matrix[i, j]
-
-
-def inverse_triangle(lower: Array) -> Array:
-    """Inverse of a lower triangle; what is above it is not set.
-
-    LAPACK's blocks leave much to an unblocked routine: halves and products, down to `_LEAF`, take
-    two thirds of its time at N = 200 and nine tenths at 1000.
-    """
-    inverse = np.empty(lower.shape, order="F")
-    _invert(lower, inverse)
-    return inverse
-
-
-def _invert(lower: Array, out: Array) -> None:
-    n = len(lower)
-    if n <= _LEAF:
-        out[...] = dtrtri(lower, lower=1)[0]
-        return
-    h = n // 2
-    _invert(lower[:h, :h], out[:h, :h])
-    _invert(lower[h:, h:], out[h:, h:])
-    below = dtrmm(-1.0, out[h:, h:], lower[h:, :h], lower=1)
-    out[h:, :h] = dtrmm(1.0, out[:h, :h], below, side=1, lower=1, overwrite_b=1)
 
 
 def finite_solution(weights: Array, mean: Array) -> tuple[Array, Array]:
@@ -150,17 +44,6 @@ def finite_solution(weights: Array, mean: Array) -> tuple[Array, Array]:
             "each other; add jitter to its diagonal"
         )
     return weights, mean
-
-
-class Sites(NamedTuple):
-    """Site precisions `tau` and precision-weighted means `nu`, each of shape (N,)."""
-
-    tau: Array
-    nu: Array
-
-
-class ImproperPosterior(NumericalError):
-    """Negative site precisions outweigh the prior; damping avoids it."""
 
 
 class Factor:

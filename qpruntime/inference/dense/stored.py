@@ -10,10 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dtpttr, dtrttp
 
 from qpruntime.arrays import Array
+from qpruntime.blocks import in_blocks
+from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.dense.factor import Factor
+from qpruntime.validation import finite, real
 
 __all__ = ["Kept"]
 
@@ -43,6 +47,51 @@ class Kept(Factor):
         working = object.__new__(Factor)
         vars(working).update(vars(self))
         return working.inner()
+
+    def predict(
+        self, K_star: ArrayLike, k_star_diag: ArrayLike, mean_star: ArrayLike
+    ) -> tuple[Array, Array]:
+        """Latent mean and variance at T new points; see `Posterior.predict`."""
+        K_star = real(K_star, "K_star")
+        if K_star.ndim != 2 or K_star.shape[1] != self.root.size:
+            raise InputError(
+                f"K_star must have shape (T, {self.root.size}), one column per training point; "
+                f"got {K_star.shape}"
+            )
+
+        def moments(some: slice) -> tuple[Array, Array]:
+            rows = K_star[some]
+            if not np.isfinite(rows).all():
+                finite(K_star, "K_star")
+            with np.errstate(over="ignore", invalid="ignore"):
+                return rows @ self.weights, self.reduction(rows)
+
+        mean, reduction = in_blocks(moments, len(K_star), self.root.size)
+        prior, offset = finite(k_star_diag, "k_star_diag"), finite(mean_star, "mean_star")
+        for name, given in (("k_star_diag", prior), ("mean_star", offset)):
+            if given.shape not in ((), mean.shape):
+                raise InputError(f"{name} must have shape {mean.shape}, got {given.shape}")
+        mean += offset
+        variance = np.maximum(prior - reduction, 0.0)
+        if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
+            raise NumericalError(
+                "a prediction is beyond double precision: K_star does not belong to this "
+                "posterior, or the latent function has to be rescaled"
+            )
+        return mean, variance
+
+    def evidence_gradient(self, dK: ArrayLike) -> Array | float:
+        """Gradient of the log evidence, given the derivative of K; see `Posterior`."""
+        dK = finite(dK, "dK")
+        n = self.mean.size
+        if dK.shape[:2] != (n, n):
+            raise InputError(f"dK must begin with {(n, n)}, got shape {dK.shape}")
+        inner = np.outer(self.weights, self.weights) - self.inner()
+        with np.errstate(over="ignore", invalid="ignore"):
+            gradient = 0.5 * np.tensordot(inner, dK, axes=([0, 1], [0, 1]))
+        if not np.isfinite(gradient).all():
+            raise NumericalError("the gradient is beyond double precision: rescale dK")
+        return float(gradient) if gradient.ndim == 0 else gradient
 
     def __getstate__(self) -> dict[str, Any]:
         packed, _ = dtrttp(self.lower, uplo="L")

@@ -11,13 +11,13 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.dense.factor import Sites
 from qpruntime.inference.markov.evidence import gradient
 from qpruntime.inference.markov.rows import Rows, Series
 from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.schedules import Limits
+from qpruntime.inference.sites import Sites
 from qpruntime.validation import finite
 
 __all__ = ["SeriesPosterior"]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.inference.dense.factor import Sites
 from qpruntime.inference.markov.pair import pair_pass, pair_slope, pair_sweep
 from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.markov.wide import wide_pass, wide_slope, wide_sweep
+from qpruntime.inference.sites import Sites
 from qpruntime.projection.kernel import EP, raise_status
 from qpruntime.projection.projector import Projector
 from qpruntime.quadrature.sigma_star import OK

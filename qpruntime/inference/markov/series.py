@@ -12,7 +12,6 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
-from qpruntime.inference.dense.factor import Sites
 from qpruntime.inference.infer import check_powers, check_sites
 from qpruntime.inference.markov.evidence import summarise
 from qpruntime.inference.markov.posterior import SeriesPosterior
@@ -22,6 +21,7 @@ from qpruntime.inference.markov.state_space import StateSpace, state_space
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.posterior import Lookups
 from qpruntime.inference.schedules import Limits, Trace
+from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table

@@ -1,0 +1,79 @@
+"""What is to be inferred: a prior, observations, and the rules by which sites are proposed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.inference.site_update import Observations, Rules
+from qpruntime.inference.solver import Prior
+from qpruntime.projection.kernel import raise_status
+from qpruntime.projection.projector import Projector
+from qpruntime.quadrature.sigma_star import OK
+
+__all__ = ["Problem"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A prior of N latent values and their observations y (N,), checked and encoded.
+
+    `bounded` holds site precisions at zero or above also where the likelihood is not log-concave.
+    `power` is that of power EP, `weights` (N,) are powers of the single likelihoods.
+    """
+
+    prior: Prior
+    y: Array
+    projector: Projector
+    bounded: bool = False
+    power: float = 1.0
+    weights: Array | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of sites."""
+        return len(self.y)
+
+    @property
+    def exponents(self) -> Array:
+        """Weight of every site, shape (N,)."""
+        return np.ones(self.n) if self.weights is None else self.weights
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        """What kernels take of the likelihood; powers other than 1 need the adaptive rule."""
+        if self.power == 1.0 and self.weights is None:
+            return self.projector.functions
+        return self.projector.likelihood.functions(powers=True)
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether no site precision can be negative."""
+        concave = self.projector.likelihood.log_concave and self.projector.method != "wp"
+        return self.bounded or concave
+
+    @property
+    def observations(self) -> Observations:
+        """Observations and their weights, as kernels take them."""
+        return Observations(self.y, self.exponents)
+
+    def rules(self) -> Rules:
+        """How sites are proposed."""
+        return Rules(self.functions, self.projector.source, self.power, self.nonnegative)
+
+    def matching(self) -> Rules:
+        """How sites are proposed where only their means count."""
+        return self.rules()._replace(source=self.projector.means)
+
+    def judging(self) -> Rules:
+        """How the evidence is told: without what only QP looks up."""
+        return self.rules()._replace(source=self.projector.without_table)
+
+    def check(self, status: int, site: int, failure: Array) -> None:
+        """Raise what the status of a kernel stands for; `failure` holds the cavity (mean, std)."""
+        if status != OK:
+            likelihood, table = self.projector.likelihood, self.projector.table
+            raise_status(status, likelihood, failure[0], failure[1], self.y[site], table)

@@ -1,0 +1,51 @@
+"""What one posterior asks of all sites at once, whatever its solver."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.inference.parallel import match, propose_each
+from qpruntime.inference.site_update import Marginals, Record, Rules
+from qpruntime.inference.sites import Counts, Sites
+from qpruntime.inference.solver import Asked, Solved
+
+__all__ = ["propose_all", "propose_matched"]
+
+
+def propose_matched(
+    solved: Solved,
+    asked: Asked,
+    marginals: tuple[Array, Array],
+    sites: Sites,
+    steps: int,
+    counts: Counts,
+) -> tuple[Sites, Array, Array]:
+    """`Solved.propose` by the other methods of the contract."""
+    variance, kept = marginals
+    for _ in range(steps):
+        sites = match_means(solved, asked, marginals, sites)
+    here = Marginals(solved.mean, variance, kept)
+    return sites, *propose_all(asked, asked.rules(), here, sites, counts)
+
+
+def match_means(
+    solved: Solved, asked: Asked, marginals: tuple[Array, Array], sites: Sites
+) -> Sites:
+    """Move nu, with tau and so the variances fixed, so that marginal = projected means."""
+    here, matching = Marginals(solved.mean, *marginals), asked.matching()
+    ignored, moved = np.zeros(3, dtype=np.int64), Sites(sites.tau, sites.nu.copy())
+    changes = propose_all(asked, matching, here, sites, ignored)
+    match(matching.power, here, moved, changes)
+    solved.relocate(moved.nu)
+    return moved
+
+
+def propose_all(
+    asked: Asked, rules: Rules, marginals: Marginals, sites: Sites, counts: Counts
+) -> Sites:
+    """Changes of all sites that one and the same posterior asks for."""
+    changes, record = Sites(*np.empty((2, asked.n))), Record(counts, np.zeros(2))
+    status, site = propose_each(rules, asked.observations, marginals, sites, changes, record)
+    asked.check(status, site, record.failure)
+    return changes

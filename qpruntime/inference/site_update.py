@@ -1,0 +1,118 @@
+"""What one site asks for: the projection of its tilted density, less its cavity.
+
+Kernels, for the sweeps of solvers and for all sites at once. What crosses the jit boundary does so
+in named tuples, whose fields are arrays over sites, or in a kernel also numbers of one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from qpruntime.arrays import Array
+from qpruntime.inference.sites import Counts
+from qpruntime.jit import inlined, kernel
+from qpruntime.projection.kernel import INSIDE, OUTSIDE_GRID, project_site
+from qpruntime.quadrature.sigma_star import OK
+
+__all__ = ["Marginals", "Observations", "Record", "Rules", "cavity", "change", "propose"]
+
+
+class Rules(NamedTuple):
+    """How sites are proposed.
+
+    `functions` and `source` are those of a `Projector`, `power` is that of power EP, and
+    `nonnegative` says that no precision may be below zero.
+    """
+
+    functions: tuple[Any, ...]
+    source: tuple[Any, ...]
+    power: float
+    nonnegative: bool
+
+
+class Observations(NamedTuple):
+    """Encoded observations, and the powers of their likelihoods, each of shape (N,)."""
+
+    y: Array
+    exponents: Array
+
+
+class Marginals(NamedTuple):
+    """Posterior means and variances, and `kept`, which is 1 - tau variance; each of shape (N,)."""
+
+    mean: Array
+    variance: Array
+    kept: Array
+
+
+class Record(NamedTuple):
+    """What kernels leave behind: counts, and the cavity (mean, std) of a projection that failed."""
+
+    counts: Counts
+    failure: Array
+
+
+@kernel
+def cavity(kept, variance, mean, nu):
+    """Return (mean, standard deviation) of the cavity, or standard deviation 0 if it has none.
+
+    `kept` is 1 - tau variance, the share of the marginal's precision that is not the site's own.
+    """
+    if not (kept > 0.0 and variance > 0.0):
+        return 0.0, 0.0
+    return (mean - nu * variance) / kept, math.sqrt(variance / kept)
+
+
+@kernel
+def change(power, nonnegative, cavity_mean, cavity_std, mean, std, tau, nu):
+    """Return (finite, change of tau, change of nu): the marginal is to be N(mean, std^2)."""
+    cavity_tau = 1.0 / (cavity_std * cavity_std)
+    new_tau = 1.0 / (std * std) - cavity_tau
+    if nonnegative:
+        # Theorem 2: never negative; what rounding leaves below zero is of order 1e-16.
+        new_tau = max(new_tau, 0.0)
+    new_nu = mean * (cavity_tau + new_tau) - cavity_mean * cavity_tau
+    new_tau /= power
+    new_nu /= power
+    if not (math.isfinite(new_tau) and math.isfinite(new_nu)):
+        return False, 0.0, 0.0
+    return True, new_tau - tau, new_nu - nu
+
+
+@inlined
+def propose(rules, observed, marginal, site, scratch, record):
+    """Return (status, change of tau, change of nu) for one site with this marginal.
+
+    `observed`, `marginal` and `site` are `Observations`, `Marginals` and `Sites` of one site,
+    `scratch` is an array of shape (1, 4). The cavity is without the fraction `power` of the site,
+    and the tilted density has the likelihood to `power` times its exponent; a site of exponent 0
+    is dropped.
+    """
+    if observed.exponents == 0.0:
+        return OK, -site.tau, -site.nu
+    power = rules.power
+    own = (1.0 - power) + power * marginal.kept
+    cavity_mean, cavity_std = cavity(own, marginal.variance, marginal.mean, power * site.nu)
+    if not cavity_std > 0.0:
+        record.counts[2] += 1
+        return OK, 0.0, 0.0
+    status, _, tilted_mean, std, where = project_site(
+        rules.functions,
+        rules.source,
+        power * observed.exponents,
+        cavity_mean,
+        cavity_std,
+        observed.y,
+        scratch,
+    )
+    if status != OK:
+        record.failure[0], record.failure[1] = cavity_mean, cavity_std
+        return status, 0.0, 0.0
+    record.counts[0] += where == INSIDE
+    record.counts[1] += where == OUTSIDE_GRID
+    finite, d_tau, d_nu = change(
+        power, rules.nonnegative, cavity_mean, cavity_std, tilted_mean, std, site.tau, site.nu
+    )
+    record.counts[2] += not finite
+    return OK, d_tau, d_nu

@@ -1,0 +1,38 @@
+"""Gaussian sites, t_i(f) = exp(nu_i f - tau_i f^2/2), one for each observation."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.arrays import Array
+from qpruntime.errors import NumericalError
+
+__all__ = ["Counts", "ImproperPosterior", "Sites", "no_sites", "without_negative"]
+
+#: Lookups inside and outside a grid, and updates skipped for want of a proper cavity.
+Counts = NDArray[np.int64]
+
+
+class Sites(NamedTuple):
+    """Site precisions `tau` and precision-weighted means `nu`, each of shape (N,)."""
+
+    tau: Array
+    nu: Array
+
+
+class ImproperPosterior(NumericalError):
+    """Negative site precisions outweigh the prior; damping avoids it."""
+
+
+def no_sites(n: int) -> Sites:
+    """Sites that say nothing: the posterior is the prior."""
+    return Sites(np.zeros(n), np.zeros(n))
+
+
+def without_negative(sites: Sites) -> Sites:
+    """Forget the sites of negative precision."""
+    kept = sites.tau >= 0.0
+    return Sites(np.where(kept, sites.tau, 0.0), np.where(kept, sites.nu, 0.0))

@@ -1,0 +1,108 @@
+"""The contract of a solver, by a second one: independent sites, whose posteriors have closed forms.
+
+For the probit likelihood Z = Phi(z) with z = y m/sqrt(1 + V), and the tilted moments are those of
+Rasmussen & Williams, (3.58): EP is exact, and so is the mean of QP.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.stats import norm
+
+from diagonal import DiagonalFamily, DiagonalPrior
+from qpruntime import infer
+from qpruntime.inference import variational
+from qpruntime.inference.fixed_point import ORDERS, settle
+from qpruntime.inference.infer import summarise
+from qpruntime.inference.problem import Problem
+from qpruntime.learning.maximise import OBJECTIVES, maximise
+from qpruntime.projection.projector import Projector
+
+N = 40
+RNG = np.random.default_rng(7)
+VARIANCE, MEAN = 10.0 ** RNG.uniform(-2, 3, N), RNG.normal(0.0, 2.0, N)
+Y = np.where(np.arange(N) % 3, 1.0, -1.0)
+
+
+def moments(variance, mean, y):
+    """log Z, mean and variance of the tilted densities."""
+    z = y * mean / np.sqrt(1.0 + variance)
+    ratio = np.exp(norm.logpdf(z) - norm.logcdf(z))
+    centre = mean + y * variance * ratio / np.sqrt(1.0 + variance)
+    spread = variance - variance**2 * ratio * (z + ratio) / (1.0 + variance)
+    return norm.logcdf(z), centre, spread
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_each_site_is_solved_in_closed_form(order):
+    log_z, mean, variance = moments(VARIANCE, MEAN, Y)
+    rng = np.random.default_rng(0) if order == "random" else None
+    for method in ("ep", "qp"):
+        problem = Problem(DiagonalPrior(VARIANCE, MEAN), Y, Projector("probit", method))
+        end = settle(problem, tol=1e-10, order=order, rng=rng)
+        post = summarise(problem, end)
+        assert post.converged
+        np.testing.assert_allclose(post.mean, mean, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(post.loo(), log_z, rtol=1e-9)
+        if method == "ep":
+            # The smaller of variances that cancel, in scipy's formula too: 1e-16 V/v.
+            np.testing.assert_allclose(post.variance, variance, rtol=1e-9)
+            assert post.log_evidence == pytest.approx(log_z.sum(), rel=1e-11)
+        dense = infer(
+            np.diag(VARIANCE), Y, "probit", method, mean=MEAN, tol=1e-10, order="parallel"
+        )
+        np.testing.assert_allclose(post.variance, dense.variance, rtol=1e-9)
+        assert post.log_evidence == pytest.approx(dense.log_evidence, rel=1e-11)
+        np.testing.assert_allclose(
+            post.predict(np.arange(N), VARIANCE, MEAN)[0], post.mean, rtol=1e-12, atol=1e-12
+        )
+
+
+def test_the_variational_bound_and_damped_weighted_powers_agree_with_the_dense_solver():
+    prior, K = DiagonalPrior(VARIANCE, MEAN), np.diag(VARIANCE)
+    problem = Problem(prior, Y, Projector("logistic", "vb"))
+    bound = summarise(problem, variational.settle(problem, tol=1e-9, max_sweeps=500))
+    dense = infer(K, Y, "logistic", "vb", mean=MEAN, tol=1e-9, max_sweeps=500)
+    assert bound.log_evidence == pytest.approx(dense.log_evidence, rel=1e-12)
+    weights = RNG.integers(0, 3, N).astype(float)
+    problem = Problem(prior, Y, Projector("logistic", "ep"), power=0.5, weights=weights)
+    post = summarise(problem, settle(problem, tol=1e-9, damping=0.7))
+    dense = infer(
+        K, Y, "logistic", "ep", mean=MEAN, tol=1e-9, damping=0.7, power=0.5, weights=weights
+    )
+    assert post.log_evidence == pytest.approx(dense.log_evidence, rel=1e-10)
+    np.testing.assert_allclose(post.mean, dense.mean, rtol=1e-7, atol=1e-7)
+
+
+def test_fixed_points_of_a_likelihood_with_two_peaks_are_searched():
+    counts = np.full(6, 9.0)
+    problem = Problem(DiagonalPrior(np.full(6, 4.0), np.zeros(6)), counts, Projector("poisson"))
+    starts = np.random.default_rng(2).spawn(3)
+    post = summarise(problem, settle(problem, restarts=starts))
+    dense = infer(4.0 * np.eye(6), counts, "poisson", n_restarts=3, random_state=2)
+    assert post.status == dense.status
+    assert post.log_evidence == pytest.approx(dense.log_evidence, rel=1e-9)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_hyper_parameter_is_learnt(objective):
+    """The evidence is sum log Z_i, and so is the leave-one-out density of independent sites."""
+    profile = 10.0 ** RNG.uniform(-1, 1, N)
+    y = np.where(RNG.random(N) < norm.cdf(MEAN / np.sqrt(1.0 + 3.0 * profile)), 1.0, -1.0)
+    family, projector = DiagonalFamily(profile, MEAN), Projector("probit", "ep")
+
+    def value(theta):
+        return float(moments(np.exp(theta) * profile, MEAN, y)[0].sum())
+
+    found, slope = OBJECTIVES[objective](family, y, projector, 1e-9, 200)(np.array([0.3]))
+    h = 1e-3
+    difference = 8.0 * (value(0.3 + h) - value(0.3 - h)) - value(0.3 + 2 * h) + value(0.3 - 2 * h)
+    assert -found == pytest.approx(value(0.3), rel=1e-10)
+    assert -slope[0] == pytest.approx(difference / (12.0 * h), rel=1e-7)
+    best = minimize_scalar(lambda t: -value(t), bounds=family.bounds[0], method="bounded")
+    optimum, _ = maximise(family, y, projector, objective=OBJECTIVES[objective])
+    assert optimum.success
+    assert optimum.value == pytest.approx(-best.fun, rel=1e-8)
+    assert optimum.theta[0] == pytest.approx(best.x, abs=1e-3)
