@@ -14,29 +14,81 @@ if [ "${1:-}" = "--all" ]; then
   select="slow or not slow"
   shift
 fi
+given=$#
 
-echo "== ruff"
-"$PY" -m ruff check .
-"$PY" -m ruff format --check .
-echo "== mypy"
-"$PY" -m mypy
-echo "== shell scripts"
-for script in scripts/*.sh .ci/run; do sh -n "$script"; done
-# Beside the tests, where there is a second core.
-coverage="$(mktemp)"
-{
+kernels="tests/likelihoods tests/quadrature tests/projection"
+models="tests/inference tests/learning tests/estimators"
+builds="tests/execution tests/test_tablegen"
+# All that is in none of them.
+others="qpruntime tablegen"
+for path in tests/test_*.py tests/[a-z]*/; do
+  path=${path%/}
+  case " $kernels $models $builds tests/tools tests/reference " in
+    *" $path "*) ;;
+    *) others="$others $path" ;;
+  esac
+done
+
+# Two lanes, one for each of two cores: `tests` prints as it goes, `beside` is shown at the end.
+output="$(mktemp)"
+failures="$(mktemp)"
+
+# part WORDS COMMAND...: run it, go on if it fails, and write down that it did.
+part() {
+  title=$1
+  shift
+  printf '\n== %s\n' "$title"
+  "$@" || {
+    status=$?
+    # A selection by the caller (-k, -m) may leave a part without tests.
+    [ "$status" -eq 5 ] && [ "$given" -gt 0 ] || echo "$title" >> "$failures"
+  }
+}
+
+# run_tests PATHS ARGUMENTS...
+run_tests() {
+  paths=$1
+  shift
+  # shellcheck disable=SC2086 # paths are several words
+  "$PY" -m pytest -q -m "$select" --durations=5 "$@" $paths
+}
+
+check_shell() {
+  for script in scripts/*.sh .ci/run; do sh -n "$script" || return 1; done
+}
+
+lint() {
+  "$PY" -m ruff check . && "$PY" -m ruff format --check .
+}
+
+interpreted() {
   NUMBA_DISABLE_JIT=1 "$PY" -m pytest -q -m "interpreted and not slow" -p no:cacheprovider \
-    --cov=qpruntime --cov-report= --cov-config=pyproject.toml tests &&
+    --cov=qpruntime --cov-report= --cov-config=pyproject.toml \
+    tests &&
   "$PY" -m coverage report --fail-under=95 \
     --omit='*/contract.py,*/claims.py,*/user_function.py,*/own_density.py,*/observations.py,*/absent.py,*/__init__.py' \
     --include='qpruntime/special.py,qpruntime/likelihoods/*,qpruntime/projection/splines.py,qpruntime/quadrature/sigma_star.py,qpruntime/projection/kernel.py,qpruntime/inference/sequential.py'
-} > "$coverage" 2>&1 &
-beside=$!
-trap 'pkill -P "$beside" 2>/dev/null || true; rm -f "$coverage"' EXIT
-echo "== tests and documentation examples"
-"$PY" -m pytest -q -m "$select" --durations=10 "$@" tests qpruntime tablegen
-echo "== kernels with the jit off: line coverage"
-covered=0
-wait "$beside" || covered=$?
-cat "$coverage"
-exit "$covered"
+}
+
+beside() {
+  part "ruff" lint
+  part "shell scripts" check_shell
+  part "mypy" "$PY" -m mypy
+  # While the other lane compiles the kernels that all of the rest uses.
+  part "kernels with the jit off: line coverage" interpreted
+  part "tables as files, scripts, documentation and its examples" run_tests "$others" "$@"
+}
+
+{ beside "$@"; } > "$output" 2>&1 &
+lane=$!
+trap 'pkill -P "$lane" 2>/dev/null || true; rm -f "$output" "$failures"' EXIT
+part "likelihoods, quadrature, projection" run_tests "$kernels" "$@"
+part "inference, learning, estimators" run_tests "$models" "$@"
+part "tablegen" run_tests "$builds" "$@"
+wait "$lane" || echo "the second lane" >> "$failures"
+cat "$output"
+if [ -s "$failures" ]; then
+  printf '\nfailed:\n' >&2
+  cat "$failures" >&2
+  exit 1
+fi

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mpmath
 import numpy as np
+import pytest
 
 from cases import every_case
 from qpruntime.estimators.predictive.count_mixture import GammaRate, count_tail, smallest_counts
@@ -95,6 +96,7 @@ def test_gamma_rates(shape, scale, y):
     np.testing.assert_allclose(np.ravel(found), expected, rtol=1e-13, atol=5e-16)
 
 
+@pytest.mark.interpreted
 def test_smallest_counts():
     rng = np.random.default_rng(3)
     mean, std = rng.normal(1.0, 2.0, 2500), rng.uniform(0.01, 1.5, 2500)

@@ -39,6 +39,7 @@ def test_exact_pmf_by_quadrature(mean, std):
     )
 
 
+@pytest.mark.interpreted
 @every_case(("mean", "std"), LATENT)
 def test_gamma_matches_two_moments_of_the_rate(mean, std):
     average, scale = LINKS["square"].gamma(*one(mean, std))
@@ -107,6 +108,7 @@ def test_quantiles_of_the_negative_binomial(mean, std):
     np.testing.assert_array_equal(quantiles(*one(mean, std), Q, "gamma"), expected)
 
 
+@pytest.mark.interpreted
 @every_case(("mean", "std"), LATENT)
 def test_mode(mean, std):
     # The most probable count of the negative binomial; it differs from the exact one's.

@@ -162,7 +162,8 @@ def test_fixed_parameters_are_plain_inference():
         assert log_density == pytest.approx(np.log(density), rel=1e-7)
 
 
-@pytest.mark.parametrize(("nu", "scale"), [(1.0, 0.5), (4.0, 0.1), (60.0, 2.0)])
+@pytest.mark.interpreted
+@every_case(("nu", "scale"), [(1.0, 0.5), (4.0, 0.1), (60.0, 2.0)])
 def test_quantiles_undo_the_distribution(nu, scale):
     model = GPRobustRegressor(
         FIXED, nu=nu, scale=scale, scale_bounds="fixed", method="ep", optimize=False

@@ -34,6 +34,7 @@ def one(mean, std):
     return np.array([mean]), np.array([std**2])
 
 
+@pytest.mark.interpreted
 @every_case(("mean", "std"), LATENT)
 def test_gamma_matches_two_moments_of_the_rate(mean, std):
     average, scale = LINKS["exp"].gamma(*one(mean, std))
