@@ -31,7 +31,7 @@ FLOORS = [
     },
     {"qpruntime.inference", "tablegen.files", "tablegen.splines"},
     {"qpruntime.learning", "tablegen.compact", "tablegen.grid", "tablegen.surfaces"},
-    {"qpruntime.estimators", "tablegen.builder", "tablegen.verify"},
+    {"qpruntime.bayesopt", "qpruntime.estimators", "tablegen.builder", "tablegen.verify"},
     {"tablegen.console"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

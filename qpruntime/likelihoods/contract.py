@@ -114,6 +114,10 @@ class Likelihood:
     powers : Powers, optional
         Moments and frames to any power, for weights and power EP. What has none is left to the
         adaptive rule.
+    rule : Pointer, optional
+        ``rule(split, landmark, power, mu, sigma, y, theta) -> (status, log Z, mean, variance,
+        sigma*)`` of the likelihood to any power, where neither frames nor the adaptive rule, which
+        it replaces, are as good.
     recipe : tuple, optional
         Arguments of `from_log_prob`, by which it pickles.
     link : callable, optional
@@ -145,6 +149,7 @@ class Likelihood:
     parameters: Mapping[str, float] = field(default_factory=dict)
     landmarks: Pointer | None = None
     powers: Powers | None = None
+    rule: Pointer | None = None
     recipe: tuple[tuple[str, Any], ...] | None = None
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     derive: Callable[..., tuple[float, ...]] | None = None
@@ -324,7 +329,9 @@ class Likelihood:
         self.split.reset()
         raised = self.powers if powers and self.powers else _NO_POWERS
         rule = NO_RULE
-        if self.has_density and (self.frame is None or (powers and not raised.whole)):
+        if self.rule is not None:
+            rule = self.rule.handle
+        elif self.has_density and (self.frame is None or (powers and not raised.whole)):
             # Most users of the package never need it.
             from qpruntime.quadrature.adaptive import adaptive_rule, location_rule
 

@@ -9,7 +9,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.validation import floats
 
-__all__ = ["LARGEST_COUNT", "counts", "reals", "signs"]
+__all__ = ["LARGEST_COUNT", "counts", "log_ratios", "reals", "signs"]
 
 #: Counts are tested against references up to here; beyond, rounding of y log y costs digits.
 LARGEST_COUNT = 1_000_000
@@ -59,5 +59,18 @@ def reals(y: ArrayLike) -> Array:
         raise InputError(
             f"observations must be finite and within {LARGEST_REAL:g}, got "
             f"{values[wrong].flat[0]:g}; rescale them"
+        )
+    return values
+
+
+def log_ratios(y: ArrayLike) -> Array:
+    """Validate logarithms of ratios, which may be infinite, and return them as floats."""
+    try:
+        values = floats(y) + 0.0
+    except TypeError as error:
+        raise InputError(f"logarithms of ratios must be real numbers, got {error}") from error
+    if np.isnan(values).any():
+        raise InputError(
+            "logarithms of ratios must be numbers or infinite, got nan; 0 says nothing"
         )
     return values

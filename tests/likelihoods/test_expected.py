@@ -52,6 +52,12 @@ NEW += [
     for mean in (-4.0, 0.0, 5.0)
     for std in (0.1, 1.0, 3.0)
 ]
+NEW += [
+    ("step", y, lambda f, y=y: np.where(y * f < 0, -abs(y), 0.0), mean, std)
+    for y in (0.3, -4.0, 700.0)
+    for mean in (-6.0, 0.0, 0.2, 3.0)
+    for std in (0.1, 1.0, 50.0)
+]
 CASES = (
     NEW
     + [

@@ -225,4 +225,5 @@ def test_many_random_cases(seed):
 
 
 def test_every_likelihood_has_its_powers_tested():
-    assert set(NAMES) == {*PEAKED, *TWO_PEAKS, "heaviside"}
+    # The step's are in test_step.py.
+    assert set(NAMES) == {*PEAKED, *TWO_PEAKS, "heaviside", "step"}

@@ -1,0 +1,119 @@
+"""All functions at all observed points: posterior means and covariances that every x* shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
+
+from qpruntime.arrays import Array
+from qpruntime.bayesopt.surrogate import Surrogate
+from qpruntime.errors import InputError
+
+__all__ = ["Base", "Frame", "checked"]
+
+#: What is left of a variance is dropped below this part of the prior variance, as rounding.
+_RANK = 1e-14
+
+
+class Base(NamedTuple):
+    """Every function at T points, given its own data alone.
+
+    mean, variance (K + 1, T); cross (K + 1, T, N) with the N observed points; white, a list of
+    K + 1 arrays (n_j, T), as of `Surrogate.whiten`.
+    """
+
+    X: Array
+    mean: Array
+    variance: Array
+    cross: Array
+    white: list[Array]
+
+
+def checked(surrogates: Sequence[Surrogate]) -> list[Surrogate]:
+    """Return functions, the objective first, that agree about d; or raise `InputError`."""
+    found = list(surrogates)
+    if not found or not all(isinstance(s, Surrogate) for s in found):
+        raise InputError(
+            "surrogates must be a list of Surrogate, the objective first, then the constraints"
+        )
+    widths = [s.X.shape[1] for s in found]
+    if len(set(widths)) > 1:
+        raise InputError(f"surrogates must have points of one width, got {widths}")
+    return found
+
+
+class Frame:
+    """Functions (the objective first) at the union of their observed points.
+
+    Attributes
+    ----------
+    points : ndarray, shape (N, d)
+        Every observed point once: a factor counted twice makes variances 3 % too small.
+    mean : ndarray, shape (K + 1, N)
+    roots : list of ndarray, shape (N, r_j)
+        Of the posterior covariances, r_j their numerical rank.
+    """
+
+    def __init__(self, surrogates: Sequence[Surrogate]) -> None:
+        self.surrogates = checked(surrogates)
+        everywhere = np.vstack([s.X for s in self.surrogates]) + 0.0
+        self.points = np.unique(everywhere, axis=0)
+        self._white = [s.whiten(self.points) for s in self.surrogates]
+        self.mean = np.array([s.posterior_mean(self.points) for s in self.surrogates])
+        self.roots: list[Array] = []
+        self._leading: list[tuple[NDArray[np.intp], Array]] = []
+        for s, Z in zip(self.surrogates, self._white, strict=True):
+            V = s.covariance(self.points, self.points) - Z.T @ Z
+            root, pivots, leading = _root(V, _RANK * s.scale)
+            self.roots.append(root)
+            self._leading.append((pivots, leading))
+
+    def base(self, X: Array) -> Base:
+        """All functions at the points X, shape (T, d)."""
+        mean, variance, cross, white = [], [], [], []
+        for s, Z in zip(self.surrogates, self._white, strict=True):
+            W = s.whiten(X)
+            white.append(W)
+            mean.append(s.posterior_mean(X))
+            variance.append(np.maximum(s.prior_variance(X) - np.einsum("nt,nt->t", W, W), 0.0))
+            cross.append(s.covariance(X, self.points) - W.T @ Z)
+        return Base(X, np.array(mean), np.array(variance), np.array(cross), white)
+
+    def between(self, one: Base, other: Base) -> Array:
+        """Posterior covariances of all functions between two sets of points, (K + 1, T, M)."""
+        return np.array(
+            [
+                s.covariance(one.X, other.X) - a.T @ b
+                for s, a, b in zip(self.surrogates, one.white, other.white, strict=True)
+            ]
+        )
+
+    def rows(self, base: Base) -> tuple[list[Array], Array]:
+        """Continue the roots by the points of a base: rows (T, r_j) each, and what is left.
+
+        A point's covariance is root = [row, sqrt(left)], of which the last is its own.
+        """
+        rows, left = [], np.empty(base.variance.shape)
+        for j, (pivots, leading) in enumerate(self._leading):
+            row = solve_triangular(leading, base.cross[j][:, pivots].T, lower=True).T
+            rows.append(row)
+            left[j] = np.maximum(base.variance[j] - np.einsum("tr,tr->t", row, row), 0.0)
+        return rows, left
+
+
+def _root(V: Array, least: float) -> tuple[Array, NDArray[np.intp], Array]:
+    """Pivoted Cholesky root of V to its numerical rank: root, pivots, and its leading triangle."""
+    if not len(V):
+        return np.zeros((0, 0)), np.zeros(0, dtype=np.intp), np.zeros((0, 0))
+    factor, order, rank, _ = dpstrf(0.5 * (V + V.T), tol=least, lower=1)
+    rank = int(rank) if factor[0, 0] > 0.0 and V.diagonal().max() > least else 0
+    order = np.asarray(order, dtype=np.intp) - 1
+    lower = np.tril(factor)[:, :rank]
+    root = np.empty_like(lower)
+    root[order] = lower
+    return root, order[:rank], lower[:rank]

@@ -1,0 +1,198 @@
+"""Samples of the constrained minimiser: draw every function whole, and minimise what was drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize
+from scipy.stats import qmc
+
+from qpruntime.arrays import Array
+from qpruntime.bayesopt.frame import checked
+from qpruntime.bayesopt.paths import FEATURES, Paths
+from qpruntime.bayesopt.surrogate import Surrogate
+from qpruntime.errors import InputError
+from qpruntime.validation import generator, real, whole
+
+__all__ = ["Minimisers", "box", "draw", "sample_minimisers", "sobol"]
+
+#: Points of the first look for each draw, and draws until one has a feasible point.
+_GRID, _REDRAWS = 1024, 10
+_STEPS = 25
+
+
+class Minimisers(NamedTuple):
+    """X_star (M, d); feasible (M,): whether the drawn functions have a feasible point."""
+
+    X_star: Array
+    feasible: NDArray[np.bool_]
+
+
+def box(bounds: ArrayLike) -> tuple[Array, Array]:
+    """Return lower and upper ends (d,) of a box given as d pairs, or raise `InputError`."""
+    found = real(bounds, "bounds")
+    if found.ndim != 2 or found.shape[1] != 2 or not len(found):
+        raise InputError(f"bounds must be pairs (low, high), one a variable, got {found.shape}")
+    for i, (low, high) in enumerate(found):
+        if not (np.isfinite([low, high]).all() and low < high and np.isfinite(high - low)):
+            raise InputError(
+                f"bounds[{i}] is ({low:g}, {high:g}): the low end must be below the high one, and "
+                "both finite; leave out variables that are fixed"
+            )
+    return found[:, 0].copy(), found[:, 1].copy()
+
+
+def sobol(n: int, d: int, rng: np.random.Generator) -> Array:
+    """n scrambled Sobol points of the unit cube, n rounded up to a power of 2 for balance."""
+    power = max(0, int(np.ceil(np.log2(max(n, 1)))))
+    return np.asarray(qmc.Sobol(d, rng=rng).random_base2(power)[:n])
+
+
+def sample_minimisers(
+    surrogates: Sequence[Surrogate],
+    bounds: ArrayLike,
+    n_samples: int = 10,
+    *,
+    features: int = FEATURES,
+    random_state: int | np.random.Generator | None = None,
+) -> Minimisers:
+    """Draw minimisers of f in a box subject to c_k >= 0.
+
+    Parameters
+    ----------
+    surrogates : list of Surrogate
+        The objective first, then the constraints; kernels are sums of RBF and Matern.
+    bounds : array-like, shape (d, 2)
+    n_samples : int
+    features : int
+        Random features of every drawn function.
+    random_state : int, Generator or None
+
+    Returns
+    -------
+    Minimisers
+        Where the functions drawn have no feasible point, ten times in a row, x* is where the
+        constraint that is violated most is violated least.
+
+    Raises
+    ------
+    InputError
+        If the box is empty, shapes do not fit, or a kernel has no known spectrum.
+    """
+    found = checked(surrogates)
+    low, high = box(bounds)
+    if len(low) != found[0].X.shape[1]:
+        raise InputError(f"bounds are of {len(low)} variables, surrogates of {found[0].X.shape[1]}")
+    whole(n_samples, "n_samples", 1)
+    whole(features, "features", 1)
+    rng = generator(random_state)
+    return draw([found], low, high, n_samples, rng, features)[0]
+
+
+def draw(
+    groups: Sequence[Sequence[Surrogate]],
+    low: Array,
+    high: Array,
+    M: int,
+    rng: np.random.Generator,
+    features: int = FEATURES,
+    at: Array | None = None,
+) -> tuple[Minimisers, list[Array]]:
+    """`sample_minimisers`, draw m from group m mod G; also the drawn functions at the points `at`.
+
+    The second is one array (K + 1, len(at)) for each draw.
+    """
+    X_star = np.empty((M, len(low)))
+    feasible = np.zeros(M, dtype=bool)
+    values: list[Array] = [np.empty(0)] * M
+    slack = np.full(M, -np.inf)
+    for g, group in enumerate(groups):
+        waiting = np.arange(g, M, len(groups))
+        data = np.unique(np.vstack([s.X for s in group]), axis=0)
+        for attempt in range(_REDRAWS + 1):
+            if not waiting.size:
+                break
+            paths = [Paths(s, len(waiting), rng, features) for s in group]
+            grid = low + (high - low) * sobol(_GRID, len(low), rng)
+            grid = np.vstack([grid, np.clip(data, low, high)])
+            coarse = np.array([p.coarse(grid) for p in paths])
+            beside = np.array([p(at) for p in paths]) if at is not None else None
+            for i, m in enumerate(waiting):
+                x, least = _minimise(paths, i, grid, coarse[:, :, i], low, high)
+                if least >= 0.0 or least > slack[m]:
+                    X_star[m], slack[m], feasible[m] = x, least, least >= 0.0
+                    if beside is not None:
+                        values[m] = beside[:, :, i]
+            waiting = waiting[~feasible[waiting]]
+            if attempt == _REDRAWS:
+                break
+    return Minimisers(X_star, feasible), values
+
+
+def _minimise(
+    paths: Sequence[Paths], m: int, grid: Array, values: Array, low: Array, high: Array
+) -> tuple[Array, float]:
+    """Constrained minimiser of draw m, and the least c_k there, inf without constraints.
+
+    From the best point of the grid: feasible and low, or else as nearly feasible as any.
+    """
+    scales = np.array([np.sqrt(p.surrogate.scale) or 1.0 for p in paths])
+    least = (values[1:] / scales[1:, None]).min(axis=0, initial=np.inf)
+    if (least >= 0.0).any():
+        start = int(np.argmin(np.where(least >= 0.0, values[0], np.inf)))
+        x, slack = grid[start], max(float(least[start]), 0.0)
+        best = values[0, start]
+    else:
+        start = int(np.argmax(least))
+        x, slack, best = grid[start], float(least[start]), np.inf
+    end = _polish(paths, m, x, low, high, scales)
+    if end is None:
+        return x, slack
+    found = [p.slope(end, m)[0] for p in paths]
+    there = min((v / s for v, s in zip(found[1:], scales[1:], strict=True)), default=np.inf)
+    if -1e-6 <= there < 0.0:
+        there = 0.0
+    better = found[0] < best if there >= 0.0 and slack >= 0.0 else there > slack
+    return (end, float(there)) if better else (x, slack)
+
+
+def _polish(
+    paths: Sequence[Paths], m: int, x: Array, low: Array, high: Array, scales: Array
+) -> Array | None:
+    """Sequential quadratic programming in the unit cube from x; None if it gets nowhere."""
+    width = high - low
+    held: dict[bytes, tuple[Array, Array]] = {}
+
+    def look(u: Array) -> tuple[Array, Array]:
+        key = u.tobytes()
+        if key not in held:
+            held.clear()
+            at = low + width * u
+            pairs = [p.slope(at, m) for p in paths]
+            held[key] = (
+                np.array([v for v, _ in pairs]) / scales,
+                np.array([g for _, g in pairs]) * width / scales[:, None],
+            )
+        return held[key]
+
+    constraints = []
+    if len(paths) > 1:
+        constraints = [
+            {"type": "ineq", "fun": lambda u: look(u)[0][1:], "jac": lambda u: look(u)[1][1:]}
+        ]
+    try:
+        end = minimize(
+            lambda u: look(u)[0][0],
+            (x - low) / width,
+            jac=lambda u: look(u)[1][0],
+            bounds=[(0.0, 1.0)] * len(x),
+            constraints=constraints,
+            method="SLSQP",
+            options={"maxiter": _STEPS, "ftol": 1e-7},
+        ).x
+    except (ValueError, np.linalg.LinAlgError):
+        return None
+    return low + width * np.clip(end, 0.0, 1.0) if np.isfinite(end).all() else None

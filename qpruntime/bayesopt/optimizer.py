@@ -1,0 +1,451 @@
+"""`Optimizer`: ask where to evaluate, tell what came out, and what it recommends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import log_ndtr
+
+from qpruntime.arrays import Array
+from qpruntime.bayesopt.acquisition import gains_of
+from qpruntime.bayesopt.conditioning import Conditioned, condition_all
+from qpruntime.bayesopt.frame import Frame
+from qpruntime.bayesopt.history import History, read_json, write_json
+from qpruntime.bayesopt.minimisers import box, draw, sobol
+from qpruntime.bayesopt.models import Models
+from qpruntime.bayesopt.paths import terms
+from qpruntime.bayesopt.search import least_mean, maximise
+from qpruntime.bayesopt.surrogate import Surrogate, points
+from qpruntime.errors import InputError
+from qpruntime.validation import choice, finite, number, real, shown, whole
+
+__all__ = ["Optimizer"]
+
+
+class Optimizer:
+    """Minimise f in a box subject to c_k >= 0, all expensive, by predictive entropy search.
+
+    Variables are continuous. Functions are modelled in units of the box and of their own spread.
+
+    Parameters
+    ----------
+    bounds : array-like, shape (d, 2)
+        Low and high end of every variable.
+    constraints : int
+        K, how many c_k there are; 0 is plain predictive entropy search.
+    kernel : None, scikit-learn kernel, or a list of K + 1
+        In units of the box (every variable from 0 to 1) and of the observations' spread; sums of
+        RBF, Matern and WhiteKernel. None is a constant times RBF with a length-scale a variable,
+        ``"matern"`` the same with Matern 5/2, both with a weak prior.
+    noise : None, float or a list of K + 1
+        Variance of the observations' noise; None learns it.
+    method : {"ep", "qp"}
+        How the functions are conditioned on a minimiser.
+    n_samples : int
+        Samples of the minimiser.
+    n_initial : int, optional
+        Points of the Sobol design that comes first, d + 1 by default.
+    hyper : int
+        0 takes the most probable hyper-parameters; n takes n draws from their posterior.
+    random_state : int, optional
+        The same number and the same calls give the same points. None takes one from the system,
+        which is kept.
+    path : path, optional
+        A file that is rewritten whole at every `ask` and `tell`; see `load`.
+
+    Attributes
+    ----------
+    infeasible_draws : int
+        Samples of the last `ask` whose functions had no feasible point.
+
+    Raises
+    ------
+    InputError
+        If an argument is not usable.
+
+    Examples
+    --------
+    >>> from qpruntime.bayesopt import Optimizer
+    >>> opt = Optimizer([(0.0, 2.0)], constraints=1, noise=0.0, random_state=0)
+    >>> for _ in range(8):
+    ...     x = opt.ask()
+    ...     opt.tell(x, f=x[0] ** 2, c=[x[0] - 0.5])
+    >>> bool(abs(opt.recommend()[0] - 0.5) < 0.01)
+    True
+    """
+
+    def __init__(
+        self,
+        bounds: ArrayLike,
+        constraints: int = 0,
+        kernel: Any = None,
+        noise: float | Sequence[float | None] | None = None,
+        method: str = "ep",
+        n_samples: int = 10,
+        *,
+        n_initial: int | None = None,
+        hyper: int = 0,
+        random_state: int | None = None,
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.low, self.high = box(bounds)
+        self.d = len(self.low)
+        self.constraints = whole(constraints, "constraints", 0)
+        self.method = choice_of(method)
+        self.n_samples = whole(n_samples, "n_samples", 1)
+        self.n_initial = whole(self.d + 1 if n_initial is None else n_initial, "n_initial", 1)
+        self.hyper = whole(hyper, "hyper", 0)
+        if random_state is None:
+            random_state = int(np.random.SeedSequence().entropy) % 2**63  # type: ignore[arg-type]
+        self.seed = whole(random_state, "random_state", 0)
+        outputs = self.constraints + 1
+        self._models = Models(self.d, _kernels(kernel, outputs), _noises(noise, outputs))
+        self._history = History(outputs)
+        self._asked = 0
+        self.infeasible_draws = 0
+        self.path = path
+
+    # Asking
+
+    def ask(
+        self,
+        n: int | None = None,
+        *,
+        decoupled: bool = False,
+        cost: ArrayLike | None = None,
+    ) -> Any:
+        """Return where to evaluate next; it is pending until told.
+
+        Parameters
+        ----------
+        n : int, optional
+            Ask for so many points at once.
+        decoupled : bool
+            Ask for one function at a point, not for all.
+        cost : array-like, shape (K + 1,), optional
+            Of evaluating each function; gains are divided by it.
+
+        Returns
+        -------
+        x : ndarray, shape (d,) or (n, d)
+        which : int or list of int
+            Only if `decoupled`: 0 is the objective, k the k-th constraint.
+        """
+        count = 1 if n is None else whole(n, "n", 1)
+        prices = np.ones(self.constraints + 1)
+        if cost is not None:
+            prices = finite(cost, "cost", (self.constraints + 1,))
+            if (prices <= 0.0).any():
+                raise InputError(f"costs must be positive, got {prices.min():g}")
+        found = []
+        for _ in range(count):
+            found.append(self._ask(bool(decoupled), prices))
+        self._autosave()
+        X, which = np.array([x for x, _ in found]), [j for _, j in found]
+        if n is None:
+            return (X[0], which[0]) if decoupled else X[0]
+        return (X, which) if decoupled else X
+
+    def _ask(self, decoupled: bool, prices: Array) -> tuple[Array, int]:
+        outputs = self.constraints + 1
+        rng = np.random.default_rng([self.seed, 1 + self._asked])
+        steps = self._asked if not decoupled else self._asked // outputs
+        if steps < self.n_initial:
+            design = sobol(self.n_initial, self.d, np.random.default_rng([self.seed, 0]))
+            u, which = design[steps], self._asked % outputs
+        else:
+            u, which = self._informed(decoupled, prices, rng)
+        x = np.clip(self.low + (self.high - self.low) * u, self.low, self.high)
+        self._history.add(x, [which] if decoupled else range(outputs))
+        self._asked += 1
+        return x, which
+
+    def _informed(
+        self, decoupled: bool, prices: Array, rng: np.random.Generator
+    ) -> tuple[Array, int]:
+        posts = self._conditioned(rng)
+
+        def worth(U: Array) -> Array:
+            each = gains_of(posts, U)
+            return each / prices[:, None] if decoupled else each.sum(axis=0, keepdims=True)
+
+        return maximise(worth, np.array([p.x_star for p in posts]), self.d, rng)
+
+    def _conditioned(self, rng: np.random.Generator) -> list[Conditioned]:
+        """Functions conditioned on samples of the minimiser, pending outcomes imagined."""
+        zero, one = np.zeros(self.d), np.ones(self.d)
+        groups = self._models.groups(self._data(), self.hyper, rng)
+        self._models.remember()
+        waiting = self._history.pending()
+        at = self._unit(np.array([r.x for r in waiting])) if waiting else None
+        drawn, values = draw(groups, zero, one, self.n_samples, rng, at=at)
+        self.infeasible_draws = int((~drawn.feasible).sum())
+        frames = []
+        whole_frames = [Frame(group) for group in groups] if not waiting else []
+        for m in range(self.n_samples):
+            g = m % len(groups)
+            if at is None:
+                frames.append(whole_frames[g])
+                continue
+            imagined = []
+            for j, s in enumerate(groups[g]):
+                some = [i for i, r in enumerate(waiting) if j in r.awaited]
+                told = values[m][j][some] + np.sqrt(s.noise) * rng.standard_normal(len(some))
+                imagined.append(s.joined(at[some], told) if some else s)
+            frames.append(Frame(imagined))
+        if at is None and len(groups) == 1:
+            frames = frames[:1]
+        return condition_all(frames, drawn.X_star, self.method)
+
+    # Telling
+
+    def tell(
+        self,
+        x: ArrayLike,
+        f: float | None = None,
+        c: ArrayLike | None = None,
+        *,
+        id: str | int | None = None,
+    ) -> None:
+        """Say what came out at x, asked for or not.
+
+        Parameters
+        ----------
+        x : array-like, shape (d,)
+        f : float, optional
+            The objective; NaN or left out: not evaluated.
+        c : array-like, shape (K,), optional
+            The constraints, feasible at 0 and above; NaN: not evaluated.
+        id : str or int, optional
+            Of the evaluation. Telling the same under the same id again changes nothing; without
+            one, values go to the pending evaluation of this point, or to a new one.
+
+        Raises
+        ------
+        InputError
+            If x is outside the box, a value is infinite, or the id is that of something else.
+        """
+        place = finite(x, "x", (self.d,))
+        outside = (place < self.low) | (place > self.high)
+        if outside.any():
+            i = int(np.argmax(outside))
+            raise InputError(
+                f"x[{i}] = {place[i]:g} is outside its bounds ({self.low[i]:g}, "
+                f"{self.high[i]:g}): widen them in a new Optimizer"
+            )
+        values = np.full(self.constraints + 1, np.nan)
+        if f is not None:
+            values[0] = _outcome(f, "f", ())
+        if c is not None:
+            values[1:] = _outcome(c, "c", (self.constraints,))
+        self._history.tell(place, values, None if id is None else str(id))
+        self._autosave()
+
+    def forget(self, id: str | int) -> None:
+        """Await a pending evaluation no longer."""
+        self._history.forget(str(id))
+        self._autosave()
+
+    @property
+    def pending(self) -> dict[str, Array]:
+        """Points that are asked for and not told, by id."""
+        return {r.id: np.array(r.x) for r in self._history.pending()}
+
+    # What is known
+
+    def _unit(self, X: Array) -> Array:
+        return (X - self.low) / (self.high - self.low)
+
+    def _data(self) -> list[tuple[Array, Array]]:
+        found = []
+        for j in range(self.constraints + 1):
+            X, y = self._history.known(j)
+            found.append((self._unit(X.reshape(len(y), self.d)), y))
+        return found
+
+    def _surrogates(self) -> list[Surrogate]:
+        data = self._data()
+        if not any(len(y) for _, y in data):
+            raise InputError("nothing is observed yet: tell at least one evaluation first")
+        return self._models.groups(data, 0, np.random.default_rng(0))[0]
+
+    def predict(self, X: ArrayLike) -> tuple[Array, Array]:
+        """Mean and standard deviation of (f, c_1, ..., c_K) at X, both (K + 1, T), latent."""
+        U = self._unit(points(X, "X", self.d))
+        means, stds = [], []
+        for j, (s, (_, y)) in enumerate(zip(self._surrogates(), self._data(), strict=True)):
+            centre, spread = self._models.scaled(j, U, y)[2:]
+            mean, variance = s.predict(U)
+            means.append(spread * mean + (centre if j == 0 else 0.0))
+            stds.append(spread * np.sqrt(variance))
+        return np.array(means), np.array(stds)
+
+    def probability(self, X: ArrayLike) -> Array:
+        """Probability that all constraints hold, shape (T,); they are taken as independent."""
+        U = self._unit(points(X, "X", self.d))
+        return np.asarray(np.exp(_log_feasible(self._surrogates(), U)))
+
+    def recommend(self, confidence: float = 0.95) -> Array:
+        """Return the point of least mean objective whose constraints hold with this probability.
+
+        If there is none, the point where they hold most probably.
+        """
+        wanted = number(confidence, "confidence", above=0.0, most=1.0)
+        surrogates = self._surrogates()
+        rng = np.random.default_rng([self.seed, 2**32])
+        known = np.vstack([U for U, _ in self._data()])
+        u = least_mean(
+            lambda U: surrogates[0].posterior_mean(U),
+            lambda U: _log_feasible(surrogates, U),
+            float(np.log(wanted)),
+            known,
+            rng,
+        )
+        return np.clip(self.low + (self.high - self.low) * u, self.low, self.high)
+
+    # Keeping
+
+    def to_dataframe(self) -> Any:
+        """Return the evaluations as a pandas DataFrame; `columns` does without pandas."""
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise InputError("a data frame needs pandas; columns() does without") from error
+        return pd.DataFrame(self.columns())
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The evaluations by columns: id, x0, ..., f, c1, ..., and what is awaited."""
+        return self._history.columns()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to a file of JSON, which is replaced whole."""
+        last = self._models.last
+        write_json(
+            path,
+            {
+                "format": "qpruntime-bayesopt-1",
+                "bounds": np.column_stack([self.low, self.high]).tolist(),
+                "constraints": self.constraints,
+                "kernels": [repr(k) for k in self._models.kernels],
+                "noise": self._models.noises,
+                "method": self.method,
+                "n_samples": self.n_samples,
+                "n_initial": self.n_initial,
+                "hyper": self.hyper,
+                "seed": str(self.seed),
+                "asked": self._asked,
+                "last": [None if p is None else p.tolist() for p in last],
+                "evaluations": self._history.state(),
+            },
+        )
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, kernel: Any = None, keep: bool = False
+    ) -> Optimizer:
+        """Go on from a file of `save` or of ``path=``: the next `ask` is what it would have been.
+
+        Parameters
+        ----------
+        path : path
+        kernel : optional
+            The kernel that the optimisation was begun with, if it was given one.
+        keep : bool
+            Go on writing to the same file.
+        """
+        state = read_json(path)
+        try:
+            opt = cls(
+                state["bounds"],
+                state["constraints"],
+                kernel,
+                state["noise"],
+                state["method"],
+                state["n_samples"],
+                n_initial=state["n_initial"],
+                hyper=state["hyper"],
+                random_state=int(state["seed"]),
+            )
+            if [repr(k) for k in opt._models.kernels] != state["kernels"]:
+                raise InputError(
+                    f"{path} was begun with kernel={state['kernels']}: pass the same kernel"
+                )
+            opt._asked = int(state["asked"])
+            opt._models.last = [None if p is None else np.array(p) for p in state["last"]]
+            opt._history.restore(state["evaluations"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{path}: damaged: {error!r}") from error
+        opt.path = path if keep else None
+        return opt
+
+    def _autosave(self) -> None:
+        if self.path is not None:
+            self.save(self.path)
+
+
+def choice_of(method: str) -> Any:
+    """Return a method of conditioning, or raise `InputError`."""
+    choice(method, "method", ("ep", "qp"))
+    return method
+
+
+def _outcome(value: Any, name: str, shape: tuple[int, ...]) -> Array:
+    """Values of functions, NaN where not evaluated; infinities are refused."""
+    found = real(value, name)
+    if found.shape != shape:
+        wanted = f"shape {shape}, one value a constraint" if shape else "one number"
+        raise InputError(f"{name} must be {wanted}, got shape {found.shape}")
+    if np.isinf(found).any() or (np.abs(found[np.isfinite(found)]) > 1e100).any():
+        raise InputError(
+            f"{name} is {found}: values must be within 1e100; leave out what failed, or make "
+            "failure a constraint"
+        )
+    return found
+
+
+def _log_feasible(surrogates: Sequence[Surrogate], U: Array) -> Array:
+    total = np.zeros(len(U))
+    for s in surrogates[1:]:
+        mean, variance = s.predict(U)
+        total += log_ndtr(mean / np.sqrt(np.maximum(variance, 1e-14 * s.scale + 1e-300)))
+    return total
+
+
+def _kernels(kernel: Any, outputs: int) -> list[Any]:
+    kernels = list(kernel) if isinstance(kernel, (list, tuple)) else [kernel] * outputs
+    if len(kernels) != outputs:
+        raise InputError(
+            f"kernel must be one kernel or a list of {outputs}, the objective's first; "
+            f"got {len(kernels)}"
+        )
+    for k in kernels:
+        if isinstance(k, str):
+            choice(k, "kernel", ("rbf", "matern"))
+        elif k is not None and not hasattr(k, "is_stationary"):
+            raise InputError(f"kernel must be None or one of scikit-learn's, got {shown(k)}")
+        elif k is not None:
+            terms(k)
+    return kernels
+
+
+def _noises(noise: Any, outputs: int) -> list[float | None]:
+    noises = list(noise) if isinstance(noise, (list, tuple, np.ndarray)) else [noise] * outputs
+    if len(noises) != outputs:
+        raise InputError(
+            f"noise must be one variance or a list of {outputs}, the objective's first; "
+            f"got {len(noises)}"
+        )
+    found: list[float | None] = []
+    for value in noises:
+        if value is None:
+            found.append(None)
+            continue
+        given = number(value, "noise")
+        if given < 0.0:
+            raise InputError(f"noise is a variance: it must not be negative, got {given:g}")
+        found.append(given)
+    return found

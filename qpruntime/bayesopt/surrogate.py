@@ -1,0 +1,145 @@
+"""One unknown function: a Gaussian process with its own data, kernel, noise and prior mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError, NumericalError
+from qpruntime.validation import finite, number, real
+
+__all__ = ["Surrogate", "points"]
+
+#: What noise-free data have of noise, relative to the prior variance: 1e-16 times the condition
+#: number of K is what is lost.
+_LEAST_NOISE = 1e-10
+
+
+def points(X: ArrayLike, name: str, d: int | None = None) -> Array:
+    """Return finite points as an array of shape (T, d), or raise `InputError`."""
+    found = real(X, name)
+    if found.ndim != 2 or (d is not None and found.shape[1] != d):
+        wanted = f"(T, {d})" if d is not None else "(T, d), one row a point"
+        raise InputError(f"{name} must have shape {wanted}, got {found.shape}")
+    if not np.isfinite(found).all():
+        raise InputError(f"{name} must be finite; leave out what is missing")
+    return found
+
+
+class Surrogate:
+    """A function and what has been observed of it.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel
+        Taken as it is; its WhiteKernels are noise.
+    X : array-like, shape (n, d)
+        Where it was observed; n = 0 leaves the prior.
+    y : array-like, shape (n,)
+    noise : float
+        Variance of the noise, added to that of the kernel.
+    mean : float
+        Prior mean.
+
+    Attributes
+    ----------
+    X, y : ndarray
+    noise : float
+        Variance of the noise, that of the kernel's WhiteKernels included.
+    scale : float
+        Largest prior variance at the data.
+
+    Raises
+    ------
+    InputError
+        If shapes do not fit, something is not finite, or the noise is negative.
+    """
+
+    def __init__(
+        self, kernel: Any, X: ArrayLike, y: ArrayLike, noise: float = 0.0, mean: float = 0.0
+    ) -> None:
+        if not hasattr(kernel, "is_stationary"):
+            raise InputError(
+                f"kernel must be one of sklearn.gaussian_process.kernels, got {kernel!r}"
+            )
+        self.kernel = kernel
+        self.X = points(X, "X")
+        self.y = finite(y, "y", (len(self.X),))
+        given = number(noise, "noise")
+        if given < 0.0:
+            raise InputError(f"noise is a variance: it must not be negative, got {given:g}")
+        self.mean = number(mean, "mean")
+        somewhere = self.X[:1] if len(self.X) else np.zeros((1, self.X.shape[1]))
+        # A WhiteKernel is on the diagonal of k(X), and not in k(X, Y).
+        prior = float(self.covariance(somewhere, somewhere)[0, 0])
+        self.noise = given + max(float(kernel.diag(somewhere)[0]) - prior, 0.0)
+        self.scale = max(
+            prior, float(np.max(kernel.diag(self.X), initial=0.0)) - self.noise + given
+        )
+        self._factorise()
+
+    def _factorise(self) -> None:
+        n = len(self.X)
+        K = self.covariance(self.X, self.X)
+        lift = max(self.noise, _LEAST_NOISE * self.scale)
+        for _ in range(8):
+            try:
+                self._root = cholesky(K + lift * np.eye(n), lower=True) if n else np.zeros((0, 0))
+                break
+            except LinAlgError:
+                lift = max(10.0 * lift, 1e-10 * self.scale)
+        else:
+            raise NumericalError(
+                "the kernel matrix is not positive definite whatever is added to its diagonal: "
+                "check the kernel"
+            )
+        self.lift = lift
+        self.weights = self.solve(self.y - self.mean)
+
+    def covariance(self, A: Array, B: Array) -> Array:
+        """Prior covariance of the function, without noise, shape (len(A), len(B))."""
+        return np.asarray(self.kernel(A, B), dtype=float)
+
+    def prior_variance(self, X: Array) -> Array:
+        """Prior variance of the function, without noise, shape (T,)."""
+        return np.asarray(self.kernel.diag(X), float) - self._white(X)
+
+    def _white(self, X: Array) -> float:
+        some = X[:1]
+        if not len(some):
+            return 0.0
+        return float(self.kernel.diag(some)[0] - self.covariance(some, some)[0, 0])
+
+    def solve(self, values: Array) -> Array:
+        """(K + noise)^-1 times values."""
+        return cho_solve((self._root, True), values) if len(self.X) else values
+
+    def whiten(self, X: Array) -> Array:
+        """R^-1 k(X_data, X), shape (n, T): posterior covariances are k less products of these."""
+        K = self.covariance(self.X, X)
+        return solve_triangular(self._root, K, lower=True) if len(self.X) else K
+
+    def posterior_mean(self, X: Array) -> Array:
+        """Mean of the function, shape (T,)."""
+        if not len(self.X):
+            return np.full(len(X), self.mean)
+        return self.mean + self.covariance(X, self.X) @ self.weights
+
+    def predict(self, X: ArrayLike) -> tuple[Array, Array]:
+        """Mean and variance of the function, without noise, both of shape (T,)."""
+        found = points(X, "X", self.X.shape[1])
+        Z = self.whiten(found)
+        variance = self.prior_variance(found) - np.einsum("nt,nt->t", Z, Z)
+        return self.posterior_mean(found), np.maximum(variance, 0.0)
+
+    def joined(self, X: Array, y: Array) -> Surrogate:
+        """The same function with more observations."""
+        more = object.__new__(Surrogate)
+        more.__dict__.update(self.__dict__)
+        more.X, more.y = np.vstack([self.X, X]), np.concatenate([self.y, y])
+        more._factorise()
+        return more

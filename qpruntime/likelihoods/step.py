@@ -1,0 +1,166 @@
+"""Step: a likelihood of two heights, one left of f = 0 and one right of it.
+
+y = log(height right of 0 / height left of 0) is any number, infinities included, and the higher
+side has height 1: +-inf is the heaviside, 0 says nothing. The factors of constrained Bayesian
+optimisation are such steps (`qpruntime.bayesopt`). A tilted density is the cavity cut at 0 into two
+pieces, so moments are closed, and sigma* is two one-sided integrals.
+"""
+
+from __future__ import annotations
+
+import math
+
+from qpruntime.jit import LANDMARK, MOMENTS, RAISED_MOMENTS, RULE, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.contract import Likelihood, Powers
+from qpruntime.likelihoods.observations import log_ratios
+from qpruntime.special import erfcx, log_ndtr, ndtri_density, probit_series
+
+__all__ = ["likelihood"]
+
+_SQRT1_2 = math.sqrt(0.5)
+_SQRT_2PI = math.sqrt(2.0 * math.pi)
+#: |mu|/sigma beyond which squares would overflow; nothing changes there.
+_FAR = 1e150
+#: 1 - Phi(9.5) = 1e-21: no mass beyond; trapezoid step, halved without effect in the test.
+_REACH, _STEP = 9.5, 0.09
+#: Tail masses below this add nothing, whatever the other side has.
+_NO_MASS = 1e-290
+
+
+def _split(f, y, theta):
+    return (-abs(y) if y * f < 0.0 else 0.0), 0.0
+
+
+@kernel
+def pieces(alpha, y):
+    """log Z, and the parts of the mass right and left of 0, for y >= 0 and a unit cavity."""
+    right, left = log_ndtr(alpha), log_ndtr(-alpha)
+    lost = -math.expm1(-y) * math.exp(left)
+    low = left - y
+    if lost < 0.5:
+        log_z = math.log1p(-lost)
+    elif right > low:
+        log_z = right + math.log1p(math.exp(low - right))
+    else:
+        log_z = low + math.log1p(math.exp(right - low))
+    odds = y + right - left
+    small = math.exp(-abs(odds))
+    larger, smaller = 1.0 / (1.0 + small), small / (1.0 + small)
+    return (log_z, larger, smaller) if odds >= 0.0 else (log_z, smaller, larger)
+
+
+@kernel
+def two_sided(mu, sigma, y):
+    """log Z, mean, variance, alpha and the parts of the mass, all mirrored so that y >= 0."""
+    sign = -1.0 if y < 0.0 else 1.0
+    y = abs(y)
+    alpha = min(max(sign * mu / sigma, -_FAR), _FAR)
+    log_z, right, left = pieces(alpha, y)
+    # A unit normal cut off at 0 has the mean t + r(t) and the variance V(t), t = +-alpha.
+    _, up, v_right = probit_series(alpha)
+    _, down, v_left = probit_series(-alpha)
+    variance = right * v_right + left * v_left + right * left * (up + down) ** 2
+    rho = -math.expm1(-y) * math.exp(-0.5 * alpha * alpha - log_z) / _SQRT_2PI
+    mean = mu + sign * sigma * rho if rho < 0.5 else sign * sigma * (right * up - left * down)
+    return log_z, mean, sigma * sigma * variance, alpha, right, left
+
+
+def _moments(mu, sigma, y, theta):
+    log_z, mean, variance, _, _, _ = two_sided(mu, sigma, y)
+    return log_z, mean, variance
+
+
+# Heights to a power: the logarithm of their ratio is multiplied.
+def _raised_moments(mu, sigma, y, theta, power):
+    log_z, mean, variance, _, _, _ = two_sided(mu, sigma, y * power)
+    return log_z, mean, variance
+
+
+@kernel
+def tail(t, x):
+    """log(Phi(t - x)/Phi(t)), x >= 0, without the squares that cancel for t < 0."""
+    if t < -1.0:
+        ratio = erfcx((x - t) * _SQRT1_2) / erfcx(-t * _SQRT1_2)
+        return math.log(ratio) - x * (0.5 * x - t)
+    return log_ndtr(t - x) - log_ndtr(t)
+
+
+@kernel
+def height(q, rest, log_ratio):
+    """phi(Phi^-1(p)), p = q e^log_ratio, 1 - q = rest: by whichever of p and 1 - p is small."""
+    p = q * math.exp(log_ratio)
+    if p > 0.5:
+        p = rest - q * math.expm1(log_ratio)
+    return ndtri_density(p)[0] if p > _NO_MASS else 0.0
+
+
+@kernel
+def one_side(t, q, rest):
+    """int_0^inf phi(Phi^-1(q Phi(t - x)/Phi(t))) dx, 1 - q = rest: sigma*/sigma of one side.
+
+    Beyond the edge at x = 0 the variable is x = c log(1 + e^(u - e^-u)), dense at the edge. Where
+    the edge is far out it is not seen: the integrand is constant up to x = t - 9.5.
+    """
+    if q < _NO_MASS:
+        return 0.0
+    total = 0.0
+    if t > _REACH + 1.0:
+        level = height(q, rest, 0.0)
+        total = 0.5 * _STEP * level
+        s = -_REACH + _STEP
+        while s < 2.0 * _REACH:
+            h = height(q, rest, log_ndtr(-s))
+            total += _STEP * h
+            if s > 0.0 and h < 1e-18 * total:
+                break
+            s += _STEP
+        return total + (t - _REACH) * level
+    c = min(1.0, 2.0 * math.sqrt(probit_series(t)[2]))
+    # e^(u - e^-u) is 1e-16 at u = -3.5, where the integrand is bounded.
+    u = -3.7
+    best = 0.0
+    while u < 60.0:
+        down = math.exp(-u)
+        part = math.exp(u - down)
+        h = height(q, rest, tail(t, c * math.log1p(part))) * part / (1.0 + part) * (1.0 + down)
+        total += h
+        best = max(best, h)
+        if u > 0.0 and h < 1e-18 * best:
+            break
+        u += _STEP
+    return c * _STEP * total
+
+
+def _rule(split, landmark, power, mu, sigma, y, theta):
+    log_z, mean, variance, alpha, right, left = two_sided(mu, sigma, y * power)
+    if alpha > 8.5:
+        # What is cut off is below 1e-17: a normal.
+        return 0.0, log_z, mean, variance, math.sqrt(variance)
+    star = one_side(alpha, right, left) + one_side(-alpha, left, right)
+    return 0.0, log_z, mean, variance, sigma * star
+
+
+def _expected(mean, std, y, theta):
+    # -|y| times the mass on the lower side; no expectation where that has height 0.
+    alpha = math.copysign(1.0, y) * mean / std
+    mass = 0.5 * math.erfc(alpha * _SQRT1_2)
+    slope = y * math.exp(-0.5 * alpha * alpha) / (_SQRT_2PI * std)
+    return -abs(y) * mass, slope, slope * mean / (std * std)
+
+
+def _edge(y, theta, k):
+    return 0.0 if k == 0 else math.nan
+
+
+likelihood = Likelihood(
+    name="step",
+    outcomes="the logarithm of the height right of 0 over that left of it, infinite for a wall",
+    split=Pointer(_split, SPLIT),
+    validate=log_ratios,
+    moments=Pointer(_moments, MOMENTS),
+    rule=Pointer(_rule, RULE),
+    landmarks=Pointer(_edge, LANDMARK),
+    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS)),
+    expected=Pointer(_expected, MOMENTS),
+    log_concave=False,
+)
