@@ -385,6 +385,7 @@ def _propose(
     y[:, 1:, 0] = np.inf
     y[:, 1:, 1:][np.broadcast_to(silent[:, None, 1:], y[:, 1:, 1:].shape)] = 0.0
     y[~seen] = 0.0
+    seen &= y != 0.0
     mean, std = steps(centre, sd, y)
     # As wide as the cavity at most, with the same mean, where no precision may be negative.
     wide = (std**2 > spread) & held[:, None, None]

@@ -267,7 +267,12 @@ class Optimizer:
             found.append((self._unit(X.reshape(len(y), self.d)), y))
         return found
 
-    def _surrogates(self) -> list[Surrogate]:
+    def surrogates(self) -> list[Surrogate]:
+        """Functions as they are modelled, the objective first, in units of box and spread.
+
+        Variables go from 0 to 1, a constraint is divided by the standard deviation of its
+        observations and keeps its zero, the objective also loses their mean.
+        """
         data = self._data()
         if not any(len(y) for _, y in data):
             raise InputError("nothing is observed yet: tell at least one evaluation first")
@@ -277,7 +282,7 @@ class Optimizer:
         """Mean and standard deviation of (f, c_1, ..., c_K) at X, both (K + 1, T), latent."""
         U = self._unit(points(X, "X", self.d))
         means, stds = [], []
-        for j, (s, (_, y)) in enumerate(zip(self._surrogates(), self._data(), strict=True)):
+        for j, (s, (_, y)) in enumerate(zip(self.surrogates(), self._data(), strict=True)):
             centre, spread = self._models.scaled(j, U, y)[2:]
             mean, variance = s.predict(U)
             means.append(spread * mean + (centre if j == 0 else 0.0))
@@ -287,7 +292,7 @@ class Optimizer:
     def probability(self, X: ArrayLike) -> Array:
         """Probability that all constraints hold, shape (T,); they are taken as independent."""
         U = self._unit(points(X, "X", self.d))
-        return np.asarray(np.exp(_log_feasible(self._surrogates(), U)))
+        return np.asarray(np.exp(_log_feasible(self.surrogates(), U)))
 
     def recommend(self, confidence: float = 0.95) -> Array:
         """Return the point of least mean objective whose constraints hold with this probability.
@@ -295,7 +300,7 @@ class Optimizer:
         If there is none, the point where they hold most probably.
         """
         wanted = number(confidence, "confidence", above=0.0, most=1.0)
-        surrogates = self._surrogates()
+        surrogates = self.surrogates()
         rng = np.random.default_rng([self.seed, 2**32])
         known = np.vstack([U for U, _ in self._data()])
         u = least_mean(
