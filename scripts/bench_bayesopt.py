@@ -27,6 +27,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from scipy.special import log_ndtr, ndtr  # noqa: E402
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel  # noqa: E402
 
 from qpruntime import ConvergenceWarning  # noqa: E402
 from qpruntime.bayesopt import Optimizer, sample_minimisers  # noqa: E402
@@ -152,6 +153,7 @@ OWN: dict[str, dict[str, Any]] = {
     "pesc-qp": {"method": "qp"},
     "pesc-slice": {"hyper": 5},
     "pesc-matern": {"kernel": "matern"},
+    "pesc-flat": {"kernel": ConstantKernel() * RBF([0.5, 0.5], (1e-3, 1e3))},
     "pesc-decoupled": {},
 }
 

@@ -31,6 +31,9 @@ _SAME, _ROUNDED = 1e-12, 1e-14
 #: Each iteration moves by so much less than the last.
 _SLOWER = 0.99
 _HALVINGS = 40
+#: Functions that contradict their data by more than 1e5 standard deviations are left at that:
+#: the square of this, in B, is what double precision has to spare.
+_NARROWEST = 1e-5
 #: Steps shorter than this lead nowhere.
 _STUCK = 1e-3
 
@@ -387,6 +390,7 @@ def _propose(
     y[~seen] = 0.0
     seen &= y != 0.0
     mean, std = steps(centre, sd, y)
+    std = np.maximum(std, _NARROWEST * sd)
     # As wide as the cavity at most, with the same mean, where no precision may be negative.
     wide = (std**2 > spread) & held[:, None, None]
     std = np.where(wide, sd, std)

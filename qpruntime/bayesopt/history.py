@@ -96,6 +96,11 @@ class History:
                 return record
         return None
 
+    def begun(self) -> int:
+        """How many values are known or awaited."""
+        known = sum(not math.isnan(v) for r in self.records for v in r.values)
+        return known + sum(len(r.awaited) for r in self.records)
+
     def pending(self) -> list[Record]:
         """Records of which something is awaited."""
         return [r for r in self.records if r.awaited]

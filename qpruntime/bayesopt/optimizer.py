@@ -153,10 +153,11 @@ class Optimizer:
     def _ask(self, decoupled: bool, prices: Array) -> tuple[Array, int]:
         outputs = self.constraints + 1
         rng = np.random.default_rng([self.seed, 1 + self._asked])
-        steps = self._asked if not decoupled else self._asked // outputs
-        if steps < self.n_initial:
+        # What was told unasked takes the place of points of the design.
+        begun = self._history.begun() if decoupled else outputs * len(self._history.records)
+        if begun < outputs * self.n_initial:
             design = sobol(self.n_initial, self.d, np.random.default_rng([self.seed, 0]))
-            u, which = design[steps], self._asked % outputs
+            u, which = design[begun // outputs], begun % outputs
         else:
             u, which = self._informed(decoupled, prices, rng)
         x = np.clip(self.low + (self.high - self.low) * u, self.low, self.high)
@@ -229,6 +230,24 @@ class Optimizer:
         InputError
             If x is outside the box, a value is infinite, or the id is that of something else.
         """
+        place = self._inside(x)
+        values = np.full(self.constraints + 1, np.nan)
+        if f is not None:
+            values[0] = _outcome(f, "f", ())
+        if c is not None:
+            values[1:] = _outcome(c, "c", (self.constraints,))
+        self._history.tell(place, values, None if id is None else str(id))
+        self._autosave()
+
+    def expect(self, x: ArrayLike, *, id: str | int | None = None) -> None:
+        """Say that all functions are being evaluated at x, which was not asked for."""
+        place = self._inside(x)
+        if id is not None and str(id) in self._history:
+            raise InputError(f"id {str(id)!r} is taken: use another id")
+        self._history.add(place, range(self.constraints + 1), None if id is None else str(id))
+        self._autosave()
+
+    def _inside(self, x: ArrayLike) -> Array:
         place = finite(x, "x", (self.d,))
         outside = (place < self.low) | (place > self.high)
         if outside.any():
@@ -237,13 +256,7 @@ class Optimizer:
                 f"x[{i}] = {place[i]:g} is outside its bounds ({self.low[i]:g}, "
                 f"{self.high[i]:g}): widen them in a new Optimizer"
             )
-        values = np.full(self.constraints + 1, np.nan)
-        if f is not None:
-            values[0] = _outcome(f, "f", ())
-        if c is not None:
-            values[1:] = _outcome(c, "c", (self.constraints,))
-        self._history.tell(place, values, None if id is None else str(id))
-        self._autosave()
+        return place
 
     def forget(self, id: str | int) -> None:
         """Await a pending evaluation no longer."""
@@ -310,6 +323,9 @@ class Optimizer:
             known,
             rng,
         )
+        if _log_feasible(surrogates, u[None])[0] < np.log(wanted) - 1e-6:
+            # Where all is known to be infeasible, the least violation and not the least certainty.
+            u = maximise(lambda U: _log_feasible(surrogates, U, 1e-6)[None], known, self.d, rng)[0]
         return np.clip(self.low + (self.high - self.low) * u, self.low, self.high)
 
     # Keeping
@@ -412,11 +428,12 @@ def _outcome(value: Any, name: str, shape: tuple[int, ...]) -> Array:
     return found
 
 
-def _log_feasible(surrogates: Sequence[Surrogate], U: Array) -> Array:
+def _log_feasible(surrogates: Sequence[Surrogate], U: Array, least: float = 1e-14) -> Array:
+    """Log probability that all constraints hold; `least` is of variances, in prior ones."""
     total = np.zeros(len(U))
     for s in surrogates[1:]:
         mean, variance = s.predict(U)
-        total += log_ndtr(mean / np.sqrt(np.maximum(variance, 1e-14 * s.scale + 1e-300)))
+        total += log_ndtr(mean / np.sqrt(np.maximum(variance, least * s.scale + 1e-300)))
     return total
 
 
