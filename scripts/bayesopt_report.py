@@ -94,10 +94,11 @@ def write(records: Iterable[dict[str, Any]], folder: Path = RESULTS) -> None:
     """Write bench_bayesopt.md and a figure for every problem."""
     groups = grouped(records)
     parts = [
-        "# Constrained Bayesian optimisation\n\nBy `scripts/bench_bayesopt.py --report`. Gap of "
-        "the recommendation, median of the seeds [90 % quantile]; seconds an evaluation, on a machine "
-        "that did other work at the same time. A recommendation that is infeasible by more than "
-        ".001 has the gap 1.132, 6.75 or 3.33. Design, models and recommendation are the same."
+        "# Constrained Bayesian optimisation\n\n"
+        "By `scripts/bench_bayesopt.py --report`. Gap of the recommendation, median of the seeds "
+        "[90 % quantile]; seconds an evaluation, on a machine that did other work meanwhile. "
+        "A recommendation that is infeasible by more than .001 has the gap 1.132, 6.75 or 3.33. "
+        "Design, models and recommendation are the same for all methods."
     ]
     for problem in dict.fromkeys(p for p, _ in groups):
         parts.append(f"## {problem}\n\n{table(groups, problem)}\n")
