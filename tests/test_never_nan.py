@@ -43,18 +43,30 @@ def problem(seed):
     return K, y, options
 
 
-def highest(y, name):
+def powered(seed):
+    """Such a problem with a power, weights, or both; the weights over five decades, some zero."""
+    K, y, options = problem(seed)
+    rng = np.random.default_rng([seed, 1])
+    if rng.random() < 0.6:
+        options["power"] = float(10.0 ** rng.uniform(-2, 0))
+    if "power" not in options or rng.random() < 0.5:
+        weights = 10.0 ** rng.uniform(-3, 2, len(y))
+        options["weights"] = np.where(rng.random(len(y)) < 0.2, 0.0, weights)
+    return K, y, options
+
+
+def highest(y, name, weights):
     """Sum of the largest log densities: at f = y for real y; a probability is at most 1."""
     if name not in ("student-t", "laplace"):
         return 0.0
     likelihood = likelihoods.get(name)
     rest, curvature = zip(*[likelihood.split(v, v, likelihood.theta) for v in y], strict=True)
-    return float(np.sum(rest) - 0.5 * np.sum(np.array(curvature) * y**2))
+    return float(np.sum(weights * (np.array(rest) - 0.5 * np.array(curvature) * y**2)))
 
 
-def outcome(seed):
+def outcome(seed, made=problem):
     """Run one problem; return what it ended in."""
-    K, y, options = problem(seed)
+    K, y, options = made(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -77,7 +89,7 @@ def outcome(seed):
     assert (post.variance > 0.0).all(), f"seed {seed}, {options}"
     if post.converged:
         # No prior makes data likelier than their best f does; EP may err by a little.
-        most = highest(y, options["likelihood"])
+        most = highest(y, options["likelihood"], options.get("weights", 1.0))
         assert post.log_evidence <= most + 1e-3 * len(y), f"{most}: seed {seed}, {options}"
     assert np.isfinite(post.evidence_gradient(K))
     return "converged" if post.converged else "unsettled"
@@ -95,6 +107,16 @@ def check(seen):
 @pytest.mark.parametrize("block", range(4))
 def test_random_problems(block):
     check([outcome(seed) for seed in range(60 * block, 60 * (block + 1))])
+
+
+def test_random_powers_and_weights():
+    check([outcome(seed, powered) for seed in range(60)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(4))
+def test_two_thousand_random_powers_and_weights(block):
+    check([outcome(10_000 + seed, powered) for seed in range(500 * block, 500 * (block + 1))])
 
 
 @pytest.mark.slow

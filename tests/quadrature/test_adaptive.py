@@ -43,35 +43,6 @@ def _bump(f, y, theta):
     return math.log(1.0 + math.exp(-0.5 * ((f - y) / theta[0]) ** 2)), 0.0
 
 
-def laplace_pieces(mu, sigma, y, b):
-    return [
-        pieces.sloping(mu, sigma, 1 / mp.mpf(b), -mp.inf, y, -y / mp.mpf(b)),
-        pieces.sloping(mu, sigma, -1 / mp.mpf(b), y, mp.inf, y / mp.mpf(b)),
-    ]
-
-
-def peaks_pieces(mu, sigma, y, w):
-    centres = ((-3.3, 0.0), (0.7, 0.5), (4.1, 0.25))
-    return [pieces.gaussian(mu, sigma, c, w, weight) for c, weight in centres]
-
-
-def step_pieces(mu, sigma, y, drop):
-    low = [] if drop == math.inf else [pieces.sloping(mu, sigma, 0, -mp.inf, y, -drop)]
-    return [*low, pieces.sloping(mu, sigma, 0, y, mp.inf)]
-
-
-def slab_pieces(mu, sigma, y, w):
-    # The ends are where the doubles f have abs(f - y) < w.
-    return [pieces.sloping(mu, sigma, 0, mp.mpf(y) - w, mp.mpf(y) + w)]
-
-
-def bump_pieces(mu, sigma, y, w):
-    return [
-        pieces.sloping(mu, sigma, 0, -mp.inf, mp.inf),
-        pieces.gaussian(mu, sigma, y, w),
-    ]
-
-
 def likelihood(split, *theta, landmarks=None):
     return Likelihood(
         split.__name__.strip("_"),
@@ -84,25 +55,21 @@ def likelihood(split, *theta, landmarks=None):
     )
 
 
-# Likelihood, its pieces, parameter, cavity mean and deviation, y, relative error allowed.
-CLOSED = [
-    (_laplace, laplace_pieces, 1.0, 0.0, 1.0, 0.3, 1e-12),
-    (_laplace, laplace_pieces, 1.0, 0.0, 1e6, 5.0, 1e-12),
-    (_laplace, laplace_pieces, 0.01, -1e3, 10.0, 3.0, 1e-12),
+SPLITS = {"laplace": _laplace, "peaks": _peaks, "step": _step, "slab": _slab, "bump": _bump}
+#: Relative errors allowed where they are not 1e-12: (likelihood, parameter, sigma).
+LIMITS = {
     # A double f next to y = -2 misses a peak of width 1e-6 by 2e-10 of its width.
-    (_laplace, laplace_pieces, 1e-6, 3.0, 1.0, -2.0, 1e-9),
-    (_peaks, peaks_pieces, 0.1, 0.0, 3.0, 0.0, 1e-12),
-    (_peaks, peaks_pieces, 1e-3, 0.0, 1e5, 0.0, 1e-11),
-    (_step, step_pieces, math.inf, -10.0, 1.0, 0.3, 1e-12),
-    (_step, step_pieces, math.inf, 0.0, 1e6, 0.3, 1e-12),
-    (_step, step_pieces, 2.0, 0.5, 2.0, 0.3, 1e-12),
-    (_step, step_pieces, 50.0, -8.0, 1.0, 0.3, 1e-12),
-    # Two ends at doubles around 0.25 and 5 are known to 6e-17 and 9e-16.
-    (_slab, slab_pieces, 1e-6, 10.0, 1.0, 0.25, 1e-9),
-    (_slab, slab_pieces, 1.0, 0.0, 1e6, 5.0, 1e-12),
-    (_bump, bump_pieces, 1e-6, 0.0, 1.0, 0.4, 1e-12),
-    (_bump, bump_pieces, 0.01, 3e3, 1e3, 4.0, 1e-12),
-]
+    ("laplace", 1e-6, 1.0): 1e-9,
+    ("peaks", 1e-3, 1e5): 1e-11,
+    # Two ends at doubles around 0.25 are known to 6e-17.
+    ("slab", 1e-6, 1.0): 1e-9,
+}
+
+
+def stored(name):
+    """Rows of a file of reference values: a name, then numbers."""
+    with (REFERENCE / name).open(newline="") as file:
+        return [(r[0], *map(float, r[1:])) for r in list(csv.reader(file))[1:]]
 
 
 def check(result, ep, expected, limit, sigma):
@@ -113,14 +80,21 @@ def check(result, ep, expected, limit, sigma):
     assert result.std == pytest.approx(star, rel=limit)
 
 
-@every_case(("split", "closed", "theta", "mu", "sigma", "y", "limit"), CLOSED)
-def test_closed_forms(split, closed, theta, mu, sigma, y, limit):
-    with mp.workdps(pieces.DIGITS):
-        expected = pieces.solve(closed(mu, sigma, y, theta))
-    qp, ep = (
-        project_arrays(likelihood(split, theta), mu, sigma, y, method=m) for m in ("qp", "ep")
-    )
-    check(qp, ep, expected, limit, sigma)
+@every_case("row", stored("pieces.csv"))
+def test_closed_forms(row):
+    name, theta, mu, sigma, y, *expected = row
+    found = likelihood(SPLITS[name], theta)
+    qp, ep = (project_arrays(found, mu, sigma, y, method=m) for m in ("qp", "ep"))
+    check(qp, ep, expected, LIMITS.get((name, theta, sigma), 1e-12), sigma)
+
+
+@pytest.mark.parametrize(
+    "rows", [slice(-1, None), pytest.param(slice(None, -1), marks=pytest.mark.slow)]
+)
+def test_stored_closed_forms_are_those_of_mpmath(rows):
+    assert [row[:5] for row in stored("pieces.csv")] == pieces.CASES
+    for case, row in zip(pieces.CASES[rows], stored("pieces.csv")[rows], strict=True):
+        np.testing.assert_allclose(row[5:], pieces.reference(*case), rtol=1e-14)
 
 
 def _landmark(y, theta, k):
@@ -218,13 +192,7 @@ def _cusp(f, y, theta):
     return -math.sqrt(abs(f - y)), 0.0
 
 
-def rows():
-    path = REFERENCE / "adaptive.csv"
-    with path.open(newline="") as file:
-        return [(r[0], *map(float, r[1:])) for r in list(csv.reader(file))[1:]]
-
-
-@every_case("row", rows())
+@every_case("row", stored("adaptive.csv"))
 def test_reference(row):
     name, a, b, mu, sigma, y, *expected = row
     split = {

@@ -5,6 +5,7 @@ A second implementation for the tests of adaptive quadrature; it shares nothing 
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -79,6 +80,67 @@ def solve(pieces):
         float(variance),
         star / np.sqrt(2.0 * np.pi),
     )
+
+
+def laplace_pieces(mu, sigma, y, b):
+    return [
+        sloping(mu, sigma, 1 / mpf(b), -mp.inf, y, -y / mpf(b)),
+        sloping(mu, sigma, -1 / mpf(b), y, mp.inf, y / mpf(b)),
+    ]
+
+
+def peaks_pieces(mu, sigma, y, w):
+    centres = ((-3.3, 0.0), (0.7, 0.5), (4.1, 0.25))
+    return [gaussian(mu, sigma, c, w, weight) for c, weight in centres]
+
+
+def step_pieces(mu, sigma, y, drop):
+    low = [] if drop == math.inf else [sloping(mu, sigma, 0, -mp.inf, y, -drop)]
+    return [*low, sloping(mu, sigma, 0, y, mp.inf)]
+
+
+def slab_pieces(mu, sigma, y, w):
+    # The ends are where the doubles f have abs(f - y) < w.
+    return [sloping(mu, sigma, 0, mpf(y) - w, mpf(y) + w)]
+
+
+def bump_pieces(mu, sigma, y, w):
+    return [
+        sloping(mu, sigma, 0, -mp.inf, mp.inf),
+        gaussian(mu, sigma, y, w),
+    ]
+
+
+FORMS = {
+    "laplace": laplace_pieces,
+    "peaks": peaks_pieces,
+    "step": step_pieces,
+    "slab": slab_pieces,
+    "bump": bump_pieces,
+}
+#: Likelihood, its parameter, cavity mean and deviation, y: the rows of reference/pieces.csv.
+CASES = [
+    ("laplace", 1.0, 0.0, 1.0, 0.3),
+    ("laplace", 1.0, 0.0, 1e6, 5.0),
+    ("laplace", 0.01, -1e3, 10.0, 3.0),
+    ("laplace", 1e-6, 3.0, 1.0, -2.0),
+    ("peaks", 0.1, 0.0, 3.0, 0.0),
+    ("peaks", 1e-3, 0.0, 1e5, 0.0),
+    ("step", math.inf, -10.0, 1.0, 0.3),
+    ("step", math.inf, 0.0, 1e6, 0.3),
+    ("step", 2.0, 0.5, 2.0, 0.3),
+    ("step", 50.0, -8.0, 1.0, 0.3),
+    ("slab", 1e-6, 10.0, 1.0, 0.25),
+    ("slab", 1.0, 0.0, 1e6, 5.0),
+    ("bump", 0.01, 3e3, 1e3, 4.0),
+    ("bump", 1e-6, 0.0, 1.0, 0.4),
+]
+
+
+def reference(name, theta, mu, sigma, y):
+    """(log Z, mean, variance, sigma*) of one of these."""
+    with mp.workdps(DIGITS):
+        return solve(FORMS[name](mu, sigma, y, theta))
 
 
 def panels(pieces, total, top):

@@ -1,0 +1,22 @@
+"""Write pieces.csv: tilted densities that are sums of cut-off Gaussians, by tests/tools/pieces.py.
+
+Run ``python tests/reference/make_pieces.py``; it takes half a minute.
+"""
+
+import csv
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+import pieces
+
+HEADER = ("likelihood", "theta", "mu", "sigma", "y", "log_z", "mean", "variance", "sigma_star")
+
+if __name__ == "__main__":
+    with Path(__file__).with_name("pieces.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(HEADER)
+        for name, *numbers in pieces.CASES:
+            values = (*numbers, *pieces.reference(name, *numbers))
+            writer.writerow([name, *(repr(float(v)) for v in values)])
