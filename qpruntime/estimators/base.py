@@ -16,13 +16,15 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError, TableError
+from qpruntime.inference.markov.posterior import SeriesPosterior
+from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
 from qpruntime.learning.settings import Settings, generator
 from qpruntime.learning.training import Data, Fit, train
 from qpruntime.projection.opening import reopen
 from qpruntime.projection.table import Table
 
-__all__ = ["GPEstimator", "checked", "weighed"]
+__all__ = ["GPEstimator", "checked", "moments_at", "weighed"]
 
 # Sums of squares of larger numbers overflow.
 _LARGEST = 1e150
@@ -133,7 +135,10 @@ class GPEstimator(BaseEstimator):
         if units is not None:
             kernels = [units.kernel_of_features(kernel) for kernel in kernels]
         self.kernel_ = _one_or_all(kernels)
-        self.posterior_ = _one_or_all([fit.posterior for fit in fits])
+        posteriors = [fit.posterior for fit in fits]
+        if units is not None:
+            posteriors = [_in_features(p, k, X) for p, k in zip(posteriors, kernels, strict=True)]
+        self.posterior_ = _one_or_all(posteriors)
         evidence = [fit.posterior.log_evidence for fit in fits]
         self.log_marginal_likelihood_value_ = float(np.mean(evidence))
         self.optima_ = _one_or_all([fit.optima for fit in fits])
@@ -142,9 +147,33 @@ class GPEstimator(BaseEstimator):
         return fits
 
 
+def moments_at(
+    posterior: Posterior,
+    kernel: Kernel,
+    points: Array,
+    X_train: Array,
+    *,
+    slope: ArrayLike = 1.0,
+    mean: float = 0.0,
+) -> tuple[Array, Array]:
+    """Latent mean and variance at points; those observed were `slope` times the latent ones."""
+    if isinstance(posterior, SeriesPosterior):
+        return posterior.predict(points[:, 0], mean)
+    K_star = kernel(points, X_train)
+    K_star *= slope
+    return posterior.predict(K_star, kernel.diag(points), mean)
+
+
 def _by_kind(model: GPEstimator, fitted: bool) -> dict[str, Any]:
     """Attributes that a fit sets, whose names end in an underscore, or all the others."""
     return {name: value for name, value in vars(model).items() if name.endswith("_") == fitted}
+
+
+def _in_features(posterior: Posterior, kernel: Kernel, X: Array) -> Posterior:
+    """Return a posterior of scaled times as one of the times themselves."""
+    if isinstance(posterior, SeriesPosterior):
+        return posterior.on(kernel, X[:, 0])
+    return posterior
 
 
 def _path_or_none(table: Any) -> str | None:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import validate_data
 from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.estimators.base import GPEstimator, checked, weighed
+from qpruntime.estimators.base import GPEstimator, checked, moments_at, weighed
 from qpruntime.estimators.predictive.two_classes import log_probabilities, scores
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
@@ -73,6 +73,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         Print every evaluation of the objective to stderr if not 0.
     callback : callable, optional
         Called with the log parameters and the objective after every evaluation.
+    solver : {"auto", "dense", "markov"}
+        "markov" fits in time that grows with N what has one column and a kernel of a Markov
+        process, see `qpruntime.infer_series`; "auto" takes it where it can from 300 rows on.
     random_state : int, RandomState or None
         For restarts.
 
@@ -131,6 +134,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         n_jobs: int | None = None,
         verbose: int = 0,
         callback: Callback | None = None,
+        solver: Literal["auto", "dense", "markov"] = "auto",
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.kernel = kernel
@@ -148,6 +152,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.callback = callback
+        self.solver = solver
         self.random_state = random_state
 
     def fit(
@@ -275,7 +280,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def _latent(self, points: Array) -> tuple[Array, Array]:
         moments = [
-            posterior.predict(kernel(points, self.X_train_), kernel.diag(points))
+            moments_at(posterior, kernel, points, self.X_train_)
             for kernel, posterior in zip(*self._fitted(), strict=True)
         ]
         mean, variance = (_one_or_columns([m[i] for m in moments]) for i in (0, 1))

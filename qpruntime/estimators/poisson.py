@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, warn
-from qpruntime.estimators.base import GPEstimator, checked, weighed
+from qpruntime.estimators.base import GPEstimator, checked, moments_at, weighed
 from qpruntime.estimators.predictive import density as distribution
 from qpruntime.estimators.predictive.links import COUNTS, LINKS, exposures
 from qpruntime.inference.posterior import Posterior
@@ -59,7 +59,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         square link, and warns.
     objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
         As for `GPClassifier`.
-    n_jobs, verbose, callback, random_state
+    n_jobs, verbose, callback, solver, random_state
         As for `GPClassifier`.
 
     Attributes
@@ -124,6 +124,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         n_jobs: int | None = None,
         verbose: int = 0,
         callback: Callback | None = None,
+        solver: Literal["auto", "dense", "markov"] = "auto",
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.kernel = kernel
@@ -141,6 +142,7 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.callback = callback
+        self.solver = solver
         self.random_state = random_state
 
     def fit(
@@ -371,9 +373,9 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
 
     def _latent(self, points: Array) -> tuple[Array, Array]:
         slope, _ = LINKS[self._link_].exposed(self.exposure_)
-        K_star = self.kernel_(points, self.X_train_)
-        K_star *= slope
-        return self.posterior_.predict(K_star, self.kernel_.diag(points), self.mean_)
+        return moments_at(
+            self.posterior_, self.kernel_, points, self.X_train_, slope=slope, mean=self.mean_
+        )
 
     def _counted(
         self,

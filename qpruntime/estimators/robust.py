@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.estimators.base import GPEstimator, checked, weighed
+from qpruntime.estimators.base import GPEstimator, checked, moments_at, weighed
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
@@ -67,7 +67,7 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         either is learnt, the result is integrated instead.
     objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
         As for `GPClassifier`.
-    n_jobs, verbose, callback, random_state
+    n_jobs, verbose, callback, solver, random_state
         As for `GPClassifier`.
 
     Attributes
@@ -143,6 +143,7 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         n_jobs: int | None = None,
         verbose: int = 0,
         callback: Callback | None = None,
+        solver: Literal["auto", "dense", "markov"] = "auto",
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.kernel = kernel
@@ -163,6 +164,7 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.callback = callback
+        self.solver = solver
         self.random_state = random_state
 
     def fit(
@@ -288,8 +290,7 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
 
     def _latent(self, points: Array) -> tuple[Array, Array]:
         """Latent mean and variance in the units of the posterior."""
-        K_star = self.kernel_(points, self.X_train_)
-        return self.posterior_.predict(K_star, self.kernel_.diag(points))
+        return moments_at(self.posterior_, self.kernel_, points, self.X_train_)
 
 
 def _median(y: Array, weights: Array | None) -> float:

@@ -31,7 +31,15 @@ from qpruntime.learning.parameter_slopes import cavities, parameter_slopes, repa
 from qpruntime.learning.warm_start import Extrapolation
 from qpruntime.projection.projector import Projector
 
-__all__ = ["LOST", "OBJECTIVES", "LeaveOneOut", "Objective", "Optimum", "maximise", "settle_fast"]
+__all__ = [
+    "LOST",
+    "OBJECTIVES",
+    "LeaveOneOut",
+    "Objective",
+    "Optimum",
+    "maximise",
+    "settle_fast",
+]
 
 LogPrior = Callable[[Array], tuple[float, Array]]
 
@@ -200,11 +208,16 @@ class Objective:
         self._bounded |= end.held > 0
         return problem, end
 
+    def evaluate(self, theta: Array) -> tuple[float, Array]:
+        """Return the value to be maximised, and its derivatives by theta."""
+        prior = self.family.at(theta[: theta.size - len(self.learn)])
+        value, by_prior, slopes = self.measure(*self.settle(prior, theta))
+        return value, np.concatenate([self.family.contract(by_prior), slopes])
+
     def __call__(self, theta: Array) -> tuple[float, Array]:
         self.evaluations += 1
-        prior = self.family.at(theta[: theta.size - len(self.learn)])
         try:
-            value, by_prior, slopes = self.measure(*self.settle(prior, theta))
+            value, slopes = self.evaluate(theta)
         except NumericalError as error:
             if self.evaluations == 1 or error.__cause__ is not None:  # a user's own exception
                 raise
@@ -212,7 +225,7 @@ class Objective:
             self.sites = None
             self._extrapolation.forget()
             return abs(self._worst) + 1e3, np.zeros_like(theta)
-        gradient = -np.concatenate([self.family.contract(by_prior), slopes])
+        gradient = -slopes
         if self.log_prior is not None:
             extra, slope = self.log_prior(theta)
             value += extra

@@ -16,8 +16,9 @@ from qpruntime.errors import InputError
 from qpruntime.learning.maximise import OBJECTIVES
 from qpruntime.validation import choice, flag, number, shown, whole
 
-__all__ = ["Callback", "ObjectiveName", "Settings", "generator", "settings_of"]
+__all__ = ["SOLVERS", "Callback", "ObjectiveName", "Settings", "generator", "settings_of"]
 
+SOLVERS = ("auto", "dense", "markov")
 Callback = Callable[[Array, float], Any]
 ObjectiveName = Literal["evidence", "loo"]
 
@@ -40,6 +41,7 @@ class Settings:
     n_jobs: int | None
     verbose: int
     callback: Callback | None
+    solver: str = "auto"
 
     @property
     def given(self) -> bool:
@@ -87,6 +89,7 @@ def settings_of(model: Any) -> Settings:
         n_jobs=model.n_jobs,
         verbose=whole(verbose, "verbose", 0),
         callback=model.callback,
+        solver=choice(model.solver, "solver", SOLVERS),
     )
 
 

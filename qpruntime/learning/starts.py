@@ -31,6 +31,8 @@ _RELATED = 0.1
 _PROBES = 16
 # Of so many rows distances are taken at most, once something is wrong.
 _MEASURED = 500
+# Of more rows K is not looked at: it would not fit into memory.
+_MOST = 10_000
 # Slopes of the objective below this hold nothing back: beyond the bound it gains about as much, as
 # for a length-scale of 1e5 of a feature that does not matter.
 _HELD = 1e-3
@@ -53,7 +55,7 @@ def degenerate(kernel: Any, X: Array) -> str | None:
     White noise is left out, so that it hides nothing. A kernel with a sound K costs 16 of its rows.
     """
     n = len(X)
-    if n < 2:
+    if not 2 <= n <= _MOST:
         return None
     rows = np.unique(np.linspace(0, n - 1, _PROBES).astype(int))
     deviation = np.sqrt(np.maximum(kernel.diag(X), 0.0))

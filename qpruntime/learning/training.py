@@ -20,8 +20,10 @@ from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
 from qpruntime.inference.infer import check_powers, summarise, warn_unsettled
+from qpruntime.inference.markov.series import warn_unsettled_series
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
+from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.learning import starts
 from qpruntime.learning.agreement import several_fixed_points
@@ -37,6 +39,7 @@ from qpruntime.learning.maximise import (
     settle_fast,
 )
 from qpruntime.learning.progress import USUAL_EVALUATIONS, reporting
+from qpruntime.learning.series import SeriesFamily, SeriesObjective, infer_rows, takes_states
 from qpruntime.learning.settings import Callback, Settings
 from qpruntime.likelihoods import Likelihood
 from qpruntime.notice import announce, expected_seconds
@@ -121,7 +124,8 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
         sites: Sites | None = None
         advice: list[str] = []
         if settings.optimize and (kernel.n_dims or data.learn):
-            _announce(len(data.X), settings)
+            if not _of_states(data, kernel, settings, projector):
+                _announce(len(data.X), settings)
             runs = (1 + settings.n_restarts) * (1 + len(begin.others))
             with reporting(settings.verbose, settings.objective, runs) as report:
                 callback = _both(report, settings.callback)
@@ -151,11 +155,30 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
             advice.append(blind)
         for text in advice:
             warn(text, ConvergenceWarning)
+        if _of_states(data, kernel, settings, projector):
+            post = infer_rows(
+                kernel,
+                data.X,
+                data.y,
+                projector,
+                data.prior,
+                Limits(settings.tol, settings.max_sweeps, 1.0),
+                sites=sites,
+                options={"scale": data.scale, "weights": data.weights},
+            )
+            warn_unsettled_series(post, settings.tol, "raise max_sweeps,")
+            return Fit(kernel, projector.likelihood, post, optima)
         prior = prior_of(kernel, data.X, data.prior, data.scale)
         problem = Problem(prior, data.y, projector, weights=data.weights)
         end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
         warn_unsettled(end, settings.tol, of_estimator=True)
         return Fit(kernel, projector.likelihood, summarise(problem, end), optima)
+
+
+def _of_states(data: Data, kernel: Kernel, settings: Settings, projector: Projector) -> bool:
+    """Whether this is a series, which `qpruntime.learning.series` fits."""
+    shape = settings.objective, settings.optimize
+    return takes_states(settings.solver, kernel, data.X, projector, *shape)
 
 
 def _remedy(optimum: Optimum, learn: Iterable[str]) -> str:
@@ -221,10 +244,14 @@ def _optimise(
     # VB has its own bound.
     own = settings.objective == "loo" or projector.method == "vb"
     judge = projector if own else projector.for_evidence()
+    objective = OBJECTIVES[settings.objective]
+    family: type[KernelFamily] | type[SeriesFamily] = KernelFamily
+    if _of_states(data, kernel, settings, judge):
+        objective, family = SeriesObjective, SeriesFamily
 
     def one(start: Array, max_iter: int = settings.max_iter) -> Run:
         return maximise(
-            KernelFamily(kernel, data.X, data.prior, data.scale),
+            family(kernel, data.X, data.prior, data.scale),  # type: ignore[arg-type]
             data.y,
             judge,
             start=start,
@@ -233,7 +260,7 @@ def _optimise(
             tol=settings.tol,
             max_sweeps=settings.max_sweeps,
             weights=data.weights,
-            objective=OBJECTIVES[settings.objective],
+            objective=objective,
             callback=callback,
             learn=data.learn,
             log_prior=begin.log_prior,

@@ -13,6 +13,7 @@ from qpruntime.blocks import PointError
 from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.bend import bent, bent_frame, bent_moments
 from qpruntime.likelihoods.contract import Likelihood, Powers
+from qpruntime.likelihoods.exp_peak import exp_moments
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
 from qpruntime.likelihoods.rates import Rate, RateLink, normal_rule
 from qpruntime.likelihoods.series import log_peak
@@ -34,7 +35,11 @@ def _split(f, y, theta):
 
 
 def _moments(mu, sigma, y, theta):
-    return bent_moments(mu, sigma, shape(y), 1.0)
+    _, _, _, _, top, peak = shape(y)
+    log_z, mean, variance = exp_moments(mu, sigma, y, top)
+    if math.isnan(log_z):
+        return bent_moments(mu, sigma, shape(y), 1.0)
+    return log_z + peak, mean, variance
 
 
 def _frame(mu, sigma, y, theta):

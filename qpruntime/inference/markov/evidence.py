@@ -80,9 +80,8 @@ def summarise(rows: Rows, report: Array) -> Summary:
 def gradient(rows: Rows, mean: Array, variance: Array) -> Array:
     """Derivatives of EP's log evidence by the kernel's log parameters, at a fixed point of EP.
 
-    Marginal mean and variance are in order of time.
+    Marginal mean and variance are in order of time; the rows have forward messages.
     """
-    rows.run(ahead=True)
     sums = rows.slope()
     series = rows.series
     h = series.scales

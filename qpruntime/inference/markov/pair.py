@@ -47,7 +47,8 @@ def forward(m0, m1, D, c, s, move):
     a00, a01, a10, a11, q00, cq, sq = move
     a, b = a00 + a01 * c, a10 + a11 * c
     new = a * a * D + a01 * a01 * s + q00
-    slope = (a * b * D + a01 * a11 * s + cq * q00) / new if new != 0.0 else 0.0
+    inverse = 1.0 / new if new != 0.0 else 0.0
+    slope = (a * b * D + a01 * a11 * s + cq * q00) * inverse
     rest = b - slope * a
     left = a11 - slope * a01
     less = cq - slope
@@ -71,23 +72,25 @@ def backward(n0, n1, sigma, E, g, move):
     j00, j01 = sigma + E * g * g, E * g
     q01 = cq * q00
     q11 = sq + cq * q01
-    r0 = ((1.0 + j01 * q01 + E * q11) * n0 - (j00 * q01 + j01 * q11) * n1) / det
-    r1 = (-(j01 * q00 + E * q01) * n0 + (1.0 + j00 * q00 + j01 * q01) * n1) / det
-    own = E * k / det
-    ratio = (g - sigma * q01) / k
-    scale = sigma / k
+    inverse, inverse_k = 1.0 / det, 1.0 / k
+    r0 = ((1.0 + j01 * q01 + E * q11) * n0 - (j00 * q01 + j01 * q11) * n1) * inverse
+    r1 = ((1.0 + j00 * q00 + j01 * q01) * n1 - (j01 * q00 + E * q01) * n0) * inverse
+    own = E * k * inverse
+    ratio = (g - sigma * q01) * inverse_k
+    scale = sigma * inverse_k
     p0, p1 = ratio * a00 + a10, ratio * a01 + a11
     new = scale * a01 * a01 + own * p1 * p1
     n0, n1 = a00 * r0 + a10 * r1, a01 * r0 + a11 * r1
     if new == 0.0:
         return n0, n1, scale * a00 * a00, 0.0, 0.0
     area = a00 * a11 - a01 * a10
+    inverse = 1.0 / new
     return (
         n0,
         n1,
-        scale * own * area * area / new,
+        scale * own * area * area * inverse,
         new,
-        (scale * a00 * a01 + own * p0 * p1) / new,
+        (scale * a00 * a01 + own * p0 * p1) * inverse,
     )
 
 
@@ -97,8 +100,8 @@ def meet(m0, m1, D, c, s, n0, n1, sigma, E, g):
     det = 1.0 + D * sigma + E * (D * (g + c) * (g + c) + s) + D * s * sigma * E
     r0 = n0 - (sigma + E * g * g) * m0 - E * g * m1
     r1 = n1 - E * (g * m0 + m1)
-    more = 1.0 + E * s
-    return m0 + D * (more * r0 + (c - g * E * s) * r1) / det, D * more / det
+    more, share = 1.0 + E * s, D / det
+    return m0 + share * (more * r0 + (c - g * E * s) * r1), share * more
 
 
 @kernel
@@ -134,10 +137,11 @@ def pair_pass(kind, rate, variance, steps, noise, scale, tau, nu, buffer, ahead,
         buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4] = a0, a1, a2, a3, a4
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
         if ahead:
-            gain = (N - T * a0) / (1.0 + T * a2)
-            a0 += a2 * gain
-            a1 += a3 * a2 * gain
-            a2 /= 1.0 + T * a2
+            share = a2 / (1.0 + T * a2)
+            gain = (N - T * a0) * share
+            a0 += gain
+            a1 += a3 * gain
+            a2 = share
         else:
             a0 += N
             a2 += T
@@ -190,10 +194,11 @@ def pair_sweep(
         tau[i], nu[i] = t, v
         T, N = absorbed(t, v, noise, h)
         if ahead:
-            gain = (N - T * a0) / (1.0 + T * a2)
-            a0 += a2 * gain
-            a1 += a3 * a2 * gain
-            a2 /= 1.0 + T * a2
+            share = a2 / (1.0 + T * a2)
+            gain = (N - T * a0) * share
+            a0 += gain
+            a1 += a3 * gain
+            a2 = share
         else:
             a0 += N
             a2 += T

@@ -13,7 +13,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.markov.evidence import gradient
 from qpruntime.inference.markov.rows import Rows, Series
-from qpruntime.inference.markov.state_space import StateSpace
+from qpruntime.inference.markov.state_space import StateSpace, state_space
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.schedules import Limits
@@ -105,6 +105,12 @@ class SeriesPosterior(Posterior):
         found = report[place[n:]]
         return found[:, 0] + offset, np.maximum(found[:, 1], 0.0) + space.noise
 
+    def on(self, kernel: Kernel, t: Array) -> SeriesPosterior:
+        """Return this posterior with times in another unit, shape (M,), and the kernel in it."""
+        space = state_space(kernel)
+        series = replace(self.series, t=np.ascontiguousarray(t[self.order]))
+        return replace(self, kernel=kernel, series=series, space=space)
+
     def _sorted_sites(self) -> tuple[Array, Array]:
         """Sites in order of time, about the prior mean."""
         series = self.series
@@ -117,7 +123,7 @@ class SeriesPosterior(Posterior):
         Exact at an EP fixed point only, like that of the dense engine.
         """
         rows = Rows(self.series, self.space, Sites(*self._sorted_sites()))
-        rows.run(ahead=False)
+        rows.run(ahead=True)
         return gradient(rows, self.mean[self.order], self.variance[self.order])
 
     def marginals(self, *args: Any, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,7 @@ from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.markov.wide import wide_pass, wide_slope, wide_sweep
 from qpruntime.inference.sites import Sites
 from qpruntime.projection.kernel import EP, raise_status
+from qpruntime.projection.opening import shipped
 from qpruntime.projection.projector import Projector
 from qpruntime.quadrature.sigma_star import OK
 
@@ -27,7 +29,8 @@ NOTHING = np.empty((0, 4))
 class Series:
     """A series, sorted: times t, observations y, prior means of g = scale f + noise (N,).
 
-    `power` is that of power EP, `weights` (N,) are powers of the single likelihoods.
+    `power` is that of power EP, `weights` (N,) are powers of the single likelihoods; `bounded`
+    holds precisions at zero or above also where the likelihood is not log-concave.
     """
 
     t: Array
@@ -37,6 +40,26 @@ class Series:
     weights: Array | None = None
     scale: Array | None = None
     power: float = 1.0
+    bounded: bool = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Addresses of compiled functions mean nothing in another process, and predictions need no
+        # likelihood: it is kept where it can be, for rows that are still to come.
+        found = {name: getattr(self, name) for name in _FIELDS}
+        own, kept = self.projector, None
+        if own is not None and (own.table is None or own.table is shipped(own.likelihood)):
+            kept = own.likelihood, own.method, "exact" if own.table is None else None, own.p
+        try:
+            pickle.dumps(kept)
+        except Exception:  # of a user's function, whatever it is
+            kept = None
+        return {**found, "projector": kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        kept = state["projector"]
+        projector = None if kept is None else Projector(*kept)
+        for name, value in {**state, "projector": projector}.items():
+            object.__setattr__(self, name, value)
 
     @cached_property
     def steps(self) -> Array:
@@ -61,7 +84,8 @@ class Series:
     @property
     def nonnegative(self) -> bool:
         """Whether no site precision can be negative."""
-        return bool(self.projector.likelihood.log_concave and self.projector.method != "wp")
+        concave = self.projector.likelihood.log_concave and self.projector.method != "wp"
+        return bool(self.bounded or concave)
 
     @property
     def functions(self) -> tuple[Any, ...]:
@@ -69,6 +93,9 @@ class Series:
         if self.plain:
             return self.projector.functions
         return self.projector.likelihood.functions(powers=True)
+
+
+_FIELDS = ("t", "y", "prior", "weights", "scale", "power", "bounded")
 
 
 class Rows:

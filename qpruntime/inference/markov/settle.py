@@ -127,10 +127,13 @@ def _sweeps(
 
 
 def _finish(rows: Rows, end: Ended) -> bool:
-    """One plain pass each way, then forward messages again; whether the posterior is proper."""
-    rows.run(ahead=True)
+    """Report on the sites, leaving forward messages behind; whether the posterior is proper.
+
+    The backward messages are those of the last pass, in which every site was updated before it was
+    taken in.
+    """
     report = np.empty((rows.tau.size, 4))
-    rows.run(ahead=False, report=report)
+    rows.run(ahead=True, report=report)
     end.report = report
     variance = report[:, 1]
     w, h = rows.noise, rows.series.scales

@@ -71,11 +71,13 @@ def revise(
         else:
             found[4] += where == INSIDE
             found[5] += where == OUTSIDE_GRID
-            own = 1.0 / tilted_square - 1.0 / square
+            inverse = 1.0 / square
+            own = 1.0 / tilted_square - inverse
             if nonnegative:
                 own = max(own, 0.0)
-            pull = (tilted - (prior + centre)) / square + (tilted - prior) * own
-            own, pull = own / power, pull / power
+            pull = (tilted - (prior + centre)) * inverse + (tilted - prior) * own
+            if power != 1.0:
+                own, pull = own / power, pull / power
             if math.isfinite(own) and math.isfinite(pull):
                 new_tau = tau + damping * (own - tau)
                 new_nu = nu + damping * (pull - nu)
