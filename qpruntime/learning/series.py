@@ -15,9 +15,8 @@ from sklearn.base import clone
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.markov.evidence import gradient, summarise
-from qpruntime.inference.markov.posterior import SeriesPosterior
+from qpruntime.inference.markov.posterior import SeriesPosterior, conclude
 from qpruntime.inference.markov.rows import Rows, Series
-from qpruntime.inference.markov.series import conclude
 from qpruntime.inference.markov.settle import settle
 from qpruntime.inference.markov.state_space import NotMarkov, StateSpace, state_space
 from qpruntime.inference.markov.times import Clock

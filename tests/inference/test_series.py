@@ -267,3 +267,22 @@ def test_the_dense_engine_at_1500_points():
         for method in ("ep", "qp"):
             post, dense = both(t, data[kind], KERNELS["sum"], likelihood, method=method)
             assert worst(post, dense) < 1e-8, (likelihood, method)
+
+
+def test_extending_is_inference_from_all_rows():
+    t, data = series(90, seed=6)
+    y, kernel = data["counts"], KERNELS["three halves"]
+    options = {"mean": 0.3, "tol": 1e-9}
+    fresh = infer_series(t, y, kernel, "poisson-exp", **options)
+    post = infer_series(t[:60], y[:60], kernel, "poisson-exp", **options)
+    post = pickle.loads(pickle.dumps(post)).extend(t[60:75], y[60:75], 0.3)
+    post = post.extend(np.append(t[75:], 0.0), np.append(y[75:], np.nan), 0.3)
+    # Both have settled to 1e-9.
+    assert worst(post, fresh) < 1e-7
+    np.testing.assert_array_equal(post.rows, np.arange(90))
+    new = [2.5, -3.0, t.max() + 1.0]
+    np.testing.assert_allclose(post.predict(new), fresh.predict(new), atol=1e-7)
+    with pytest.raises(InputError, match="shape"):
+        post.extend(t[:2], y[:3])
+    with pytest.raises(InputError, match="counts"):
+        post.extend([1.0], [-1.0])

@@ -11,16 +11,17 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.markov.evidence import gradient
+from qpruntime.inference.markov.evidence import gradient, summarise
 from qpruntime.inference.markov.rows import Rows, Series
+from qpruntime.inference.markov.settle import Ended, settle
 from qpruntime.inference.markov.state_space import StateSpace, state_space
 from qpruntime.inference.markov.times import Clock
-from qpruntime.inference.posterior import Posterior
-from qpruntime.inference.schedules import Limits
+from qpruntime.inference.posterior import Lookups, Posterior
+from qpruntime.inference.schedules import Limits, Trace
 from qpruntime.inference.sites import Sites
-from qpruntime.validation import finite
+from qpruntime.validation import finite, real
 
-__all__ = ["SeriesPosterior"]
+__all__ = ["SeriesPosterior", "conclude"]
 
 _DENSE = "{} needs the dense engine: infer(kernel(t[:, None]), y, ...)"
 
@@ -44,6 +45,8 @@ class SeriesPosterior(Posterior):
         Bound of what the state leaves out of the kernel: of a periodic part's Fourier series.
     rows : ndarray of int, shape (M,)
         Which of the rows given were observed.
+    given : int
+        How many were given.
     """
 
     kernel: Kernel
@@ -55,6 +58,7 @@ class SeriesPosterior(Posterior):
     space: StateSpace = field(repr=False)
     order: NDArray[np.intp] = field(repr=False)
     limits: Limits
+    given: int
 
     def predict(  # type: ignore[override]
         self, t_new: ArrayLike, mean_new: ArrayLike = 0.0
@@ -117,6 +121,74 @@ class SeriesPosterior(Posterior):
         tau, nu = self.sites.tau[self.order], self.sites.nu[self.order]
         return tau, nu - tau * series.prior
 
+    def extend(
+        self, t: ArrayLike, y: ArrayLike, mean: ArrayLike = 0.0, weights: ArrayLike | None = None
+    ) -> SeriesPosterior:
+        """Posterior of these rows and of M more, which may be anywhere in time.
+
+        Sites start where they have settled: two or three sweeps over all rows instead of all of
+        them. Equal to inference from all rows to the tolerance of `infer_series`.
+
+        Parameters
+        ----------
+        t, y : array-like, shape (M,)
+            Times of the same kind, and observations; rows of NaN are dropped.
+        mean : float or array-like, shape (M,)
+            Prior mean of these rows.
+        weights : array-like, shape (M,), optional
+
+        Raises
+        ------
+        InputError
+            If rows are not usable, or this posterior was pickled with a likelihood that was not.
+        """
+        projector = self.series.projector
+        if projector is None:
+            raise InputError(
+                "this posterior was pickled without its likelihood or table: call infer_series "
+                "with all rows, and sites=post.sites for those it had"
+            )
+        new, given = self.clock.read(t), np.asarray(y)
+        offset = finite(mean, "mean")
+        if given.shape != new.shape or offset.shape not in ((), new.shape):
+            raise InputError(f"y and mean must have shape {new.shape} like t, got {given.shape}")
+        seen = np.flatnonzero(~np.isnan(real(y, "y")))
+        events = projector.likelihood.validate(given[seen])
+        projector.check_outcomes(events)
+        checked = np.ones(new.size) if weights is None else finite(weights, "weights", new.shape)
+        if (checked < 0.0).any():
+            raise InputError(f"weights must not be negative, got {checked.min():g}")
+        if weights is not None:
+            projector.need_density("weights are integrated")
+        old = self.series
+        n = old.t.size
+        # Old rows in order of time, then the new ones.
+        every = np.concatenate([old.t, new[seen]])
+        sort = np.argsort(every, kind="stable")
+
+        def joined(values: Array, more: Array) -> Array:
+            return np.concatenate([values, more])[sort]
+
+        plain = old.weights is None and weights is None
+        series = replace(
+            old,
+            t=every[sort],
+            y=joined(old.y, events),
+            prior=joined(old.prior, np.broadcast_to(offset, new.shape)[seen]),
+            weights=None if plain else joined(old.exponents, checked[seen]),
+            scale=None if old.scale is None else joined(old.scale, np.ones(seen.size)),
+        )
+        none = np.zeros(seen.size)
+        start = Sites(
+            joined(self.sites.tau[self.order], none), joined(self.sites.nu[self.order], none)
+        )
+        order = np.concatenate([self.order, n + np.arange(seen.size)])[sort]
+        rows = np.concatenate([self.rows, self.given + seen])
+        found = conclude(
+            self.kernel, self.space, series, self.limits, start, self.clock, order, rows
+        )
+        return replace(found, given=self.given + new.size)
+
     def evidence_gradient(self) -> Array:  # type: ignore[override]
         """Gradient of EP's log evidence by the free log parameters, ``kernel.theta``, in O(N).
 
@@ -133,3 +205,70 @@ class SeriesPosterior(Posterior):
     def corrected_evidence(self) -> Any:
         """Refused: corrections are of the dense engine."""
         raise InputError(_DENSE.format("corrected_evidence"))
+
+
+def conclude(
+    kernel: Kernel,
+    space: StateSpace,
+    series: Series,
+    limits: Limits,
+    start: Sites | None,
+    clock: Clock,
+    order: Any,
+    chosen: Any,
+) -> SeriesPosterior:
+    """Settle the sites of a sorted series and put them back into the order of the rows.
+
+    `start` is in order of time, with nu as it is reported.
+    """
+    n = series.t.size
+    sites = Sites(np.zeros(n), np.zeros(n))
+    if start is not None:
+        sites = Sites(start.tau.copy(), start.nu - start.tau * series.prior)
+    rows = Rows(series, space, sites)
+    trace = Trace()
+    end = settle(rows, limits, trace, warm=start is not None)
+    return assemble(kernel, rows, end, clock, order, chosen, limits)
+
+
+def assemble(
+    kernel: Kernel, rows: Rows, end: Ended, clock: Clock, order: Any, chosen: Any, limits: Limits
+) -> SeriesPosterior:
+    """Put what was found in the order of the rows."""
+    series = rows.series
+    found = summarise(rows, end.report)
+    back = np.empty(order.size, dtype=np.intp)
+    back[order] = np.arange(order.size)
+    status = "held" if end.held else "converged"
+    if not end.settled:
+        status = "not converged"
+    trace = end.trace
+    return SeriesPosterior(
+        sites=Sites(rows.tau[back], (rows.nu + rows.tau * series.prior)[back]),
+        mean=found.mean[back],
+        variance=found.variance[back],
+        log_evidence=found.log_evidence,
+        status=status,  # type: ignore[arg-type]
+        n_sweeps=len(trace.history),
+        history=tuple(trace.history),
+        lookups=Lookups(int(trace.counts[0]), int(trace.counts[1])),
+        skipped=int(trace.counts[2]),
+        damped=trace.damped,
+        held=end.held,
+        fixed_points=(found.log_evidence,) if status == "converged" else (),
+        worst=int(order[end.worst]),
+        likelihood=series.projector.likelihood.spelt,
+        method=series.projector.method,
+        log_z=found.log_z[back],
+        factor=None,  # type: ignore[arg-type]
+        kernel=kernel,
+        state_dimension=rows.space.dimension,
+        kernel_error=rows.space.error,
+        rows=chosen,
+        clock=clock,
+        series=series,
+        space=rows.space,
+        order=order,
+        limits=limits,
+        given=int(chosen.max()) + 1,
+    )

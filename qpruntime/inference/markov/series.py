@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,21 +13,18 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.infer import check_powers, check_sites
-from qpruntime.inference.markov.evidence import summarise
-from qpruntime.inference.markov.posterior import SeriesPosterior
-from qpruntime.inference.markov.rows import Rows, Series
-from qpruntime.inference.markov.settle import Ended, settle
+from qpruntime.inference.markov.posterior import SeriesPosterior, conclude
+from qpruntime.inference.markov.rows import Series
 from qpruntime.inference.markov.state_space import StateSpace, state_space
 from qpruntime.inference.markov.times import Clock
-from qpruntime.inference.posterior import Lookups
-from qpruntime.inference.schedules import Limits, Trace
+from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
 from qpruntime.validation import finite, number, real, shown, whole
 
-__all__ = ["conclude", "infer_series", "warn_unsettled_series"]
+__all__ = ["infer_series", "warn_unsettled_series"]
 
 #: DotProduct has its pivot at time 0: so many spans away from it slopes are differences of numbers
 #: that are as large.
@@ -151,6 +148,7 @@ def infer_series(
     if start is not None:
         start = Sites(start.tau[order], start.nu[order])
     post = conclude(kernel, space, series, limits, start, clock, order, chosen)
+    post = replace(post, given=n)
     warn_unsettled_series(post, limits.tol)
     return post
 
@@ -164,72 +162,6 @@ def check_times(space: StateSpace, t: Array) -> None:
             f"DotProduct counts from time 0, and the times are {reach:g} away from it with a span "
             f"of {span:g}: subtract their mean from t"
         )
-
-
-def conclude(
-    kernel: Kernel,
-    space: StateSpace,
-    series: Series,
-    limits: Limits,
-    start: Sites | None,
-    clock: Clock,
-    order: Any,
-    chosen: Any,
-) -> SeriesPosterior:
-    """Settle the sites of a sorted series and put them back into the order of the rows.
-
-    `start` is in order of time, with nu as it is reported.
-    """
-    n = series.t.size
-    sites = Sites(np.zeros(n), np.zeros(n))
-    if start is not None:
-        sites = Sites(start.tau.copy(), start.nu - start.tau * series.prior)
-    rows = Rows(series, space, sites)
-    trace = Trace()
-    end = settle(rows, limits, trace, warm=start is not None)
-    return assemble(kernel, rows, end, clock, order, chosen, limits)
-
-
-def assemble(
-    kernel: Kernel, rows: Rows, end: Ended, clock: Clock, order: Any, chosen: Any, limits: Limits
-) -> SeriesPosterior:
-    """Put what was found in the order of the rows."""
-    series = rows.series
-    found = summarise(rows, end.report)
-    back = np.empty(order.size, dtype=np.intp)
-    back[order] = np.arange(order.size)
-    status = "held" if end.held else "converged"
-    if not end.settled:
-        status = "not converged"
-    trace = end.trace
-    return SeriesPosterior(
-        sites=Sites(rows.tau[back], (rows.nu + rows.tau * series.prior)[back]),
-        mean=found.mean[back],
-        variance=found.variance[back],
-        log_evidence=found.log_evidence,
-        status=status,  # type: ignore[arg-type]
-        n_sweeps=len(trace.history),
-        history=tuple(trace.history),
-        lookups=Lookups(int(trace.counts[0]), int(trace.counts[1])),
-        skipped=int(trace.counts[2]),
-        damped=trace.damped,
-        held=end.held,
-        fixed_points=(found.log_evidence,) if status == "converged" else (),
-        worst=int(order[end.worst]),
-        likelihood=series.projector.likelihood.spelt,
-        method=series.projector.method,
-        log_z=found.log_z[back],
-        factor=None,  # type: ignore[arg-type]
-        kernel=kernel,
-        state_dimension=rows.space.dimension,
-        kernel_error=rows.space.error,
-        rows=chosen,
-        clock=clock,
-        series=series,
-        space=rows.space,
-        order=order,
-        limits=limits,
-    )
 
 
 def warn_unsettled_series(post: SeriesPosterior, tol: float, remedy: str = "") -> None:

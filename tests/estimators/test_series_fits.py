@@ -1,0 +1,105 @@
+"""Estimators on one column: fits by states are those of the dense engine."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.optimize import check_grad
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
+
+from qpruntime import (
+    GPClassifier,
+    GPPoissonRegressor,
+    GPRobustRegressor,
+    InputError,
+    SeriesPosterior,
+)
+from qpruntime.learning.series import SeriesFamily, SeriesObjective
+from qpruntime.projection.projector import Projector
+
+
+def data(n):
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.uniform(0.0, n / 20.0, n))[rng.permutation(n), None]
+    f = 2.0 * np.sin(X[:, 0]) + np.cos(0.31 * X[:, 0])
+    labels = np.where(f + rng.standard_normal(n) > 0.0, "yes", "no")
+    exposure = rng.uniform(0.5, 2.0, n)
+    return X, labels, rng.poisson(exposure * np.exp(0.5 * f)), exposure, f
+
+
+def test_fits_are_those_of_the_dense_engine():
+    """Optimisers stop at 1e-9 of the evidence: parameters agree to its root, about."""
+    X, labels, counts, exposure, _ = data(150)
+    weights = np.where(np.arange(150) % 3 == 0, 2.0, 1.0)
+    kernel = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
+    new = np.linspace(-1.0, 9.0, 20)[:, None]
+    cases = [
+        (GPClassifier, labels, {}, {}),
+        (GPClassifier, labels, {"kernel": kernel, "n_restarts": 1}, {"sample_weight": weights}),
+        (GPPoissonRegressor, counts, {"kernel": kernel}, {"exposure": exposure}),
+        (GPPoissonRegressor, counts, {"link": "exp"}, {"exposure": exposure}),
+    ]
+    for estimator, y, options, given in cases:
+        fits = [
+            estimator(solver=solver, random_state=0, **options).fit(X, y, **given)
+            for solver in ("markov", "dense")
+        ]
+        ours, dense = fits
+        case = f"{estimator.__name__} {options}"
+        assert isinstance(ours.posterior_, SeriesPosterior), case
+        np.testing.assert_allclose(
+            ours.log_marginal_likelihood_value_,
+            dense.log_marginal_likelihood_value_,
+            rtol=1e-6,
+            err_msg=case,
+        )
+        for found, right in zip(ours.latent(new), dense.latent(new), strict=True):
+            np.testing.assert_allclose(found, right, rtol=2e-3, atol=1e-4, err_msg=case)
+        again = pickle.loads(pickle.dumps(ours))
+        np.testing.assert_array_equal(again.latent(new)[0], ours.latent(new)[0])
+        if hasattr(ours, "predict_quantiles"):
+            np.testing.assert_array_equal(ours.predict_quantiles(new), dense.predict_quantiles(new))
+
+
+def test_noise_is_learnt_with_the_gradient_of_the_evidence():
+    X, _, _, _, f = data(80)
+    y = f + 0.2 * np.random.default_rng(1).standard_t(4, f.size)
+    kernel = ConstantKernel(2.0) * Matern(1.0, nu=2.5) + WhiteKernel(0.01)
+    family = SeriesFamily(kernel, X, np.zeros(80))
+    projector = Projector("student-t(nu=6, scale=0.4)", "ep")
+    objective = SeriesObjective(family, y, projector, 1e-11, 500, None, ("scale",), None)
+    objective.tolerance = lambda: 1e-11
+    theta = np.append(kernel.theta, np.log(0.4))
+    slope = objective(theta)[1]
+    off = check_grad(lambda x: objective(x)[0], lambda x: objective(x)[1], theta, epsilon=1e-5)
+    # One-sided differences: 1e-5 times half a second derivative.
+    assert off < 1e-4 * np.abs(slope).max() + 1e-3
+    model = GPRobustRegressor(solver="markov", method="ep").fit(X, y)
+    assert isinstance(model.posterior_, SeriesPosterior)
+    assert model.scale_ == pytest.approx(GPRobustRegressor(method="ep").fit(X, y).scale_, rel=1e-3)
+
+
+def test_the_solver_is_chosen():
+    X, labels, _, _, _ = data(300)
+    kernel = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
+    fixed = {"optimize": False, "method": "ep"}
+    assert isinstance(GPClassifier(kernel, **fixed).fit(X, labels).posterior_, SeriesPosterior)
+    for model, rows in [
+        (GPClassifier(kernel, solver="dense", **fixed), 300),
+        (GPClassifier(RBF(1.0), **fixed), 300),
+        (GPClassifier(kernel, **fixed), 100),
+    ]:
+        model.fit(X[:rows], labels[:rows])
+        assert not isinstance(model.posterior_, SeriesPosterior)
+    two = np.hstack([X, X])
+    for model, given, words in [
+        (GPClassifier(RBF(1.0), solver="markov"), X, "RBF"),
+        (GPClassifier(kernel, solver="markov"), two, "one column"),
+        (GPClassifier(kernel, solver="markov", objective="loo"), X, "loo"),
+        (GPClassifier(kernel, solver="markov", method="vb"), X, "vb"),
+        (GPClassifier(kernel, solver="fast"), X, "solver must be"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            model.fit(given, labels)

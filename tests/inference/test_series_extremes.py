@@ -1,0 +1,138 @@
+"""Series where digits are lost elsewhere: tiny steps, huge gaps and variances; random series."""
+
+from __future__ import annotations
+
+import mpmath as mp
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared, Matern, WhiteKernel
+
+from qpruntime import QPError, infer_series
+from qpruntime.inference.markov.rows import Rows, Series
+from qpruntime.inference.markov.state_space import state_space
+from qpruntime.inference.sites import Sites
+from qpruntime.projection.projector import Projector
+
+
+def correlation(nu, length, step):
+    """Matern covariance in the precision of mpmath."""
+    x = mp.sqrt(2 * mp.mpf(nu)) * abs(step) / length
+    factor = {0.5: 1, 1.5: 1 + x, 2.5: 1 + x + x * x / 3}[nu]
+    return factor * mp.exp(-x)
+
+
+def cavities(t, nu_kernel, variance, tau, nu):
+    """Cavity means and variances of f, by elimination with 80 digits."""
+    n = len(t)
+    with mp.workdps(80):
+        K = mp.matrix(n, n)
+        for i in range(n):
+            for j in range(n):
+                step = mp.mpf(float(t[i])) - mp.mpf(float(t[j]))
+                K[i, j] = mp.mpf(variance) * correlation(nu_kernel, 1, step)
+        found = []
+        for i in range(n):
+            left = [j for j in range(n) if j != i]
+            S = mp.matrix(n - 1, n - 1)
+            for a, j in enumerate(left):
+                for b, k in enumerate(left):
+                    S[a, b] = K[j, k] + (1 / mp.mpf(float(tau[j])) if a == b else 0)
+            row = mp.matrix([K[i, j] for j in left])
+            y = mp.matrix([mp.mpf(float(nu[j])) / mp.mpf(float(tau[j])) for j in left])
+            solved = mp.lu_solve(S, row)
+            mean = sum(solved[a] * y[a] for a in range(n - 1))
+            less = sum(solved[a] * row[a] for a in range(n - 1))
+            found.append((float(mean), float(K[i, i] - less)))
+    return np.array(found).T
+
+
+#: Times, variance, largest site precision, and the error of means in standard deviations and of
+#: variances that is allowed in factored (nu 1/2, 3/2) and in plain form (5/2). Factored forms lose
+#: a few roundings; plain ones as many as the precision times the variance of f, 4e10 here.
+HARD = {
+    "gaps": (np.cumsum([0, 1e6, 0.3, 0, 1e6, 0.2, 1e300, 0.1]), 2.0, 5.0, 1e-12, 1e-12),
+    "steps": (np.cumsum([0, 1e-12, 1e-12, 0.5, 1e-12, 0, 1e-6, 0.3]), 2.0, 1e3, 1e-11, 1e-9),
+    "variance": (np.cumsum([0, 0.1, 0.4, 0.2, 1.0, 0, 0.3, 2.0]), 1e10, 4.0, 1e-11, 1e-5),
+    "all": (np.cumsum([0, 1e-12, 1e6, 0.2, 1e-9, 0, 0.3, 5.0]), 1e10, 1.0, 1e-11, 1e-5),
+}
+
+
+def test_cavities_at_the_ends_against_80_digits():
+    rng = np.random.default_rng(0)
+    for name, (t, variance, most, factored, plain) in HARD.items():
+        tau = most * rng.uniform(0.1, 1.0, t.size)
+        nu = tau * rng.standard_normal(t.size)
+        series = Series(t, np.ones(t.size), Projector("probit", "ep"), np.zeros(t.size))
+        for smooth in (0.5, 1.5, 2.5):
+            kernel = ConstantKernel(variance) * Matern(1.0, nu=smooth)
+            rows = Rows(series, state_space(kernel), Sites(tau.copy(), nu.copy()))
+            rows.run(ahead=False)
+            report = np.empty((t.size, 4))
+            rows.run(ahead=True, report=report)
+            mean, square = cavities(t, smooth, variance, tau, nu)
+            limit = plain if smooth == 2.5 else factored
+            case = f"{name}, nu = {smooth}"
+            np.testing.assert_allclose(report[:, 1], square, rtol=limit, err_msg=case)
+            # Means where they are of the size of the data, not of the prior's deviation.
+            off = np.abs(report[:, 0] - mean) / (np.sqrt(square) + np.abs(mean))
+            assert off.max() < limit, case
+
+
+def drawn(rng):
+    """A series of anything that is allowed, and how to infer from it."""
+    n = int(rng.integers(1, 40))
+    kind = rng.integers(4)
+    t = rng.uniform(0.0, 10.0 ** rng.uniform(-3, 4), n)
+    if kind == 1:
+        t = np.round(t)
+    if kind == 2:
+        t += 10.0 ** rng.uniform(3, 9)
+    if kind == 3:
+        t = np.cumsum(10.0 ** rng.uniform(-12, 6, n))
+    length, variance = 10.0 ** rng.uniform(-2, 3), 10.0 ** rng.uniform(-3, 6)
+    kernel = variance * Matern(length, nu=rng.choice([0.5, 1.5, 2.5]))
+    if rng.random() < 0.3:
+        kernel = kernel + WhiteKernel(10.0 ** rng.uniform(-3, 1))
+    if rng.random() < 0.2:
+        kernel = kernel + 1.0 * Matern(length * 3.0, nu=0.5)
+    if rng.random() < 0.1:
+        kernel = kernel * ExpSineSquared(2.0, length)
+    likelihood = rng.choice(["probit", "logistic", "poisson-exp", "laplace"])
+    y = np.where(rng.random(n) < 0.5, -1.0, 1.0)
+    if likelihood == "poisson-exp":
+        y = rng.poisson(10.0 ** rng.uniform(-1, 2), n).astype(float)
+    if likelihood == "laplace":
+        y = rng.standard_normal(n) * 10.0 ** rng.uniform(-2, 2)
+    y[rng.random(n) < 0.1] = np.nan
+    return t, y, kernel, str(likelihood), str(rng.choice(["ep", "qp"]))
+
+
+def never_nan(count, seed):
+    rng = np.random.default_rng(seed)
+    done = 0
+    for k in range(count):
+        t, y, kernel, likelihood, method = drawn(rng)
+        try:
+            post = infer_series(t, y, kernel, likelihood, method)
+            mean, variance = post.predict(np.concatenate([t, [t.min() - 1.0, t.max() + 1e5]]))
+        except QPError:
+            continue
+        numbers = [post.mean, post.variance, *post.sites, post.loo(), mean, variance]
+        assert all(np.isfinite(values).all() for values in numbers), k
+        assert (post.variance > 0.0).all(), k
+        assert (variance >= 0.0).all(), k
+        assert np.isfinite(post.log_evidence), k
+        done += 1
+    return done / count
+
+
+@pytest.mark.filterwarnings("ignore::qpruntime.ConvergenceWarning")
+def test_random_series_are_never_nan():
+    # Errors: y of NaN alone, states above 64, and poisson-exp under variances of 1e6.
+    assert never_nan(300, 0) > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::qpruntime.ConvergenceWarning")
+def test_ten_thousand_random_series_are_never_nan():
+    assert never_nan(10_000, 1) > 0.9
