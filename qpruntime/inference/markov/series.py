@@ -98,7 +98,7 @@ def infer_series(
     >>> from sklearn.gaussian_process.kernels import Matern
     >>> from qpruntime import infer_series
     >>> t = np.linspace(0.0, 10.0, 200)
-    >>> post = infer_series(t, np.sign(np.sin(t)), 4.0 * Matern(1.0, nu=1.5))
+    >>> post = infer_series(t, np.sign(np.sin(t + 0.1)), 4.0 * Matern(1.0, nu=1.5))
     >>> mean, variance = post.predict([2.5, 5.5, 100.0])
     >>> np.sign(mean[:2]).tolist(), round(float(variance[2]), 6)
     ([1.0, -1.0], 4.0)
