@@ -18,6 +18,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,6 +82,36 @@ def hartmann(x: Array) -> float:
     return float(-np.exp(-(a * (x - p) ** 2).sum(axis=1)) @ [1.0, 1.2, 3.0, 3.2])
 
 
+@cache
+def digits() -> tuple[Array, Array]:
+    """The first 400 handwritten digits of scikit-learn, pixels from 0 to 1."""
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    return X[:400] / 16.0, y[:400]
+
+
+def svc_error(x: Array) -> float:
+    """Error in 4 folds of a support vector machine; x is log10 of C and of gamma."""
+    from sklearn.model_selection import cross_val_score
+
+    X, y = digits()
+    return float(1.0 - np.mean(cross_val_score(svc(x), X, y, cv=4)))
+
+
+def svc_size(x: Array) -> float:
+    """How far its support vectors, by which prediction takes time, are below 220; in hundreds."""
+    X, y = digits()
+    return float(2.2 - svc(x).fit(X, y).n_support_.sum() / 100.0)
+
+
+def svc(x: Array) -> Any:
+    """The machine itself."""
+    from sklearn.svm import SVC
+
+    return SVC(C=10.0 ** x[0], gamma=10.0 ** x[1])
+
+
 PROBLEMS = {
     "gramacy": Problem(
         [(0.0, 1.0)] * 2,
@@ -109,7 +140,20 @@ PROBLEMS = {
         3.33,
         (20, 30, 40, 50, 60),
     ),
+    # The optimum is the best of a grid of 17 x 17.
+    "svc": Problem(
+        [(-1.0, 3.0), (-4.0, 0.0)],
+        svc_error,
+        lambda x: [svc_size(x)],
+        0.0175,
+        1.0,
+        (8, 12, 16, 20, 25),
+    ),
 }
+#: What an evaluation of each function costs: 4 fits, and 1.
+COSTS = {"svc": [4.0, 1.0]}
+#: Problems whose objective is noisy; the others are known to have none.
+NOISY = {"svc"}
 
 
 def improvement(opt: Optimizer, problem: Problem, rng: np.random.Generator) -> Array:
@@ -171,7 +215,8 @@ def run(task: Run) -> dict[str, Any]:
     problem = PROBLEMS[task.problem]
     K = len(problem.constraints(np.array([0.5] * len(problem.bounds))))
     own = OWN.get(task.method, {})
-    opt = Optimizer(problem.bounds, K, noise=0.0, random_state=task.seed, **own)
+    noise = None if task.problem in NOISY else 0.0
+    opt = Optimizer(problem.bounds, K, noise=noise, random_state=task.seed, **own)
     low, high = np.array(problem.bounds).T
     decoupled = task.method == "pesc-decoupled"
     best, seconds = problem.worst, []
@@ -179,7 +224,7 @@ def run(task: Run) -> dict[str, Any]:
     for n in range(1, max(problem.marks) * (K + 1 if decoupled else 1) + 1):
         start = time.perf_counter()
         if decoupled:
-            x, j = opt.ask(decoupled=True)
+            x, j = opt.ask(decoupled=True, cost=COSTS.get(task.problem))
             values = [problem.objective(x), *problem.constraints(x)]
             only = np.full(K + 1, np.nan)
             only[j] = values[j]

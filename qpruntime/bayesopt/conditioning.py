@@ -220,6 +220,7 @@ def condition_all(
     *,
     tol: float = 1e-4,
     max_iter: int = 200,
+    complain: bool = True,
 ) -> list[Conditioned]:
     """`condition` on M x*, each with its frame or all with the same; (M, d)."""
     choice(method, "method", ("ep", "qp"))
@@ -237,7 +238,7 @@ def condition_all(
         starts.append(_start(frame, base))
     parts = _stack(starts)
     parts, iterations, settled, held = _settle(parts, steps, tol, max_iter)
-    if not settled.all():
+    if complain and not settled.all():
         warn(
             f"not converged after {max_iter} iterations at {int((~settled).sum())} of "
             f"{len(settled)} minimisers: raise max_iter, or give the observations some noise",

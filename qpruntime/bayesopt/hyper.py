@@ -16,7 +16,7 @@ __all__ = ["Model", "default_kernel", "most_probable", "slice_samples"]
 
 #: Prior of the default kernel, in units of the box and of the observations' spread: medians and
 #: standard deviations of logarithms.
-_LENGTH, _LENGTH_SD = 0.5, 1.0
+_LENGTH, _LENGTH_SD = 0.3, 1.0
 _VARIANCE, _VARIANCE_SD = 1.0, 1.0
 _NOISE, _NOISE_SD = 1e-5, 2.5
 #: Variance of the noise is bounded: below, nothing is gained but rounding.

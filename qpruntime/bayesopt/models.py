@@ -19,13 +19,21 @@ from qpruntime.bayesopt.surrogate import Surrogate
 __all__ = ["Models", "units"]
 
 
-def units(y: Array) -> tuple[float, float]:
-    """Location and scale of observations: mean and standard deviation, or their size."""
+def units(y: Array, constraint: bool) -> tuple[float, float]:
+    """Location and scale of observations: mean and standard deviation, or their size.
+
+    Constraints keep their zero, which is their prior mean: before a feasible point is known, what
+    is far from the data may be one. With the mean of what is seen instead, the median gap of
+    Gramacy's problem after ten evaluations was .05 (16 seeds), and .004 so.
+    """
     if not len(y):
         return 0.0, 1.0
-    centre = float(np.mean(y))
+    centre = 0.0 if constraint else float(np.mean(y))
     spread = float(np.std(y))
     size = float(np.max(np.abs(y)))
+    if constraint:
+        # Far from 0 and nearly constant: the prior has to reach there.
+        spread = max(spread, size / 3.0)
     if not spread > 1e-12 * size:
         spread = size if size > 0.0 else 1.0
     return centre, spread
@@ -47,7 +55,7 @@ class Models:
 
     def scaled(self, j: int, X: Array, y: Array) -> tuple[Any, Array, float, float]:
         """Model, observations in units of their spread, and these units."""
-        centre, spread = units(y)
+        centre, spread = units(y, j > 0)
         noise = self.noises[j]
         own = None if noise is None else noise / spread**2
         kernel = self.kernels[j]
@@ -72,13 +80,11 @@ class Models:
 
     def surrogate(self, j: int, U: Array, y: Array, parameters: Array) -> Surrogate:
         """Function j with these parameters, in units of the spread of its observations."""
-        model, z, centre, spread = self.scaled(j, U, y)
+        model, z, _, _ = self.scaled(j, U, y)
         n = len(model.kernel.theta)
         noise = float(np.exp(parameters[n])) if model.noise is None else model.noise
         kernel = model.kernel.clone_with_theta(parameters[:n])
-        # A constraint keeps its zero: it is the function plus centre/spread that has to be >= 0.
-        offset = centre / spread if j else 0.0
-        return Surrogate(kernel, U, z + offset, noise, offset)
+        return Surrogate(kernel, U, z, noise)
 
     def groups(
         self, data: Sequence[tuple[Array, Array]], draws: int, rng: np.random.Generator
