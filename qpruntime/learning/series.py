@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.markov.evidence import gradient, summarise
+from qpruntime.inference.markov.evidence import cavities, gradient, summarise
 from qpruntime.inference.markov.posterior import SeriesPosterior, conclude
 from qpruntime.inference.markov.rows import Rows, Series
 from qpruntime.inference.markov.settle import settle
@@ -109,8 +109,7 @@ class SeriesObjective(Objective):
         found = summarise(rows, end.report)
         slopes = gradient(rows, found.mean, found.variance)
         if self.learn:
-            cavities = found.cavity_mean, found.cavity_std
-            own = parameter_slopes(series, self.learn, *cavities)[0]  # type: ignore[arg-type]
+            own = parameter_slopes(series, self.learn, *cavities(rows, end.report))[0]  # type: ignore[arg-type]
             slopes = np.concatenate([slopes, own.sum(axis=1)])
         self._extrapolation.learn(theta, Sites(rows.tau, rows.nu))
         self._bounded |= end.held > 0
