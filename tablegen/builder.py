@@ -146,6 +146,11 @@ def check(
     """
     preset = default_preset(likelihood, preset)
     model = user_code.load(likelihood)
+    if model.columns > 1:
+        raise InputError(
+            f"an observation of likelihood {model.name!r} is {model.columns} numbers, "
+            f"{model.outcomes}; a table is looked up by one: infer without a table"
+        )
     source = likelihood if isinstance(likelihood, str) else ""
     plan = _describe(model, source, preset, options)
     if not isinstance(force, (bool, np.bool_)):

@@ -141,7 +141,7 @@ def infer(
     projector = Projector(likelihood, method, table, p)
     K, jitter = covariance(K)
     n = len(K)
-    y = projector.likelihood.validate(y)
+    projector, y = projector.observing(y)
     if y.shape != (n,):
         raise InputError(f"y must have shape ({n},) like K, got {y.shape}")
     projector.check_outcomes(y)

@@ -30,10 +30,15 @@ from qpruntime.names import meant, spell
 __all__ = ["Likelihood", "Powers", "restore"]
 
 
-def _no_parameters() -> Array:
-    theta = np.zeros(0)
+def _fixed(*parts: ArrayLike) -> Array:
+    """Join arrays of numbers into one that does not change."""
+    theta = np.concatenate([np.asarray(part, dtype=float).reshape(-1) for part in parts])
     theta.flags.writeable = False
     return theta
+
+
+def _no_parameters() -> Array:
+    return _fixed(())
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +133,12 @@ class Likelihood:
         values N(mean, variance), where that is closed.
     rate : RateLink, optional
         Of counts that are Poisson given f: how their rate follows from f.
+    columns : int
+        Numbers of one observation. Where it has several, `validate` returns them along the last
+        axis, and functions get as y the number i of a row that stands behind the parameters:
+        ``theta[n + columns * i]`` and on, n the number of parameters and derived constants.
+    rows : ndarray, shape (R, columns), optional
+        The observations that stand there; see `observing`.
     reach : callable, optional
         Of noise symmetric about f: ``reach(variance, tail, theta)``, shape (T, Q), the distance r
         with P(|y - mean| > r) = 2 tail for f ~ N(mean, variance), T variances and Q tails in
@@ -157,14 +168,17 @@ class Likelihood:
     score: Callable[[Array, Array], Array] | None = None
     rate: RateLink | None = None
     reach: Callable[[Array, Array, Array], Array] | None = None
+    columns: int = 1
+    rows: Array | None = None
 
     def __post_init__(self) -> None:
         if self.parameters:
             values = tuple(float(v) for v in self.parameters.values())
-            theta = np.array(values + (self.derive(*values) if self.derive else ()))
-            theta.flags.writeable = False
             object.__setattr__(self, "parameters", dict(zip(self.parameters, values, strict=True)))
-            object.__setattr__(self, "theta", theta)
+            derived = self.derive(*values) if self.derive else ()
+            object.__setattr__(self, "theta", _fixed(values + derived))
+        if self.rows is not None:
+            object.__setattr__(self, "theta", _fixed(self.theta, self.rows))
 
     def __repr__(self) -> str:
         numbers = ", ".join(f"{name}={value:.3g}" for name, value in self.parameters.items())
@@ -295,12 +309,50 @@ class Likelihood:
         everywhere = self.recipe is None or getattr(self.validate, "all_reals", False)
         return bool(self.location and everywhere)
 
+    def observing(self, y: ArrayLike) -> tuple[Likelihood, Array]:
+        """Return the likelihood, and observations as its functions take them: one number each.
+
+        Where an observation has several `columns`, that is a likelihood that holds the different
+        rows of `y`, and their numbers. One that holds rows takes their numbers only.
+
+        Raises
+        ------
+        InputError
+            If there is no such observation.
+        """
+        if self.rows is not None:
+            return self, np.asarray(y, dtype=float)
+        found = self.validate(y)
+        if self.columns == 1:
+            return self, found
+        rows, number = np.unique(found.reshape(-1, self.columns), axis=0, return_inverse=True)
+        return replace(self, rows=rows), number.astype(float).reshape(found.shape[:-1])
+
+    @property
+    def free(self) -> Likelihood:
+        """This likelihood without any rows, which takes observations as users give them."""
+        if self.rows is None:
+            return self
+        return replace(self, rows=None, theta=self.theta[: -self.rows.size])
+
+    def worded(self, y: float) -> str:
+        """Return one number that `observing` gave as the observation it stands for."""
+        if self.rows is None:
+            return f"{y:g}"
+        return "({})".format(", ".join(f"{value:g}" for value in self.rows[int(y)]))
+
     def log_prob(self, f: ArrayLike, y: ArrayLike) -> Array:
-        """Log p(y|f), elementwise over the broadcast shapes of `f` and `y`."""
+        """Log p(y|f), elementwise over the broadcast shapes of `f` and `y`.
+
+        An observation of several `columns` has a last axis of its own.
+        """
+        own = self
+        if self.columns > 1:
+            own, y = self.observing(y)
         f, y = np.broadcast_arrays(np.asarray(f, float), np.asarray(y, float))
         out = np.empty(f.shape)
         for i in np.ndindex(f.shape):
-            rest, curvature = self.split(float(f[i]), float(y[i]), self.theta)
+            rest, curvature = self.split(float(f[i]), float(y[i]), own.theta)
             out[i] = rest - 0.5 * curvature * f[i] ** 2
         return out
 

@@ -6,9 +6,11 @@ import copyreg
 import importlib
 import pkgutil
 import sys
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.likelihoods.contract import Likelihood, restore
 from qpruntime.likelihoods.own_density import reserve
@@ -117,9 +119,17 @@ def _reduced(likelihood: Likelihood) -> Any:
     """How a likelihood pickles: by its recipe, by its name, or with all it holds."""
     if likelihood.recipe is not None:
         return restore, (likelihood.recipe,)
+    if likelihood.rows is not None and likelihood.name in _registry():
+        plain = get(likelihood.spelt)
+        if plain.split is likelihood.split:
+            return _holding, (plain, likelihood.rows)
     if is_registered(likelihood):
         return get, (likelihood.spelt,)
     return object.__reduce_ex__(likelihood, 2)
+
+
+def _holding(likelihood: Likelihood, rows: Array) -> Likelihood:
+    return replace(likelihood, rows=rows)
 
 
 reserve(names)

@@ -200,9 +200,8 @@ def project_many(
 
     `powers`, not negative and of the shape of `mu`, are those of the likelihood, 1 by default.
     """
-    m, s, labels = broadcast(
-        mu=real(mu, "mu"), sigma=real(sigma, "sigma"), y=likelihood.validate(y)
-    )
+    likelihood, labels = likelihood.observing(y)
+    m, s, labels = broadcast(mu=real(mu, "mu"), sigma=real(sigma, "sigma"), y=labels)
     shape = m.shape
     flat = [np.array(a, dtype=float).reshape(-1) for a in (m, s, labels)]
     if not np.isfinite(flat[0]).all():
@@ -243,7 +242,7 @@ def raise_status(
     `table` is what was looked in.
     """
     likelihood.raise_failure(mu, sigma, y)
-    place = f"the cavity N({mu:g}, {sigma:g}^2) and y = {y:g}"
+    place = f"the cavity N({mu:g}, {sigma:g}^2) and y = {likelihood.worded(y)}"
     if status == DAMAGED:
         raise TableError(
             f"{table.path}: damaged: what it holds for {place} is no standard deviation; "

@@ -6,6 +6,7 @@ The one place that decides which table stands behind ``table=None``. The kernel 
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Literal, get_args
 
@@ -146,6 +147,15 @@ class Projector:
         else:
             self.source = (EXACT, False, True, NO_VALUES, NO_AXES, coordinates)
 
+    def observing(self, y: ArrayLike) -> tuple[Projector, NDArray[np.float64]]:
+        """Return the projector and observations as kernels take them: `Likelihood.observing`."""
+        own, numbers = self.likelihood.observing(y)
+        if own is self.likelihood:
+            return self, numbers
+        holding = copy.copy(self)
+        holding.likelihood, holding.functions = own, own.functions()
+        return holding, numbers
+
     def need_density(self, reason: str) -> None:
         """Raise `InputError` if log p(y|f) is not at hand."""
         if not self.likelihood.has_density:
@@ -215,7 +225,8 @@ def project(
     likelihood : str, Likelihood or None
         For example ``"probit"``; None is the likelihood of the table.
     mu, sigma, y : array-like
-        Cavity mean, cavity standard deviation and observation; they broadcast.
+        Cavity mean, cavity standard deviation and observation; they broadcast. An observation of
+        several numbers, as the binomial's, has a last axis of its own.
     method : {"qp", "ep", "wp"}
         QP keeps the mean and takes sigma* (paper, Eqs. 5 and 8); EP matches both moments; "wp"
         minimises the L_p Wasserstein distance (Appendix B), of which QP is p = 2.

@@ -183,8 +183,8 @@ def project_sampled(
     """
     n = whole(n, "n", 100)
     if isinstance(likelihood, (str, Likelihood)):
-        known = likelihoods.get(likelihood)
-        log_prob, labels = known.log_prob, known.validate(y)
+        known, labels = likelihoods.get(likelihood).observing(y)
+        log_prob = known.log_prob
     elif callable(likelihood):
         log_prob, labels = likelihood, real(y, "y")
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy.special import expit, log_expit, ndtri
@@ -12,8 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from cases import every_case
 from oracle import RBFData, tilted
-from qpruntime import GPClassifier, InputError, infer
-from qpruntime.likelihoods.binomial import pack
+from qpruntime import GPClassifier, InputError, infer, likelihoods
 from script_modules import DATA, datasets, needs_data
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
@@ -108,8 +109,10 @@ def test_one_trial_is_a_label(toy, method):
     labels = infer(toy.K, toy.y, "logistic", method=method, tol=1e-10)
     assert ours.log_evidence == pytest.approx(labels.log_evidence, rel=1e-10)
     np.testing.assert_allclose(ours.mean, labels.mean, rtol=1e-7, atol=1e-9)
-    packed = infer(toy.K, pack(*pairs.T), "binomial", method=method, tol=1e-10)
-    np.testing.assert_array_equal(packed.mean, ours.mean)
+    own = ours.observed.likelihood
+    again = pickle.loads(pickle.dumps(own))
+    assert again.split is likelihoods.get("binomial").split
+    np.testing.assert_array_equal(again.theta, own.theta)
 
 
 def test_trials_add_up():

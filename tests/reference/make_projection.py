@@ -27,7 +27,7 @@ from tilted import (
     student_t,
 )
 
-HEADER = ("mu", "sigma", "y", "log_z", "mean", "variance", "sigma_star")
+INPUTS, OUTPUTS = ("mu", "sigma", "y"), ("log_z", "mean", "variance", "sigma_star")
 DIGITS = 20
 PROBIT_PRINTED = ((0.0, 1.0), (0.0, 10.0), (10.0, 10.0), (-10.0, 0.1), (3.0, 5.0), (-3.0, 10.0))
 POISSON_PRINTED = ((1.0, 0.5, 2), (-3.0, 2.0, 1), (0.2, 5.0, 4), (0.0, 1.0, 3))
@@ -161,7 +161,7 @@ def counted(centre, outcomes):
         c = centre(y)
         points += [(c + k * s, s, y) for s in (1e-6, 1.5, 4.0) for k in (-7.0, 3.0)]
         points += [(c + 0.01, 1e8, y), (c - 30.0, 0.1, y), (c + 30.0, 0.5, y)]
-        if y % 2**26 > 0:  # otherwise the density is level there, and log Z is 0
+        if np.ravel(y)[0] > 0:  # otherwise the density is level there, and log Z is 0
             points.append((c - 1e6, 3.0, y))
         points += [(c + rng.normal(0, 5), 10 ** rng.uniform(-1, 1), y) for _ in range(2)]
     return points
@@ -176,11 +176,10 @@ def negative():
 
 
 def binomial():
-    """Successes of trials, both in one number."""
+    """Successes and trials."""
     pairs = ((0, 1), (1, 1), (1, 2), (0, 10), (10, 10), (3, 10), (1, 1000), (999, 1000))
     pairs += ((30, 10**4), (4 * 10**5, 10**6), (0, 10**6))
-    centre = {float(k + 2**26 * n): math.log((k + 0.1) / (n - k + 0.1)) for k, n in pairs}
-    return counted(centre.__getitem__, centre)
+    return counted(lambda y: math.log((y[0] + 0.1) / (y[1] - y[0] + 0.1)), pairs)
 
 
 TABLES = {
@@ -214,12 +213,13 @@ def write(name):
     """Compute a table and write it whole; return its rows and worst disagreement."""
     likelihood, points = TABLES[name]
     rows, worst = [], mpf(0)
+    inputs = (*INPUTS[:2], "successes", "trials") if name == "binomial" else INPUTS
     for mu, sigma, y in dict.fromkeys(points()):
         outputs, error = evaluate(likelihood, mu, sigma, y)
         worst = max(worst, error)
-        rows.append((repr(mu + 0.0), repr(sigma), y, *map(text, outputs)))  # no -0.0
+        rows.append((repr(mu + 0.0), repr(sigma), *np.ravel(y), *map(text, outputs)))  # no -0.0
     with Path(__file__).with_name(f"{name}.csv").open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([HEADER, *rows])
+        csv.writer(file, lineterminator="\n").writerows([(*inputs, *OUTPUTS), *rows])
     return len(rows), worst
 
 

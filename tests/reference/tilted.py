@@ -184,13 +184,13 @@ class Logistic(Softplus):
 
 
 class Binomial(Softplus):
-    """y = k + 2^26 n: k successes of n."""
+    """y = (k, n): k successes of n."""
 
     centre = mpf(0)
 
     def __init__(self, mu, sigma, y):
-        super().__init__(mu, sigma, y)
-        self.n, self.a = divmod(int(y), 2**26)
+        super().__init__(mu, sigma, 1)
+        self.a, self.n = map(int, y)
         self.constant = mp.log(mp.binomial(self.n, self.a))
 
 
@@ -408,7 +408,9 @@ def integrate(site, resolution, mass_only=False):
 
 def evaluate(likelihood, mu, sigma, y):
     """Return the four outputs at the fine resolution and their disagreement with the coarse one."""
-    lost = 2 * math.log10(1 + abs(mu) / min(sigma, 1.0)) + math.log10(1 + y * y)
+    lost = 2 * math.log10(1 + abs(mu) / min(sigma, 1.0)) + math.log10(
+        1 + max(v * v for v in np.ravel(y))
+    )
     answers = []
     for resolution in (COARSE, FINE):
         with mp.workdps(resolution.digits + 20 * math.ceil(lost / 20)):

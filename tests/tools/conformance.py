@@ -25,7 +25,7 @@ F = np.array([-30.0, -4.0, -1.0, -0.2, 0.3, 1.0, 7.0])
 
 
 class Reference(NamedTuple):
-    """Columns of one reference CSV, as float64 arrays."""
+    """Columns of one reference CSV, as float64 arrays; `y` has shape (N, C) if it is of several."""
 
     mu: np.ndarray
     sigma: np.ndarray
@@ -40,8 +40,11 @@ def reference(name: str, folder: Path = REFERENCE) -> Reference:
     """Read ``NAME.csv``."""
     with (folder / f"{name}.csv").open(newline="") as file:
         rows = csv.reader(file)
-        assert tuple(next(rows)) == Reference._fields
-        return Reference(*np.array([[float(v) for v in row] for row in rows]).T)
+        header, names = tuple(next(rows)), Reference._fields
+        columns = np.array([[float(v) for v in row] for row in rows]).T
+    assert header[:2] + header[-4:] == names[:2] + names[3:]
+    y = columns[2:-4].T
+    return Reference(*columns[:2], y[:, 0] if y.shape[1] == 1 else y, *columns[-4:])
 
 
 def expectation(log_p, mean, std, marks=()):
@@ -64,8 +67,8 @@ def expectation(log_p, mean, std, marks=()):
 
 def outcomes(r: Reference) -> np.ndarray:
     """Some of the observations there are reference values for."""
-    seen = np.unique(r.y)
-    return seen[:: max(1, seen.size // 4)]
+    seen = np.unique(r.y, axis=0)
+    return seen[:: max(1, len(seen) // 4)]
 
 
 def check_contract(own: Likelihood, r: Reference) -> None:
@@ -111,8 +114,9 @@ def check_fast_paths(own: Likelihood, r: Reference) -> None:
     np.testing.assert_allclose(fast.log_z, slow.log_z, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(fast.std, slow.std, rtol=1e-8)
     if own.powers and own.powers.moments and own.moments:
+        holding, y = own.observing(r.y)
         for i in near:
-            at = r.mu[i], r.sigma[i], r.y[i], own.theta
+            at = r.mu[i], r.sigma[i], y[i], holding.theta
             np.testing.assert_allclose(own.powers.moments(*at, 1.0), own.moments(*at), rtol=1e-9)
 
 
@@ -137,7 +141,8 @@ def check_expected(own: Likelihood, r: Reference) -> None:
         return
     for y in outcomes(r):
         for mean, std in ((0.4, 0.3), (-1.0, 1.0), (3.0, 2.0)):
-            got = own.expected(mean, std, y, own.theta)
+            holding, number = own.observing(y)
+            got = own.expected(mean, std, float(number), holding.theta)
             marks = (y,) if own.location else ()
             wanted = expectation(lambda f, y=y: own.log_prob(f, y), mean, std, marks)
             # Stein's identities cancel log p at the mean, once over std and once over std^2.

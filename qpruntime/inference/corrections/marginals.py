@@ -104,9 +104,9 @@ class Marginals:
         -------
         ndarray, shape (T,) or (T, Q)
         """
-        encoded = self.likelihood.validate(y)
+        own, encoded = self.likelihood.free.observing(y)
         at = self._columns(encoded)
-        found = log_predictive(self.likelihood, self.densities, self.mean, self.variance, at)
+        found = log_predictive(own, self.densities, self.mean, self.variance, at)
         return found.reshape(self._shape(encoded))
 
     def _shape(self, given: ArrayLike) -> tuple[int, ...]:

@@ -122,7 +122,7 @@ def infer_series(
         given = given[observed]
         if not observed.any():
             raise InputError("y is NaN everywhere: there is nothing to infer from")
-    events = projector.likelihood.validate(given)
+    projector, events = projector.observing(given)
     if events.shape != (int(observed.sum()),):
         raise InputError(f"y must have shape ({n},) like t, got {np.asarray(y).shape}")
     projector.check_outcomes(events)
