@@ -9,13 +9,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError, TableError
+from qpruntime.estimators.parameters import Parameters
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
@@ -30,7 +30,7 @@ __all__ = ["GPEstimator", "checked", "moments_at", "weighed"]
 _LARGEST = 1e150
 
 
-class GPEstimator(BaseEstimator):
+class GPEstimator(Parameters):
     """Base of the estimators, with parameters of `Settings` and ``random_state`` among theirs."""
 
     X_train_: Array

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,7 @@ from qpruntime.estimators.base import GPEstimator, checked, moments_at, weighed
 from qpruntime.estimators.predictive.two_classes import log_probabilities, scores
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.settings import Callback, ObjectiveName, settings_of
+from qpruntime.learning.settings import settings_of
 from qpruntime.learning.training import Data
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
@@ -30,7 +30,19 @@ from qpruntime.validation import number
 __all__ = ["GPClassifier"]
 
 
-class GPClassifier(ClassifierMixin, GPEstimator):
+class _Fitted(GPEstimator):
+    """What `fit` sets; a dataclass takes annotations of its own class for parameters."""
+
+    classes_: NDArray[Any]
+    kernel_: Kernel | tuple[Kernel, ...]
+    posterior_: Posterior | tuple[Posterior, ...]
+    optimum_: Optimum | tuple[Optimum | None, ...] | None
+    optima_: tuple[Optimum, ...] | tuple[tuple[Optimum, ...], ...]
+    _likelihood_: Likelihood | None
+
+
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+class GPClassifier(ClassifierMixin, _Fitted):
     """Gaussian-process classification by QP or EP.
 
     Two classes take one Gaussian process; K > 2 take K of them, each class against the rest.
@@ -109,51 +121,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ['no', 'yes']
     """
 
-    classes_: NDArray[Any]
-    kernel_: Kernel | tuple[Kernel, ...]
-    posterior_: Posterior | tuple[Posterior, ...]
-    optimum_: Optimum | tuple[Optimum | None, ...] | None
-    optima_: tuple[Optimum, ...] | tuple[tuple[Optimum, ...], ...]
-    _likelihood_: Likelihood | None
-
-    def __init__(
-        self,
-        kernel: Kernel | Literal["auto"] | None = None,
-        *,
-        likelihood: str | Likelihood | None = "probit",
-        method: Inference = "qp",
-        table: Table | str | os.PathLike[str] | None = None,
-        p: float | None = None,
-        objective: ObjectiveName = "evidence",
-        optimize: bool = True,
-        n_restarts: int = 0,
-        max_iter: int = 1000,
-        ftol: float = 1e-9,
-        tol: float = 1e-6,
-        max_sweeps: int = 100,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        callback: Callback | None = None,
-        solver: Literal["auto", "dense", "markov"] = "auto",
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.method = method
-        self.table = table
-        self.p = p
-        self.objective = objective
-        self.optimize = optimize
-        self.n_restarts = n_restarts
-        self.max_iter = max_iter
-        self.ftol = ftol
-        self.tol = tol
-        self.max_sweeps = max_sweeps
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.callback = callback
-        self.solver = solver
-        self.random_state = random_state
+    likelihood: str | Likelihood | None = "probit"
+    method: Inference = "qp"
+    p: float | None = None
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -21,11 +21,10 @@ from qpruntime.estimators.predictive import density as distribution
 from qpruntime.estimators.predictive.links import COUNTS, LINKS, exposures
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.settings import Callback, ObjectiveName, settings_of
+from qpruntime.learning.settings import settings_of
 from qpruntime.learning.training import Data
 from qpruntime.likelihoods.observations import counts
 from qpruntime.projection.projector import Projector
-from qpruntime.projection.table import Table
 from qpruntime.validation import choice, flag, levels, number, shown
 
 __all__ = ["GPPoissonRegressor"]
@@ -33,7 +32,20 @@ __all__ = ["GPPoissonRegressor"]
 Counts = NDArray[np.int64]
 
 
-class GPPoissonRegressor(RegressorMixin, GPEstimator):
+class _Fitted(GPEstimator):
+    """What `fit` sets; a dataclass takes annotations of its own class for parameters."""
+
+    kernel_: Kernel
+    posterior_: Posterior
+    optimum_: Optimum | None
+    optima_: tuple[Optimum, ...]
+    mean_: float
+    exposure_: Array
+    _link_: str
+
+
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+class GPPoissonRegressor(RegressorMixin, _Fitted):
     """Poisson regression of counts by QP or EP.
 
     y ~ Poisson(exposure f(x)^2), or Poisson(exposure e^f(x)); the latent function f has a
@@ -98,52 +110,9 @@ class GPPoissonRegressor(RegressorMixin, GPEstimator):
     [[2, 10]]
     """
 
-    kernel_: Kernel
-    posterior_: Posterior
-    optimum_: Optimum | None
-    optima_: tuple[Optimum, ...]
-    mean_: float
-    exposure_: Array
-    _link_: str
-
-    def __init__(
-        self,
-        kernel: Kernel | Literal["auto"] | None = None,
-        *,
-        link: Literal["square", "exp"] = "square",
-        method: Literal["qp", "ep", "vb"] = "qp",
-        table: Table | str | os.PathLike[str] | None = None,
-        mean: float | None = None,
-        objective: ObjectiveName = "evidence",
-        optimize: bool = True,
-        n_restarts: int = 0,
-        max_iter: int = 1000,
-        ftol: float = 1e-9,
-        tol: float = 1e-6,
-        max_sweeps: int = 100,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        callback: Callback | None = None,
-        solver: Literal["auto", "dense", "markov"] = "auto",
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.link = link
-        self.method = method
-        self.table = table
-        self.mean = mean
-        self.objective = objective
-        self.optimize = optimize
-        self.n_restarts = n_restarts
-        self.max_iter = max_iter
-        self.ftol = ftol
-        self.tol = tol
-        self.max_sweeps = max_sweeps
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.callback = callback
-        self.solver = solver
-        self.random_state = random_state
+    link: Literal["square", "exp"] = "square"
+    method: Literal["qp", "ep", "vb"] = "qp"
+    mean: float | None = None
 
     def fit(
         self,

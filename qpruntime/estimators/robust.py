@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -18,11 +18,10 @@ from qpruntime.estimators.base import GPEstimator, checked, moments_at, weighed
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.settings import Callback, ObjectiveName, settings_of
+from qpruntime.learning.settings import settings_of
 from qpruntime.learning.training import Data
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector
-from qpruntime.projection.table import Table
 from qpruntime.validation import choice, flag, levels, number
 
 __all__ = ["GPRobustRegressor"]
@@ -37,7 +36,23 @@ _NODES = 1000
 _START, _NARROWEST, _WIDEST = 0.3, 1e-5, 1e2
 
 
-class GPRobustRegressor(RegressorMixin, GPEstimator):
+class _Fitted(GPEstimator):
+    """What `fit` sets; a dataclass takes annotations of its own class for parameters."""
+
+    kernel_: Kernel
+    posterior_: Posterior
+    optimum_: Optimum | None
+    optima_: tuple[Optimum, ...]
+    likelihood_: Likelihood
+    nu_: float
+    scale_: float
+    converged_: bool
+    _centre_: float
+    _unit_: float
+
+
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+class GPRobustRegressor(RegressorMixin, _Fitted):
     """Regression with Student-t noise by EP or QP: outliers lose their pull.
 
     y = f(x) + scale t, t with nu degrees of freedom, f a Gaussian process. The kernel's parameters,
@@ -111,61 +126,12 @@ class GPRobustRegressor(RegressorMixin, GPEstimator):
     0.08
     """
 
-    kernel_: Kernel
-    posterior_: Posterior
-    optimum_: Optimum | None
-    optima_: tuple[Optimum, ...]
-    likelihood_: Likelihood
-    nu_: float
-    scale_: float
-    converged_: bool
-    _centre_: float
-    _unit_: float
-
-    def __init__(
-        self,
-        kernel: Kernel | Literal["auto"] | None = None,
-        *,
-        nu: float = 4.0,
-        nu_bounds: Bounds = "fixed",
-        scale: float | None = None,
-        scale_bounds: Bounds | None = None,
-        normalize_y: bool = True,
-        method: Literal["qp", "ep"] = "qp",
-        table: Table | str | os.PathLike[str] | None = None,
-        objective: ObjectiveName = "evidence",
-        optimize: bool = True,
-        n_restarts: int = 0,
-        max_iter: int = 1000,
-        ftol: float = 1e-9,
-        tol: float = 1e-6,
-        max_sweeps: int = 100,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        callback: Callback | None = None,
-        solver: Literal["auto", "dense", "markov"] = "auto",
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.nu = nu
-        self.nu_bounds = nu_bounds
-        self.scale = scale
-        self.scale_bounds = scale_bounds
-        self.normalize_y = normalize_y
-        self.method = method
-        self.table = table
-        self.objective = objective
-        self.optimize = optimize
-        self.n_restarts = n_restarts
-        self.max_iter = max_iter
-        self.ftol = ftol
-        self.tol = tol
-        self.max_sweeps = max_sweeps
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.callback = callback
-        self.solver = solver
-        self.random_state = random_state
+    nu: float = 4.0
+    nu_bounds: Bounds = "fixed"
+    scale: float | None = None
+    scale_bounds: Bounds | None = None
+    normalize_y: bool = True
+    method: Literal["qp", "ep"] = "qp"
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
