@@ -1,204 +1,36 @@
-"""Build a table: check the options, lock the target, and hand over to the builder of its kind."""
+"""Build a table: check the options, lock the target, and carry its recipe out."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
-from qpruntime import likelihoods
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
-from qpruntime.execution.calls import Executor, ExecutorError, Progress, Threads
+from qpruntime.execution.calls import ExecutorError, Progress
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.finding import table_directory
-from qpruntime.projection.opening import open_table
-from qpruntime.validation import number, path_of, shown
-from tablegen import memory, user_code
-from tablegen.compact import build as compact
-from tablegen.compact import errors as regions
-from tablegen.files import formats, target
-from tablegen.files import zarr as zarr_files
-from tablegen.files.workspace import BuildStopped, Workspace
-from tablegen.grid import build as grid
-from tablegen.grid import chebyshev as compute
-from tablegen.grid import errors as certify
-from tablegen.grid.plan import Plan, make_plan
-from tablegen.surfaces import build as surfaces
-from tablegen.surfaces import errors as surface_errors
-from tablegen.surfaces.domain import Domain, domain
+from qpruntime.validation import shown
+from tablegen import memory
+from tablegen.files import finish
+from tablegen.files.workspace import BuildStopped
+from tablegen.request import LARGE, PRESETS, TIMEOUT, Request, check
 
-__all__ = [
-    "LARGE",
-    "PRESETS",
-    "Request",
-    "build",
-    "carry_out",
-    "check",
-    "estimated",
-    "largest",
-    "prepare",
-]
-
-#: The grid of the paper's shape, a small table that holds for every cavity, or whole projections of
-#: any likelihood.
-PRESETS = ("grid", "compact", "surfaces")
-#: Seconds to wait for a cluster, and the most that may be asked for.
-TIMEOUT, LONGEST = 60.0, 1e6
-#: Bytes beyond which the command line wants to be sure.
-LARGE = 4_000_000_000
-# Options of L_p projections.
-_PROJECTION = ("projection", "p")
-
-
-Described = Plan | Metadata | Domain
-
-
-@dataclass(frozen=True)
-class Request:
-    """A build whose options have been checked.
-
-    Attributes
-    ----------
-    plan : Plan, Metadata or Domain
-        Of a grid, whose method is not resolved yet, of a compact table, or of surfaces.
-    path : Path
-        Where the table goes, as it was asked for: maybe a link to that place.
-    local, executor : Executor
-        What certifies, and what computes.
-    tolerance : float
-    force : bool
-    """
-
-    plan: Described
-    path: Path
-    local: Threads
-    executor: Executor
-    tolerance: float
-    force: bool
-
-    @property
-    def workspace(self) -> Workspace:
-        """Where it is built, or `TableError` if no file may be made there."""
-        workspace = Workspace(target.resolve(self.path, force=self.force))
-        zarr_files.check_replaceable(workspace.target)
-        if workspace.target.exists() and not self.force and not workspace.exists:
-            raise TableError(f"{self.path} exists; replace it with --force")
-        return workspace
+__all__ = ["LARGE", "PRESETS", "build", "carry_out", "check", "prepare"]
 
 
 def prepare(
     likelihood: str | Likelihood = "probit", *, preset: str | None = None, **options: Any
-) -> Described:
+) -> Any:
     """Return what `build` would carry out with these options; writes nothing.
 
     The plan of a grid, its method resolved, the metadata of a compact table, or the domain of
     surfaces.
     """
-    return resolved(check(likelihood, preset=preset, **options).plan)
-
-
-def resolved(plan: Described) -> Described:
-    """Return the plan with the method that its grid takes."""
-    if not isinstance(plan, Plan):
-        return plan
-    with threadpool_limits(1, "blas"):
-        return compute.resolve(plan)
-
-
-def estimated(plan: Described) -> Described:
-    """Return what `resolved` does, or soon a guess at it where there are many outcomes."""
-    if not isinstance(plan, Plan):
-        return plan
-    with threadpool_limits(1, "blas"):
-        return compute.estimate(plan)
-
-
-def largest(plan: Described) -> int:
-    """Return how many bytes the finished table may have."""
-    return plan.limit if isinstance(plan, Domain) else plan.nbytes
-
-
-def check(
-    likelihood: str | Likelihood = "probit",
-    output: str | os.PathLike[str] | None = None,
-    *,
-    preset: str | None = None,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    timeout: float = TIMEOUT,
-    tolerance: float | None = None,
-    format: str | None = None,
-    force: bool = False,
-    **options: Any,
-) -> Request:
-    """Check the arguments of `build` and nothing else: no disk, no cluster is asked.
-
-    Raises
-    ------
-    InputError
-        If an option is not usable.
-    """
-    preset = default_preset(likelihood, preset)
-    model = user_code.load(likelihood)
-    if model.columns > 1:
-        raise InputError(
-            f"an observation of likelihood {model.name!r} is {model.columns} numbers, "
-            f"{model.outcomes}; a table is looked up by one: infer without a table"
-        )
-    source = likelihood if isinstance(likelihood, str) else ""
-    plan = _describe(model, source, preset, options)
-    if not isinstance(force, (bool, np.bool_)):
-        raise InputError(f"force must be True or False, got {shown(force)}")
-    local = Threads(workers)
-    timeout = number(timeout, "timeout", above=0.0, most=LONGEST)
-    executor = _executor(local, workers, scheduler, timeout)
-    if tolerance is None:
-        tolerance = _tolerance(plan)
-    tolerance = number(tolerance, "tolerance", above=0.0)
-    order = plan.p if isinstance(plan, Domain) else None
-    path = table_directory() / f"{likelihoods.stem(model, preset, order)}.h5"
-    if output is not None:
-        path = path_of(output, "output")
-    path = formats.named(path, format, output is not None)
-    return Request(plan, path.absolute(), local, executor, tolerance, bool(force))
-
-
-def default_preset(likelihood: str | Likelihood, preset: str | None) -> str:
-    """Return the preset, or raise `InputError`; a user's likelihood has surfaces only."""
-    if not isinstance(likelihood, (str, Likelihood)):
-        raise InputError(f"likelihood must be a name or a Likelihood, got {shown(likelihood)}")
-    if preset is None:
-        return "surfaces" if user_code.is_users(likelihood) else "grid"
-    if not isinstance(preset, str) or preset not in PRESETS:
-        raise InputError(f"preset must be one of {', '.join(PRESETS)}, got {shown(preset)}")
-    if preset != "surfaces" and user_code.is_users(likelihood):
-        raise InputError(f"a likelihood that is not registered has preset surfaces, not {preset}")
-    return preset
-
-
-def _describe(model: Likelihood, source: str, preset: str, options: dict[str, Any]) -> Described:
-    if preset == "surfaces":
-        if (counts := options.pop("counts", None)) is not None:
-            options["outcomes"] = range(counts[0], counts[1] + 1)
-        known = ("outcomes", "y_range", "mu_range", "log10_sigma_range", "limit", *_PROJECTION)
-        _refuse("a table of surfaces", set(options) - set(known))
-        return domain(model, source, **options)
-    if preset == "grid":
-        _refuse("a grid", set(options) & {"outcomes", "y_range", "limit", *_PROJECTION})
-        return make_plan(model.spelt, **options)
-    _refuse("a compact table", set(options))
-    return compact.metadata(model.spelt)
-
-
-def _refuse(what: str, names: set[str]) -> None:
-    if names:
-        raise InputError(f"{what} has no such options: {', '.join(sorted(names))}; leave them out")
+    return check(likelihood, preset=preset, **options).recipe.resolved().plan
 
 
 def build(
@@ -291,36 +123,23 @@ def build(
 
 def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
     """Build what was checked: the second half of `build`."""
-    plan, executor, local = request.plan, request.executor, request.local
-    memory.check(local.workers, plan.nbytes if isinstance(plan, Plan) else 0)
+    recipe, executor, local = request.recipe, request.executor, request.local
+    memory.check(local.workers, recipe.mapped)
     if request.path.parent == table_directory().absolute():
         _make_directory()
     workspace = request.workspace
-    if not isinstance(plan, Domain):
-        workspace.check_space(plan.nbytes)
+    if recipe.space is not None:
+        workspace.check_space(recipe.space)
     taken = workspace.target.exists() and not request.force
     report = progress or (lambda stage, done, total: None)
-
-    def make() -> Metadata:
-        if isinstance(plan, Domain):
-            if taken:
-                return surfaces.finished(plan, workspace)
-            return surfaces.build(plan, workspace, executor, local, request.tolerance, report)
-        if isinstance(plan, Metadata):
-            if taken:
-                return _finished(workspace, plan)
-            return compact.build(plan, workspace, executor, local, request.tolerance, report)
-        grid_plan = compute.resolve(plan)
-        if taken:
-            return _finished(workspace, grid_plan.metadata())
-        return grid.carry_out(grid_plan, workspace, executor, local, request.tolerance, report)
+    job = finish.Job(workspace, executor, local, request.tolerance, report)
 
     try:
         if executor is not local:
             report("connect", 0, 1)
         with threadpool_limits(1, "blas"), executor, workspace.locked():
             try:
-                return make()
+                return recipe.made(workspace) if taken else recipe.make(job)
             except NumericalError:
                 # The same command would fail again: there is nothing to resume.
                 workspace.remove()
@@ -341,25 +160,6 @@ def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
         ) from error
 
 
-def _tolerance(plan: Described) -> float:
-    if isinstance(plan, Domain):
-        return surface_errors.TOLERANCE if plan.p is None else surface_errors.WP_TOLERANCE
-    return regions.TOLERANCE if isinstance(plan, Metadata) else certify.TOLERANCES[plan.dtype]
-
-
-def _executor(
-    local: Threads, workers: int | None, scheduler: str | None, timeout: float
-) -> Executor:
-    if scheduler is None:
-        return local
-    if workers is not None:
-        raise InputError("workers are threads of this machine; with a scheduler leave them out")
-    # distributed takes a second to import.
-    from qpruntime.execution.cluster import Cluster
-
-    return Cluster(scheduler, timeout, packages=("qpruntime", "tablegen"))
-
-
 def _make_directory() -> None:
     """Make the directory of installed tables."""
     directory = table_directory()
@@ -370,15 +170,3 @@ def _make_directory() -> None:
             f"cannot make the directory of installed tables {directory}: {error.strerror}; "
             "set QP_TABLES or use --output"
         ) from error
-
-
-def _finished(workspace: Workspace, expected: Metadata) -> Metadata:
-    """Return the metadata of a table whose build was killed between rename and cleaning up."""
-    try:
-        metadata = open_table(workspace.target).metadata
-    except TableError:
-        metadata = None
-    if metadata is None or replace(metadata, sha256="", certificate={}) != expected:
-        raise TableError(f"{workspace.target} exists; replace it with --force")
-    workspace.remove()
-    return metadata

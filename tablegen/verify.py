@@ -1,32 +1,28 @@
-# mypy: disable-error-code=no-untyped-def
 """Check a finished table: its hash, the bounds of every value, and fresh random points."""
 
 from __future__ import annotations
 
-import hashlib
-import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from qpruntime.errors import InputError, TableError
-from qpruntime.execution.calls import Progress, run, thread_count
-from qpruntime.jit import call_moments, kernel
+from qpruntime.artifact.metadata import Metadata
+from qpruntime.errors import InputError
+from qpruntime.execution.calls import Progress, thread_count
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.opening import open_table
 from qpruntime.projection.table import Table
 from qpruntime.validation import number, shown, whole
-from tablegen.compact import errors as regions
-from tablegen.grid import errors as certify
+from tablegen.compact import errors as compact_errors
+from tablegen.files.looking import Found, Look
+from tablegen.grid import check as grid_check
+from tablegen.grid import errors as grid_errors
 from tablegen.surfaces import errors as surface_errors
 
 __all__ = ["Report", "verify"]
 
-_BLOCK_BYTES = 8_000_000
 #: More take hours, and their places alone gigabytes.
 MOST_POINTS = 10_000_000
 
@@ -61,24 +57,20 @@ class Report:
         return not self.problems
 
 
-@kernel
-def _outside(theta, has_moments, moments, narrows, mu, sigma, y, slack, values):
-    """Return (count, i, j) of values that are not in (0, sigma_EP], and the first of them.
+class _Kind(NamedTuple):
+    """How tables of a kind are checked, and how good they are unless they say so."""
 
-    Without moments the cavity's width is the bound if the likelihood `narrows`, else there is none.
-    """
-    count, row, column = 0, 0, 0
-    for i in range(mu.size):
-        for j in range(sigma.size):
-            bound = sigma[j] if narrows else math.inf
-            if has_moments:
-                bound = math.sqrt(call_moments(moments, mu[i], sigma[j], y, theta)[2])
-            # Written so that NaN fails it.
-            if not 0.0 < values[i, j] <= bound * (1.0 + slack):
-                if count == 0:
-                    row, column = i, j
-                count += 1
-    return count, row, column
+    check: Callable[[Table, Look], Found]
+    tolerance: Callable[[Metadata], float]
+
+
+_KINDS = {
+    "grid": _Kind(grid_check.check, lambda metadata: grid_errors.TOLERANCES[metadata.dtype]),
+    "compact": _Kind(compact_errors.check, lambda metadata: compact_errors.TOLERANCE),
+    "surfaces": _Kind(
+        surface_errors.check, lambda metadata: surface_errors.tolerance(metadata.order)
+    ),
+}
 
 
 def verify(
@@ -132,136 +124,10 @@ def verify(
     metadata = opened.metadata
     workers = thread_count(workers)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
+    kind = _KINDS[metadata.kind]
     if tolerance is None:
         stated = metadata.certificate.get("tolerance")
-        defaults = {"compact": regions.TOLERANCE, "surfaces": surface_errors.TOLERANCE}
-        if metadata.order is not None:
-            defaults["surfaces"] = surface_errors.WP_TOLERANCE
-        default = defaults.get(metadata.kind) or certify.TOLERANCES[metadata.dtype]
-        tolerance = stated if isinstance(stated, float) else default
+        tolerance = stated if isinstance(stated, float) else kind.tolerance(metadata)
     report = progress or (lambda stage, done, total: None)
-    check = {"grid": _check_grid, "compact": _check_compact, "surfaces": _check_surfaces}[
-        metadata.kind
-    ]
-    problems, certificate = check(opened, points, seed, tolerance, workers, report)
+    problems, certificate = kind.check(opened, Look(points, seed, tolerance, workers, report))
     return Report(opened.path, tuple(problems), seed, points, tolerance, certificate)
-
-
-Found = tuple[list[str], dict[str, Any]]
-
-
-def _of_hash(table: Table) -> list[str]:
-    """Return what is wrong with the hash of a table that is read whole."""
-    try:
-        table.verify_hash()
-    except TableError as error:
-        return [str(error).removeprefix(f"{table.path}: ")]
-    return []
-
-
-def _check_compact(
-    table: Table, points: int, seed: int, tolerance: float, workers: int, report: Progress
-) -> Found:
-    """Return the problems of a compact table and the errors measured."""
-    problems = _of_hash(table)
-    report("certify", 0, 1)
-    certificate = regions.certify(
-        table, run=partial(run, workers=workers), points=points, seed=seed
-    )
-    report("certify", 1, 1)
-    problems += regions.problems(certificate, tolerance)
-    return problems, certificate
-
-
-def _check_surfaces(
-    table: Table, points: int, seed: int, tolerance: float, workers: int, report: Progress
-) -> Found:
-    """Return the problems of surfaces and the errors measured; none can be without the density."""
-    problems = _of_hash(table)
-    if not table.likelihood.has_density:
-        return problems, {}
-    report("certify", 0, 1)
-    certificate = surface_errors.certify(
-        table, table.likelihood, run=partial(run, workers=workers), points=points, seed=seed
-    )
-    report("certify", 1, 1)
-    problems += surface_errors.problems(certificate, tolerance)
-    return problems, certificate
-
-
-def _check_grid(
-    table: Table, points: int, seed: int, tolerance: float, workers: int, report: Progress
-) -> Found:
-    """Return the problems of a grid and the errors measured."""
-    problems, worst, rough = _scan(table, tolerance, workers, report)
-    if any("outside" in problem for problem in problems):
-        return problems, {}
-    certificate = certify.certify(
-        table.values,
-        table.metadata,
-        worst,
-        rough=rough,
-        run=partial(run, workers=workers),
-        points=points,
-        seed=seed,
-    )
-    nodes = certificate["nodes"]
-    if nodes["max_relative_error"] > tolerance:
-        problems.append(
-            f"relative error {nodes['max_relative_error']:.2g} at mu = {nodes['mu']:g}, "
-            f"log10 sigma = {nodes['log10_sigma']:g}, allowed {tolerance:.2g}"
-        )
-    return problems, certificate
-
-
-Places = list[tuple[float, int, int, int]]
-
-
-def _scan(
-    table: Table, tolerance: float, workers: int, report: Progress
-) -> tuple[list[str], Places, Places]:
-    """Read everything once; return the problems, the most curved and the roughest nodes."""
-    theta, has_moments, _, _, moments, _ = table.likelihood.functions()[:6]
-    narrows = table.likelihood.log_concave
-    mu, sigma = table.metadata.mu.nodes(), 10.0 ** table.metadata.log10_sigma.nodes()
-    outcomes, rows, columns = table.values.shape
-    step = max(1, _BLOCK_BYTES // (columns * table.values.itemsize))
-    blocks = [(k, a, min(a + step, rows)) for k in range(outcomes) for a in range(0, rows, step)]
-    done = 0
-
-    def digest() -> str:
-        hasher = hashlib.sha256()
-        for k, a, b in blocks:
-            hasher.update(np.ascontiguousarray(table.values[k, a:b]).data)
-        return hasher.hexdigest()
-
-    def look(block: tuple[int, int, int]) -> tuple[int, str, Places, Places]:
-        nonlocal done
-        k, a, b = block
-        values = np.array(table.values[k, a:b], dtype=np.float64)
-        y = table.metadata.outcomes[k]
-        count, i, j = _outside(
-            theta, has_moments, moments, narrows, mu[a:b], sigma, y, tolerance, values
-        )
-        where = ""
-        if count:
-            where = f"{values[i, j]:g} at mu = {mu[a + i]:g}, log10 sigma = {np.log10(sigma[j]):g}"
-        worst = [] if count else certify.worst_nodes(values, k, a)
-        rough = [] if count else certify.rough_nodes(values, k, a)
-        done += 1
-        report("scan", done, len(blocks))
-        return count, where, worst, rough
-
-    problems = []
-    found = run(look, blocks, workers)
-    count = sum(part[0] for part in found)
-    if count:
-        first = next(part[1] for part in found if part[0])
-        problems.append(f"{count} values outside (0, sigma_EP], the first {first}")
-    if (actual := digest()) != table.metadata.sha256:
-        problems.append(
-            f"data hash is {actual[:16]}..., metadata says {table.metadata.sha256[:16]}..."
-        )
-    worst = [place for part in found for place in part[2]]
-    rough = [place for part in found for place in part[3]]
-    return problems, worst, rough

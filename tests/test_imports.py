@@ -31,7 +31,8 @@ FLOORS = [
     },
     {"qpruntime.inference", "tablegen.files", "tablegen.splines"},
     {"qpruntime.learning", "tablegen.compact", "tablegen.grid", "tablegen.surfaces"},
-    {"qpruntime.bayesopt", "qpruntime.estimators", "tablegen.builder", "tablegen.verify"},
+    {"qpruntime.bayesopt", "qpruntime.estimators", "tablegen.request", "tablegen.verify"},
+    {"tablegen.builder"},
     {"tablegen.console"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

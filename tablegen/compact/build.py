@@ -6,47 +6,45 @@ One small file that holds for every cavity: what its rectangle does not cover, t
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 
 import numpy as np
 
-from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution import rounding
 from qpruntime.execution.calls import Executor, Progress, Threads
+from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.reduction import Reduction
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
 from tablegen import splines
 from tablegen.compact import errors as regions
-from tablegen.files import hdf5 as export
+from tablegen.files import finish
 from tablegen.files.workspace import Workspace
 from tablegen.second_rule.framed import SEED
 
 __all__ = ["build", "metadata", "sample"]
 
 
-def reduction(likelihood: str) -> Reduction:
+def reduction(likelihood: Likelihood) -> Reduction:
     """Return the coordinates of a registered likelihood, or raise `InputError`."""
-    found = likelihoods.get(likelihood).reduction
+    found = likelihood.reduction
     if found is None:
         raise InputError(
-            f"likelihood {likelihood!r} has no compact table: it declares no Reduction"
+            f"likelihood {likelihood.spelt!r} has no compact table: it declares no Reduction"
         )
     return found
 
 
-def metadata(likelihood: str) -> Metadata:
+def metadata(likelihood: Likelihood) -> Metadata:
     """Return the metadata of the table before it is built: no hash, no certificate."""
     r = reduction(likelihood)
     return Metadata(
-        likelihood=likelihoods.get(likelihood).name,
-        parameters=dict(likelihoods.get(likelihood).parameters),
+        likelihood=likelihood.name,
+        parameters=dict(likelihood.parameters),
         outcomes=[float(y) for y in r.outcomes],
         axes=tuple(axis for axis in (r.u, r.v) if axis is not None),
         dtype="float64",
@@ -56,7 +54,7 @@ def metadata(likelihood: str) -> Metadata:
     )
 
 
-def sample(likelihood: str, row: int, u: float, v: Array) -> Array:
+def sample(likelihood: Likelihood, row: int, u: float, v: Array) -> Array:
     """Integrate R on a line: one row, one u, every v."""
     cavity = reduction(likelihood).cavity
     mu, sigma, y = np.array([cavity(row, u, t) for t in v.tolist()]).T
@@ -64,7 +62,7 @@ def sample(likelihood: str, row: int, u: float, v: Array) -> Array:
     return np.asarray(star / project_arrays(likelihood, mu, sigma, y, method="ep").std)
 
 
-def integrate(likelihood: str, executor: Executor, report: Progress) -> Array:
+def integrate(likelihood: Likelihood, executor: Executor, report: Progress) -> Array:
     """Return R at all collocation points, in the shape of the dataset."""
     r = reduction(likelihood)
     across = splines.points(r.u) if r.u is not None else np.zeros(1)
@@ -75,11 +73,12 @@ def integrate(likelihood: str, executor: Executor, report: Progress) -> Array:
     return values.reshape(len(r.outcomes), across.size, along.size)
 
 
-def _line(likelihood: str, along: Array, where: tuple[int, float]) -> Array:
+def _line(likelihood: Likelihood, along: Array, where: tuple[int, float]) -> Array:
     return sample(likelihood, *where, along)
 
 
 def build(
+    likelihood: Likelihood,
     document: Metadata,
     workspace: Workspace,
     executor: Executor,
@@ -88,27 +87,17 @@ def build(
     report: Progress,
 ) -> Metadata:
     """Build the table in a locked workspace; arguments as those of `grid.build.carry_out`."""
-    name, axes = document.spelt, document.axes
+    axes = document.axes
     report("integrate", 0, 1)
-    ratios = integrate(name, executor, report)
+    ratios = integrate(likelihood, executor, report)
     values = splines.coefficients(ratios, axes[0] if len(axes) == 2 else None, axes[-1])
     values.flags.writeable = False
     report("certify", 0, 1)
-    table = Table(workspace.partial, document, likelihoods.get(name), values)
+    table = Table(workspace.partial, document, likelihood, values)
     certificate = regions.certify(table, run=local.run, seed=SEED)
     if missed := regions.problems(certificate, tolerance):
         raise NumericalError(f"the table misses its tolerance: {missed[0]}; raise --tolerance")
     certificate |= {"tolerance": tolerance, "arithmetic": rounding.arithmetic()}
-    data = values.astype("<f8").tobytes()
-    digest = hashlib.sha256(data).hexdigest()
-    finished = replace(document, sha256=digest, certificate=certificate)
-    offset = export.create_file(workspace.partial, finished)
-    with workspace.partial.open("r+b") as file:
-        file.seek(offset)
-        file.write(data)
-    export.write_metadata(workspace.partial, finished)
-    workspace.check()
-    export.publish(workspace.partial, workspace.target)
-    workspace.remove()
+    finished = finish.write(workspace, document, values, certificate)
     report("certify", 1, 1)
     return finished

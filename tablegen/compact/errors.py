@@ -7,18 +7,21 @@ quadrature rule; at nodes the splines themselves, so that no coefficient can be 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis
+from qpruntime.execution.calls import run as run_in_threads
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
 from tablegen import splines
+from tablegen.files.looking import Found, Look, hash_problems
 from tablegen.second_rule.framed import RULE, independent
 
-__all__ = ["AT_NODES", "DOMAIN", "REGIONS", "TOLERANCE", "certify", "problems"]
+__all__ = ["AT_NODES", "DOMAIN", "REGIONS", "TOLERANCE", "certify", "check", "problems"]
 
 Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
 
@@ -66,6 +69,16 @@ def certify(table: Table, *, run: Runner, points: int = 2000, seed: int = 0) -> 
     for name, draw in zip(REGIONS[1:], (_cells, _seams, _far), strict=True):
         found[name] = _compare(table, draw(table, points, rng), run)
     return found
+
+
+def check(table: Table, look: Look) -> Found:
+    """Return the problems of a finished compact table and the errors measured."""
+    found = hash_problems(table)
+    look.report("certify", 0, 1)
+    runner = partial(run_in_threads, workers=look.workers)
+    certificate = certify(table, run=runner, points=look.points, seed=look.seed)
+    look.report("certify", 1, 1)
+    return found + problems(certificate, look.tolerance), certificate
 
 
 def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:

@@ -138,13 +138,12 @@ def _build(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         if request.path.parent.exists() or arguments.output is not None:
             request.workspace  # noqa: B018 - raises if no file may be made there
-        plan = builder.estimated(request.plan)
         document = describe.plan(
-            plan, request.path, arguments.workers, scheduler=arguments.scheduler
+            request.recipe.estimated(), request.path, arguments.workers, arguments.scheduler
         )
         _print(document, describe.text(document), arguments.json)
         return DONE
-    nbytes = builder.largest(request.plan)
+    nbytes = request.recipe.largest
     if nbytes > builder.LARGE and not arguments.yes and not _confirmed(nbytes):
         return FAILED
     started = time.perf_counter()

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qpruntime import likelihoods
-from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import TableError
 from qpruntime.names import command, printable, size
 from tablegen.compact import errors as regions
+from tablegen.files.documents import Document, stated
 
 if TYPE_CHECKING:
-    from tablegen.grid.plan import Plan
-    from tablegen.surfaces.domain import Domain
+    from tablegen.request import Recipe
     from tablegen.verify import Report
 
 __all__ = ["installed", "listing", "plan", "report", "table", "text"]
-
-Document = dict[str, Any]
 
 REGION_WORDS = {"nodes": "at nodes", "cells": "in cells", "seams": "at seams", "far": "far out"}
 SURFACE_WORDS = {
@@ -33,84 +30,23 @@ SURFACE_WORDS = {
 AXES = ("mu", "log10_sigma", "u", "v", "y")
 
 
-def _axis(axis: Axis) -> Document:
-    return {"start": axis.start, "stop": axis.stop, "step": axis.step, "size": axis.size}
-
-
-def plan(
-    what: Plan | Metadata | Domain,
-    path: Path,
-    workers: int | None,
-    scheduler: str | None = None,
-) -> Document:
+def plan(recipe: Recipe, path: Path, workers: int | None, scheduler: str | None = None) -> Document:
     """Describe what a build would do, for ``--dry-run``; a scheduler is not asked."""
     from qpruntime.execution.calls import thread_count
-    from tablegen import builder
-    from tablegen.grid.chebyshev import FEW
-    from tablegen.surfaces.domain import Domain
+    from tablegen.request import LARGE
 
     threads = thread_count(workers) if scheduler is None else 1
     who: Document = {"workers": threads} if scheduler is None else {"scheduler": scheduler}
-    if builder.largest(what) > builder.LARGE:
+    if recipe.largest > LARGE:
         who["confirm"] = "with --yes, or when asked"
-    if isinstance(what, Domain):
-        return {
-            "path": str(path),
-            "likelihood": what.likelihood.spelt,
-            **({} if what.p is None else {"projection": _projection(what.p)}),
-            "outcomes": list(what.outcomes),
-            "mu": "{:g} to {:g}".format(*what.mu),
-            "log10_sigma": "{:g} to {:g}".format(*what.log10_sigma),
-            "nodes": "as many as the tolerance takes",
-            "largest_bytes": what.limit,
-            **who,
-        }
-    if isinstance(what, Metadata):
-        unknown = ("path", "sha256", "guarantee", "certificate")
-        rest = {k: v for k, v in table(path, what).items() if k not in unknown}
-        return {"path": str(path), **rest, **who}
-    return {
-        "path": str(path),
-        "likelihood": what.likelihood,
-        "method": what.method,
-        "dtype": what.dtype,
-        "mu": _axis(what.mu),
-        "log10_sigma": _axis(what.log10_sigma),
-        "nodes": what.size,
-        "bytes": what.nbytes,
-        "chunks": what.chunk_count,
-        "chebyshev_nodes": list(what.nodes) if what.nodes else None,
-        **({"estimated_from_outcomes": FEW} if what.nodes and len(what.outcomes) > FEW else {}),
-        **who,
-        # On a cluster: of one worker, and of what this process does.
-        "estimated_seconds": round(what.estimate_seconds(threads), 1),
-    }
+    return {"path": str(path), **recipe.describe(threads), **who}
 
 
 def table(path: Path, metadata: Metadata) -> Document:
     """Describe a finished table."""
-    compact, whole = metadata.kind == "compact", metadata.kind == "surfaces"
-    names: tuple[str, ...] = ("mu", "log10_sigma", "y")[: len(metadata.axes)]
-    if compact:
-        names = ("u", "v")[-len(metadata.axes) :]
     return {
         "path": str(path),
-        "kind": metadata.kind,
-        "likelihood": metadata.likelihood,
-        "parameters": metadata.parameters,
-        **({} if metadata.order is None else {"projection": _projection(metadata.order)}),
-        "outcomes": metadata.outcomes,
-        **{
-            name: _axis(axis) | ({"coordinate": axis.name} if compact else {})
-            for name, axis in zip(names, metadata.axes, strict=True)
-        },
-        **({"surfaces": metadata.surfaces, "slabs": metadata.traits.get("mode")} if whole else {}),
-        "coefficients" if compact or whole else "nodes": math.prod(metadata.shape),
-        "dtype": metadata.dtype,
-        "bytes": metadata.nbytes,
-        "method": metadata.method,
-        "generator": metadata.generator,
-        "schema": metadata.schema,
+        **stated(metadata),
         "sha256": metadata.sha256,
         "guarantee": guarantee(metadata),
         "certificate": metadata.certificate,
@@ -149,10 +85,6 @@ def guarantee(metadata: Metadata) -> str:
         )
     except (TypeError, KeyError, ValueError):
         return "none: the errors of this table were not measured"
-
-
-def _projection(p: float) -> str:
-    return f"wp, p = {p:g}"
 
 
 def _guarantee_of_surfaces(metadata: Metadata) -> str:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import NumericalError
 from qpruntime.execution.calls import Call, Executor, Progress, Stop, Threads
+from tablegen.files import finish
 from tablegen.files import hdf5 as export
 from tablegen.files.workspace import BuildStopped, Workspace
 from tablegen.grid import chebyshev as compute
@@ -68,10 +69,7 @@ def carry_out(
             + ("" if plan.method == "direct" else " or use --method direct")
         )
     metadata = replace(plan.metadata(), sha256=digest, certificate=certificate)
-    export.write_metadata(workspace.partial, metadata)
-    workspace.check()
-    export.publish(workspace.partial, workspace.target)
-    workspace.remove()
+    finish.publish(workspace, metadata)
     report("certify", 1, 1)
     return metadata
 

@@ -1,8 +1,7 @@
-# mypy: disable-error-code=no-untyped-def
 """Fill chunks of a grid: by quadrature at every node, or by expanding a series.
 
-One-dimensional splines, where the likelihood allows them, are in `one_axis`. Both methods
-here integrate with `qpruntime.quadrature.sigma_star.exact_run`. The series is that of the ratio
+One-dimensional splines, where the likelihood allows them, are in `one_axis`, quadrature is in
+`direct`. The series is that of the ratio
 psi = sigma*/sigma, which stays of order one, so that its error is relative everywhere. Nothing here
 knows of files or of dask.
 """
@@ -18,20 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis
-from qpruntime.errors import NumericalError
-from qpruntime.jit import kernel
-from qpruntime.quadrature.sigma_star import OK, exact_run
 from tablegen.grid import one_axis
+from tablegen.grid.direct import integrate
 from tablegen.grid.one_axis import Curves
 from tablegen.grid.plan import Chunk, Plan
 
-__all__ = ["Expansion", "blocks", "estimate", "expand", "fill", "integrate", "resolve"]
+__all__ = ["Expansion", "blocks", "estimate", "expand", "fill", "resolve"]
 
-#: Cavities this many standard deviations apart still share their quadrature nodes.
-_SPAN = 0.3
 #: Coefficients below this fraction of the largest |psi| are quadrature noise (measured: 4e-16).
 _CUT = 1e-15
 #: Outcomes that a dry run looks at: less than a second each.
@@ -45,60 +39,6 @@ _NODE_COST = 7
 _BLOCK = 32_000
 #: Lines of Chebyshev nodes integrated by one call: a few hundredths of a second.
 _LINES = 8
-
-
-@kernel
-def _fill_direct(theta, has_frame, split, frame, mu, sigma, y, out):
-    """out[i, j] = sigma*(mu[i], sigma[j]); mu ascends. Return (status, i, j) of a failure."""
-    row = np.empty((mu.size, 4))
-    for j in range(sigma.size):
-        i = 0
-        while i < mu.size:
-            stop = i + 1
-            while stop < mu.size and mu[stop] - mu[i] <= _SPAN * sigma[j]:
-                stop += 1
-            status = exact_run(split, frame, has_frame, mu[i:stop], sigma[j], y, theta, row[i:stop])
-            if status != OK:
-                return status, i, j
-            for k in range(i, stop):
-                out[k, j] = row[k, 3]
-            i = stop
-    return OK, 0, 0
-
-
-def integrate(likelihood: str, mu: Array, sigma: Array, y: float) -> Array:
-    """Integrate sigma* (a standard deviation) at every pair of `mu` and `sigma`.
-
-    Parameters
-    ----------
-    likelihood : str
-        Registered name.
-    mu : ndarray, shape (M,)
-        Ascending cavity means.
-    sigma : ndarray, shape (S,)
-        Cavity standard deviations.
-    y : float
-        The observation.
-
-    Returns
-    -------
-    ndarray, shape (M, S)
-
-    Raises
-    ------
-    NumericalError
-        If the quadrature does not converge somewhere; the message says where.
-    """
-    theta, _, has_frame, split, _, frame = likelihoods.get(likelihood).functions()[:6]
-    out = np.empty((mu.size, sigma.size))
-    status, i, j = _fill_direct(theta, has_frame, split, frame, mu, sigma, y, out)
-    if status != OK:
-        likelihoods.get(likelihood).raise_failure()
-        raise NumericalError(
-            f"{likelihood}: no quadrature at mu = {mu[i]:g}, sigma = {sigma[j]:g} "
-            f"(status {status}); narrow the ranges"
-        )
-    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +105,7 @@ def resolve(plan: Plan) -> Plan:
     """
     if plan.method == "direct":
         return plan
-    reduction = likelihoods.get(plan.likelihood).reduction
+    reduction = plan.model.reduction
     if reduction is not None and reduction.scale is not None:
         pays = math.prod(plan.shape[1:]) > _NODE_COST * one_axis.CELLS
         return replace(plan, method="one-axis" if pays else "direct")
@@ -202,10 +142,10 @@ def _count(plan: Plan, axis: Axis, lines: Array, y: float) -> int:
         nodes = chebyshev_nodes(axis, n)
         if axis is plan.mu:
             sigma = 10.0**lines
-            psi = integrate(plan.likelihood, nodes, sigma, y) / sigma
+            psi = integrate(plan.model, nodes, sigma, y) / sigma
         else:
             sigma = 10.0**nodes
-            psi = (integrate(plan.likelihood, lines, sigma, y) / sigma).T
+            psi = (integrate(plan.model, lines, sigma, y) / sigma).T
         if psi.min() < _SMALLEST * psi.max():
             break
         size = np.abs(_transform(n) @ psi).max(axis=1)
@@ -250,7 +190,7 @@ def _lines(plan: Plan, block: tuple[int, int, int]) -> Array:
     outcome, start, stop = block
     mu = chebyshev_nodes(plan.mu, plan.nodes[0])
     sigma = 10.0 ** chebyshev_nodes(plan.log10_sigma, plan.nodes[1])[start:stop]
-    values = integrate(plan.likelihood, mu, sigma, plan.outcomes[outcome])
+    values = integrate(plan.model, mu, sigma, plan.outcomes[outcome])
     return np.ascontiguousarray(values.T / sigma[:, None])
 
 
@@ -297,6 +237,6 @@ def fill(
             if interrupted():
                 raise KeyboardInterrupt
             values[:, j : j + step] = integrate(
-                plan.likelihood, mu, sigma[j : j + step], plan.outcomes[chunk.outcome]
+                plan.model, mu, sigma[j : j + step], plan.outcomes[chunk.outcome]
             )
     return values.astype(np.dtype(plan.dtype).newbyteorder("<"), copy=False)

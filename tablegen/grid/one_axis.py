@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis
 from qpruntime.jit import call_coordinates, contracted
@@ -67,7 +66,7 @@ def _expand(scale, coefficients, axes, row, mu, sigma, y, theta, out):
 
 
 def _handle(plan: Plan) -> tuple[Any, Array]:
-    likelihood = likelihoods.get(plan.likelihood)
+    likelihood = plan.model
     assert likelihood.reduction is not None
     assert likelihood.reduction.scale is not None
     return likelihood.reduction.scale.handle, likelihood.theta
@@ -104,13 +103,13 @@ def expand(plan: Plan, run: Callable[[Callable[[Any], Any], Sequence[Any]], list
 def _along(plan: Plan, block: tuple[float, Array]) -> Array:
     """Return sigma*/length for one outcome y at some places v."""
     y, places = block
-    likelihood = likelihoods.get(plan.likelihood)
+    likelihood = plan.model
     assert likelihood.reduction is not None
     reduction = likelihood.reduction
     scale, theta = _handle(plan)
     row = int(y) - reduction.outcomes[0]
     mu, sigma, ys = np.array([reduction.cavity(row, 0.0, v) for v in places.tolist()]).T
-    star = project_arrays(plan.likelihood, mu, sigma, ys, table="exact").std
+    star = project_arrays(plan.model, mu, sigma, ys, table="exact").std
     length, v = np.empty((1, 1)), np.empty((1, 1))
     for i in range(star.size):
         _scales(scale, mu[i : i + 1], sigma[i : i + 1], y, theta, length, v)

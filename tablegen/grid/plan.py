@@ -79,6 +79,11 @@ class Plan:
     nodes: tuple[int, int] | None = None
 
     @property
+    def model(self) -> Likelihood:
+        """The likelihood of that name; workers on other machines have it from their registry."""
+        return likelihoods.get(self.likelihood)
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         return len(self.outcomes), self.mu.size, self.log10_sigma.size
 
@@ -112,7 +117,7 @@ class Plan:
 
     def metadata(self) -> Metadata:
         """Return the metadata of the finished table, hash and certificate still empty."""
-        model = likelihoods.get(self.likelihood)
+        model = self.model
         return Metadata(
             likelihood=model.name,
             parameters=dict(model.parameters),

@@ -1,6 +1,8 @@
 # mypy: disable-error-code=no-untyped-def
-"""A second quadrature rule, which shares nothing with the first but the likelihood.
+"""A second quadrature rule, which shares nothing with the first that could be wrong in both.
 
+That is the likelihood, the map of `place` from a frame to f, by which no sum is more than more or
+less exact, and the normal scores of `ndtri_density`, which have tests of their own against mpmath.
 The tables' own rule integrates phi(Phi^-1(F)); this one goes back to the formula before the
 integration by parts, sigma* = int (f - mean) Phi^-1(F(f)) q(f) df, on other nodes: the centre is
 shifted by a fraction of the width, steps are shorter, panels have eight points.

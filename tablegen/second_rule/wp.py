@@ -20,7 +20,7 @@ from qpruntime.jit import kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.quadrature.tilted import sort
 from qpruntime.special import ndtri_density
-from tablegen.second_rule.adaptive import log_evidence, masses, panel
+from tablegen.second_rule.masses import log_evidence, masses, panel
 
 __all__ = ["RULE", "errors"]
 

@@ -7,11 +7,9 @@ by the second quadrature rule.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -20,15 +18,14 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Metadata
-from qpruntime.errors import NumericalError, TableError
+from qpruntime.errors import NumericalError
 from qpruntime.execution import rounding
 from qpruntime.execution.calls import Executor, Progress, Threads
 from qpruntime.projection import surfaces
-from qpruntime.projection.opening import open_table
 from qpruntime.projection.table import Table
 from qpruntime.projection.without_code import describe, standin
 from tablegen import splines
-from tablegen.files import hdf5 as export
+from tablegen.files import finish
 from tablegen.files.workspace import Workspace
 from tablegen.second_rule.framed import SEED
 from tablegen.surfaces import errors as surface_errors
@@ -150,31 +147,17 @@ def build(
     if missed := surface_errors.problems(certificate, tolerance):
         raise NumericalError(advice(what, certificate, missed[0], cells))
     certificate |= {"tolerance": float(tolerance), "arithmetic": rounding.arithmetic()}
-    data = table.values.astype("<f8").tobytes()
-    finished = replace(document, sha256=hashlib.sha256(data).hexdigest(), certificate=certificate)
-    offset = export.create_file(workspace.partial, finished)
-    with workspace.partial.open("r+b") as file:
-        file.seek(offset)
-        file.write(data)
-    export.write_metadata(workspace.partial, finished)
-    export.publish(workspace.partial, workspace.target)
-    workspace.remove()
+    made = finish.write(workspace, document, table.values, certificate)
     report("certify", 1, 1)
-    return finished
+    return made
 
 
 def finished(what: Domain, workspace: Workspace) -> Metadata:
     """Return the metadata of a table whose build was killed between rename and cleaning up."""
-    try:
-        found = open_table(workspace.target).metadata
-    except TableError:
-        found = None
-    if found is not None and found.kind == "surfaces":
-        expected = metadata(what, [axis.size - 1 for axis in found.axes])
-        if replace(found, sha256="", certificate={}) == expected:
-            workspace.remove()
-            return found
-    raise TableError(f"{workspace.target} exists; replace it with --force")
+    there = finish.found(workspace)
+    surfaces_there = there is not None and there.kind == "surfaces"
+    cells = [axis.size - 1 for axis in there.axes] if there and surfaces_there else None
+    return finish.left_over(workspace, metadata(what, cells) if cells else None)
 
 
 def _growth(error: float, tolerance: float) -> float:

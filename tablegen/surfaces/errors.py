@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from qpruntime.arrays import Array
+from qpruntime.execution.calls import run as run_in_threads
 from qpruntime.jit import call_surfaces, kernel
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import surfaces
 from qpruntime.projection.table import Table
+from tablegen.files.looking import Found, Look, hash_problems
 from tablegen.second_rule import wp as second_wp
 from tablegen.second_rule.framed import RULE, independent_all
 
-__all__ = ["TOLERANCE", "WP_TOLERANCE", "certify", "draw", "lookups", "problems"]
+__all__ = [
+    "TOLERANCE",
+    "WP_TOLERANCE",
+    "certify",
+    "check",
+    "draw",
+    "lookups",
+    "problems",
+    "tolerance",
+]
 
 Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
 
@@ -26,6 +38,11 @@ WP_TOLERANCE = 1e-6
 #: Random points of a certificate.
 POINTS = 3000
 _BLOCK = 128
+
+
+def tolerance(order: float | None) -> float:
+    """Return the tolerance of tables of this order, None being those of EP and QP."""
+    return TOLERANCE if order is None else WP_TOLERANCE
 
 
 @kernel
@@ -121,6 +138,19 @@ def certify(
             "outcome": float(y[at]),
         }
     return found
+
+
+def check(table: Table, look: Look) -> Found:
+    """Return the problems of finished surfaces, and errors measured if there is the density."""
+    found = hash_problems(table)
+    if not table.likelihood.has_density:
+        return found, {}
+    look.report("certify", 0, 1)
+    runner = partial(run_in_threads, workers=look.workers)
+    own = table.likelihood
+    certificate = certify(table, own, run=runner, points=look.points, seed=look.seed)
+    look.report("certify", 1, 1)
+    return found + problems(certificate, look.tolerance), certificate
 
 
 def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:

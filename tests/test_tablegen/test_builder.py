@@ -22,6 +22,7 @@ from qpruntime.projection.opening import open_table
 from tablegen import builder
 from tablegen.files.workspace import Workspace
 from tablegen.grid import build as grid
+from tablegen.grid import chebyshev
 from tablegen.grid import errors as certify
 
 SMALL = {"mu_step": 0.5, "log10_sigma_step": 0.1}
@@ -114,8 +115,8 @@ def test_every_stage_reports_progress(target):
 @pytest.mark.parametrize(("workers", "chunks"), [(1, 1), (1, 3), (4, 3)])
 def test_progress_within_chunks_counts_every_block_once(target, monkeypatch, workers, chunks):
     plan = replace(builder.prepare("probit", **SMALL), rows=-(-41 // chunks))
-    monkeypatch.setattr(builder.compute, "resolve", lambda p: plan)
-    monkeypatch.setattr(builder.compute, "_BLOCK", 4 * plan.rows)
+    monkeypatch.setattr(chebyshev, "resolve", lambda p: plan)
+    monkeypatch.setattr(chebyshev, "_BLOCK", 4 * plan.rows)
     seen = []
     builder.build("probit", target, workers=workers, progress=lambda *a: seen.append(a), **SMALL)
     blocks = 6  # of 21 columns
@@ -127,14 +128,14 @@ def test_progress_within_chunks_counts_every_block_once(target, monkeypatch, wor
     assert steps == sorted(steps)
     assert len(set(steps)) == 1 + chunks * blocks
     single = target.read_bytes()
-    monkeypatch.setattr(builder.compute, "_BLOCK", 10**9)
+    monkeypatch.setattr(chebyshev, "_BLOCK", 10**9)
     builder.build("probit", target, force=True, **SMALL)
     assert target.read_bytes() == single
 
 
 def test_what_counts_blocks_travels_as_a_flag():
     plan, stop = builder.prepare("probit", **SMALL), Stop()
-    steps = builder.grid._Steps(plan, 1, stop, lambda done, total: None)
+    steps = grid._Steps(plan, 1, stop, lambda done, total: None)
     assert pickle.dumps(steps) == pickle.dumps(stop)
     stop.set()
     assert steps()
@@ -212,12 +213,12 @@ def test_a_disk_that_fills_up_is_one_error_and_resumable(target, monkeypatch):
 
 def test_finished_chunks_are_kept_and_damaged_ones_computed_again(target, monkeypatch):
     plan = replace(builder.prepare("probit", **SERIES), rows=100)
-    monkeypatch.setattr(builder.compute, "resolve", lambda p: plan)
+    monkeypatch.setattr(chebyshev, "resolve", lambda p: plan)
     builder.build("probit", target, **SERIES)
     whole = target.read_bytes()
     target.unlink()
     computed = []
-    real = builder.compute.fill
+    real = chebyshev.fill
 
     def fill(plan, chunk, *rest):
         computed.append(chunk)
@@ -225,7 +226,7 @@ def test_finished_chunks_are_kept_and_damaged_ones_computed_again(target, monkey
             raise KeyboardInterrupt
         return real(plan, chunk, *rest)
 
-    monkeypatch.setattr(builder.compute, "fill", fill)
+    monkeypatch.setattr(chebyshev, "fill", fill)
     with pytest.raises(KeyboardInterrupt):
         builder.build("probit", target, workers=1, **SERIES)
     assert not target.exists()
@@ -234,7 +235,7 @@ def test_finished_chunks_are_kept_and_damaged_ones_computed_again(target, monkey
     data[1000] ^= 4
     damaged.write_bytes(data)
     del computed[:]
-    monkeypatch.setattr(builder.compute, "fill", lambda *a: computed.append(a[1]) or real(*a))
+    monkeypatch.setattr(chebyshev, "fill", lambda *a: computed.append(a[1]) or real(*a))
     builder.build("probit", target, workers=1, **SERIES)
     assert computed == [plan.chunks[3], *plan.chunks[6:]]
     assert target.read_bytes() == whole

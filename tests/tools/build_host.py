@@ -31,6 +31,7 @@ from tablegen.grid import build as grid
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify
 from tablegen.grid import store
+from tablegen.grid.direct import integrate
 
 #: Where a build can be made to die or to wait: (object, name of the function).
 PLACES = {
@@ -102,7 +103,7 @@ def warm():
     )
     values = compute.fill(plan, plan.chunks[0], compute.expand(plan, serial), lambda: False)
     certify.certify(values[None], plan.metadata(), certify.worst_nodes(values, 0, 0), run=serial)
-    compute.integrate("probit", plan.mu.nodes()[:2], plan.mu.nodes()[-2:], 1.0)
+    integrate(plan.model, plan.mu.nodes()[:2], plan.mu.nodes()[-2:], 1.0)
     # Whom the child becomes may have no right to read the standard library.
     mmap.mmap(-1, 1).close()
 

@@ -17,6 +17,7 @@ import tablegen.console.progress
 from commands import SMALL
 from qpruntime.projection.opening import open_table
 from tablegen import builder
+from tablegen.grid import build as grid
 from tablegen.grid import chebyshev
 from tablegen.grid.plan import make_plan
 
@@ -344,7 +345,7 @@ def test_a_build_that_fails_before_its_first_chunk_leaves_nothing(command, tmp_p
     def fail(*arguments):
         raise MemoryError
 
-    monkeypatch.setattr(builder.grid, "carry_out", fail)
+    monkeypatch.setattr(grid, "carry_out", fail)
     result = command("build", *SMALL, "--output", tmp_path / "t.h5")
     assert result.code == 1
     assert "not enough memory for build: allocation failed" in result.err

@@ -15,6 +15,7 @@ from qpruntime.execution.calls import run
 from qpruntime.likelihoods import Likelihood
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify
+from tablegen.grid.direct import integrate
 from tablegen.grid.plan import make_plan
 from tablegen.second_rule.framed import independent, independent_all
 
@@ -128,8 +129,11 @@ def test_error_in_cells_is_that_of_bilinear_interpolation(plan, values):
     truth = oracle.tilted(oracle.probit, cells["mu"], 10 ** cells["log10_sigma"])[3]
     assert cells["max_relative_error"] == pytest.approx(abs(mean / truth - 1), rel=1e-6)
     # Brute force over every cell: what was found is the largest there is, or nearly.
-    centres = compute.integrate(
-        "probit", (mu[1:] + mu[:-1]) / 2, 10 ** ((log10_sigma[1:] + log10_sigma[:-1]) / 2), 1.0
+    centres = integrate(
+        likelihoods.get("probit"),
+        (mu[1:] + mu[:-1]) / 2,
+        10 ** ((log10_sigma[1:] + log10_sigma[:-1]) / 2),
+        1.0,
     )
     v = values[0]
     error = np.abs((v[1:, 1:] + v[1:, :-1] + v[:-1, 1:] + v[:-1, :-1]) / 4 / centres - 1)

@@ -8,8 +8,10 @@ from numpy.polynomial import chebyshev
 
 import oracle
 from cases import every_case
+from qpruntime import likelihoods
 from qpruntime.artifact.metadata import Axis
 from tablegen.grid import chebyshev as compute
+from tablegen.grid.direct import integrate
 from tablegen.grid.plan import make_plan
 
 
@@ -31,14 +33,14 @@ def test_integrate_agrees_with_high_precision_values(reference):
     for mu, sigma, star in zip(
         ref.mu[inside], ref.sigma[inside], ref.sigma_star[inside], strict=True
     ):
-        found = compute.integrate("probit", np.array([mu]), np.array([sigma]), 1.0)
+        found = integrate(likelihoods.get("probit"), np.array([mu]), np.array([sigma]), 1.0)
         assert found[0, 0] == pytest.approx(star, rel=1e-12)
 
 
 def test_integrate_in_runs_agrees_with_plain_quadrature():
     # A run shares its nodes; the plain rule looks at every point alone.
     mu, sigma = np.linspace(-10, 10, 401), np.array([0.1, 1.0, 1.29, 1.31, 10.0])
-    found = compute.integrate("probit", mu, sigma, 1.0)
+    found = integrate(likelihoods.get("probit"), mu, sigma, 1.0)
     for i in range(0, 401, 37):
         for j, s in enumerate(sigma):
             star = oracle.tilted(oracle.probit, mu[i], s)[3]

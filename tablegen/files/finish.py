@@ -1,0 +1,72 @@
+"""How a table becomes a file: written, sealed and given its name in one step, or found finished."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from qpruntime.arrays import Array
+from qpruntime.artifact.metadata import Metadata
+from qpruntime.errors import TableError
+from qpruntime.execution.calls import Executor, Progress, Threads
+from qpruntime.projection.opening import open_table
+from tablegen.files import hdf5
+from tablegen.files.workspace import Workspace
+
+__all__ = ["Job", "found", "left_over", "publish", "write"]
+
+
+class Job(NamedTuple):
+    """Where a table is made, what computes it, what certifies it, and how good it has to be."""
+
+    workspace: Workspace
+    executor: Executor
+    local: Threads
+    tolerance: float
+    report: Progress
+
+
+def write(
+    workspace: Workspace, document: Metadata, values: Array, certificate: dict[str, Any]
+) -> Metadata:
+    """Publish a table that is in memory; return its metadata, hash and certificate included."""
+    data = values.astype("<f8").tobytes()
+    finished = replace(document, sha256=hashlib.sha256(data).hexdigest(), certificate=certificate)
+    offset = hdf5.create_file(workspace.partial, finished)
+    with workspace.partial.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+    publish(workspace, finished)
+    return finished
+
+
+def publish(workspace: Workspace, finished: Metadata) -> None:
+    """Give the data of a locked workspace their metadata, a seal and the name of the target."""
+    hdf5.write_metadata(workspace.partial, finished)
+    workspace.check()
+    hdf5.publish(workspace.partial, workspace.target)
+    workspace.remove()
+
+
+def found(workspace: Workspace) -> Metadata | None:
+    """Return the metadata of the table at the target, None if what is there is no table."""
+    try:
+        return open_table(workspace.target).metadata
+    except TableError:
+        return None
+
+
+def left_over(workspace: Workspace, expected: Metadata | None) -> Metadata:
+    """Return the metadata of a table whose build was killed between rename and cleaning up.
+
+    Raises
+    ------
+    TableError
+        If the target is another table than `expected`, which has no hash and no certificate.
+    """
+    metadata = found(workspace)
+    if metadata is None or replace(metadata, sha256="", certificate={}) != expected:
+        raise TableError(f"{workspace.target} exists; replace it with --force")
+    workspace.remove()
+    return metadata
