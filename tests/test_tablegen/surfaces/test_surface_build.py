@@ -16,7 +16,7 @@ from qpruntime.artifact.metadata import Axis
 from qpruntime.execution.calls import Threads
 from qpruntime.projection.projector import project_arrays
 from surface_models import gumbel, marked, ordinal
-from tablegen import build, builder, splines
+from tablegen import build, builder, request, splines
 from tablegen.surfaces import build as surfaces
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces import node_counts as resolution
@@ -194,8 +194,8 @@ def test_presets_of_ones_own(tmp_path):
         build(ordinal(), tmp_path / "x.h5", preset="grid")
     with pytest.raises(InputError, match="a grid has no such options: outcomes"):
         build("probit", tmp_path / "x.h5", outcomes=[1])
-    assert builder.default_preset("probit", None) == "grid"
-    assert builder.default_preset("a.b:c", None) == "surfaces"
+    assert request.default_preset("probit", None) == "grid"
+    assert request.default_preset("a.b:c", None) == "surfaces"
 
 
 # --- the command line
