@@ -16,7 +16,7 @@ from qpruntime.artifact.metadata import Axis
 from qpruntime.execution.calls import Threads
 from qpruntime.projection.projector import project_arrays
 from surface_models import gumbel, marked, ordinal
-from tablegen import build, builder, request, splines
+from tablegen import build, request, splines
 from tablegen.surfaces import build as surfaces
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces import node_counts as resolution
