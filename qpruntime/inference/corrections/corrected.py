@@ -8,20 +8,32 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from qpruntime.arrays import Array
+from qpruntime.errors import InputError, SamplingWarning, warn
 from qpruntime.inference.corrections.conditional import Targets, log_densities
-from qpruntime.inference.corrections.fixed_point import FixedPoint
+from qpruntime.inference.corrections.draws import densities_of
+from qpruntime.inference.corrections.fixed_point import FixedPoint, Normal, needed
 from qpruntime.inference.corrections.grid import Densities, moments, normalised
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.corrections.response import Response, pair_sums, respond
+from qpruntime.inference.corrections.slice_sampler import mixing, run_chains
+from qpruntime.inference.corrections.tilt import tilted_variances
 
-__all__ = ["CORRECTIONS", "Corrected", "CorrectedEvidence", "Correction"]
+__all__ = ["CORRECTIONS", "Corrected", "CorrectedEvidence", "Correction", "Points", "sampled"]
 
-Correction = Literal["blend", "fact"]
+Correction = Literal["blend", "fact", "tilt", "sample"]
 CORRECTIONS = get_args(Correction)
 
 #: Weight of the linear response in the log variance; the rest is that of FACT.
 _RESPONSE = 2.0 / 3.0
 
+#: Sites at most for "tilt".
+_MOST = 200
+#: Draws kept, times sites; and R-hat up to which chains have mixed.
+_KEPT, _MIXED = 4_000_000, 1.05
+#: A variance at new points of less than this part of the prior's comes from rounding.
+_LEAST = 1e-14
+
+_NO_RESPONSE = 'EP\'s fixed point has no linear response here: these are the marginals of "fact"'
 _BESIDE = "EP was run beside the posterior's own method: corrections start from its fixed point"
 
 
@@ -30,6 +42,17 @@ class CorrectedEvidence(NamedTuple):
 
     value: float
     spread: float
+
+
+class Points(NamedTuple):
+    """Points whose marginals are asked for: T new ones, or all sites where `K_star` is None.
+
+    Prior covariances with the sites (T, N), prior variance and prior mean, each (T,).
+    """
+
+    K_star: Array | None
+    variance: Array
+    mean: Array
 
 
 class Corrected:
@@ -56,50 +79,72 @@ class Corrected:
         found = self.found
         return respond(found.V, found.fixed, found.tilted.hermite)
 
-    def sites(self) -> Targets:
-        """Return the N sites as points whose marginals are asked for."""
-        fixed = self.found.fixed
-        return Targets(self.found.V, fixed.mean, fixed.std, np.arange(fixed.mean.size))
-
-    def new_points(self, K_star: Array, mean: Array, variance: Array) -> Targets:
-        """Return new points as such, with EP's mean and variance there."""
-        V, fixed = self.found.V, self.found.fixed
+    def targets(self, points: Points) -> Targets:
+        """EP's normals of the points, and their covariances with the sites."""
+        found, K_star = self.found, points.K_star
+        V, fixed = found.V, found.fixed
+        if K_star is None:
+            return Targets(V, fixed.mean, fixed.std, np.arange(fixed.mean.size))
         rows = K_star - (K_star * fixed.tau) @ V
-        std = np.sqrt(np.maximum(variance, 1e-300))
+        mean = points.mean + K_star @ found.factor.weights
+        variance = np.maximum(points.variance - found.factor.reduction(K_star), 0.0)
+        std = np.sqrt(np.maximum(variance, _LEAST * points.variance))
         return Targets(np.ascontiguousarray(rows), mean, std, np.full(mean.size, -1))
 
-    def marginals(self, targets: Targets, correction: Correction) -> Marginals:
-        """Marginals by FACT, or by its shape with the mean and variance of the blend."""
+    def marginals(self, points: Points, correction: Correction) -> Marginals:
+        """Shapes by FACT, and for "blend" and "tilt" means and variances of their own."""
         found = self.found
+        targets = self.targets(points)
         problem = found.rule, found.fixed, found.tilted
         low, high, logs = log_densities(*problem, targets)
         found.likelihood.raise_failure()
         densities = normalised(low, high, logs)
         mean, variance, skewness = moments(densities)
         spread = np.full(mean.size, np.nan)
-        notes = () if found.own else (_BESIDE,)
-        if self.response is not None:
-            sites = targets.own[0] >= 0
-            other = (
-                self.response.variance if sites else self.response.at(targets.rows, targets.std**2)
-            )
-            good = other > 0.0
-            spread[good] = np.abs(np.log(variance[good] / other[good]))
-            if correction == "blend" and good.all():
+        notes = [] if found.own else [_BESIDE]
+        other = self._responses(points, targets)
+        if other is None:
+            notes.append(_NO_RESPONSE)
+        else:
+            spread = np.abs(np.log(variance / other))
+            if correction != "fact" and self.response is not None:
+                wanted = variance ** (1.0 - _RESPONSE) * other**_RESPONSE
+                if correction == "tilt":
+                    wanted = self._tilted(points, targets)
                 moved = targets.mean + targets.rows @ self.response.push
-                blended = variance ** (1.0 - _RESPONSE) * other**_RESPONSE
-                densities = shifted(densities, mean, moved, np.sqrt(blended / variance))
-                mean, variance = moved, blended
+                densities = shifted(densities, mean, moved, np.sqrt(wanted / variance))
+                mean, variance = moved, wanted
         return Marginals(
             mean,
             variance,
             skewness,
             spread,
             correction,
-            notes,
+            tuple(notes),
             densities,
             found.likelihood,
         )
+
+    def _responses(self, points: Points, targets: Targets) -> Array | None:
+        """Variances by linear response, or None where they are none."""
+        if self.response is None:
+            return None
+        if points.K_star is None:
+            return self.response.variance
+        other = self.response.at(targets.rows, targets.std**2)
+        return other if (other > 0.0).all() else None
+
+    def _tilted(self, points: Points, targets: Targets) -> Array:
+        n = self.found.fixed.mean.size
+        if n > _MOST:
+            raise InputError(
+                f'correction "tilt" runs EP twice for every point, N^4 operations, and is for '
+                f'{_MOST} sites at most, got {n}; use "blend"'
+            )
+        K, _ = needed(self.found.observed)
+        if points.K_star is None:
+            return tilted_variances(self.found, K, K.diagonal(), targets.std)
+        return tilted_variances(self.found, points.K_star, points.variance, targets.std)
 
 
 def shifted(densities: Densities, mean: Array, moved: Array, stretch: Array) -> Densities:
@@ -110,4 +155,57 @@ def shifted(densities: Densities, mean: Array, moved: Array, stretch: Array) -> 
         moved + stretch * (high - mean),
         logs - np.log(stretch)[:, None],
         below,
+    )
+
+
+def sampled(
+    found: Normal | FixedPoint, points: Points, rng: np.random.Generator, steps: int
+) -> Marginals:
+    """Marginals by elliptical slice sampling; of new points by one draw given each of the sites'.
+
+    `steps` is of each of four chains; draws kept are thinned to what memory is worth.
+    """
+    observed, fixed = found.observed, found.fixed
+    K, likelihood = needed(observed)
+    kept = max(250, _KEPT // (4 * fixed.mean.size))
+    chains = run_chains(
+        found.rule, fixed, (found.V, K), observed.prior, rng, steps=steps, kept=kept
+    )
+    likelihood.raise_failure()
+    draws = chains.draws
+    rhat, effective = chains.rhat, chains.effective
+    if points.K_star is not None:
+        values, vectors = np.linalg.eigh(K)
+        inside = values > 1e-13 * values[-1]
+        gain = (points.K_star @ vectors[:, inside]) / values[inside] @ vectors[:, inside].T
+        rest = points.variance - np.einsum("ij,ij->i", gain, points.K_star)
+        draws = points.mean + (draws - observed.prior) @ gain.T
+        draws += np.sqrt(np.maximum(rest, 0.0)) * rng.standard_normal(draws.shape)
+        rhat, effective = mixing(draws)
+    flat = draws.reshape(-1, draws.shape[-1])
+    mean, variance = flat.mean(axis=0), flat.var(axis=0)
+    gap = flat - mean
+    skewness = (gap**3).mean(axis=0) / variance**1.5
+    kurtosis = (gap**4).mean(axis=0) / variance**2
+    notes = [
+        f"{len(draws)} chains of {steps} steps: R-hat at most {rhat.max():.3f}, "
+        f"effective draws at least {effective.min():.0f}"
+    ]
+    if rhat.max() > _MIXED:
+        notes.append(
+            f"the chains have not mixed (R-hat {rhat.max():.2f} > {_MIXED}): there may be several "
+            "peaks; raise steps"
+        )
+        warn(notes[-1], SamplingWarning)
+    return Marginals(
+        mean,
+        variance,
+        skewness,
+        np.sqrt(np.maximum(kurtosis - 1.0, 0.0) / effective),
+        "sample",
+        tuple(notes),
+        densities_of(flat, effective),
+        likelihood,
+        rhat,
+        effective,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,34 +19,51 @@ from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
 
-__all__ = ["FixedPoint", "fixed_point", "needed", "problem_of"]
+__all__ = ["FixedPoint", "Normal", "fixed_point", "needed", "normal_of", "problem_of"]
 
 #: First and second Hermite moments, which are zero at a fixed point, up to here.
 _SETTLED = 1e-4
 #: EP runs beside another method to this; corrections are good to about its square.
 _TOL = 1e-7
+#: ... and to this where differences of two fixed points count.
+_FINE = 1e-9
 _SWEEPS = 200
 #: From here on all sites are updated at once where there is one fixed point only, as by `infer`.
 _MANY = 1000
 
 
-class FixedPoint(NamedTuple):
-    """EP's fixed point, with its tilted densities.
+class Normal(NamedTuple):
+    """A normal approximation: V (N, N) is its covariance, `factor` has what predictions take."""
 
-    V : (N, N), covariance of q; `factor` has what predictions take
-    log_evidence : EP's
-    own : whether the sites are those of the posterior itself
+    observed: Observed
+    likelihood: Likelihood
+    V: Array
+    factor: DenseSolved
+    rule: Rule
+    fixed: Fixed
+
+
+class FixedPoint(NamedTuple):
+    """EP's fixed point: a `Normal` with its tilted densities and its log evidence.
+
+    `own` says whether the sites are those of the posterior itself.
     """
 
     observed: Observed
     likelihood: Likelihood
     V: Array
     factor: DenseSolved
-    log_evidence: float
     rule: Rule
     fixed: Fixed
     tilted: Tilted
+    log_evidence: float
     own: bool
+
+    def moved(self, prior: Array) -> FixedPoint:
+        """Return the fixed point for another prior mean, found from this one."""
+        observed = replace(self.observed, prior=prior)
+        sites = Sites(self.fixed.tau, self.fixed.nu)
+        return fixed_point(observed, sites, self.log_evidence, own=False, tol=_FINE)
 
 
 def needed(observed: Observed | None) -> tuple[Array, Likelihood]:
@@ -70,7 +88,9 @@ def problem_of(observed: Observed, prior: Array | None = None) -> Problem:
     return Problem(dense, observed.y, Projector(likelihood, "ep"), weights=observed.weights)
 
 
-def fixed_point(observed: Observed, sites: Sites, evidence: float, own: bool) -> FixedPoint:
+def fixed_point(
+    observed: Observed, sites: Sites, evidence: float, own: bool, tol: float = _TOL
+) -> FixedPoint:
     """Return EP's fixed point: at these sites if they are its own, else found from them.
 
     Raises
@@ -86,7 +106,7 @@ def fixed_point(observed: Observed, sites: Sites, evidence: float, own: bool) ->
         factor = DensePrior(K, observed.prior).factor(sites)
     else:
         order: Order = "parallel" if len(K) >= _MANY and problem.nonnegative else "sequential"
-        end = settle(problem, tol=_TOL, max_sweeps=_SWEEPS, order=order, sites=sites)
+        end = settle(problem, tol=tol, max_sweeps=_SWEEPS, order=order, sites=sites)
         if end.status != "converged":
             raise NumericalError(
                 f"EP has no fixed point here that was found ({end.status} after "
@@ -96,11 +116,8 @@ def fixed_point(observed: Observed, sites: Sites, evidence: float, own: bool) ->
         assert isinstance(end.factor, DenseSolved)
         sites, factor = end.sites, end.factor
         evidence, _ = log_evidence(problem, end)
-    V = np.ascontiguousarray(factor.covariance().T)  # symmetric
-    variance, _ = factor.marginals()
-    weights = np.ones(observed.y.size) if observed.weights is None else observed.weights
-    fixed = Fixed(sites.tau, sites.nu, factor.mean, np.sqrt(variance), observed.y, weights)
-    rule, tilted = tilted_moments(rule_of(likelihood, weights), fixed, likelihood)
+    normal = normal_of(observed, sites, factor)
+    rule, tilted = tilted_moments(normal.rule, normal.fixed, likelihood)
     off = np.abs(tilted.hermite[:, 1:3])
     if not (off <= _SETTLED).all():
         site = int(np.argmax(off.max(axis=1)))
@@ -110,4 +127,15 @@ def fixed_point(observed: Observed, sites: Sites, evidence: float, own: bool) ->
             f"the sites are no fixed point of EP: moments of the tilted density of site {site} "
             f'are off by {off.max():.2g}; correction="sample" needs no fixed point'
         )
-    return FixedPoint(observed, likelihood, V, factor, evidence, rule, fixed, tilted, own)
+    return FixedPoint(*normal[:4], rule, normal.fixed, tilted, evidence, own)
+
+
+def normal_of(observed: Observed, sites: Sites, factor: DenseSolved | None = None) -> Normal:
+    """Return the normal approximation of these sites, whether or not they are a fixed point."""
+    K, likelihood = needed(observed)
+    factor = factor or DensePrior(K, observed.prior).factor(sites)
+    V = np.ascontiguousarray(factor.covariance().T)  # symmetric
+    variance, _ = factor.marginals()
+    weights = np.ones(observed.y.size) if observed.weights is None else observed.weights
+    fixed = Fixed(sites.tau, sites.nu, factor.mean, np.sqrt(variance), observed.y, weights)
+    return Normal(observed, likelihood, V, factor, rule_of(likelihood, weights), fixed)

@@ -35,10 +35,13 @@ class Marginals:
         |log| of the ratio of two estimates of the variance, of which one tends to be too small and
         the other too large: about what the log variance may be off by. For "sample" the standard
         error of the log variance.
-    correction : {"blend", "fact"}
+    correction : {"blend", "fact", "tilt", "sample"}
         How they were found.
     notes : tuple of str
         What there is to know of them, in plain words.
+    rhat, effective : ndarray, shape (T,), or None
+        Of "sample": R-hat of split chains, and the effective number of draws, the worse of those
+        for f and for its squared deviation.
     """
 
     mean: Array
@@ -49,6 +52,8 @@ class Marginals:
     notes: tuple[str, ...]
     densities: Densities = field(repr=False)
     likelihood: Likelihood = field(repr=False)
+    rhat: Array | None = field(default=None, repr=False)
+    effective: Array | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         return f"<Marginals of {self.mean.size} points, correction {self.correction!r}>"

@@ -1,0 +1,168 @@
+"""Elliptical slice sampling of the latent function around its normal approximation.
+
+Murray, Adams & MacKay (2010), with N(m, V) of a posterior in the place of the prior and the factors
+e_j in that of the likelihood: ellipses then fit, and a step moves far. Where the normal is too
+narrow e_j grows in the tails; every fourth step runs around the prior, which no tail defeats. The
+exact posterior is what either leaves unchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.errors import NumericalError
+from qpruntime.inference.corrections.sites import Fixed, Rule, log_factor
+from qpruntime.jit import kernel
+
+__all__ = ["Chains", "mixing", "run_chains", "split_rhat"]
+
+#: Steps whose ellipses are drawn at once, by one product.
+_BLOCK = 1000
+#: Shrinkages of the bracket at most; a step without room stays where it is.
+_SHRINKS = 60
+#: Of so many steps one runs around the prior.
+_PRIOR = 4
+
+
+class Chains(NamedTuple):
+    """Draws of C chains, (C, S, N), each after so many steps; and how well they have mixed.
+
+    rhat : (N,), of split chains, for f and for (f - mean)^2, whichever is larger
+    effective : (N,), effective number of draws, likewise the smaller
+    """
+
+    draws: Array
+    rhat: Array
+    effective: Array
+
+
+@kernel
+def log_target(rule, fixed, f, around_prior):
+    """Sum over sites of log e_j, or of log p(y_j|f_j), but for constants."""
+    total = 0.0
+    for j in range(f.size):
+        total += log_factor(rule, fixed, j, f[j])
+        if around_prior:
+            d = f[j] - fixed.mean[j]
+            tilt = fixed.nu[j] - fixed.tau[j] * fixed.mean[j]
+            total -= d * (0.5 * fixed.tau[j] * d - tilt)
+    return total
+
+
+@kernel
+def run_block(rule, fixed, prior, f, ellipses, chances, out):
+    """Go so many steps from `f`, which is changed; keep every one that has a row in `out`.
+
+    `ellipses` (B, N) are draws of the normal that a step runs around, less its mean.
+    """
+    n, steps = f.size, ellipses.shape[0]
+    every = steps // out.shape[0]
+    trial = np.empty(n)
+    for b in range(steps):
+        around_prior = b % _PRIOR == _PRIOR - 1
+        centre = prior if around_prior else fixed.mean
+        level = log_target(rule, fixed, f, around_prior) + math.log(chances[b, 0])
+        angle = 2.0 * math.pi * chances[b, 1]
+        low, high = angle - 2.0 * math.pi, angle
+        for k in range(2, chances.shape[1]):
+            c, s = math.cos(angle), math.sin(angle)
+            for j in range(n):
+                trial[j] = centre[j] + (f[j] - centre[j]) * c + ellipses[b, j] * s
+            if log_target(rule, fixed, trial, around_prior) > level:
+                f[:] = trial
+                break
+            if angle < 0.0:
+                low = angle
+            else:
+                high = angle
+            angle = low + (high - low) * chances[b, k]
+        if b % every == every - 1:
+            out[b // every] = f
+
+
+def root_of(covariance: Array) -> Array:
+    """A square root of a covariance, also of a singular one."""
+    values, vectors = np.linalg.eigh(covariance)
+    return vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+def run_chains(
+    rule: Rule,
+    fixed: Fixed,
+    covariances: tuple[Array, Array],
+    prior: Array,
+    rng: np.random.Generator,
+    *,
+    steps: int,
+    kept: int,
+    chains: int = 4,
+) -> Chains:
+    """Run chains from draws of the normal approximation; a tenth of the steps more come first.
+
+    Parameters
+    ----------
+    covariances : V of the normal approximation and K of the prior, each (N, N)
+    steps : of every chain
+    kept : draws of every chain at most
+    """
+    roots = [root_of(covariance) for covariance in covariances]
+    n = prior.size
+    blocks = -(-steps // _BLOCK)
+    first = -(-blocks // 10)
+    # A divisor of the block, so that draws are evenly spaced.
+    each = max(c for c in (1, 2, 5, 10, 20, 50, 100, 250) if c * blocks <= max(kept, blocks))
+    draws = np.empty((chains, blocks * each, n))
+    for chain, own in enumerate(rng.spawn(chains)):
+        f = fixed.mean + roots[0] @ own.standard_normal(n)
+        for block in range(-first, blocks):
+            normals = own.standard_normal((_BLOCK, n))
+            ellipses = np.empty((_BLOCK, n))
+            ours = np.arange(_BLOCK) % _PRIOR != _PRIOR - 1
+            ellipses[ours] = normals[ours] @ roots[0].T
+            ellipses[~ours] = normals[~ours] @ roots[1].T
+            chances = 1.0 - own.random((_BLOCK, _SHRINKS))
+            start = max(block, 0) * each
+            run_block(rule, fixed, prior, f, ellipses, chances, draws[chain, start : start + each])
+        if not np.isfinite(f).all():
+            raise NumericalError("a chain has left double precision: rescale the latent function")
+    return Chains(draws, *mixing(draws))
+
+
+def mixing(draws: Array) -> tuple[Array, Array]:
+    """R-hat and effective number of draws (C, S, N), the worse of f and of (f - mean)^2."""
+    found = [_mixing(part) for part in (draws, (draws - draws.mean(axis=(0, 1))) ** 2)]
+    return np.maximum(found[0][0], found[1][0]), np.minimum(found[0][1], found[1][1])
+
+
+def split_rhat(draws: Array) -> Array:
+    """R-hat of the halves of chains (Gelman et al., BDA3, 11.4); `draws` is (C, S, N)."""
+    half = draws.shape[1] // 2
+    parts = np.concatenate([draws[:, :half], draws[:, half : 2 * half]])
+    within = parts.var(axis=1, ddof=1).mean(axis=0)
+    between = parts.mean(axis=1).var(axis=0, ddof=1)
+    return np.sqrt(1.0 + between / np.maximum(within, 1e-300) - 1.0 / half)
+
+
+def _mixing(draws: Array) -> tuple[Array, Array]:
+    """R-hat and effective number of draws, by Geyer's initial positive sequence over all chains."""
+    chains, length, n = draws.shape
+    rhat = split_rhat(draws)
+    effective = np.empty(n)
+    size = 2 ** math.ceil(math.log2(2 * length))
+    for i in range(n):
+        x = draws[:, :, i]
+        spectrum = np.fft.rfft(x - x.mean(axis=1, keepdims=True), size, axis=1)
+        covariance = np.fft.irfft(np.abs(spectrum) ** 2, size, axis=1)[:, :length].mean(axis=0)
+        covariance /= length
+        within = covariance[0] * length / (length - 1)
+        total = covariance[0] + x.mean(axis=1).var(ddof=1)
+        rho = 1.0 - (within - covariance) / max(total, 1e-300)
+        pairs = rho[: length // 2 * 2].reshape(-1, 2).sum(axis=1)
+        stop = int(np.argmax(pairs <= 0.0)) or pairs.size
+        time = -1.0 + 2.0 * np.minimum.accumulate(pairs[:stop]).sum()
+        effective[i] = chains * length / max(time, 1.0 / math.log10(chains * length))
+    return rhat, effective
