@@ -136,14 +136,14 @@ def test_two_sites_are_exact():
     p = np.exp(log_ndtr(x) + log_ndtr(z) - x * x / 8.0)
     p /= p.sum() * step
     mean = p @ x * step
-    # The sum over other sites is splined through 23 nodes: 4e-6 measured.
-    assert found.mean == pytest.approx(mean, abs=1e-5)
-    assert found.variance == pytest.approx(p @ (x - mean) ** 2 * step, rel=1e-5)
+    # Of a correlation this large every other knot of the spline is used: 1.2e-4 measured.
+    assert found.mean == pytest.approx(mean, abs=3e-4)
+    assert found.variance == pytest.approx(p @ (x - mean) ** 2 * step, rel=5e-4)
     assert (found.density([[-30.0, 60.0]]) == 0.0).all()
     inner = x[1200:3200:100]
-    assert found.density(inner[None])[1] == pytest.approx(p[1200:3200:100], rel=1e-3)
+    assert found.density(inner[None])[1] == pytest.approx(p[1200:3200:100], rel=3e-3, abs=1e-6)
     below = np.cumsum(p) * step - 0.5 * p * step
-    assert found.cdf(inner[None])[0] == pytest.approx(below[1200:3200:100], abs=1e-5)
+    assert found.cdf(inner[None])[0] == pytest.approx(below[1200:3200:100], abs=1e-4)
     assert found.cdf(found.quantile([0.01, 0.5, 0.999])) == pytest.approx(
         np.tile([0.01, 0.5, 0.999], (2, 1)), abs=1e-9
     )
@@ -258,3 +258,35 @@ def test_predictive_probabilities():
     f = np.linspace(-40.0, 40.0, 8001)
     p = found.density(f[None])
     assert p @ np.exp(log_ndtr(f)) * (f[1] - f[0]) == pytest.approx(both[:, 0], abs=1e-6)
+
+
+def test_second_derivatives_and_chains():
+    """ "tilt" and "sample" against exact variances, also where K is singular, and at new points."""
+    true = exchangeable("probit", 3.0, 4.0, [1.0] * 20)
+    post = infer(3.0 * np.eye(20) + 4.0, np.ones(20), method="ep", tol=1e-9)
+    tilt = post.marginals(correction="tilt")
+    assert np.log(tilt.variance / true.variance) == pytest.approx(0.0, abs=2e-3)
+    K = np.full((1, 20), 4.0)
+    one, two = (
+        post.marginals(K, [7.0], correction="sample", steps=4000, random_state=7) for _ in range(2)
+    )
+    assert (one.quantile([0.1, 0.9]) == two.quantile([0.1, 0.9])).all()
+    found = post.marginals(correction="sample", steps=10_000, random_state=1)
+    assert found.rhat.max() < 1.02
+    assert any("4 chains of 10000 steps" in note for note in found.notes)
+    # Four standard errors, as the chains themselves give them; all sites are alike.
+    std = np.sqrt(true.variance)
+    error = 4.0 / np.sqrt(found.effective.min())
+    assert (np.abs(found.mean - true.mean) < error * std).all()
+    assert (np.abs(np.log(found.variance / true.variance)) < 4.0 * found.spread).all()
+    assert (
+        np.abs(found.quantile([0.05, 0.95]) - true.quantiles) < 3.0 * error * std[:, None]
+    ).all()
+    # A new point of the same covariance with all sites, by the blend and by chains.
+    blend = post.marginals(K, [7.0])
+    assert one.mean[0] == pytest.approx(
+        blend.mean[0], abs=4.0 * std[0] / math.sqrt(one.effective[0])
+    )
+    assert np.log(one.variance / blend.variance)[0] == pytest.approx(0.0, abs=4.0 * one.spread[0])
+    with pytest.raises(InputError, match="200 sites at most"):
+        infer(np.eye(201), np.ones(201)).marginals(correction="tilt")

@@ -16,7 +16,14 @@ from numpy.polynomial.legendre import leggauss
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.jit import call_landmark, call_moments, call_raised_moments, call_split, kernel
+from qpruntime.jit import (
+    call_landmark,
+    call_moments,
+    call_raised_moments,
+    call_split,
+    inlined,
+    kernel,
+)
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.absent import ABSENT_LANDMARK, ABSENT_MOMENTS, ABSENT_RAISED
 
@@ -31,8 +38,8 @@ __all__ = [
     "tilted_moments",
 ]
 
-#: Hermite moments 0 to 6.
-ORDERS = 7
+#: Hermite moments 0 to 8.
+ORDERS = 9
 #: Panels are laid over so many standard deviations on either side of the mean.
 REACH = 9.0
 _PANELS, _NODES = 12, 16
@@ -76,7 +83,7 @@ class Fixed(NamedTuple):
 
 
 class Tilted(NamedTuple):
-    """The tilted densities: Hermite moments (N, 7), and e_j at nodes where no mean is closed.
+    """The tilted densities: Hermite moments (N, 9), and e_j at nodes where no mean is closed.
 
     `nodes` and `masses` (quadrature weights times e_j) have a row of `counts` numbers per site.
     `base` is log E e_j before scaling, shape (N,).
@@ -105,28 +112,28 @@ def rule_of(likelihood: Likelihood, weights: Array) -> Rule:
     )
 
 
-@kernel
+@inlined
 def log_factor(rule, fixed, j, f):
-    """log e_j at f, but for a constant: measured from the site at its mean."""
+    """log e_j at f, but for a constant: measured from the site at its mean.
+
+    Inlined like the next two: handing over the arrays costs five times the work.
+    """
     rest, curvature = call_split(rule.split, f, fixed.y[j], rule.theta)
     d = f - fixed.mean[j]
     tilt = fixed.nu[j] - fixed.tau[j] * fixed.mean[j]
     w = fixed.weights[j]
-    if w == 0.0:
-        return d * (0.5 * fixed.tau[j] * d - tilt)
-    return w * (rest - 0.5 * curvature * f * f) + d * (0.5 * fixed.tau[j] * d - tilt)
+    level = rest - 0.5 * curvature * f * f if w != 0.0 else 0.0
+    return w * level + d * (0.5 * fixed.tau[j] * d - tilt)
 
 
-@kernel
+@inlined
 def closed_mean(rule, fixed, j, mean, variance):
     """log E e_j under N(mean, variance) by the moments at the cavity that this is; NaN if none."""
     tau, w = fixed.tau[j], fixed.weights[j]
     d = mean - fixed.mean[j]
     g = tau * mean - fixed.nu[j]
     kept = 1.0 - tau * variance
-    if not kept > 0.0:
-        return math.nan
-    v = variance / kept
+    v = variance / kept if kept > 0.0 else math.nan
     log_z = 0.0
     if w == 1.0:
         log_z = call_moments(rule.moments, mean + v * g, math.sqrt(v), fixed.y[j], rule.theta)[0]
@@ -138,14 +145,20 @@ def closed_mean(rule, fixed, j, mean, variance):
     return log_z - 0.5 * math.log(kept) + d * (0.5 * tau * d - tilt) + 0.5 * v * g * g
 
 
-@kernel
+@inlined
 def log_mean(rule, fixed, tilted, j, mean, variance):
     """log E e_j under N(mean, variance), relative to that under q (`Tilted.base`)."""
-    least = 1e-14 * fixed.std[j] ** 2
-    if variance <= least:
-        variance = least
+    v = max(variance, 1e-14 * fixed.std[j] ** 2)
     if rule.closed:
-        return closed_mean(rule, fixed, j, mean, variance) - tilted.base[j]
+        value = closed_mean(rule, fixed, j, mean, v) - tilted.base[j]
+    else:
+        value = integrated_mean(rule, fixed, tilted, j, mean, v)
+    return value
+
+
+@kernel
+def integrated_mean(rule, fixed, tilted, j, mean, variance):
+    """`log_mean` without closed moments."""
     std = math.sqrt(variance)
     top, total = -math.inf, 0.0
     if variance > _NARROW * fixed.std[j] ** 2:
