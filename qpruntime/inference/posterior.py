@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.corrections.corrected import (
     CORRECTIONS,
     Corrected,
