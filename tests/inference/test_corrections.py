@@ -290,3 +290,13 @@ def test_second_derivatives_and_chains():
     assert np.log(one.variance / blend.variance)[0] == pytest.approx(0.0, abs=4.0 * one.spread[0])
     with pytest.raises(InputError, match="200 sites at most"):
         infer(np.eye(201), np.ones(201)).marginals(correction="tilt")
+
+
+def test_wide_cavities_see_the_edge():
+    """Moments are those of a fixed point also where the edge is 1/1000 of a standard deviation."""
+    x = np.linspace(0.0, 6.0, 20)
+    K = 1e7 * (np.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-4 * np.eye(20))
+    post = infer(K, np.where(x > 2.9, 1.0, -1.0), method="ep", tol=1e-9)
+    hermite = post._corrected.found.tilted.hermite
+    assert post._corrected.found.own
+    assert np.abs(hermite[:, 1:3]).max() < 1e-8

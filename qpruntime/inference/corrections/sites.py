@@ -44,8 +44,8 @@ ORDERS = 9
 REACH = 9.0
 _PANELS, _NODES = 12, 16
 _X, _W = leggauss(_NODES)
-#: Nodes of a site at most: room for closing in on two jumps by halves.
-_ROOM = 2560
+#: Nodes of a site at most: room for closing in on jumps by halves.
+_ROOM = 5120
 _DEPTH = 40
 #: A panel is resolved if its halves have its mass, and its sixth moment, to this.
 _EXACT = 1e-12
@@ -55,7 +55,9 @@ _LOG_GW = np.log(_GW / math.sqrt(2.0 * math.pi))
 #: Normals narrower than this part of a site's variance fall between the nodes of its panels.
 _NARROW = 0.02
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-_MARKS = 8
+_MARKS, _GRADES = 6, 8
+#: Edges further out.
+_FAR = (12.0, 16.0, 24.0, 40.0)
 
 
 class Rule(NamedTuple):
@@ -196,27 +198,46 @@ def fill_panel(rule, fixed, j, a, b, top, out):
 
 
 @kernel
+def insert_edge(edges, count, x):
+    """Put an edge where it belongs if it is within reach; return the new count."""
+    if not abs(x) <= _FAR[-1]:
+        return count
+    i = count
+    while i > 0 and edges[i - 1] > x:
+        edges[i] = edges[i - 1]
+        i -= 1
+    edges[i] = x
+    return count + 1
+
+
+@kernel
 def lay_edges(rule, fixed, j, edges):
-    """Fill ascending edges in standard units: even ones, and points where log p may bend."""
+    """Fill ascending edges in standard units: even ones, and more around where log p may bend.
+
+    Around 0, around y of a location family and around landmarks: an edge of width 1 is 1/1000 of a
+    wide cavity, and falls between all nodes of a panel that only begins there.
+    """
     count = 0
     for k in range(_PANELS + 1):
         edges[count] = -REACH + 2.0 * REACH * k / _PANELS
         count += 1
+    for x in _FAR:
+        # One side of a cavity cut off far out falls like an exponential.
+        count = insert_edge(edges, count, -x)
+        count = insert_edge(edges, count, x)
     for k in range(_MARKS):
         f = 0.0
         if k == 1:
-            f = fixed.y[j] if rule.location else 0.0
+            f = fixed.y[j] if rule.location else math.nan
         elif k > 1:
             f = call_landmark(rule.landmarks, fixed.y[j], rule.theta, k - 2)
         x = (f - fixed.mean[j]) / fixed.std[j]
-        if not abs(x) < REACH:
-            continue
-        i = count
-        while i > 0 and edges[i - 1] > x:
-            edges[i] = edges[i - 1]
-            i -= 1
-        edges[i] = x
-        count += 1
+        count = insert_edge(edges, count, x)
+        step = 0.25
+        for _ in range(_GRADES):
+            count = insert_edge(edges, count, x - step)
+            count = insert_edge(edges, count, x + step)
+            step *= 0.25
     return count
 
 
@@ -227,7 +248,7 @@ def resolve(rule, fixed, j, found, stack, halves):
     Even panels, bisected until halves agree with the whole: jumps and kinks are closed in on.
     A number of -1 says that there is no mass or no number.
     """
-    edges = np.empty(_PANELS + 1 + _MARKS)
+    edges = np.empty(_PANELS + 9 + _MARKS * (2 * _GRADES + 1))
     n_edges = lay_edges(rule, fixed, j, edges)
     top = -math.inf
     for i in range(n_edges - 1):
@@ -299,7 +320,8 @@ def fill_moments(rule, fixed, hermite, base, nodes, masses, counts):
                 before, now = now, x * now - order * before
             if nodes.shape[1]:
                 nodes[j, k] = fixed.mean[j] + fixed.std[j] * x
-                masses[j, k] = fixed.std[j] * p * math.exp(0.5 * x * x) * math.sqrt(2.0 * math.pi)
+                lift = math.exp(0.5 * x * x + _HALF_LOG_2PI) if abs(x) < 36.0 else 0.0
+                masses[j, k] = fixed.std[j] * p * lift
         counts[j] = count
         base[j] = top + math.log(total) - _HALF_LOG_2PI
         if rule.closed:
@@ -328,7 +350,7 @@ def tilted_moments(rule: Rule, fixed: Fixed, likelihood: Likelihood) -> tuple[Ru
     likelihood.raise_failure()
     if site >= 0:
         raise NumericalError(
-            f"the tilted density of site {site} has no finite mass within {REACH:g} standard "
+            f"the tilted density of site {site} has no finite mass within {_FAR[-1]:g} standard "
             "deviations: the marginals cannot be corrected; check that observation"
         )
     if rule.closed and np.isnan(tilted.base).any():  # there are powers without closed moments
