@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import every_case
 from script_modules import script
 from tablegen.console.cli import main
 
@@ -43,9 +44,7 @@ def test_every_page_is_of_one_subject_and_on_the_readme():
         assert f"docs/{page.name}" in readme, page
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, TOP / "README.md", TOP / "CONTRIBUTING.md"], ids=lambda page: page.stem
-)
+@every_case("page", [*PAGES, TOP / "README.md", TOP / "CONTRIBUTING.md"])
 def test_links_lead_somewhere(page):
     for target in LINK.findall(page.read_text()):
         if "://" not in target:

@@ -16,6 +16,7 @@ import pytest
 import command_lines
 import forge
 import qpruntime
+from cases import every_case
 from fuzz import fuzz
 from qpruntime import TableError, open_table
 from qpruntime.artifact import seal
@@ -101,7 +102,7 @@ def with_(text, **fields):
     return json.dumps(json.loads(text) | fields).encode()
 
 
-@pytest.mark.parametrize("name", CRAFTED)
+@every_case("name", CRAFTED)
 def test_crafted_files_take_little_memory(name, tmp_path):
     text, data = parts()
     path = tmp_path / "table.h5"
@@ -133,7 +134,7 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("name", FIELDS)
+@every_case("name", FIELDS)
 def test_seals_that_point_elsewhere(name, tmp_path):
     text, data = parts()
     path = tmp_path / "table.h5"

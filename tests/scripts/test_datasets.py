@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+from cases import every_case
 from script_modules import DATA, datasets, needs_data
 
 # Rows and features as in the paper, but for Ionosphere, whose second column is constant.
@@ -27,7 +28,7 @@ SHAPES = {
 
 
 @needs_data
-@pytest.mark.parametrize("name", SHAPES)
+@every_case("name", SHAPES)
 def test_shapes_and_classes(name):
     X, y = datasets.load(name, DATA)
     rows, features, positive = SHAPES[name]
@@ -58,7 +59,7 @@ def test_the_two_quirks():
     np.testing.assert_array_equal(glass[:, 1:], datasets.load("glass9", DATA)[0])
 
 
-@pytest.mark.parametrize("name", sorted(datasets.FILES))
+@every_case("name", sorted(datasets.FILES))
 def test_missing_file(name, tmp_path):
     with pytest.raises(datasets.DataError) as caught:
         datasets.raw_path(name, tmp_path)

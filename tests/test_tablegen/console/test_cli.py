@@ -14,6 +14,7 @@ import qpruntime
 import tablegen
 import tablegen.console.cli
 import tablegen.console.progress
+from cases import every_case
 from commands import SMALL
 from qpruntime.projection.opening import open_table
 from tablegen import builder
@@ -106,7 +107,7 @@ def test_verify_fails_on_damaged_data(command, tmp_path):
     assert "hash" in verified.err
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "code", "message"),
     [
         ((), 2, "the following arguments are required: COMMAND"),

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from cases import every_case
 from qpruntime import InputError, TableError
 from tablegen import builder
 from tablegen.console.plot import plot
@@ -37,7 +38,7 @@ def test_a_grid_and_its_outcomes(grid, tmp_path):
         plot(grid, tmp_path / "a.png", outcome=4)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("table", "options", "error", "words"),
     [
         ("probit-compact", {"output": "a.jpg"}, InputError, r"must end in \.png or \.svg"),
