@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     __version__: str
     from qpruntime.errors import (
         ConvergenceWarning,
+        CorrectionWarning,
         InputError,
         NumericalError,
         QPError,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "ConvergenceWarning": "errors",
+    "CorrectionWarning": "errors",
     "GPClassifier": "estimators.classifier",
     "GPPoissonRegressor": "estimators.poisson",
     "GPRobustRegressor": "estimators.robust",
@@ -55,6 +57,7 @@ _HOME = {
 
 __all__ = [
     "ConvergenceWarning",
+    "CorrectionWarning",
     "GPClassifier",
     "GPPoissonRegressor",
     "GPRobustRegressor",

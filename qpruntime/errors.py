@@ -9,6 +9,7 @@ from pathlib import Path
 
 __all__ = [
     "ConvergenceWarning",
+    "CorrectionWarning",
     "InputError",
     "NumericalError",
     "QPError",
@@ -38,6 +39,10 @@ class NumericalError(QPError, ArithmeticError):
 
 class ConvergenceWarning(UserWarning):
     """Inference stopped at its sweep limit before the sites settled."""
+
+
+class CorrectionWarning(UserWarning):
+    """Corrected marginals disagree among themselves: the posterior has to be sampled."""
 
 
 class SamplingWarning(UserWarning):

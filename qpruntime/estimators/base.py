@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -16,6 +16,9 @@ from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError, TableError
 from qpruntime.estimators.parameters import Parameters
+from qpruntime.inference.corrections.conditional import POINTS
+from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
+from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
@@ -23,8 +26,9 @@ from qpruntime.learning.settings import Settings, generator
 from qpruntime.learning.training import Data, Fit, train
 from qpruntime.projection.opening import reopen
 from qpruntime.projection.table import Table
+from qpruntime.validation import choice
 
-__all__ = ["GPEstimator", "checked", "moments_at", "weighed"]
+__all__ = ["GPEstimator", "check_correction", "checked", "moments_at", "one_or_columns", "weighed"]
 
 # Sums of squares of larger numbers overflow.
 _LARGEST = 1e150
@@ -34,6 +38,7 @@ class GPEstimator(Parameters):
     """Base of the estimators, with parameters of `Settings` and ``random_state`` among theirs."""
 
     X_train_: Array
+    posterior_: Any
     log_marginal_likelihood_value_: float
     n_features_in_: int
     n_iter_: int
@@ -94,9 +99,68 @@ class GPEstimator(Parameters):
         check_is_fitted(self)
         return checked(validate_data, self, X, dtype=np.float64, reset=False)
 
+    def _crossed(self, points: Array) -> Iterator[tuple[Posterior, tuple[Array, Array, float]]]:
+        """Of every process its posterior, and prior covariances, variances and mean at points."""
+        raise NotImplementedError
+
+    def _covariances(self) -> list[Array]:
+        """Prior covariance of every process at the training points."""
+        raise NotImplementedError
+
+    def _restore(self) -> None:
+        """Give posteriors that were unpickled their prior covariances again."""
+        own = self.posterior_ if isinstance(self.posterior_, tuple) else (self.posterior_,)
+        if any(isinstance(post, SeriesPosterior) for post in own):
+            raise InputError(
+                "corrections take a covariance matrix, and this model was fitted by states: fit it "
+                'with solver="dense"'
+            )
+        if not all(post.knows_covariance for post in own):
+            pairs = zip(own, self._covariances(), strict=True)
+            self.posterior_ = _one_or_all([post.with_covariance(K) for post, K in pairs])
+
     def _latent(self, points: Array) -> tuple[Array, Array]:
         """Mean and variance of the latent function at validated points."""
         raise NotImplementedError
+
+    def _corrected_moments(self, points: Array) -> tuple[Array, Array]:
+        """`_latent` by corrected marginals."""
+        moments = [(one.mean, one.variance) for one in self._marginals(points)]
+        mean, variance = (one_or_columns([m[i] for m in moments]) for i in (0, 1))
+        return mean, variance
+
+    def _marginals(self, points: Array) -> list[Marginals]:
+        """Corrected marginals of every process at validated points."""
+        return self._corrected_by(self.correction, points)
+
+    def _corrected_by(self, correction: Any, points: Array) -> list[Marginals]:
+        choice(correction, "correction", CORRECTIONS)
+        self._restore()
+        # Of the same seed, so that blocks of points have the same chains.
+        return [
+            post.marginals(*new, correction=correction, random_state=0)
+            for post, new in self._crossed(points)
+        ]
+
+    def _corrected(self, points: Array, finish: Callable[..., Any], *columns: Array) -> Any:
+        """Join ``finish(marginals, *rows)`` of blocks of points, marginals being a list."""
+
+        def one(some: slice) -> Any:
+            return finish(self._marginals(points[some]), *(column[some] for column in columns))
+
+        return in_blocks(one, len(points), max(len(self.X_train_), 4 * POINTS))
+
+    def marginals(
+        self, X: ArrayLike, correction: Correction = "blend"
+    ) -> Marginals | tuple[Marginals, ...]:
+        """Corrected marginal densities of the latent function at `X`; see `Posterior.marginals`.
+
+        Those of `posterior_`: in its units, and for counts of f without exposure. Where there are
+        several processes, a tuple.
+        """
+        points = self._new_data(X)
+        found = self._corrected_by(correction, points)
+        return found[0] if len(found) == 1 else tuple(found)
 
     def _predicted(
         self, points: Array, finish: Callable[..., Any], *columns: Array, width: int = 0
@@ -118,6 +182,8 @@ class GPEstimator(Parameters):
 
         All have the same X and weights; their latent functions vary by about `latent_scale`.
         """
+        if self.correction is not None and settings.solver == "auto":
+            settings = replace(settings, solver="dense")  # corrections take the covariance
         rng = generator(self.random_state)
         X = processes[0].X
         units = None
@@ -181,6 +247,16 @@ def _path_or_none(table: Any) -> str | None:
     if not isinstance(table, (str, os.PathLike)) or table == "exact":
         return None
     return str(os.fspath(table))
+
+
+def check_correction(model: GPEstimator) -> None:
+    """Raise `InputError` unless the model's correction is None or one there is."""
+    if model.correction is not None:
+        choice(model.correction, "correction", CORRECTIONS)
+
+
+def one_or_columns(items: list[Array]) -> Array:
+    return items[0] if len(items) == 1 else np.column_stack(items)
 
 
 def _one_or_all(items: list[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,16 @@ from sklearn.utils.validation import validate_data
 from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.estimators.base import GPEstimator, checked, moments_at, weighed
-from qpruntime.estimators.predictive.two_classes import log_probabilities, scores
+from qpruntime.estimators.base import (
+    GPEstimator,
+    check_correction,
+    checked,
+    moments_at,
+    one_or_columns,
+    weighed,
+)
+from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
+from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.settings import settings_of
@@ -90,6 +99,10 @@ class GPClassifier(ClassifierMixin, _Fitted):
         process, see `qpruntime.infer_series`; "auto" takes it where it can from 300 rows on.
     random_state : int, RandomState or None
         For restarts.
+    correction : {None, "blend", "fact", "tilt", "sample"}
+        How predictions are corrected for what a normal per point leaves out: means, variances,
+        probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
+        of `method` as it is, as published.
 
     Attributes
     ----------
@@ -156,6 +169,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
             from the distances between rows; both are in ``optima_``.
         """
         settings = settings_of(self)
+        check_correction(self)
         projector = Projector(self.likelihood, self.method, self._resolved_table(), self.p)
         _check_labels(projector.likelihood)
         own, draft = projector.likelihood, self._draft()
@@ -191,6 +205,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         sign and order where probabilities round to 1/2, or to 0 and 1.
         """
         points = self._new_data(X)
+        if self.correction is not None:
+            return quantile(*self._log_probabilities(points))
         own, table = self._likelihood_, self._table_if_needed()
         return self._predicted(points, lambda mean, var: scores(own, mean, var, table))
 
@@ -214,13 +230,18 @@ class GPClassifier(ClassifierMixin, _Fitted):
         the probabilities of each class against the rest, scaled to sum to 1.
         """
         points = self._new_data(X)
+
+        def joined(minus: Array, plus: Array) -> Array:
+            if minus.ndim == 1:
+                return np.column_stack([minus, plus])
+            return plus - logsumexp(plus, axis=1, keepdims=True)
+
+        if self.correction is not None:
+            return joined(*self._log_probabilities(points))
         own, table = self._likelihood_, self._table_if_needed()
 
         def finish(mean: Array, variance: Array) -> Array:
-            minus, plus = log_probabilities(own, mean, variance, table)
-            if mean.ndim == 1:
-                return np.column_stack([minus, plus])
-            return plus - logsumexp(plus, axis=1, keepdims=True)
+            return joined(*log_probabilities(own, mean, variance, table))
 
         return self._predicted(points, finish)
 
@@ -239,6 +260,9 @@ class GPClassifier(ClassifierMixin, _Fitted):
             raise InputError(
                 f"predict_interval needs two classes and one of the likelihoods {tuple(known)}"
             )
+        if self.correction is not None:
+            points = self._new_data(X)
+            return link(self._corrected(points, lambda marginals: marginals[0].interval(level)))
         reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
         return np.column_stack([link(mean - reach), link(mean + reach)])
 
@@ -249,12 +273,34 @@ class GPClassifier(ClassifierMixin, _Fitted):
         return (self.kernel_,), (self.posterior_,)
 
     def _latent(self, points: Array) -> tuple[Array, Array]:
+        if self.correction is not None:
+            return self._corrected_moments(points)
         moments = [
             moments_at(posterior, kernel, points, self.X_train_)
             for kernel, posterior in zip(*self._fitted(), strict=True)
         ]
-        mean, variance = (_one_or_columns([m[i] for m in moments]) for i in (0, 1))
+        mean, variance = (one_or_columns([m[i] for m in moments]) for i in (0, 1))
         return mean, variance
+
+    def _crossed(self, points: Array) -> Iterator[tuple[Posterior, tuple[Array, Array, float]]]:
+        for kernel, posterior in zip(*self._fitted(), strict=True):
+            yield posterior, (kernel(points, self.X_train_), kernel.diag(points), 0.0)
+
+    def _covariances(self) -> list[Array]:
+        return [kernel(self.X_train_) for kernel in self._fitted()[0]]
+
+    def _log_probabilities(self, points: Array) -> tuple[Array, Array]:
+        """Log p(-1) and log p(+1) by corrected marginals, each (T,) or (T, K)."""
+
+        def finish(marginals: list[Marginals]) -> tuple[Array, Array]:
+            both = [one.log_probability([[-1.0, 1.0]]) for one in marginals]
+            both = [pair - np.logaddexp(*pair.T)[:, None] for pair in both]
+            columns = [np.column_stack([pair[:, i] for pair in both]) for i in (0, 1)]
+            minus, plus = (c[:, 0] if len(both) == 1 else c for c in columns)
+            return minus, plus
+
+        minus, plus = self._corrected(points, finish)
+        return minus, plus
 
     def _table_if_needed(self) -> Table | None:
         """Return the table that the likelihood is known from, if it is known from there alone."""
@@ -292,7 +338,3 @@ def _no_classes(likelihood: Likelihood) -> InputError:
         f"{likelihood.outcomes}; GPClassifier needs the labels -1 and +1, as 'probit', 'logistic' "
         "and 'heaviside' take them"
     )
-
-
-def _one_or_columns(items: list[Array]) -> Array:
-    return items[0] if len(items) == 1 else np.column_stack(items)

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime.inference.corrections.corrected import Correction
 from qpruntime.learning.settings import Callback, ObjectiveName
 from qpruntime.projection.table import Table
 
@@ -38,3 +39,4 @@ class Parameters(BaseEstimator):
     callback: Callback | None = None
     solver: Literal["auto", "dense", "markov"] = "auto"
     random_state: int | np.random.RandomState | None = None
+    correction: Correction | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, overload
@@ -16,9 +16,11 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, warn
-from qpruntime.estimators.base import GPEstimator, checked, moments_at, weighed
+from qpruntime.estimators.base import GPEstimator, check_correction, checked, moments_at, weighed
 from qpruntime.estimators.predictive import density as distribution
+from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
 from qpruntime.estimators.predictive.links import COUNTS, LINKS, exposures
+from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.settings import settings_of
@@ -73,6 +75,10 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         As for `GPClassifier`.
     n_jobs, verbose, callback, solver, random_state
         As for `GPClassifier`.
+    correction : {None, "blend", "fact", "tilt", "sample"}
+        How predictions are corrected for what a normal per point leaves out: means, variances,
+        probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
+        of `method` as it is, as published.
 
     Attributes
     ----------
@@ -151,6 +157,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
             If ``mean=0`` in the square link.
         """
         settings = settings_of(self)
+        check_correction(self)
         draft = self._draft()
         draft._link_ = choice(self.link, "link", LINKS)
         link = LINKS[draft._link_]
@@ -204,7 +211,11 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         NumericalError
             If the mean, or with `return_std` the variance, of e^f is beyond double precision.
         """
-        if not flag(return_std, "return_std", "exposures are handed over by name, exposure=..."):
+        wanted = flag(return_std, "return_std", "exposures are handed over by name, exposure=...")
+        if self.correction is not None:
+            rate, std = self._by_grid(X, exposure, partial(rates_by_grid, link=self._link()))
+            return (rate, std) if wanted else rate
+        if not wanted:
             return self._counted(X, exposure, LINKS[self._link()].mean_rate)
 
         def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
@@ -291,6 +302,11 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
             If a quantile is above a million.
         """
         at = levels(q, "q")
+        exact = choice(predictive, "predictive", distribution.PREDICTIVES) == "exact"
+        if exact and self.correction is not None:
+            by_grid = partial(counts_by_grid, link=self._link(), q=at.reshape(-1))
+            of_counts: Counts = self._by_grid(X, exposure, by_grid)
+            return of_counts.reshape(len(of_counts), *at.shape)
         finish = partial(
             distribution.quantiles, q=at.reshape(-1), predictive=predictive, link=self._link()
         )
@@ -327,6 +343,10 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
                 f"per point; got {events.shape}"
             )
         columns = np.broadcast_to(events, (len(points),)) if events.ndim == 0 else events
+        exact = choice(predictive, "predictive", distribution.PREDICTIVES) == "exact"
+        if exact and self.correction is not None:
+            log_pmf = Marginals.log_probability
+            return self._by_grid(points, exposure, log_pmf, columns)
 
         def finish(mean: Array, variance: Array, seen: Array) -> Array:
             if seen.ndim == 2:
@@ -341,10 +361,44 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         return self._link_
 
     def _latent(self, points: Array) -> tuple[Array, Array]:
+        if self.correction is not None:
+            return self._corrected_moments(points)
         slope, _ = LINKS[self._link_].exposed(self.exposure_)
         return moments_at(
             self.posterior_, self.kernel_, points, self.X_train_, slope=slope, mean=self.mean_
         )
+
+    def _crossed(self, points: Array) -> Iterator[tuple[Posterior, tuple[Array, Array, float]]]:
+        slope, _ = LINKS[self._link_].exposed(self.exposure_)
+        K_star = self.kernel_(points, self.X_train_)
+        K_star *= slope
+        yield self.posterior_, (K_star, self.kernel_.diag(points), self.mean_)
+
+    def _covariances(self) -> list[Array]:
+        slope, _ = LINKS[self._link_].exposed(self.exposure_)
+        K = self.kernel_(self.X_train_)
+        K *= slope
+        K *= np.broadcast_to(slope, len(K))[:, None]
+        return [K]
+
+    def _by_grid(
+        self,
+        X: ArrayLike,
+        exposure: ArrayLike | None,
+        finish: Callable[..., Any],
+        *columns: Array,
+    ) -> Any:
+        """Call `_corrected` with marginals of the latent value that has taken in the exposure."""
+        points = self._new_data(X)
+        given = exposures(exposure, len(points))
+        slope, shift = (
+            np.broadcast_to(part, given.shape) for part in LINKS[self._link_].exposed(given)
+        )
+
+        def exposed(found: list[Marginals], slope: Array, shift: Array, *rows: Array) -> Any:
+            return finish(found[0].scaled(slope, shift), *rows)
+
+        return self._corrected(points, exposed, slope, shift, *columns)
 
     def _counted(
         self,

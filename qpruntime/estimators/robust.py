@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, overload
@@ -14,8 +15,10 @@ from sklearn.utils.validation import validate_data
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.estimators.base import GPEstimator, checked, moments_at, weighed
+from qpruntime.estimators.base import GPEstimator, check_correction, checked, moments_at, weighed
 from qpruntime.estimators.predictive.density import log_density
+from qpruntime.estimators.predictive.grid import t_quantiles_by_grid
+from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.settings import settings_of
@@ -84,6 +87,10 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         As for `GPClassifier`.
     n_jobs, verbose, callback, solver, random_state
         As for `GPClassifier`.
+    correction : {None, "blend", "fact", "tilt", "sample"}
+        How predictions are corrected for what a normal per point leaves out: means, variances,
+        probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
+        of `method` as it is, as published.
 
     Attributes
     ----------
@@ -161,6 +168,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
             several peaks where outliers cluster, and EP need not have a fixed point there.
         """
         settings = settings_of(self)
+        check_correction(self)
         choice(self.method, "method", ("qp", "ep"))
         draft = self._draft()
         points, targets = checked(validate_data, draft, X, y, dtype=np.float64, y_numeric=True)
@@ -225,6 +233,12 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         if targets.shape != (len(points),):
             raise InputError(f"y must have shape {(len(points),)} like X, got {targets.shape}")
         scaled = (targets - self._centre_) / self._unit_
+        if self.correction is not None:
+
+            def by_grid(found: list[Marginals], seen: Array) -> Array:
+                return found[0].log_probability(seen)
+
+            return self._corrected(points, by_grid, scaled) - np.log(self._unit_)
         found = self._predicted(points, partial(log_density, self.likelihood_), scaled)
         return found - np.log(self._unit_)
 
@@ -244,6 +258,13 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         at = levels(q, "q")
         points = self._new_data(X)
         flat = at.reshape(-1)
+        if self.correction is not None:
+
+            def by_grid(found: list[Marginals]) -> Array:
+                inside = t_quantiles_by_grid(found[0], self.likelihood_, flat)
+                return self._centre_ + self._unit_ * inside
+
+            return self._corrected(points, by_grid).reshape(len(points), *at.shape)
         tail, side = np.minimum(flat, 1.0 - flat), np.sign(flat - 0.5)
 
         def finish(mean: Array, variance: Array) -> Array:
@@ -256,7 +277,17 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
 
     def _latent(self, points: Array) -> tuple[Array, Array]:
         """Latent mean and variance in the units of the posterior."""
+        if self.correction is not None:
+            return self._corrected_moments(points)
         return moments_at(self.posterior_, self.kernel_, points, self.X_train_)
+
+    def _crossed(self, points: Array) -> Iterator[tuple[Posterior, tuple[Array, Array, float]]]:
+        """What `latent` is made of, in the units of the posterior."""
+        K_star = self.kernel_(points, self.X_train_)
+        yield self.posterior_, (K_star, self.kernel_.diag(points), 0.0)
+
+    def _covariances(self) -> list[Array]:
+        return [self.kernel_(self.X_train_)]
 
 
 def _median(y: Array, weights: Array | None) -> float:

@@ -266,6 +266,36 @@ class Posterior:
         """
         return self._corrected.evidence
 
+    def check(self) -> tuple[str, ...]:
+        """Say in plain words what is known to be off in this posterior, and what to do.
+
+        Costs as much as `marginals` at the sites. Nothing said means that the variances of EP and
+        their corrections agree; peaks far apart that inference has not seen remain unseen.
+
+        Returns
+        -------
+        tuple of str
+            Sentences; none if there is nothing to say.
+        """
+        said = []
+        if not self.converged:
+            said.append(f"the sites are {self.status}: the evidence may be anything")
+        if len(self.fixed_points) > 1:
+            said.append(
+                f"{len(self.fixed_points)} fixed points were found: the posterior has several "
+                'peaks; sample it, marginals(correction="sample")'
+            )
+        try:
+            said.extend(self._corrected.words())
+        except NumericalError as error:
+            said.append(f"corrections have no fixed point of EP to start from: {error}")
+        return tuple(said)
+
+    @property
+    def knows_covariance(self) -> bool:
+        """Whether the prior covariance is at hand, which corrections take and pickles leave out."""
+        return self.observed is not None and self.observed.K is not None
+
     def with_covariance(self, K: ArrayLike) -> Posterior:
         """Return this posterior with its prior covariance, which pickles leave out.
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp
 
-from qpruntime import InputError, infer, likelihoods
+from qpruntime import CorrectionWarning, InputError, infer, likelihoods
 from qpruntime.inference.corrections.response import pair_sums
 from qpruntime.likelihoods import Likelihood
 
@@ -300,3 +301,23 @@ def test_wide_cavities_see_the_edge():
     hermite = post._corrected.found.tilted.hermite
     assert post._corrected.found.own
     assert np.abs(hermite[:, 1:3]).max() < 1e-8
+
+
+def test_it_says_what_is_off():
+    """Labels of one kind: EP's variances are 30 % too small, and it says so; torn noise warns."""
+    post = infer(curve(40), np.ones(40), method="qp")
+    said = " ".join(post.check())
+    percent = int(re.search(r"variances are about (\d+)% too small", said).group(1))
+    assert 25 <= percent <= 45  # log variance -.365 by long chains
+    assert "evidence is about 0.5" in said  # -.514 by bridge sampling
+    assert infer(curve(25, 1.0), labels(), method="ep").check() == ()
+    # Two waves two apart under heavy tails: peaks between which EP's normal lies.
+    x = np.linspace(0.0, 6.0, 40)
+    K = np.exp(-0.5 * (x[:, None] - x) ** 2 / 1.5**2) + 1e-6 * np.eye(40)
+    y = np.sin(x) + np.where(np.arange(40) % 2, 1.0, -1.0)
+    y += 0.1 * np.random.default_rng(1).standard_normal(40)
+    torn = infer(K, y, "student-t(nu=4, scale=0.3)", method="ep")
+    with pytest.warns(CorrectionWarning, match="sample it"):
+        found = torn.marginals()
+    assert "sample it" in found.notes[-1]
+    assert "sample it" in " ".join(torn.check())

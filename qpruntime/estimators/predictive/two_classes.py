@@ -17,7 +17,7 @@ from qpruntime.estimators.predictive.density import log_density, wide
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import Table
 
-__all__ = ["log_probabilities", "scores"]
+__all__ = ["log_probabilities", "quantile", "scores"]
 
 # Below this score the digits that probabilities have lost count; they are right to about 1e-12.
 _NEAR = 1e-4
@@ -53,7 +53,7 @@ def scores(
     known = _closed(likelihood, mean, variance)
     if known is not None:
         return known
-    found = _quantile(*log_probabilities(likelihood, mean, variance, table))
+    found = quantile(*log_probabilities(likelihood, mean, variance, table))
     near = np.flatnonzero(np.abs(found) < _NEAR)
     if near.size:
         m, v, seen = (a.reshape(-1)[near] for a in (mean, variance, found))
@@ -68,7 +68,7 @@ def _closed(likelihood: Likelihood | None, mean: Array, variance: Array) -> Arra
     return likelihood.score(mean, wide(variance))
 
 
-def _quantile(minus: Array, plus: Array) -> Array:
+def quantile(minus: Array, plus: Array) -> Array:
     """Normal quantile of p(+1) from log probabilities, of which the smaller one has all digits."""
     whole = np.logaddexp(minus, plus)
     smaller = ndtri_exp(np.minimum(minus, plus) - whole)
@@ -85,7 +85,7 @@ def _along_a_line(
     """
 
     def at(mean: Array, some: NDArray[np.intp]) -> Array:
-        return _quantile(*log_probabilities(likelihood, mean, variance[some], table))
+        return quantile(*log_probabilities(likelihood, mean, variance[some], table))
 
     everywhere = np.arange(mean.size)
     noise = _NOISE if likelihood is not None else _NOISE_OF_TABLES

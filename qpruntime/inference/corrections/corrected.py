@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.errors import InputError, SamplingWarning, warn
+from qpruntime.errors import CorrectionWarning, InputError, SamplingWarning, warn
 from qpruntime.inference.corrections.conditional import Targets, log_densities
 from qpruntime.inference.corrections.draws import densities_of
 from qpruntime.inference.corrections.fixed_point import FixedPoint, Normal, needed
@@ -17,6 +18,7 @@ from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.corrections.response import Response, pair_sums, respond
 from qpruntime.inference.corrections.slice_sampler import mixing, run_chains
 from qpruntime.inference.corrections.tilt import tilted_variances
+from qpruntime.inference.corrections.words import disagreement, on_evidence, on_variances
 
 __all__ = ["CORRECTIONS", "Corrected", "CorrectedEvidence", "Correction", "Points", "sampled"]
 
@@ -79,6 +81,23 @@ class Corrected:
         found = self.found
         return respond(found.V, found.fixed, found.tilted.hermite)
 
+    def words(self) -> tuple[str, ...]:
+        """What there is to say of EP at the sites, and of the corrections."""
+        found, said = self.found, []
+        if self.response is None:
+            said.append(_NO_RESPONSE)
+        else:
+            said.append(on_variances(self.response.variance, found.fixed.std**2))
+            said.append(disagreement(self._spread))
+        said.append(on_evidence(self.evidence.value - found.log_evidence, self.evidence.spread))
+        return tuple(word for word in said if word)
+
+    @cached_property
+    def _spread(self) -> Array:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CorrectionWarning)
+            return self.marginals(Points(None, np.zeros(0), np.zeros(0)), "fact").spread
+
     def targets(self, points: Points) -> Targets:
         """EP's normals of the points, and their covariances with the sites."""
         found, K_star = self.found, points.K_star
@@ -114,6 +133,9 @@ class Corrected:
                 moved = targets.mean + targets.rows @ self.response.push
                 densities = shifted(densities, mean, moved, np.sqrt(wanted / variance))
                 mean, variance = moved, wanted
+        if doubt := disagreement(spread):
+            notes.append(doubt)
+            warn(doubt, CorrectionWarning)
         return Marginals(
             mean,
             variance,

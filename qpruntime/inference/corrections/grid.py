@@ -10,7 +10,15 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.jit import kernel
 
-__all__ = ["Densities", "cdf_many", "log_density_many", "moments", "normalised", "quantile_many"]
+__all__ = [
+    "Densities",
+    "cdf_many",
+    "log_density_many",
+    "moments",
+    "normalised",
+    "quantile_many",
+    "simpson",
+]
 
 
 class Densities(NamedTuple):
@@ -57,16 +65,21 @@ def accumulate(density, step, below):
             below[i, k + 1] = total
 
 
+def simpson(points: int) -> Array:
+    """Weights of Simpson's rule on [0, 1], for an odd number of points."""
+    rule = np.full(points, 2.0)
+    rule[1::2] = 4.0
+    rule[[0, -1]] = 1.0
+    rule /= 3.0 * (points - 1)
+    return rule
+
+
 def moments(found: Densities) -> tuple[Array, Array, Array]:
     """Mean, variance and skewness of every density, by parts of its distribution function."""
     points = found.logs.shape[1]
     unit = np.linspace(0.0, 1.0, points)
     density = np.exp(found.logs) * (found.high - found.low)[:, None]
-    # Simpson's rule, of an odd number of points.
-    rule = np.full(points, 2.0)
-    rule[1::2] = 4.0
-    rule[[0, -1]] = 1.0
-    rule /= 3.0 * (points - 1)
+    rule = simpson(points)
     mass = density @ rule
     mean = density @ (rule * unit) / mass
     gap = unit - mean[:, None]

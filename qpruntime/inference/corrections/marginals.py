@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +16,7 @@ from qpruntime.inference.corrections.grid import (
     cdf_many,
     log_density_many,
     quantile_many,
+    simpson,
 )
 from qpruntime.inference.corrections.predictive import log_predictive
 from qpruntime.likelihoods import Likelihood
@@ -96,6 +98,25 @@ class Marginals:
         if not 0.0 < level < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
         return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+
+    def expect(self, function: Callable[[Array], Array]) -> Array:
+        """Mean of a function of the latent value, of values (T, G) in their shape; (T,).
+
+        By Simpson's rule on the grid. What grows faster than the density falls is cut off with it.
+        """
+        low, high, logs, _ = self.densities
+        unit = np.linspace(0.0, 1.0, logs.shape[1])
+        weights = np.exp(logs) * simpson(logs.shape[1])
+        values = function(low[:, None] + (high - low)[:, None] * unit)
+        found: Array = (weights * values).sum(axis=1) / weights.sum(axis=1)
+        return found
+
+    def scaled(self, slope: ArrayLike, shift: ArrayLike = 0.0) -> Marginals:
+        """Marginals of slope f + shift, for positive slopes; each a number or of shape (T,)."""
+        a, b = (np.broadcast_to(real(x, "slope"), self.mean.shape) for x in (slope, shift))
+        low, high, logs, below = self.densities
+        moved = Densities(a * low + b, a * high + b, logs - np.log(a)[:, None], below)
+        return replace(self, mean=a * self.mean + b, variance=a**2 * self.variance, densities=moved)
 
     def log_probability(self, y: ArrayLike) -> Array:
         """Log predictive density of observations: log of the mean of p(y|f) over the density of f.
