@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+import truth_report
 from qpruntime import likelihoods, project
 from qpruntime.projection.projector import project_arrays
 from table1_summary import merge, published
@@ -158,6 +159,12 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "everything": everything,
     },
     "paper.md": {"table1": table1},
+    "which-posterior.md": {
+        "by method": truth_report.by_method,
+        "by kind": truth_report.by_kind,
+        "wrong": truth_report.wrong,
+        "said": truth_report.by_word,
+    },
 }
 
 
