@@ -277,40 +277,14 @@ def _lower_zeros(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return context.get_constant_null(signature.return_type)
 
 
-def _point_call(handle, f, y, theta):  # type: ignore[no-untyped-def]
-    return handle(f, y, theta)
-
-
-def _cavity_call(handle, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
-    return handle(mu, sigma, y, theta)
-
-
-def _raised_call(handle, mu, sigma, y, theta, power):  # type: ignore[no-untyped-def]
-    return handle(mu, sigma, y, theta, power)
-
-
-def _landmark_call(handle, y, theta, k):  # type: ignore[no-untyped-def]
-    return handle(y, theta, k)
-
-
-def _rule_call(handle, split, landmark, power, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
-    return handle(split, landmark, power, mu, sigma, y, theta)
-
-
-def _surfaces_call(handle, mu, sigma, y, values, axes):  # type: ignore[no-untyped-def]
-    return handle(mu, sigma, y, values, axes)
-
-
-def _wp_rule_call(handle, split, landmark, power, mu, sigma, y, theta, parameters):  # type: ignore[no-untyped-def]
-    return handle(split, landmark, power, mu, sigma, y, theta, parameters)
+def _through(handle, *args):  # type: ignore[no-untyped-def]
+    """With the jit off a handle is the function itself."""
+    return handle(*args)
 
 
 if INTERPRETED:
-    call_split, call_landmark = _point_call, _landmark_call
-    call_rule, call_wp_rule = _rule_call, _wp_rule_call
-    call_moments = call_frame = call_coordinates = _cavity_call
-    call_raised_moments = call_raised_frame = _raised_call
-    call_surfaces = _surfaces_call
+    call_split = call_landmark = call_moments = call_frame = call_coordinates = _through
+    call_raised_moments = call_raised_frame = call_rule = call_surfaces = call_wp_rule = _through
 else:
 
     @intrinsic

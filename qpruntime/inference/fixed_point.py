@@ -39,10 +39,8 @@ _LESSER = math.log(2.0)
 
 def settle(
     problem: Problem,
+    limits: Limits = Limits(),  # noqa: B008  immutable
     *,
-    tol: float = 1e-6,
-    max_sweeps: int = 100,
-    damping: float = 1.0,
     order: Order = "sequential",
     sites: Sites | None = None,
     rng: np.random.Generator | None = None,
@@ -59,7 +57,6 @@ def settle(
     evidence is the result; held sites are, where all are of less than half their evidence.
     """
     trace = trace or Trace()
-    limits = Limits(tol, max_sweeps, damping)
     end = None
     try:
         end = iterate(problem, limits, order=order, sites=sites, rng=rng, trace=trace)

@@ -19,7 +19,7 @@ from qpruntime.inference.fixed_point import ORDERS, Order, settle
 from qpruntime.inference.observed import Observed
 from qpruntime.inference.posterior import Lookups, Posterior
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.schedules import Settled
+from qpruntime.inference.schedules import Limits, Settled
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.notice import announce, expected_seconds
@@ -170,9 +170,7 @@ def infer(
     else:
         end = settle(
             problem,
-            tol=tol,
-            max_sweeps=max_sweeps,
-            damping=damping,
+            Limits(tol, max_sweeps, damping),
             order=order,
             sites=start,
             rng=rng if order == "random" else None,

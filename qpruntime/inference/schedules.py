@@ -48,9 +48,9 @@ _STUCK = 40
 class Limits(NamedTuple):
     """When to stop, and how much of every update to take; see `qpruntime.infer`."""
 
-    tol: float
-    sweeps: int
-    damping: float
+    tol: float = 1e-6
+    sweeps: int = 100
+    damping: float = 1.0
 
 
 @dataclass

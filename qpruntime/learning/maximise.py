@@ -125,9 +125,7 @@ def settle_fast(
         if over and (problem.nonnegative or first.sites.tau.min() >= 0.0):
             return first
     left = max_sweeps - len(trace.history)
-    return settle(
-        problem, tol=tol, max_sweeps=left or max_sweeps, sites=sites, trace=trace, seek=seek
-    )
+    return settle(problem, Limits(tol, left or max_sweeps), sites=sites, trace=trace, seek=seek)
 
 
 class Objective:

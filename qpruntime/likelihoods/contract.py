@@ -26,6 +26,7 @@ from qpruntime.likelihoods.absent import (
 from qpruntime.likelihoods.rates import RateLink
 from qpruntime.likelihoods.reduction import Reduction
 from qpruntime.names import meant, spell
+from qpruntime.quadrature.functions import Frame, Functions
 
 __all__ = ["Likelihood", "Powers", "restore"]
 
@@ -372,11 +373,11 @@ class Likelihood:
             "return -inf where there is no density"
         ) from cause
 
-    def functions(self, powers: bool = False) -> tuple[Any, ...]:
-        """Return (theta, has_moments, has_frame, split, moments, frame), as kernels take them.
+    def functions(self, powers: bool = False) -> Functions:
+        """Return what kernels take of the likelihood.
 
-        The last is (frame, adaptive rule, landmark, moments and frame to a power). Without a frame,
-        or for `powers` other than 1 that have none, the adaptive rule is needed, and compiled.
+        Without a frame, or for `powers` other than 1 that have none, the adaptive rule is needed,
+        and compiled.
         """
         self.split.reset()
         raised = self.powers if powers and self.powers else _NO_POWERS
@@ -388,13 +389,13 @@ class Likelihood:
             from qpruntime.quadrature.adaptive import adaptive_rule, location_rule
 
             rule = (location_rule if self.moves else adaptive_rule).handle
-        return (
+        return Functions(
             self.theta,
             self.moments is not None,
             self.frame is not None,
             self.split.handle,
             (self.moments or ABSENT_MOMENTS).handle,
-            (
+            Frame(
                 (self.frame or ABSENT_FRAME).handle,
                 rule,
                 (self.landmarks or ABSENT_LANDMARK).handle,

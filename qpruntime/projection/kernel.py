@@ -28,7 +28,7 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.reduction import CLOSED
 from qpruntime.projection.splines import bilinear, quintic
 from qpruntime.quadrature.sigma_star import exact_point, raised_point
-from qpruntime.quadrature.tilted import DECAY, EXHAUSTED, NO_MASS, NOT_A_NUMBER, OK
+from qpruntime.quadrature.tilted import DECAY, EXHAUSTED, NO_MASS, NOT_A_NUMBER, OK, Raised
 from qpruntime.validation import broadcast, real
 
 __all__ = [
@@ -85,14 +85,15 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
     kind, mirror, outside_exact, values, axes, coordinates = source
     if kind == WP:
         status, log_z, mean, std, _ = call_wp_rule(
-            coordinates, split, frame[2], power, mu, sigma, y, theta, axes
+            coordinates, split, frame.landmark, power, mu, sigma, y, theta, axes
         )
         return int(status), log_z, mean, std, COMPUTED
     if power != 1.0:
         if kind == SURFACES_WP:
             return POWERED, 0.0, 0.0, 0.0, COMPUTED
         ep = kind in (EP, SURFACES_EP)
-        status = raised_point(split, frame, power, ep, mu, sigma, y, theta, scratch)
+        raised = Raised(split, power, y, theta)
+        status = raised_point(raised, frame, ep, mu, sigma, scratch)
         std = math.sqrt(scratch[0, 2])
         if not ep:
             std = min(std, scratch[0, 3])
@@ -151,7 +152,9 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
 
 
 @kernel
-def _project_many(functions, source, powers, mu, sigma, y, log_z, mean, std, where):
+def _project_many(functions, source, powers, cavities, y, found):
+    mu, sigma = cavities
+    log_z, mean, std, where = found
     scratch = np.empty((1, 4))
     for i in range(mu.size):
         if powers[i] == 0.0:
@@ -212,7 +215,9 @@ def project_many(
     where = np.empty(m.size, dtype=np.int64)
     functions = likelihood.functions(powers=powers is not None)
     exponents = np.ones(m.size) if powers is None else powers.reshape(-1)
-    status, i = _project_many(functions, source, exponents, *flat, log_z, mean, std, where)
+    status, i = _project_many(
+        functions, source, exponents, (flat[0], flat[1]), flat[2], (log_z, mean, std, where)
+    )
     if status != OK:
         raise_status(status, likelihood, flat[0][i], flat[1][i], flat[2][i], table)
     return Projections(

@@ -88,8 +88,9 @@ def _row(axes, y):
 
 
 @inlined
-def _four(values, k, i, q, x0, x1, x2, x3, x4, x5):
+def _four(values, k, i, q, x):
     """Sum six rows of slab k from row i on, weighted, in the four bands from column q on."""
+    x0, x1, x2, x3, x4, x5 = x
     one = np.uint64(1)
     i1 = i + one
     i2 = i1 + one
@@ -113,14 +114,13 @@ def _four(values, k, i, q, x0, x1, x2, x3, x4, x5):
 @contracted
 def _slab(values, k, i, j, x, w):
     """Return the four bands of slab k in cell (i, j), with weights x along mu and w along sigma."""
-    x0, x1, x2, x3, x4, x5 = x
     q = np.uint64(4 * j)
     four = np.uint64(4)
     row = np.uint64(i)
     slab = np.uint64(k)
     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
     for b in range(6):
-        c0, c1, c2, c3 = _four(values, slab, row, q, x0, x1, x2, x3, x4, x5)
+        c0, c1, c2, c3 = _four(values, slab, row, q, x)
         t = w[b]
         s0 += t * c0
         s1 += t * c1

@@ -10,9 +10,11 @@ the lower tail from the left and the upper one from the right; 1 - F is never fo
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+from qpruntime.arrays import Array
 from qpruntime.jit import (
     call_frame,
     call_raised_frame,
@@ -20,7 +22,7 @@ from qpruntime.jit import (
     call_rule,
     kernel,
 )
-from qpruntime.quadrature.tilted import DECAY, NO_MASS, OK, powered, relative_log
+from qpruntime.quadrature.tilted import DECAY, NO_MASS, OK, Anchor, Raised, powered, relative_log
 from qpruntime.special import ndtri_density
 
 __all__ = [
@@ -74,7 +76,7 @@ def place(side, width, v):
 
 
 @kernel
-def extent(split, power, pull, anchor, width, side, rest0, curvature0, inverse, y, theta):
+def extent(raised, anchor, width, side):
     """March outwards in v until the tilted mass has decayed; return (status, v_low, v_high)."""
     best = -math.inf
     low, high = 0.0, 0.0
@@ -86,8 +88,8 @@ def extent(split, power, pull, anchor, width, side, rest0, curvature0, inverse, 
         found = False
         for _ in range(_MARCH_LIMIT):
             d, jacobian = place(side, width, direction * v)
-            e, tilt = relative_log(split, power, anchor, d, rest0, curvature0, inverse, y, theta)
-            e += math.log(jacobian) - d * (tilt + pull)
+            e, tilt = relative_log(raised, anchor, d)
+            e += math.log(jacobian) - d * (tilt + anchor.pull)
             if math.isnan(e):
                 return NO_MASS, 0.0, 0.0
             best = max(best, e)
@@ -104,9 +106,31 @@ def extent(split, power, pull, anchor, width, side, rest0, curvature0, inverse, 
     return OK, low, high
 
 
+class Nodes(NamedTuple):
+    """Quadrature nodes of a run: panels of width `h`, and what is known at their nodes and ends.
+
+    d : distances from the anchor; `weight` is their weight, `base` and `tilt` as `relative_log`
+    has them, and `exponent` room for the log density of a cavity.
+    jacobian : df/dv at the left end of every panel; `mass` and `lower` are room for its mass and
+    that below it.
+    """
+
+    h: float
+    d: Array
+    weight: Array
+    base: Array
+    tilt: Array
+    exponent: Array
+    jacobian: Array
+    mass: Array
+    lower: Array
+
+
 @kernel
-def project_nodes(pull, h, d, weight, base, tilt, jacobian, exponent, mass, lower, out):
+def project_nodes(pull, nodes, out):
     """Integrate one cavity on given nodes: out = (log mass, mean shift, variance, sigma*)."""
+    d, weight, base, tilt = nodes.d, nodes.weight, nodes.base, nodes.tilt
+    jacobian, exponent, mass, lower = nodes.jacobian, nodes.exponent, nodes.mass, nodes.lower
     panels = jacobian.size
     best = -math.inf
     for j in range(d.size):
@@ -136,12 +160,12 @@ def project_nodes(pull, h, d, weight, base, tilt, jacobian, exponent, mass, lowe
     out[0] = best + math.log(total)
     out[1] = shift
     out[2] = second / total - shift * shift
-    out[3] = star * h
+    out[3] = star * nodes.h
     return OK
 
 
 @kernel
-def normal_run(split, power, centre, width, mu, sigma, y, theta, out):
+def normal_run(raised, centre, width, mu, sigma, out):
     """`powered_run` where every tilted density is a normal: a cavity times a straight line.
 
     `centre` and `width` belong to the middle of the run.
@@ -149,7 +173,7 @@ def normal_run(split, power, centre, width, mu, sigma, y, theta, out):
     pace = (width / sigma) ** 2
     for i in range(mu.size):
         f = centre + (mu[i] - mu[mu.size // 2]) * pace
-        rest, curvature = powered(split, power, f, y, theta)
+        rest, curvature = powered(raised, f)
         out[i, 0] = rest - 0.5 * curvature * f * f - 0.5 * ((f - mu[i]) / sigma) ** 2
         out[i, 0] += math.log(width / sigma)
         out[i, 1], out[i, 2], out[i, 3] = f, width * width, width
@@ -157,30 +181,32 @@ def normal_run(split, power, centre, width, mu, sigma, y, theta, out):
 
 
 @kernel
-def powered_run(split, frame, has_frame, power, mu, sigma, y, theta, out):
+def powered_run(raised, frame, has_frame, mu, sigma, out):
     """Project a run of cavities N(mu[i], sigma^2) that are close enough to share their nodes.
 
     Fills out[i] = (log Z, mean, variance, sigma*) and returns a status. `mu` ascends and should
     span no more than 0.3 sigma, so that the frame of its middle serves both ends. Sharing saves
     the likelihood evaluations: 3 to 9 us a point in a run of 25 against 9 to 47 us alone.
-    A likelihood without a frame, or without one to a `power` other than 1, is left to the adaptive
+    A likelihood without a frame, or without one to a power other than 1, is left to the adaptive
     rule of `frame`, which takes 0.1 ms a point.
     """
     n = mu.size
-    place_frame, rule, landmark, _, raised = frame
+    split, power, y, theta = raised
     centre, width, refine, side = 0.0, math.nan, 1.0, 0.0
     if power == 1.0:
         if has_frame:
-            centre, width, refine, side = call_frame(place_frame, mu[n // 2], sigma, y, theta)
-    elif raised != 0:
-        centre, width, refine, side = call_raised_frame(raised, mu[n // 2], sigma, y, theta, power)
+            centre, width, refine, side = call_frame(frame.frame, mu[n // 2], sigma, y, theta)
+    elif frame.raised_frame != 0:
+        centre, width, refine, side = call_raised_frame(
+            frame.raised_frame, mu[n // 2], sigma, y, theta, power
+        )
         has_frame = not math.isnan(width)
     else:
         has_frame = False
     if not has_frame:
         for i in range(n):
             status, log_z, mean, variance, star = call_rule(
-                rule, split, landmark, power, mu[i], sigma, y, theta
+                frame.rule, split, frame.landmark, power, mu[i], sigma, y, theta
             )
             if status != OK:
                 return int(status)
@@ -189,28 +215,27 @@ def powered_run(split, frame, has_frame, power, mu, sigma, y, theta, out):
     if not (width > 0.0 and math.isfinite(centre)):
         return NO_MASS
     if refine == 0.0:
-        return normal_run(split, power, centre, width, mu, sigma, y, theta, out)
-    anchor = centre + side * width if abs(side) <= 1.0 else centre
+        return normal_run(raised, centre, width, mu, sigma, out)
+    f = centre + side * width if abs(side) <= 1.0 else centre
     inverse = 1.0 / (sigma * sigma)
-    rest0, curvature0 = powered(split, power, anchor, y, theta)
-    if rest0 == -math.inf:
-        rest0 = 0.0
+    rest, curvature = powered(raised, f)
+    if rest == -math.inf:
+        rest = 0.0
+    anchor = Anchor(f, rest, curvature, inverse, 0.0)
     low, high = 0.0, 0.0
     # Both ends of a run; one cavity has one.
     for i in range(0, n, max(n - 1, 1)):
-        pull = (anchor - mu[i]) * inverse
-        status, a, b = extent(
-            split, power, pull, anchor, width, side, rest0, curvature0, inverse, y, theta
-        )
+        pull = (f - mu[i]) * inverse
+        status, a, b = extent(raised, Anchor(f, rest, curvature, inverse, pull), width, side)
         if status != OK:
             return status
         low, high = min(low, a), max(high, b)
     panels = math.ceil((high - low) / (STEP * refine))
     h = (high - low) / panels
     # Rows of two arrays: eight arrays would take three hundredths of the time.
-    nodes, ends = np.empty((5, 5 * panels)), np.empty((3, panels))
-    d, weight, base, tilt, exponent = nodes[0], nodes[1], nodes[2], nodes[3], nodes[4]
-    jacobian, mass, lower = ends[0], ends[1], ends[2]
+    rows, ends = np.empty((5, 5 * panels)), np.empty((3, panels))
+    nodes = Nodes(h, rows[0], rows[1], rows[2], rows[3], rows[4], ends[0], ends[1], ends[2])
+    d, weight, base, tilt, jacobian = nodes.d, nodes.weight, nodes.base, nodes.tilt, nodes.jacobian
     for p in range(panels):
         jacobian[p] = place(side, width, low + h * p)[1]
         for k in range(5):
@@ -219,34 +244,30 @@ def powered_run(split, frame, has_frame, power, mu, sigma, y, theta, out):
             weight[j] = dx * _WEIGHTS[k] * 0.5 * h
     # A loop of its own: calls through an address among the rest cost a quarter more.
     for j in range(5 * panels):
-        base[j], tilt[j] = relative_log(
-            split, power, anchor, d[j], rest0, curvature0, inverse, y, theta
-        )
-    log_anchor = rest0 - 0.5 * curvature0 * anchor * anchor - math.log(sigma) - _HALF_LOG_2PI
+        base[j], tilt[j] = relative_log(raised, anchor, d[j])
+    log_anchor = rest - 0.5 * curvature * f * f - math.log(sigma) - _HALF_LOG_2PI
     for i in range(n):
-        pull = (anchor - mu[i]) * inverse
-        status = project_nodes(
-            pull, h, d, weight, base, tilt, jacobian, exponent, mass, lower, out[i]
-        )
+        status = project_nodes((f - mu[i]) * inverse, nodes, out[i])
         if status != OK:
             return status
-        out[i, 0] += log_anchor - 0.5 * ((anchor - mu[i]) / sigma) ** 2
-        out[i, 1] += anchor
+        out[i, 0] += log_anchor - 0.5 * ((f - mu[i]) / sigma) ** 2
+        out[i, 1] += f
     return OK
 
 
 @kernel
 def exact_run(split, frame, has_frame, mu, sigma, y, theta, out):
     """`powered_run` of the likelihood as it is."""
-    return powered_run(split, frame, has_frame, 1.0, mu, sigma, y, theta, out)
+    return powered_run(Raised(split, 1.0, y, theta), frame, has_frame, mu, sigma, out)
 
 
 @kernel
-def sum_moments(split, power, window, mu, sigma, y, theta, out):
+def sum_moments(raised, window, mu, sigma, out):
     """Log Z, mean and variance over the nodes of a frame around one peak; return a status."""
     centre, width, refine = window
-    pull, inverse = (centre - mu) / sigma / sigma, 1.0 / (sigma * sigma)
-    rest0, curvature0 = powered(split, power, centre, y, theta)
+    rest, curvature = powered(raised, centre)
+    pull = (centre - mu) / sigma / sigma
+    anchor = Anchor(centre, rest, curvature, 1.0 / (sigma * sigma), pull)
     h = _SUM_STEP * refine
     best, mass, first, second = -math.inf, 0.0, 0.0, 0.0
     for direction in (1.0, -1.0):
@@ -254,7 +275,7 @@ def sum_moments(split, power, window, mu, sigma, y, theta, out):
         found = False
         for _ in range(_SUM_LIMIT):
             d, jacobian = place(0.0, width, v)
-            e, tilt = relative_log(split, power, centre, d, rest0, curvature0, inverse, y, theta)
+            e, tilt = relative_log(raised, anchor, d)
             e += math.log(jacobian) - d * (tilt + pull)
             if e > best + 30.0:
                 # Raise what the sums are relative to.
@@ -274,7 +295,7 @@ def sum_moments(split, power, window, mu, sigma, y, theta, out):
     if not (mass > 0.0 and math.isfinite(mass)):
         return NO_MASS
     first /= mass
-    log_centre = rest0 - 0.5 * curvature0 * centre * centre - 0.5 * ((centre - mu) / sigma) ** 2
+    log_centre = rest - 0.5 * curvature * centre * centre - 0.5 * ((centre - mu) / sigma) ** 2
     out[0, 0] = log_centre + best + math.log(mass * h / sigma) - _HALF_LOG_2PI
     out[0, 1] = centre + first
     out[0, 2] = second / mass - first * first
@@ -282,23 +303,27 @@ def sum_moments(split, power, window, mu, sigma, y, theta, out):
 
 
 @kernel
-def raised_point(split, frame, power, ep, mu, sigma, y, theta, out):
+def raised_point(raised, frame, ep, mu, sigma, out):
     """`powered_run` for one cavity and a power other than 1, with `ep` of moments alone.
 
     Moments come from the likelihood's own for powers if it has them, a microsecond.
     """
-    moments, raised = frame[3], frame[4]
+    _, power, y, theta = raised
     log_z, mean, variance = math.nan, 0.0, 0.0
-    if moments != 0:
-        log_z, mean, variance = call_raised_moments(moments, mu, sigma, y, theta, power)
+    if frame.raised_moments != 0:
+        log_z, mean, variance = call_raised_moments(
+            frame.raised_moments, mu, sigma, y, theta, power
+        )
     known = not math.isnan(log_z)
-    if ep and not known and raised != 0:
-        centre, width, refine, side = call_raised_frame(raised, mu, sigma, y, theta, power)
+    if ep and not known and frame.raised_frame != 0:
+        centre, width, refine, side = call_raised_frame(
+            frame.raised_frame, mu, sigma, y, theta, power
+        )
         if side == 0.0 and width > 0.0 and refine > 0.0:
             window = (centre, width, refine)
-            return sum_moments(split, power, window, mu, sigma, y, theta, out)
+            return sum_moments(raised, window, mu, sigma, out)
     if not (ep and known):
-        status = powered_point(split, frame, False, power, mu, sigma, y, theta, out)
+        status = powered_point(raised, frame, False, mu, sigma, out)
         if status != OK:
             return status
     if known:
@@ -307,14 +332,14 @@ def raised_point(split, frame, power, ep, mu, sigma, y, theta, out):
 
 
 @kernel
-def powered_point(split, frame, has_frame, power, mu, sigma, y, theta, out):
+def powered_point(raised, frame, has_frame, mu, sigma, out):
     """`powered_run` for one cavity; `out` has shape (1, 4)."""
     one = np.empty(1)
     one[0] = mu
-    return powered_run(split, frame, has_frame, power, one, sigma, y, theta, out)
+    return powered_run(raised, frame, has_frame, one, sigma, out)
 
 
 @kernel
 def exact_point(split, frame, has_frame, mu, sigma, y, theta, out):
     """`exact_run` for one cavity; `out` has shape (1, 4)."""
-    return powered_point(split, frame, has_frame, 1.0, mu, sigma, y, theta, out)
+    return powered_point(Raised(split, 1.0, y, theta), frame, has_frame, mu, sigma, out)

@@ -13,18 +13,11 @@ import math
 import numpy as np
 
 from qpruntime.jit import WP_RULE, Pointer, kernel
-from qpruntime.quadrature.adaptive import (
-    NODES,
-    WEIGHTS,
-    N,
-    back_from,
-    log_mass_at,
-    look_around,
-    marks_from,
-    quantile_nodes,
-)
-from qpruntime.quadrature.tilted import EXHAUSTED, OK
-from qpruntime.quadrature.wp_panels import add_panel, jacobi_rules
+from qpruntime.quadrature.adaptive import back_from, log_mass_at, look_around, marks_from
+from qpruntime.quadrature.panel import NODES, WEIGHTS, N
+from qpruntime.quadrature.quantiles import quantile_nodes
+from qpruntime.quadrature.tilted import EXHAUSTED, OK, Raised
+from qpruntime.quadrature.wp_panels import Law, add_panel, jacobi_rules
 
 __all__ = [
     "enclose",
@@ -87,12 +80,13 @@ def standardise(d, p, z):
 
 
 @kernel
-def objective(panels, places, a, b, p, rules, tiny, sums, e, products):
+def objective(panels, places, a, b, law, sums, e, products):
     """Fill sums = (W, W_a, W_b, W_aa, W_ab, W_bb), W = E |u - a - b z|^p / p."""
     for k in range(6):
         sums[k] = 0.0
     for i in range(panels.shape[0]):
-        add_panel(sums, panels[i], places[i, 0], places[i, 1], a, b, p, rules, tiny, e, products)
+        place = places[i, 0], places[i, 1]
+        add_panel(sums, panels[i], place, a, b, law, e, products)
 
 
 @kernel
@@ -114,11 +108,11 @@ def minimise(panels, places, start, p, rules):
     sums, trial = np.empty(6), np.empty(6)
     e, products = np.empty(N), np.empty(N)
     a, b, damping = 0.0, start, 0.0
-    objective(panels, places, a, b, 2.0, rules, 0.0, sums, e, products)
+    objective(panels, places, a, b, Law(2.0, rules, 0.0), sums, e, products)
     if sums[0] < _GAUSSIAN**2:
         return OK, a, b, 0.0, 0
     tiny = 1e-13 * sums[0] ** (0.5 * (p - 1.0))
-    objective(panels, places, a, b, p, rules, tiny, sums, e, products)
+    objective(panels, places, a, b, Law(p, rules, tiny), sums, e, products)
     status = EXHAUSTED
     turns = 0
     for _ in range(_ITERATIONS):
@@ -135,7 +129,7 @@ def minimise(panels, places, start, p, rules):
         if size <= 1e-15 * b:
             status = OK
             break
-        objective(panels, places, a + da, b + db, p, rules, tiny, trial, e, products)
+        objective(panels, places, a + da, b + db, Law(p, rules, tiny), trial, e, products)
         if gain < 1e-8 * sums[0]:
             # Too close for W to tell: steps have to become smaller.
             ahead_a, ahead_b, _ = newton(trial, damping)
@@ -181,7 +175,8 @@ def enclose(panels, places, start, p, rules):
     E |a + c z|^p <= (2 d)^p at the minimum, d^p = E |u - start z|^p, bounds a and c = b - start.
     """
     sums, e, products = np.empty(6), np.empty(N), np.empty(N)
-    objective(panels, places, 0.0, start, p, rules, 0.0, sums, e, products)
+    law = Law(p, rules, 0.0)
+    objective(panels, places, 0.0, start, law, sums, e, products)
     d = (p * sums[0]) ** (1.0 / p)
     b_low, b_high, g_low, g_high = start - 2.6 * d, start + 2.6 * d, -math.inf, math.inf
     level = _LEVEL * d ** (p - 1.0)
@@ -195,16 +190,16 @@ def enclose(panels, places, start, p, rules):
             b = next_place(b_low, b_high, g_low, g_high, outer)
         # The minimising a moves less than the enclosure of b is wide, as a rule.
         low, high = max(a - spread, -8.0 * d), min(a + spread, 8.0 * d)
-        objective(panels, places, low, b, p, rules, 0.0, sums, e, products)
+        objective(panels, places, low, b, law, sums, e, products)
         f_low = sums[1]
-        objective(panels, places, high, b, p, rules, 0.0, sums, e, products)
+        objective(panels, places, high, b, law, sums, e, products)
         f_high = sums[1]
         if f_low > 0.0 or f_high < 0.0:
             low, high, f_low, f_high = -8.0 * d, 8.0 * d, -1.0, 1.0
         side = 0
         for inner in range(_HALVINGS):
             a = next_place(low, high, f_low, f_high, inner)
-            objective(panels, places, a, b, p, rules, 0.0, sums, e, products)
+            objective(panels, places, a, b, law, sums, e, products)
             # An end that stays twice counts half (Illinois).
             if sums[1] > 0.0:
                 high, f_high = a, sums[1]
@@ -231,30 +226,30 @@ def enclose(panels, places, start, p, rules):
 
 
 @kernel
-def nearest(split, power, mu, sigma, y, theta, marks, parameters):
+def nearest(raised, mu, sigma, marks, parameters):
     """Return (status, log Z, anchor, mean less the anchor, standard deviation, W_p)."""
     p = parameters[0]
     rules = parameters[1:].reshape((6, N))
     order = max(p, 2.0)
-    status, place, log_mass, d, _, q, z, _ = quantile_nodes(
-        split, power, mu, sigma, y, theta, marks, order, 2 * math.ceil(0.5 * order)
+    status, anchor, log_mass, found, _ = quantile_nodes(
+        raised, mu, sigma, marks, order, 2 * math.ceil(0.5 * order)
     )
     if status != OK:
         return status, 0.0, 0.0, 0.0, 0.0, 0.0
-    shift, unit, start, panels, places = standardise(d, q, z)
+    shift, unit, start, panels, places = standardise(found.d, found.p, found.z)
     status, a, b, value, _ = minimise(panels, places, start, p, rules)
-    log_z = log_mass_at(place, mu, sigma) + log_mass
+    log_z = log_mass_at(anchor, mu, sigma) + log_mass
     if status != OK:
         a, b, value = enclose(panels, places, start, p, rules)
     distance = unit * (p * value) ** (1.0 / p)
-    return OK, log_z, place[0], shift + a * unit, b * unit, distance
+    return OK, log_z, anchor.f, shift + a * unit, b * unit, distance
 
 
 def _wp_rule(split, landmark, power, mu, sigma, y, theta, parameters):
     """Return (status, log Z, mean, standard deviation, W_p) of one cavity."""
     marks = look_around(landmark, y, theta)
     status, log_z, anchor, shift, std, distance = nearest(
-        split, power, mu, sigma, y, theta, marks, parameters
+        Raised(split, power, y, theta), mu, sigma, marks, parameters
     )
     return float(status), log_z, anchor + shift, std, distance
 
@@ -263,7 +258,7 @@ def _location_wp_rule(split, landmark, power, mu, sigma, y, theta, parameters):
     """`_wp_rule` where log p depends on f - y alone, which is integrated over."""
     marks = marks_from(landmark, y, theta)
     status, log_z, anchor, shift, std, distance = nearest(
-        split, power, mu - y, sigma, 0.0, theta, marks, parameters
+        Raised(split, power, 0.0, theta), mu - y, sigma, marks, parameters
     )
     return float(status), log_z, back_from(mu, y, anchor, shift), std, distance
 

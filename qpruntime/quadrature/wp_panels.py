@@ -8,13 +8,15 @@ is not asked again.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+from qpruntime.arrays import Array
 from qpruntime.jit import kernel
-from qpruntime.quadrature.adaptive import BARYCENTRIC, NODES, WEIGHTS, N, last_coefficients
+from qpruntime.quadrature.panel import BARYCENTRIC, NODES, WEIGHTS, N, last_coefficients
 
-__all__ = ["add_panel", "jacobi_rules"]
+__all__ = ["Law", "add_panel", "jacobi_rules"]
 
 _STACK = 64
 #: Pieces of one panel at most.
@@ -24,6 +26,14 @@ _RELATIVE = 1e-12
 #: |eps| below this, relative to 1 + |u|, is rounding; interpolation adds less.
 _NOISE, _WRONG = 2e-12, 1e-13
 _INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+
+
+class Law(NamedTuple):
+    """The exponent p, its `jacobi_rules`, and what a piece may be wrong by."""
+
+    p: float
+    rules: Array
+    tiny: float
 
 
 def jacobi_rules(p):
@@ -125,12 +135,14 @@ def add_root(sums, panel, line, x):
 
 
 @kernel
-def add_smooth(sums, panel, line, p, low, high, check, tiny, e, z, rho, scratch):
+def add_smooth(sums, line, law, half, check, values, scratch):
     """Add a piece without a root by Gauss-Legendre; return whether that resolves it.
 
-    With `check`, nothing is added unless it does. `e`, `z` and `rho` are the values at its nodes.
+    With `check`, nothing is added unless it does. `values` are eps, z and rho at the nodes of the
+    piece, which is `half` a length long on either side.
     """
-    half = 0.5 * (high - low)
+    p, tiny = law.p, law.tiny
+    e, z, rho = values
     if check:
         largest, size = 0.0, 0.0
         for j in range(N):
@@ -150,11 +162,13 @@ def add_smooth(sums, panel, line, p, low, high, check, tiny, e, z, rho, scratch)
 
 
 @kernel
-def add_beside_root(sums, panel, line, p, rules, low, high, side, check, tiny, scratch):
+def add_beside_root(sums, panel, line, law, ends, side, check, scratch):
     """Add a piece with a root at its left (side -1) or right end by Gauss-Jacobi.
 
     Returns whether that resolves it; nothing is added with `check` unless it does.
     """
+    p, rules, tiny = law
+    low, high = ends
     half = 0.5 * (high - low)
     largest, last, bound = 0.0, 0.0, 0.0
     for j in range(N):
@@ -187,7 +201,7 @@ def add_beside_root(sums, panel, line, p, rules, low, high, side, check, tiny, s
 
 
 @kernel
-def add_pieces(sums, panel, line, p, rules, tiny):
+def add_pieces(sums, panel, line, law):
     """Split a panel at the roots of eps, and where a root is near, and add all pieces."""
     stack, values = np.empty((_STACK, 4)), np.empty((4, N))
     xs, es = np.empty(N + 2), np.empty(N + 2)
@@ -217,17 +231,15 @@ def add_pieces(sums, panel, line, p, rules, tiny):
             if room and (es[j] > 0.0) != (es[j + 1] > 0.0):
                 split = find_root(panel, line, xs[j], xs[j + 1], es[j], es[j + 1])
                 root = 1.0
-                if p == 1.0:
+                if law.p == 1.0:
                     add_root(sums, panel, line, split)
                 break
         if root == 0.0 and not (left and right):
             if left or right:
                 side = -1 if left else 1
-                done = add_beside_root(
-                    sums, panel, line, p, rules, low, high, side, room, tiny, values
-                )
+                done = add_beside_root(sums, panel, line, law, (low, high), side, room, values)
             else:
-                done = add_smooth(sums, panel, line, p, low, high, room, tiny, e, z, rho, products)
+                done = add_smooth(sums, line, law, half, room, (e, z, rho), products)
         if not done and room:
             stack[pending, 0], stack[pending, 1] = split, high
             stack[pending, 2], stack[pending, 3] = root, right
@@ -238,12 +250,14 @@ def add_pieces(sums, panel, line, p, rules, tiny):
 
 
 @kernel
-def add_panel(sums, panel, u, u_half, a, b, p, rules, tiny, e, products):
+def add_panel(sums, panel, place, a, b, law, e, products):
     """Add one panel to (W, its gradient, its second derivatives) in (a, b), W = E |eps|^p / p.
 
-    `panel` has rows z and rho, the density in x from -1 to 1; u runs from u - u_half to u + u_half.
-    `tiny` is what a piece may be wrong by.
+    `panel` has rows z and rho, the density in x from -1 to 1; `place` is the middle of u over it,
+    and half its length.
     """
+    u, u_half = place
+    p = law.p
     line = (u - a, u_half, b)
     largest, signs = 0.0, 0
     for j in range(N):
@@ -259,8 +273,6 @@ def add_panel(sums, panel, u, u_half, a, b, p, rules, tiny, e, products):
         signs = N if (start > 0.0) == (e[0] > 0.0) == (stop > 0.0) else 0
     if even or abs(signs) == N:
         check = not even and p != 1.0
-        if add_smooth(
-            sums, panel, line, p, -1.0, 1.0, check, tiny, e, panel[0], panel[1], products
-        ):
+        if add_smooth(sums, line, law, 1.0, check, (e, panel[0], panel[1]), products):
             return
-    add_pieces(sums, panel, line, p, rules, tiny)
+    add_pieces(sums, panel, line, law)

@@ -58,7 +58,8 @@ def _scales(scale, mu, sigma, y, theta, length, v):
 
 
 @contracted
-def _expand(scale, coefficients, axes, row, mu, sigma, y, theta, out):
+def _expand(scale, curve, mu, sigma, y, theta, out):
+    coefficients, axes, row = curve
     for i in range(mu.size):
         for j in range(sigma.size):
             length, v, _ = call_coordinates(scale, mu[i], sigma[j], y, theta)
@@ -125,5 +126,5 @@ def fill(plan: Plan, chunk: Chunk, curves: Curves) -> Array:
     out = np.empty((mu.size, sigma.size))
     y = plan.outcomes[chunk.outcome]
     row = chunk.outcome - curves.first
-    _expand(scale, curves.coefficients, curves.axes, row, mu, sigma, y, theta, out)
+    _expand(scale, (curves.coefficients, curves.axes, row), mu, sigma, y, theta, out)
     return out

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from qpruntime.jit import call_landmark, call_split, kernel
-from qpruntime.quadrature.tilted import sort
+from qpruntime.quadrature.scan import sort
 
 __all__ = ["edges_of", "log_density", "rounding_of"]
 

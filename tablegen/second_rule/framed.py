@@ -37,8 +37,12 @@ _NODES, _WEIGHTS = (tuple(a.tolist()) for a in np.polynomial.legendre.leggauss(8
 
 
 @kernel
-def _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta):
-    """log q(anchor + d) - log q(anchor); slope = (anchor - mu)/sigma^2, inverse = 1/sigma^2."""
+def _log_density(split, anchored, d, y, theta):
+    """log q(anchor + d) - log q(anchor).
+
+    `anchored` is the anchor, the split there, (anchor - mu)/sigma^2 and 1/sigma^2.
+    """
+    anchor, rest0, curvature0, slope, inverse = anchored
     rest, curvature = call_split(split, anchor + d, y, theta)
     e = rest - rest0 - d * (curvature * anchor + slope) - 0.5 * d * d * (curvature + inverse)
     return e - 0.5 * (curvature - curvature0) * anchor * anchor
@@ -59,6 +63,7 @@ def _independent(theta, split, frame, mu, sigma, y):
     rest0, curvature0 = call_split(split, anchor, y, theta)
     if rest0 == -math.inf:
         rest0 = 0.0
+    anchored = anchor, rest0, curvature0, slope, inverse
     best = -math.inf
     ends = np.zeros(2)
     for end in range(2):
@@ -66,7 +71,7 @@ def _independent(theta, split, frame, mu, sigma, y):
         top = best if abs(side) <= 1.0 else -math.inf
         for turn in range(_MARCH_LIMIT + 1):
             d, jacobian = place(side, width, v)
-            e = _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta)
+            e = _log_density(split, anchored, d, y, theta)
             e += math.log(jacobian)
             top = max(top, e)
             best = max(best, e)
@@ -84,7 +89,7 @@ def _independent(theta, split, frame, mu, sigma, y):
         mass[p] = 0.0
         for k in range(8):
             d, jacobian = place(side, width, ends[0] + h * (p + 0.5 + 0.5 * _NODES[k]))
-            e = _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta)
+            e = _log_density(split, anchored, d, y, theta)
             m = math.exp(e - best) * jacobian * _WEIGHTS[k] * 0.5 * h
             mass[p] += m
             first += m * d
@@ -104,7 +109,7 @@ def _independent(theta, split, frame, mu, sigma, y):
             if upper[p] < lower:
                 x = -x
             d, jacobian = place(side, width, ends[0] + h * p)
-            e = _log_density(split, anchor, slope, inverse, rest0, curvature0, d, y, theta)
+            e = _log_density(split, anchored, d, y, theta)
             star += (d - mean) * x * math.exp(e - best) * jacobian
     # Where f falls with v (side -1), lower and upper tail have changed places.
     log_z = best + math.log(total) + rest0 - 0.5 * curvature0 * anchor * anchor
@@ -123,9 +128,9 @@ def independent_all(likelihood: str | Likelihood, mu: Array, sigma: Array, y: Ar
     theta, _, has_frame, split, _, frame = likelihoods.get(likelihood).functions()
     out = np.empty((mu.size, 4))
     if has_frame:
-        _independent_points(theta, split, frame[0], mu, sigma, y, out)
+        _independent_points(theta, split, frame.frame, mu, sigma, y, out)
     else:
-        adaptive_points(split, frame[2], mu, sigma, y, theta, out)
+        adaptive_points(split, frame.landmark, mu, sigma, y, theta, out)
     return out
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.jit import kernel
 from qpruntime.likelihoods import Likelihood
-from qpruntime.quadrature.tilted import sort
+from qpruntime.quadrature.scan import sort
 from qpruntime.special import ndtri_density
 from tablegen.second_rule.masses import log_evidence, masses, panel
 
@@ -135,8 +135,13 @@ def _breaks(panels, series, below, above, m, s):
 
 
 @kernel
-def _add(sums, a, b, turn, p, m, s, panels, series, below, above):
-    """Add the integrals from a to b; near a root at a, z = a + (b - a) t^turn."""
+def _add(sums, a, b, turn, p, line, law):
+    """Add the integrals from a to b; near a root at a, z = a + (b - a) t^turn.
+
+    `line` = (m, s) is subtracted from the quantiles of `law`, the arguments of `_quantile`.
+    """
+    m, s = line
+    panels, series, below, above = law
     for j in range(_NODES.size):
         t = 0.5 * (1.0 + _NODES[j])
         z = a + (b - a) * t**turn
@@ -157,13 +162,15 @@ def _add(sums, a, b, turn, p, m, s, panels, series, below, above):
 
 
 @kernel
-def _error(split, landmark, p, mu, sigma, y, theta, mean, s):
+def _error(functions, p, mu, sigma, y, mean, s):
     """Return (log Z, error of the mean, error of the deviation), both in units of s."""
+    theta, split, landmark = functions.theta, functions.split, functions.frame.landmark
     place, best, panels, total, _ = masses(split, landmark, mu, sigma, y, theta)
     if panels.shape[0] == 0 or not (s > 0.0 and abs(mean) < math.inf):
         return math.nan, math.nan, math.nan
     m = mean - place[0]
     series, below, above = _prepare(split, place, best, panels, total, y, theta)
+    law = panels, series, below, above
     ends, roots = _breaks(panels, series, below, above, m, s)
     turn = 8 if p < 2.0 else 3 if p < 4.0 else 1
     sums = np.zeros(6)
@@ -171,14 +178,14 @@ def _error(split, landmark, p, mu, sigma, y, theta, mean, s):
         a, b = ends[i], ends[i + 1]
         if roots[i] > 0.0 and roots[i + 1] > 0.0:
             middle = 0.5 * (a + b)
-            _add(sums, a, middle, turn, p, m, s, panels, series, below, above)
-            _add(sums, b, middle, turn, p, m, s, panels, series, below, above)
+            _add(sums, a, middle, turn, p, (m, s), law)
+            _add(sums, b, middle, turn, p, (m, s), law)
         elif roots[i] > 0.0:
-            _add(sums, a, b, turn, p, m, s, panels, series, below, above)
+            _add(sums, a, b, turn, p, (m, s), law)
         elif roots[i + 1] > 0.0:
-            _add(sums, b, a, turn, p, m, s, panels, series, below, above)
+            _add(sums, b, a, turn, p, (m, s), law)
         else:
-            _add(sums, a, b, 1, p, m, s, panels, series, below, above)
+            _add(sums, a, b, 1, p, (m, s), law)
         if p == 1.0 and roots[i] > 0.0:
             # d sgn(eps) is twice a point mass where eps is zero.
             up = _quantile(panels, series, below, above, a + 1e-5)
@@ -202,10 +209,10 @@ def _error(split, landmark, p, mu, sigma, y, theta, mean, s):
 
 
 @kernel
-def _errors(split, landmark, p, mu, sigma, y, theta, stored, out):
+def _errors(functions, p, mu, sigma, y, stored, out):
     for i in range(mu.size):
         log_z, first, second = _error(
-            split, landmark, p, mu[i], sigma[i], y[i], theta, stored[i, 1], stored[i, 2]
+            functions, p, mu[i], sigma[i], y[i], stored[i, 1], stored[i, 2]
         )
         out[i, 0] = abs(stored[i, 0] - log_z) / max(1.0, abs(log_z))
         out[i, 1], out[i, 2] = first, second
@@ -228,7 +235,6 @@ def errors(likelihood: Likelihood, p: float, mu: Array, sigma: Array, y: Array, 
         Of log Z: relative where it is large, else absolute. Of mean and standard deviation: in
         units of the standard deviation. NaN where the density cannot be integrated.
     """
-    theta, _, _, split, _, frame = likelihood.functions()
     out = np.empty((mu.size, 3))
-    _errors(split, frame[2], float(p), mu, sigma, y, theta, np.ascontiguousarray(stored), out)
+    _errors(likelihood.functions(), float(p), mu, sigma, y, np.ascontiguousarray(stored), out)
     return out

@@ -17,6 +17,7 @@ from qpruntime.inference import variational
 from qpruntime.inference.fixed_point import ORDERS, settle
 from qpruntime.inference.infer import summarise
 from qpruntime.inference.problem import Problem
+from qpruntime.inference.schedules import Limits
 from qpruntime.learning.maximise import OBJECTIVES, maximise
 from qpruntime.projection.projector import Projector
 
@@ -41,7 +42,7 @@ def test_each_site_is_solved_in_closed_form(order):
     rng = np.random.default_rng(0) if order == "random" else None
     for method in ("ep", "qp"):
         problem = Problem(DiagonalPrior(VARIANCE, MEAN), Y, Projector("probit", method))
-        end = settle(problem, tol=1e-10, order=order, rng=rng)
+        end = settle(problem, Limits(1e-10), order=order, rng=rng)
         post = summarise(problem, end)
         assert post.converged
         np.testing.assert_allclose(post.mean, mean, rtol=1e-9, atol=1e-9)
@@ -68,7 +69,7 @@ def test_the_variational_bound_and_damped_weighted_powers_agree_with_the_dense_s
     assert bound.log_evidence == pytest.approx(dense.log_evidence, rel=1e-12)
     weights = RNG.integers(0, 3, N).astype(float)
     problem = Problem(prior, Y, Projector("logistic", "ep"), power=0.5, weights=weights)
-    post = summarise(problem, settle(problem, tol=1e-9, damping=0.7))
+    post = summarise(problem, settle(problem, Limits(1e-9, damping=0.7)))
     dense = infer(
         K, Y, "logistic", "ep", mean=MEAN, tol=1e-9, damping=0.7, power=0.5, weights=weights
     )

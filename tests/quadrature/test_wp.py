@@ -16,8 +16,10 @@ from qpruntime import GPClassifier, InputError, infer, likelihoods, project
 from qpruntime.jit import SPLIT, Pointer
 from qpruntime.likelihoods.contract import Likelihood
 from qpruntime.quadrature import wp
-from qpruntime.quadrature.adaptive import look_around, quantile_nodes
-from qpruntime.quadrature.wp_panels import jacobi_rules
+from qpruntime.quadrature.adaptive import look_around
+from qpruntime.quadrature.quantiles import quantile_nodes
+from qpruntime.quadrature.tilted import Raised
+from qpruntime.quadrature.wp_panels import Law, jacobi_rules
 
 
 def _gaussian(f, y, theta):
@@ -175,19 +177,11 @@ def nodes(name, mu, sigma, y, p):
     """Panels of a tilted density, in deviations from its mean."""
     likelihood = SPLITS[name]
     order = max(p, 2.0)
-    status, _, _, d, _, q, z, _ = quantile_nodes(
-        likelihood.split.handle,
-        1.0,
-        mu,
-        sigma,
-        y,
-        likelihood.theta,
-        np.array([0.0, y]),
-        order,
-        2 * math.ceil(order / 2.0),
-    )
+    raised = Raised(likelihood.split.handle, 1.0, y, likelihood.theta)
+    degree = 2 * math.ceil(order / 2.0)
+    status, _, _, found, _ = quantile_nodes(raised, mu, sigma, np.array([0.0, y]), order, degree)
     assert status == 0
-    return wp.standardise(d, q, z)[3:]
+    return wp.standardise(found.d, found.p, found.z)[3:]
 
 
 def evaluate(panels, places, p):
@@ -195,7 +189,7 @@ def evaluate(panels, places, p):
 
     def objective(a, b):
         sums = np.empty(6)
-        wp.objective(panels, places, a, b, p, rules, 0.0, sums, e, products)
+        wp.objective(panels, places, a, b, Law(p, rules, 0.0), sums, e, products)
         return sums
 
     return objective
@@ -357,10 +351,9 @@ def test_newton_and_enclosures_agree(p):
     for _ in range(20 if p == 1.0 else 5):
         k, sigma = rng.uniform(-8.0, 8.0), 10.0 ** rng.uniform(-1.0, 4.0)
         marks = look_around(landmark, 1.0, theta)
-        _, _, _, d, _, q, z, _ = quantile_nodes(
-            split, 1.0, k * sigma, sigma, 1.0, theta, marks, 2.0, 2
-        )
-        _, _, start, panels, places = wp.standardise(d, q, z)
+        raised = Raised(split, 1.0, 1.0, theta)
+        found = quantile_nodes(raised, k * sigma, sigma, marks, 2.0, 2)[3]
+        _, _, start, panels, places = wp.standardise(found.d, found.p, found.z)
         status, a, b, value, _ = wp.minimise(panels, places, start, p, rules)
         again_a, again_b, least = wp.enclose(panels, places, start, p, rules)
         # Of convex functions of two variables a smaller value is a better answer.

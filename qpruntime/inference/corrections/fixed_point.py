@@ -15,6 +15,7 @@ from qpruntime.inference.evidence import log_evidence
 from qpruntime.inference.fixed_point import Order, settle
 from qpruntime.inference.observed import Observed
 from qpruntime.inference.problem import Problem
+from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
@@ -106,7 +107,7 @@ def fixed_point(
         factor = DensePrior(K, observed.prior).factor(sites)
     else:
         order: Order = "parallel" if len(K) >= _MANY and problem.nonnegative else "sequential"
-        end = settle(problem, tol=tol, max_sweeps=_SWEEPS, order=order, sites=sites)
+        end = settle(problem, Limits(tol, _SWEEPS), order=order, sites=sites)
         if end.status != "converged":
             raise NumericalError(
                 f"EP has no fixed point here that was found ({end.status} after "

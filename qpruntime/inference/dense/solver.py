@@ -65,12 +65,11 @@ class DenseSolved(Factor, Solved):
         record = Record(counts, np.zeros(2))
         status, site = take_turn(
             asked.rules(),
-            asked.matching(),
+            (steps, asked.matching()),
             asked.observations,
             System(self.K, self.prior, self.upper_inverse(), self.root, weights),
             Marginals(mean, *marginals),
             moved,
-            steps,
             Sites(d_tau, d_nu),
             record,
         )

@@ -44,16 +44,17 @@ def solve(system, sites, mean):
 
 
 @kernel
-def take_turn(rules, matching, observed, system, marginals, sites, steps, change, record):
-    """Match the means `steps` times, then fill the changes of all sites; return (status, site).
+def take_turn(rules, matching, observed, system, marginals, sites, change, record):
+    """Match the means, then fill the changes of all sites; return (status, site).
 
-    `matching` are the rules with the cheapest source of means. Site means `sites.nu`, posterior
-    means `marginals.mean` and the weights of `system` are changed in place.
+    `matching` says how often, and has the rules with the cheapest source of means. Site means
+    `sites.nu`, posterior means `marginals.mean` and the weights of `system` are changed in place.
     """
     solve(system, sites, marginals.mean)
     ignored = Record(np.zeros(3, dtype=np.int64), record.failure)
+    steps, cheapest = matching
     for _ in range(steps):
-        status, site = propose_each(matching, observed, marginals, sites, change, ignored)
+        status, site = propose_each(cheapest, observed, marginals, sites, change, ignored)
         if status != OK:
             return status, site
         match(rules.power, marginals, sites, change)

@@ -1,0 +1,194 @@
+"""Panels between the edges of a tilted density, bisected until each resolves it.
+
+Kinks and jumps are closed in on by halves. What is made of the panels is in
+`qpruntime.quadrature.quantiles`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.jit import kernel
+from qpruntime.quadrature.panel import (
+    ABSOLUTE,
+    BARYCENTRIC,
+    NODES,
+    PANELS,
+    RELATIVE,
+    STACK,
+    N,
+    grown,
+    sample,
+    too_short,
+)
+from qpruntime.quadrature.tilted import NO_MASS, NOT_A_NUMBER, OK, rounding
+
+__all__ = ["resolve_density"]
+
+#: Relative errors below this that both halves keep, so many times over, are noise of log p.
+_NOISE, _NOISY = 1e-4, 3.0
+
+
+class Halves(NamedTuple):
+    """Panels that wait: an array over them in each column, and a row of `density` at their nodes.
+
+    `largest` and `last` are what `sample` says beside the mass, `noisy` counts ancestors in which
+    both halves kept the error.
+    """
+
+    start: Array
+    stop: Array
+    mass: Array
+    largest: Array
+    last: Array
+    noisy: Array
+    density: Array
+
+
+class Rough(NamedTuple):
+    """The density as its first panels have it, to tell what an error anywhere costs.
+
+    Mass, mean, mean distance from it and mean distance^order, each times the mass.
+    """
+
+    total: float
+    mean: float
+    near: float
+    far: float
+    order: float
+
+
+@kernel
+def rough_moments(edges, mass, order):
+    """Return `Rough` of masses between edges."""
+    total, mean, near, far = 0.0, 0.0, 0.0, 0.0
+    for i in range(mass.size):
+        total += mass[i]
+        mean += mass[i] * 0.5 * (edges[i] + edges[i + 1])
+    mean /= total
+    for i in range(mass.size):
+        r = abs(0.5 * (edges[i] + edges[i + 1]) - mean) + 0.25 * (edges[i + 1] - edges[i])
+        near += mass[i] * r
+        far += mass[i] * r**order
+    return Rough(total, mean, near, far, order)
+
+
+@kernel
+def cost_of(rough, a, b):
+    """What an error of mass in [a, b] is to the moments: it counts by how far out it moves mass."""
+    r = max(abs(a - rough.mean), abs(b - rough.mean))
+    return 1.0 / rough.total + r / rough.near + r**rough.order / rough.far
+
+
+@kernel
+def overlooked(anchor, halves, row, scan, start):
+    """Largest disagreement of a panel's polynomial with the density at the points scanned in it.
+
+    Times the distance to the next point, since that is how wide what was overlooked may be.
+    """
+    points, levels = scan
+    a, b, largest, q = halves.start[row], halves.stop[row], halves.largest[row], halves.density[row]
+    half, centre, worst = 0.5 * (b - a), 0.5 * (a + b), 0.0
+    for i in range(start, points.size - 1):
+        if points[i] >= b:
+            break
+        x = (points[i] - centre) / half
+        above, below = 0.0, 0.0
+        for j in range(N):
+            gap = x - NODES[j]
+            if gap == 0.0:
+                above, below = q[j], 1.0
+                break
+            share = BARYCENTRIC[j] / gap
+            above += share * q[j]
+            below += share
+        wrong = abs(above / below - math.exp(min(levels[i], 600.0)))
+        if wrong > (1e-12 + 4.0 * rounding(anchor, levels[i], points[i])) * largest:
+            worst = max(worst, wrong * min(points[i + 1] - points[i - 1], b - a))
+    return worst
+
+
+@kernel
+def halve(raised, anchor, halves, row):
+    """Replace a panel by its halves, in this row and the next; False where one is not a number."""
+    a, b = halves.start[row], halves.stop[row]
+    middle = 0.5 * (a + b)
+    before, noisy, worse = halves.last[row] / halves.largest[row], halves.noisy[row], 0
+    for k in range(2):
+        low, high = (middle, b) if k == 0 else (a, middle)
+        into = row + k
+        mass, largest, last = sample(raised, anchor, low, high, halves.density[into])
+        if math.isnan(mass):
+            return False
+        halves.start[into], halves.stop[into], halves.mass[into] = low, high, mass
+        halves.largest[into], halves.last[into] = largest, last
+        worse += last > 0.25 * before * largest
+    # Of a kink or a jump at most one half sees anything; noise is seen by both.
+    noisy = noisy + 1.0 if worse == 2 and before < _NOISE else 0.0
+    halves.noisy[row], halves.noisy[row + 1] = noisy, noisy
+    return True
+
+
+@kernel
+def resolve_density(raised, anchor, edges, scan, order):
+    """Bisect the intervals between the edges until the density is resolved in each.
+
+    Returns (status, panels, density, number, error): rows (start, stop, mass) of `panels`,
+    ascending, rows of the density at their nodes, and the sum of errors left.
+    """
+    count = edges.size - 1
+    panels, density = np.empty((2 * count, 3)), np.empty((2 * count, N))
+    first, masses, facts = np.empty((count, N)), np.empty(count), np.empty((count, 2))
+    for i in range(count):
+        masses[i], facts[i, 0], facts[i, 1] = sample(
+            raised, anchor, edges[i], edges[i + 1], first[i]
+        )
+    rough = rough_moments(edges, masses, order)
+    if math.isnan(rough.total):
+        return NOT_A_NUMBER, panels, density, 0, 0.0
+    if not (rough.total > 0.0 and math.isfinite(rough.total)):
+        return NO_MASS, panels, density, 0, 0.0
+    rows = np.empty((6, STACK))
+    halves = Halves(rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], np.empty((STACK, N)))
+    used, evaluated, left, start = 0, count, 0.0, 1
+    for i in range(count):
+        halves.start[0], halves.stop[0], halves.mass[0] = edges[i], edges[i + 1], masses[i]
+        halves.largest[0], halves.last[0], halves.noisy[0] = facts[i, 0], facts[i, 1], 0.0
+        for j in range(N):
+            halves.density[0, j] = first[i, j]
+        pending = 1
+        while pending:
+            pending -= 1
+            a, b, largest = halves.start[pending], halves.stop[pending], halves.largest[pending]
+            last, cost = halves.last[pending], cost_of(rough, a, b)
+            error = last * (b - a) * cost
+            done = last <= RELATIVE * largest or error <= ABSOLUTE
+            done = done or halves.noisy[pending] >= _NOISY
+            if done:
+                while start < scan.points.size and scan.points[start] <= a:
+                    start += 1
+                missed = overlooked(anchor, halves, pending, scan, start) * cost
+                if missed > ABSOLUTE:
+                    done = False
+                    error += missed
+            if not done:
+                done = too_short(anchor, a, b) or evaluated > PANELS or pending + 2 > STACK
+            if done:
+                if last > RELATIVE * largest and error > ABSOLUTE:
+                    left += error
+                if used == panels.shape[0]:
+                    panels, density = grown(panels, used), grown(density, used)
+                panels[used, 0], panels[used, 1], panels[used, 2] = a, b, halves.mass[pending]
+                for j in range(N):
+                    density[used, j] = halves.density[pending, j]
+                used += 1
+                continue
+            evaluated += 2
+            if not halve(raised, anchor, halves, pending):
+                return NOT_A_NUMBER, panels, density, 0, 0.0
+            pending += 2
+    return OK, panels, density, used, left

@@ -1,0 +1,293 @@
+"""Nodes for integrals over a tilted distribution: offsets, weights, and normal scores Phi^-1(F).
+
+The panels of `qpruntime.quadrature.panels` are bisected until the polynomial through their nodes
+represents I(F) = phi(Phi^-1(F)) too, F the CDF. The mass at the nodes is accumulated from the left
+and from the right; 1 - F is never formed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.jit import kernel
+from qpruntime.quadrature.panel import (
+    ABSOLUTE,
+    BELOW,
+    NODES,
+    PANELS,
+    RELATIVE,
+    STACK,
+    WEIGHTS,
+    N,
+    grown,
+    highest,
+    last_coefficients,
+    sample,
+    too_short,
+)
+from qpruntime.quadrature.panels import resolve_density
+from qpruntime.quadrature.support import explore
+from qpruntime.quadrature.tilted import EPS, EXHAUSTED, NO_MASS, OK
+from qpruntime.special import ndtri_density
+
+__all__ = ["FARTHEST", "FLOOR", "GIVEN_UP", "Quantiles", "quantile_nodes"]
+
+#: Scores Phi^-1(F): what powers of them may be wrong by, digits of F, and where they are left out:
+#: F = FLOOR at -FARTHEST.
+_SCORES, _DIGITS = 1e-13, 1e-12
+FLOOR, FARTHEST = 1e-24, 10.15
+#: What error panels that are given up may leave.
+GIVEN_UP = 1e-6
+
+
+class Quantiles(NamedTuple):
+    """Nodes, a row for each panel: offsets from the anchor, weights and scores.
+
+    `d` are the offsets, `w` weights of integrals over f, `p` of integrals over the tilted
+    probability, `z` = Phi^-1(F).
+    """
+
+    d: Array
+    w: Array
+    p: Array
+    z: Array
+
+
+class Piece(NamedTuple):
+    """One panel among all: half its length, the mass to its left and right, its own and all."""
+
+    half: float
+    lower: float
+    upper: float
+    mass: float
+    total: float
+
+
+class Waiting(NamedTuple):
+    """Panels that wait, an array over them in each column.
+
+    `lower` and `upper` are the mass left and right of them, `before` is the relative error of the
+    panel that they are halves of.
+    """
+
+    start: Array
+    stop: Array
+    mass: Array
+    lower: Array
+    upper: Array
+    before: Array
+
+
+class Room(NamedTuple):
+    """Room for values at the nodes of one panel: density, scores, I(F), and products of these."""
+
+    q: Array
+    score: Array
+    hat: Array
+    products: Array
+
+
+@kernel
+def normal_scores(q, piece, score, hat):
+    """Fill Phi^-1(F) and I = phi(Phi^-1(F)) at the nodes of a panel with density `q`."""
+    half, lower, upper, _, total = piece
+    for j in range(N):
+        below, above = math.inf, math.inf
+        if lower <= 0.5 * total:
+            below = 0.0
+            for k in range(N):
+                below += BELOW[j, k] * q[k]
+            below = lower + half * below
+        if upper <= 0.5 * total:
+            above = 0.0
+            for k in range(N):
+                above += BELOW[N - 1 - j, N - 1 - k] * q[k]
+            above = upper + half * above
+        tail = min(below, above) / total
+        if tail > 1e-300:
+            hat[j], x = ndtri_density(min(tail, 0.5))
+        else:
+            hat[j], x = 0.0, -38.0
+        score[j] = x if below <= above else -x
+
+
+@kernel
+def scores_resolved(room, piece, degree):
+    """Whether powers of Phi^-1(F) up to `degree`, which is even, are resolved in a panel.
+
+    At an end of the support they are singular where I(F) is not. And where F runs over many
+    powers of ten, the node farthest out must know it to a few digits, or its score is nonsense.
+    """
+    q, score, _, products = room
+    half, lower, upper, mass, total = piece
+    for j in range(N):
+        products[j] = q[j] * score[j] ** degree
+    last = last_coefficients(products)
+    if last * half > _SCORES * total and last > RELATIVE * highest(products):
+        return False
+    outer = min(lower, upper)
+    if lower < upper:
+        for k in range(N):
+            outer += half * BELOW[0, k] * q[k]
+    else:
+        for k in range(N):
+            outer += half * BELOW[0, N - 1 - k] * q[k]
+    error = half * (0.1 * last_coefficients(q) + EPS * highest(q))
+    return error <= _DIGITS * outer or mass <= FLOOR * total
+
+
+@kernel
+def no_nodes():
+    """`Quantiles` without any."""
+    none = np.empty((0, N))
+    return Quantiles(none, none, none, none)
+
+
+@kernel
+def with_room(found, used):
+    """Return the nodes, in arrays that have a row more to fill."""
+    if used < found.d.shape[0]:
+        return found
+    d, w = grown(found.d, used), grown(found.w, used)
+    return Quantiles(d, w, grown(found.p, used), grown(found.z, used))
+
+
+@kernel
+def emit(found, row, centre, room, piece, degree):
+    """Fill a row of nodes from a panel that is resolved."""
+    half = piece.half
+    for j in range(N):
+        found.d[row, j] = centre + half * NODES[j]
+        found.w[row, j] = half * WEIGHTS[j]
+        found.p[row, j] = half * WEIGHTS[j] * room.q[j] / piece.total
+        found.z[row, j] = room.score[j]
+        if degree > 0 and abs(room.score[j]) > FARTHEST:
+            found.p[row, j] = 0.0
+
+
+@kernel
+def halve_scores(raised, anchor, waiting, row, before, q):
+    """Replace a panel by its halves, in this row and the next; `q` is room for a density."""
+    a, b, below, above = (
+        waiting.start[row],
+        waiting.stop[row],
+        waiting.lower[row],
+        waiting.upper[row],
+    )
+    centre = 0.5 * (a + b)
+    left, _, _ = sample(raised, anchor, a, centre, q)
+    right, _, _ = sample(raised, anchor, centre, b, q)
+    waiting.start[row], waiting.stop[row], waiting.mass[row] = centre, b, right
+    waiting.lower[row], waiting.upper[row], waiting.before[row] = below + left, above, before
+    row += 1
+    waiting.start[row], waiting.stop[row], waiting.mass[row] = a, centre, left
+    waiting.lower[row], waiting.upper[row], waiting.before[row] = below, right + above, before
+
+
+@kernel
+def mass_above(panels, used):
+    """Mass above the start of every panel; 0 above the last."""
+    upper = np.empty(used + 1)
+    upper[used] = 0.0
+    for i in range(used - 1, -1, -1):
+        upper[i] = upper[i + 1] + panels[i, 2]
+    return upper
+
+
+@kernel
+def whole_integral(panels, density, upper, room):
+    """Integral of I(F) over the panels as they are."""
+    size, total = 0.0, upper[0]
+    for i in range(upper.size - 1):
+        half = 0.5 * (panels[i, 1] - panels[i, 0])
+        lower = total - upper[i] if i else 0.0
+        piece = Piece(half, lower, upper[i + 1], panels[i, 2], total)
+        normal_scores(density[i], piece, room.score, room.hat)
+        for j in range(N):
+            size += half * WEIGHTS[j] * room.hat[j]
+    return size
+
+
+@kernel
+def quantile_nodes(raised, mu, sigma, marks, order, degree):
+    """Return (status, anchor, log of the mass, `Quantiles`, error): nodes for integrals over F.
+
+    Integrals of I(F) = phi(z) and of moments up to `order` are resolved, and if `degree`, which is
+    even, is not 0, those of powers of z up to that, and p is 0 where F is too small for z to be
+    known; `error` is what was given up, relative.
+    """
+    edges = np.empty(2048)
+    status, anchor, count, scan = explore(raised, mu, sigma, marks, order, edges)
+    if status != OK:
+        return status, anchor, 0.0, no_nodes(), 0.0
+    status, panels, density, used, error = resolve_density(
+        raised, anchor, edges[:count], scan, order
+    )
+    if status != OK:
+        return status, anchor, 0.0, no_nodes(), error
+    upper = mass_above(panels, used)
+    total = upper[0]
+    if not (total > 0.0 and math.isfinite(total)):
+        return NO_MASS, anchor, 0.0, no_nodes(), error
+    room = Room(np.empty(N), np.empty(N), np.empty(N), np.empty(N))
+    rows = np.empty((6, STACK))
+    waiting = Waiting(rows[0], rows[1], rows[2], rows[3], rows[4], rows[5])
+    size = whole_integral(panels, density, upper, room)
+    d, w = np.empty((used + 32, N)), np.empty((used + 32, N))
+    found = Quantiles(d, w, np.empty((used + 32, N)), np.empty((used + 32, N)))
+    out, evaluated, lower = 0, used, 0.0
+    for i in range(used):
+        waiting.start[0], waiting.stop[0], waiting.mass[0] = (
+            panels[i, 0],
+            panels[i, 1],
+            panels[i, 2],
+        )
+        waiting.lower[0], waiting.upper[0], waiting.before[0] = lower, upper[i + 1], math.inf
+        pending, whole = 1, True
+        while pending:
+            pending -= 1
+            a, b = waiting.start[pending], waiting.stop[pending]
+            half, centre = 0.5 * (b - a), 0.5 * (a + b)
+            piece = Piece(
+                half, waiting.lower[pending], waiting.upper[pending], waiting.mass[pending], total
+            )
+            if whole:
+                for j in range(N):
+                    room.q[j] = density[i, j]
+            else:
+                sample(raised, anchor, a, b, room.q)
+            normal_scores(room.q, piece, room.score, room.hat)
+            last, largest = last_coefficients(room.hat), highest(room.hat)
+            done = last * half <= ABSOLUTE * size or last <= RELATIVE * largest
+            rough = done and degree > 0
+            if rough:
+                rough = not scores_resolved(room, piece, degree)
+                done = not rough
+            if not done:
+                stop = too_short(anchor, a, b)
+                if not rough:
+                    before = waiting.before[pending]
+                    stop = stop or (last < 1e-10 * largest and last > 0.25 * largest * before)
+                if stop or evaluated > PANELS or pending + 2 > STACK:
+                    done = True
+                    if not rough:
+                        error += last * half / size
+            if done:
+                found = with_room(found, out)
+                emit(found, out, centre, room, piece, degree)
+                out += 1
+            else:
+                before = math.inf if rough else last / largest
+                halve_scores(raised, anchor, waiting, pending, before, room.q)
+                evaluated += 2
+                pending += 2
+            whole = False
+        lower += panels[i, 2]
+    if error > GIVEN_UP:
+        return EXHAUSTED, anchor, 0.0, no_nodes(), error
+    found = Quantiles(found.d[:out], found.w[:out], found.p[:out], found.z[:out])
+    return OK, anchor, math.log(total), found, error
