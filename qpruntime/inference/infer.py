@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
-from qpruntime.errors import ConvergenceWarning, InputError, warn
+from qpruntime.errors import InputError
 from qpruntime.inference import variational
+from qpruntime.inference.arguments import check_powers, check_sites
+from qpruntime.inference.complaints import warn_unsettled
 from qpruntime.inference.covariance import covariance
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.evidence import log_evidence
 from qpruntime.inference.fixed_point import ORDERS, Order, settle
-from qpruntime.inference.observed import Observed
-from qpruntime.inference.posterior import Lookups, Posterior
+from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.schedules import Limits, Settled
+from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.summary import summarise
 from qpruntime.likelihoods import Likelihood
 from qpruntime.notice import announce, expected_seconds
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
 from qpruntime.validation import choice, finite, generator, number, whole
 
-__all__ = ["check_powers", "infer", "summarise", "warn_unsettled"]
+__all__ = ["infer"]
 
 # From here on the parallel order is the default where there is one fixed point only. It takes half
 # the time from N = 200 on; below this nobody waits, and results stay those of the plain loop.
@@ -189,124 +189,3 @@ def _announce(n: int, order: str, max_sweeps: int) -> None:
         expected_seconds(n, work),
         f"{faster}the time grows with the cube of N, and more BLAS threads help",
     )
-
-
-def warn_unsettled(end: Settled, tol: float, *, of_estimator: bool = False) -> None:
-    """Warn if the sites have not settled freely, or may in several ways.
-
-    Remedies are arguments that the caller has: those of `infer`, or those `of_estimator`.
-    """
-    for text in _complaints(end, tol, of_estimator):
-        warn(text, ConvergenceWarning)
-
-
-def _complaints(end: Settled, tol: float, of_estimator: bool) -> Iterator[str]:
-    """What is to be said of the way in which sites have settled."""
-    history = end.trace.history
-    if not end.settled:
-        # Changes that no longer shrink go round in circles, which damping ends.
-        circling = len(history) >= 20 and min(history[-10:]) > 0.5 * min(history[:-10])
-        if of_estimator:
-            remedy = "raise max_sweeps,"
-        elif circling:
-            remedy = "the changes no longer shrink: try damping=0.3,"
-        else:
-            remedy = "raise max_sweeps, lower damping,"
-        yield (
-            f"not converged after {len(history)} sweeps: the sites still change by "
-            f"{history[-1]:.2g} (tol {tol:g}), most of all site {end.worst}; "
-            f"{remedy} or check that observation and the kernel; the evidence of "
-            "sites that have not settled may be anything"
-        )
-    move = "move the prior mean away from zero or lower the prior variance"
-    if of_estimator:
-        move = "bound the kernel's variance further down, or move the mean away from zero if one "
-        move += "can be given"
-    peaks = ", ".join(f"{value:.6g}" for value in end.peaks)
-    if end.held:
-        lesser = ""
-        if peaks:
-            lesser = f" (fixed points of lesser peaks have been found, of log evidence {peaks})"
-        yield (
-            f"{end.held} of {end.variance.size} site precisions are held at zero: they would be "
-            "negative and leave other sites without a proper cavity, because the posterior has "
-            f"several peaks{lesser}; {move}"
-        )
-    elif len(end.peaks) > 1:
-        yield (
-            f"{len(end.peaks)} fixed points found, of log evidence {peaks}: the posterior has "
-            f"several peaks, and this is the highest that was found; {move}"
-        )
-
-
-def summarise(problem: Problem, end: Settled) -> Posterior:
-    """Compute evidence and cavities of settled sites."""
-    evidence, log_z = log_evidence(problem, end)
-    if end.bound is not None:
-        evidence = end.bound
-    trace = end.trace
-    return Posterior(
-        sites=end.sites,
-        mean=end.factor.mean,
-        variance=end.variance,
-        log_evidence=evidence,
-        status=end.status,
-        n_sweeps=len(trace.history),
-        history=tuple(trace.history),
-        lookups=Lookups(int(trace.counts[0]), int(trace.counts[1])),
-        skipped=int(trace.counts[2]),
-        damped=trace.damped,
-        held=end.held,
-        fixed_points=end.peaks or ((evidence,) if end.status == "converged" else ()),
-        worst=int(end.worst),
-        likelihood=problem.projector.likelihood.spelt,
-        method=problem.projector.method,
-        log_z=log_z,
-        factor=end.factor.keep(),
-        observed=Observed(
-            problem.prior.covariance,
-            problem.y,
-            problem.prior.mean,
-            problem.projector.likelihood,
-            problem.power,
-            problem.weights,
-        ),
-    )
-
-
-def check_powers(
-    power: float, weights: ArrayLike | None, projector: Projector, n: int
-) -> tuple[float, Array | None]:
-    """Return power and weights, None for weights of 1, or raise `InputError`."""
-    power = number(power, "power", above=0.0, most=1.0)
-    checked = None if weights is None else finite(weights, "weights", (n,))
-    if checked is not None and (checked < 0.0).any():
-        raise InputError(f"weights must not be negative, got {checked.min():g}")
-    if checked is not None and (checked == 1.0).all():
-        checked = None
-    if power != 1.0 or checked is not None:
-        if projector.method == "wp" and projector.table is not None:
-            raise InputError(
-                f"weights and powers are integrated, which the table {projector.table.path} of L_p "
-                "projections does not do: leave it out"
-            )
-        projector.need_density("weights and powers are integrated")
-        if projector.method == "vb":
-            raise InputError('method "vb" takes neither weights nor a power; use "ep" or "qp"')
-    return power, checked
-
-
-def check_sites(
-    sites: Sites | Sequence[ArrayLike] | None, n: int, log_concave: bool = True
-) -> Sites | None:
-    """Return starting sites as float arrays, or raise `InputError`."""
-    if sites is None:
-        return None
-    try:
-        first, second = sites
-    except (TypeError, ValueError) as error:
-        raise InputError(f"sites must be a pair (tau, nu) of arrays of shape ({n},)") from error
-    tau, nu = finite(first, "tau", (n,)), finite(second, "nu", (n,))
-    if log_concave and (tau < 0.0).any():
-        raise InputError(f"site precisions must not be negative, got {tau.min():g}")
-    return Sites(tau, nu)

@@ -18,23 +18,20 @@ from sklearn.gaussian_process.kernels import (
     RBF,
     ConstantKernel,
     Matern,
-    Product,
     Sum,
-    WhiteKernel,
 )
 
 from qpruntime.arrays import Array
 from qpruntime.jit import summed
+from qpruntime.learning.contraction import (
+    by_feature,
+    contract_gradient,
+    evaluate,
+    is_free,
+    level_and_shape,
+)
 
-__all__ = [
-    "Covariance",
-    "Isotropic",
-    "Radial",
-    "RadialByFeature",
-    "contract_gradient",
-    "covariance_function",
-    "evaluate",
-]
+__all__ = ["Covariance", "Isotropic", "Radial", "RadialByFeature", "covariance_function"]
 
 # Squared distances are kept for so many points at most: beyond, factorisations take all the time.
 _KEPT = 1000
@@ -68,9 +65,9 @@ class Isotropic(Covariance):
     """
 
     def __init__(self, kernel: Any, X: Array) -> None:
-        level, shape = _level_and_shape(kernel)
+        level, shape = level_and_shape(kernel)
         self._squares = cdist(X, X, "sqeuclidean")
-        self._free = np.array([level is not None and _free(level), _free(shape)])
+        self._free = np.array([level is not None and is_free(level), is_free(shape)])
         # A list of one length-scale is one.
         length = float(np.squeeze(shape.length_scale))
         self._logs = np.log([1.0 if level is None else level.constant_value, length])
@@ -114,10 +111,10 @@ class Radial(Covariance):
 
     def __init__(self, kernel: Any, X: Array) -> None:
         offset, rest = _offset_and_rest(kernel)
-        level, shape = _level_and_shape(rest)
+        level, shape = level_and_shape(rest)
         self._X, self._matern = X, type(shape) is Matern
         lengths = np.atleast_1d(np.asarray(shape.length_scale, dtype=float))
-        free = [part is not None and _free(part) for part in (offset, level, shape)]
+        free = [part is not None and is_free(part) for part in (offset, level, shape)]
         self._free = np.repeat(free, [1, 1, lengths.size])
         values = [0.0 if offset is None else offset.constant_value]
         values += [1.0 if level is None else level.constant_value, *lengths]
@@ -167,7 +164,7 @@ class RadialByFeature(Radial):
         """Each feature's share of the slope is that of its square in the squared distance."""
         squares = self._distances**2
         W = M * np.divide(self._slope, squares, out=np.zeros_like(squares), where=squares > 0.0)
-        return 2.0 * _by_feature(self._scaled, W, W.sum(axis=1))
+        return 2.0 * by_feature(self._scaled, W, W.sum(axis=1))
 
 
 @summed
@@ -202,7 +199,7 @@ def fill_radial(
 def covariance_function(kernel: Any, X: Array) -> Covariance:
     """Return the covariance of points X (N, d), by the quickest way to it."""
     offset, rest = _offset_and_rest(kernel)
-    _, shape = _level_and_shape(rest)
+    _, shape = level_and_shape(rest)
     if type(shape) is RBF and offset is None:
         quick = not shape.anisotropic and len(X) <= _KEPT
         return (Isotropic if quick else Covariance)(kernel, X)
@@ -216,104 +213,3 @@ def _offset_and_rest(kernel: Any) -> tuple[Any, Any]:
     if type(kernel) is Sum and type(kernel.k1) is ConstantKernel:
         return kernel.k1, kernel.k2
     return None, kernel
-
-
-def _level_and_shape(kernel: Any) -> tuple[Any, Any]:
-    """Split a constant off a kernel; None if there is none."""
-    if type(kernel) is Product and type(kernel.k1) is ConstantKernel:
-        return kernel.k1, kernel.k2
-    return None, kernel
-
-
-def evaluate(kernel: Any, X: Array) -> Array:
-    """Return ``kernel(X)``; a constant factor is a number, where scikit-learn fills a matrix."""
-    level, shape = _level_and_shape(kernel)
-    K = np.asarray(shape(X))
-    if level is not None:
-        K *= level.constant_value
-    return K
-
-
-def contract_gradient(kernel: Any, X: Array, M: Array, K: Array | None = None) -> Array:
-    """Return sum_ij M_ij dK_ij/dtheta for every free parameter theta of `kernel`, shape (p,).
-
-    Parameters
-    ----------
-    kernel : scikit-learn kernel
-        theta are its log-transformed parameters, as in ``kernel.theta``.
-    X : ndarray, shape (N, d)
-    M : ndarray, shape (N, N)
-        Symmetric.
-    K : ndarray, shape (N, N), optional
-        ``kernel(X)``, if it is at hand.
-    """
-    return np.array(_contract(kernel, X, M, K), dtype=float)
-
-
-def _contract(kernel: Any, X: Array, M: Array, K: Array | None) -> list[float]:
-    if not _free(kernel):
-        return []
-    if type(kernel) is Sum:
-        return _contract(kernel.k1, X, M, None) + _contract(kernel.k2, X, M, None)
-    if type(kernel) is Product:
-        return _product(kernel, X, M, K)
-    if type(kernel) is ConstantKernel:
-        return [kernel.constant_value * float(M.sum())]
-    if type(kernel) is WhiteKernel:
-        return [kernel.noise_level * float(M.trace())]
-    if type(kernel) is RBF:
-        W = M * (kernel(X) if K is None else K)
-        return _squared_exponential(kernel, X, *_without_diagonal(W)[1:])
-    gradient = kernel(X, eval_gradient=True)[1]
-    return list(np.tensordot(M, gradient, axes=([0, 1], [0, 1])))
-
-
-def _free(kernel: Any) -> bool:
-    """Whether the kernel has a parameter that is not fixed; ``n_dims`` takes ten times as long."""
-    if type(kernel) in (Sum, Product):
-        return _free(kernel.k1) or _free(kernel.k2)
-    if type(kernel) is ConstantKernel:
-        return not kernel.hyperparameter_constant_value.fixed
-    if type(kernel) is RBF:
-        return not kernel.hyperparameter_length_scale.fixed
-    return bool(kernel.n_dims)
-
-
-def _product(kernel: Any, X: Array, M: Array, K: Array | None) -> list[float]:
-    left, right = kernel.k1, kernel.k2
-    if type(left) is ConstantKernel:
-        # K = c K2, and K2's gradient scales with c: contract it with c M.
-        K = kernel(X) if K is None else K
-        if type(right) is RBF:
-            own, W, rows = _without_diagonal(M * K)
-            level = [own + float(rows.sum())] if _free(left) else []
-            return level + (_squared_exponential(right, X, W, rows) if _free(right) else [])
-        level = [float(np.vdot(M, K))] if _free(left) else []
-        c = left.constant_value
-        return level + _contract(right, X, c * M, K / c)
-    first = _contract(left, X, M * right(X), None) if _free(left) else []
-    return first + (_contract(right, X, M * left(X), None) if _free(right) else [])
-
-
-def _without_diagonal(W: Array) -> tuple[float, Array, Array]:
-    """Trace of W; W with a diagonal of zeros, in place; the sums of its rows.
-
-    Points have no distance from themselves, but x_d^2 twice, to cancel.
-    """
-    trace = float(W.trace())
-    W.flat[:: len(W) + 1] = 0.0
-    return trace, W, W.sum(axis=1)
-
-
-def _squared_exponential(kernel: Any, X: Array, W: Array, rows: Array) -> list[float]:
-    """dK/dlog l_d = K (x_d - x'_d)^2/l_d^2, summed with W = M K by one matrix product."""
-    spread = _by_feature((X - X.mean(axis=0)) / kernel.length_scale, W, rows)
-    if kernel.anisotropic:
-        return [2.0 * float(s) for s in spread]
-    return [2.0 * float(spread.sum())]
-
-
-def _by_feature(scaled: Array, W: Array, rows: Array) -> Array:
-    """Half of sum_ij W_ij (x_d - x'_d)^2 for every feature d; `rows` are the sums of W's rows."""
-    spread: Array = rows @ scaled**2 - np.einsum("ij,ij->j", scaled, W @ scaled)
-    return spread

@@ -20,11 +20,11 @@ from qpruntime.errors import NumericalError
 from qpruntime.inference import variational
 from qpruntime.inference.anderson import Anderson
 from qpruntime.inference.fixed_point import iterate, settle
-from qpruntime.inference.infer import summarise
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.schedules import Limits, Settled, Trace
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from qpruntime.inference.solver import Prior
+from qpruntime.inference.summary import summarise
 from qpruntime.learning.family import Family
 from qpruntime.learning.loo_slope import loo_slope
 from qpruntime.learning.parameter_slopes import cavities, parameter_slopes, reparametrised

@@ -19,12 +19,14 @@ from threadpoolctl import ThreadpoolController
 from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
-from qpruntime.inference.infer import check_powers, summarise, warn_unsettled
+from qpruntime.inference.arguments import check_powers
+from qpruntime.inference.complaints import warn_unsettled
 from qpruntime.inference.markov.series import warn_unsettled_series
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.summary import summarise
 from qpruntime.learning import starts
 from qpruntime.learning.agreement import several_fixed_points
 from qpruntime.learning.default_kernel import Start, learns_nothing

@@ -27,7 +27,8 @@ from qpruntime.jit import (
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.reduction import CLOSED
 from qpruntime.projection.splines import bilinear, quintic
-from qpruntime.quadrature.sigma_star import exact_point, raised_point
+from qpruntime.quadrature.raised import raised_point
+from qpruntime.quadrature.sigma_star import exact_point
 from qpruntime.quadrature.tilted import DECAY, EXHAUSTED, NO_MASS, NOT_A_NUMBER, OK, Raised
 from qpruntime.validation import broadcast, real
 

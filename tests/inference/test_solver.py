@@ -15,9 +15,9 @@ from diagonal import DiagonalFamily, DiagonalPrior
 from qpruntime import infer
 from qpruntime.inference import variational
 from qpruntime.inference.fixed_point import ORDERS, settle
-from qpruntime.inference.infer import summarise
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.schedules import Limits
+from qpruntime.inference.summary import summarise
 from qpruntime.learning.maximise import OBJECTIVES, maximise
 from qpruntime.projection.projector import Projector
 

@@ -17,12 +17,12 @@ from sklearn.gaussian_process.kernels import (
 
 from cases import every_case
 from qpruntime.learning import kernel_gradient as covariance
+from qpruntime.learning.contraction import contract_gradient
 from qpruntime.learning.kernel_gradient import (
     Covariance,
     Isotropic,
     Radial,
     RadialByFeature,
-    contract_gradient,
     covariance_function,
 )
 

@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
-from qpruntime.inference.infer import check_powers, check_sites
+from qpruntime.inference.arguments import check_powers, check_sites
 from qpruntime.inference.markov.posterior import SeriesPosterior, conclude
 from qpruntime.inference.markov.rows import Series
 from qpruntime.inference.markov.state_space import StateSpace, state_space
