@@ -32,9 +32,9 @@ from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.dense.sweep import sweep
 from qpruntime.inference.fixed_point import settle
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.site_update import Observations, Record, Rules
+from qpruntime.inference.site_update import Rules
 from qpruntime.inference.sites import Sites
-from qpruntime.jit import kernel
+from qpruntime.jit import kernel, plain
 from qpruntime.projection.kernel import compact_ratio
 from qpruntime.projection.opening import open_table
 from qpruntime.projection.projector import Projector, project_arrays
@@ -322,10 +322,10 @@ class Swept:
         covariance, self.tau, self.nu = self.K.copy(), np.zeros(n), np.zeros(n)
         concave = self.projector.likelihood.log_concave
         rules = Rules(self.projector.functions, self.projector.source, 1.0, concave)
-        observed, mean = Observations(self.y, np.ones(n)), np.full(n, self.mean)
-        record = Record(np.zeros(3, dtype=np.int64), np.zeros(2))
+        rules, observed, mean = plain(rules), (self.y, np.ones(n)), np.full(n, self.mean)
+        record = np.zeros(3, dtype=np.int64), np.zeros(2)
         start = time.perf_counter()
-        sweep(rules, observed, covariance, mean, Sites(self.tau, self.nu), 1.0, record)
+        sweep(rules, observed, covariance, mean, (self.tau, self.nu), 1.0, record)
         return time.perf_counter() - start
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from qpruntime.errors import ConvergenceWarning, warn
 from qpruntime.inference.schedules import Settled
 
@@ -22,7 +24,16 @@ def warn_unsettled(end: Settled, tol: float, *, of_estimator: bool = False) -> N
 def _complaints(end: Settled, tol: float, of_estimator: bool) -> Iterator[str]:
     """What is to be said of the way in which sites have settled."""
     history = end.trace.history
-    if not end.settled:
+    if not end.settled and history[-1] < tol:
+        site = int(np.argmin(end.kept))
+        share = max(float(end.kept[site]), 1e-300)
+        yield (
+            f"not converged after {len(history)} sweeps: the sites no longer change, but some have "
+            f"no cavity left in double precision and are not updated; site {site} outweighs what "
+            f"else is known there by {1.0 / share:.2g}: rescale, or widen the likelihood; the "
+            "evidence may be anything"
+        )
+    elif not end.settled:
         # Changes that no longer shrink go round in circles, which damping ends.
         circling = len(history) >= 20 and min(history[-10:]) > 0.5 * min(history[:-10])
         if of_estimator:

@@ -28,7 +28,7 @@ def log_evidence(problem: Problem, end: Settled) -> tuple[float, Array]:
     log_z, terms = np.empty(tau.size), np.empty(tau.size)
     rules, prior = problem.judging(), problem.prior.mean
     status, site = site_terms(
-        rules, problem.observations, end.marginals, end.sites, prior, log_z, terms
+        rules, problem.observations, (*end.marginals,), (*end.sites,), prior, log_z, terms
     )
     if status == BEYOND:
         mu, sigma = cavity(end.kept[site], end.variance[site], factor.mean[site], nu[site])

@@ -24,12 +24,13 @@ __all__ = ["match", "propose_each", "sizes"]
 def propose_each(rules, observed, marginals, sites, changes, record):
     """Fill the changes of all sites that one and the same posterior asks for.
 
-    `changes` are `Sites` too; returns (status, site).
+    `changes` are sites too, `record` is that of `propose`; returns (status, site).
     """
     mean, variance, kept = marginals
     (tau, nu), (d_tau, d_nu) = sites, changes
     y, exponents = observed
-    functions, source, power = rules.functions, rules.source, rules.power
+    functions, source, power, nonnegative = rules
+    counts, _ = record
     plain = power == 1.0 and exponents.min() == 1.0 == exponents.max()
     if source[0] == EP and functions[1] and plain:
         # Half the time of what follows, which has to be ready for everything.
@@ -41,7 +42,7 @@ def propose_each(rules, observed, marginals, sites, changes, record):
                 _, tilted, square = call_moments(moments, centre, std, y[i], theta)
                 finite, d_tau[i], d_nu[i] = change(
                     power,
-                    rules.nonnegative,
+                    nonnegative,
                     centre,
                     std,
                     tilted,
@@ -49,7 +50,7 @@ def propose_each(rules, observed, marginals, sites, changes, record):
                     tau[i],
                     nu[i],
                 )
-            record.counts[2] += not finite
+            counts[2] += not finite
         return OK, 0
     scratch = np.empty((1, 4))
     for i in range(mean.size):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.inference.site_update import Observations, Rules
+from qpruntime.inference.site_update import PlainRules, Rules
 from qpruntime.inference.solver import Prior
+from qpruntime.jit import plain
 from qpruntime.projection.kernel import raise_status
 from qpruntime.projection.projector import Projector
 from qpruntime.quadrature.sigma_star import OK
@@ -55,22 +57,30 @@ class Problem:
         concave = self.projector.likelihood.log_concave and self.projector.method != "wp"
         return self.bounded or concave
 
-    @property
-    def observations(self) -> Observations:
-        """Observations and their weights, as kernels take them."""
-        return Observations(self.y, self.exponents)
+    @cached_property
+    def observations(self) -> tuple[Array, Array]:
+        """Observations and their weights, as kernels take `Observations`."""
+        return self.y, self.exponents
 
-    def rules(self) -> Rules:
+    def rules(self) -> PlainRules:
         """How sites are proposed."""
-        return Rules(self.functions, self.projector.source, self.power, self.nonnegative)
+        return self._rules
 
-    def matching(self) -> Rules:
+    def matching(self) -> PlainRules:
         """How sites are proposed where only their means count."""
-        return self.rules()._replace(source=self.projector.means)
+        return self._with(self.projector.means)
 
-    def judging(self) -> Rules:
+    def judging(self) -> PlainRules:
         """How the evidence is told: without what only QP looks up."""
-        return self.rules()._replace(source=self.projector.without_table)
+        return self._with(self.projector.without_table)
+
+    @cached_property
+    def _rules(self) -> PlainRules:
+        return plain(Rules(self.functions, self.projector.source, self.power, self.nonnegative))
+
+    def _with(self, source: tuple[Any, ...]) -> PlainRules:
+        functions, _, power, nonnegative = self._rules
+        return functions, source, power, nonnegative
 
     def check(self, status: int, site: int, failure: Array) -> None:
         """Raise what the status of a kernel stands for; `failure` holds the cavity (mean, std)."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.inference.parallel import match, propose_each
-from qpruntime.inference.site_update import Marginals, Record, Rules
+from qpruntime.inference.site_update import Marginals, PlainRules
 from qpruntime.inference.sites import Counts, Sites
 from qpruntime.inference.solver import Asked, Solved
 
@@ -33,19 +33,21 @@ def match_means(
     solved: Solved, asked: Asked, marginals: tuple[Array, Array], sites: Sites
 ) -> Sites:
     """Move nu, with tau and so the variances fixed, so that marginal = projected means."""
-    here, matching = Marginals(solved.mean, *marginals), asked.matching()
-    ignored, moved = np.zeros(3, dtype=np.int64), Sites(sites.tau, sites.nu.copy())
-    changes = propose_all(asked, matching, here, sites, ignored)
-    match(matching.power, here, moved, changes)
-    solved.relocate(moved.nu)
-    return moved
+    here, nu = Marginals(solved.mean, *marginals), sites.nu.copy()
+    rules, ignored = asked.matching(), np.zeros(3, dtype=np.int64)
+    changes = propose_all(asked, rules, here, sites, ignored)
+    match(rules[2], (*here,), (sites.tau, nu), (*changes,))
+    solved.relocate(nu)
+    return Sites(sites.tau, nu)
 
 
 def propose_all(
-    asked: Asked, rules: Rules, marginals: Marginals, sites: Sites, counts: Counts
+    asked: Asked, rules: PlainRules, marginals: Marginals, sites: Sites, counts: Counts
 ) -> Sites:
     """Changes of all sites that one and the same posterior asks for."""
-    changes, record = Sites(*np.empty((2, asked.n))), Record(counts, np.zeros(2))
-    status, site = propose_each(rules, asked.observations, marginals, sites, changes, record)
-    asked.check(status, site, record.failure)
-    return changes
+    d_tau, d_nu, failure = np.empty(asked.n), np.empty(asked.n), np.zeros(2)
+    status, site = propose_each(
+        rules, asked.observations, (*marginals,), (*sites,), (d_tau, d_nu), (counts, failure)
+    )
+    asked.check(status, site, failure)
+    return Sites(d_tau, d_nu)

@@ -27,7 +27,7 @@ def site_terms(rules, observed, marginals, sites, prior, log_z, terms):
     mean, variance, kept = marginals
     tau, nu = sites
     y, weights = observed
-    functions, source, power = rules.functions, rules.source, rules.power
+    functions, source, power, _ = rules
     scratch = np.empty((1, 4))
     for i in range(mean.size):
         cavity_mean, cavity_std = cavity(kept[i], variance[i], mean[i], nu[i])

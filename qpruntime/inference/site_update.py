@@ -1,7 +1,8 @@
 """What one site asks for: the projection of its tilted density, less its cavity.
 
-Kernels, for the sweeps of solvers and for all sites at once. What crosses the jit boundary does so
-in named tuples, whose fields are arrays over sites, or in a kernel also numbers of one of them.
+Kernels, for the sweeps of solvers and for all sites at once. They take named tuples, whose fields
+are arrays over sites, or numbers of one of them; from Python these come as plain tuples of the same
+order (`qpruntime.jit.plain`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ import math
 from typing import Any, NamedTuple
 
 from qpruntime.arrays import Array
-from qpruntime.inference.sites import Counts
 from qpruntime.jit import inlined, kernel
 from qpruntime.projection.kernel import INSIDE, OUTSIDE_GRID, project_site
 from qpruntime.quadrature.sigma_star import OK
 
-__all__ = ["Marginals", "Observations", "Record", "Rules", "cavity", "change", "propose"]
+__all__ = ["Marginals", "Observations", "PlainRules", "Rules", "cavity", "change", "propose"]
 
 
 class Rules(NamedTuple):
@@ -31,6 +31,10 @@ class Rules(NamedTuple):
     nonnegative: bool
 
 
+#: `Rules` as kernels take them from Python.
+PlainRules = tuple[Any, ...]
+
+
 class Observations(NamedTuple):
     """Encoded observations, and the powers of their likelihoods, each of shape (N,)."""
 
@@ -44,13 +48,6 @@ class Marginals(NamedTuple):
     mean: Array
     variance: Array
     kept: Array
-
-
-class Record(NamedTuple):
-    """What kernels leave behind: counts, and the cavity (mean, std) of a projection that failed."""
-
-    counts: Counts
-    failure: Array
 
 
 @kernel
@@ -85,21 +82,23 @@ def propose(rules, observed, marginal, site, scratch, record):
     """Return (status, change of tau, change of nu) for one site with this marginal.
 
     `observed`, `marginal` and `site` are `Observations`, `Marginals` and `Sites` of one site,
-    `scratch` is an array of shape (1, 4). The cavity is without the fraction `power` of the site,
-    and the tilted density has the likelihood to `power` times its exponent; a site of exponent 0
-    is dropped.
+    `scratch` is an array of shape (1, 4), and `record` = (counts, failure) are counts to be added
+    to and room for the cavity (mean, std) of a projection that failed. The cavity is without the
+    fraction `power` of the site, and the tilted density has the likelihood to `power` times its
+    exponent; a site of exponent 0 is dropped.
     """
+    functions, source, power, nonnegative = rules
+    counts, failure = record
     if observed.exponents == 0.0:
         return OK, -site.tau, -site.nu
-    power = rules.power
     own = (1.0 - power) + power * marginal.kept
     cavity_mean, cavity_std = cavity(own, marginal.variance, marginal.mean, power * site.nu)
     if not cavity_std > 0.0:
-        record.counts[2] += 1
+        counts[2] += 1
         return OK, 0.0, 0.0
     status, _, tilted_mean, std, where = project_site(
-        rules.functions,
-        rules.source,
+        functions,
+        source,
         power * observed.exponents,
         cavity_mean,
         cavity_std,
@@ -107,12 +106,12 @@ def propose(rules, observed, marginal, site, scratch, record):
         scratch,
     )
     if status != OK:
-        record.failure[0], record.failure[1] = cavity_mean, cavity_std
+        failure[0], failure[1] = cavity_mean, cavity_std
         return status, 0.0, 0.0
-    record.counts[0] += where == INSIDE
-    record.counts[1] += where == OUTSIDE_GRID
+    counts[0] += where == INSIDE
+    counts[1] += where == OUTSIDE_GRID
     finite, d_tau, d_nu = change(
-        power, rules.nonnegative, cavity_mean, cavity_std, tilted_mean, std, site.tau, site.nu
+        power, nonnegative, cavity_mean, cavity_std, tilted_mean, std, site.tau, site.nu
     )
-    record.counts[2] += not finite
+    counts[2] += not finite
     return OK, d_tau, d_nu

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
-from qpruntime.inference.site_update import Observations, Rules
+from qpruntime.inference.site_update import PlainRules
 from qpruntime.inference.sites import Counts, Sites
 
 __all__ = ["Asked", "Kept", "Prior", "Pullback", "Solved"]
@@ -29,13 +29,13 @@ class Asked(Protocol):
         """Number of sites."""
 
     @property
-    def observations(self) -> Observations:
-        """Observations and their weights."""
+    def observations(self) -> tuple[Array, Array]:
+        """`Observations` as a plain tuple: observations and their weights."""
 
-    def rules(self) -> Rules:
+    def rules(self) -> PlainRules:
         """How sites are proposed."""
 
-    def matching(self) -> Rules:
+    def matching(self) -> PlainRules:
         """How they are where only their means count: at least cost."""
 
     def check(self, status: int, site: int, failure: Array) -> None:

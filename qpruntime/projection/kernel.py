@@ -23,10 +23,12 @@ from qpruntime.jit import (
     contracted,
     inlined,
     kernel,
+    plain,
 )
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.reduction import CLOSED
 from qpruntime.projection.splines import bilinear, quintic
+from qpruntime.quadrature.functions import Frame
 from qpruntime.quadrature.raised import raised_point
 from qpruntime.quadrature.sigma_star import exact_point
 from qpruntime.quadrature.tilted import DECAY, EXHAUSTED, NO_MASS, NOT_A_NUMBER, OK, Raised
@@ -83,6 +85,7 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
     Handing over the arrays would cost more than moments in closed form: 150 ns a site against 80.
     """
     theta, has_moments, has_frame, split, moments, frame = functions
+    frame = Frame(frame[0], frame[1], frame[2], frame[3], frame[4])
     kind, mirror, outside_exact, values, axes, coordinates = source
     if kind == WP:
         status, log_z, mean, std, _ = call_wp_rule(
@@ -214,7 +217,7 @@ def project_many(
         raise InputError("sigma is a standard deviation: it must be positive and finite")
     log_z, mean, std = (np.empty(m.size) for _ in range(3))
     where = np.empty(m.size, dtype=np.int64)
-    functions = likelihood.functions(powers=powers is not None)
+    functions = plain(likelihood.functions(powers=powers is not None))
     exponents = np.ones(m.size) if powers is None else powers.reshape(-1)
     status, i = _project_many(
         functions, source, exponents, (flat[0], flat[1]), flat[2], (log_z, mean, std, where)

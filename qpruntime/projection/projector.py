@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime import commands, likelihoods
 from qpruntime.artifact.metadata import LARGEST, MOST_OUTCOMES, SMALLEST
 from qpruntime.errors import InputError
+from qpruntime.jit import plain
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.kernel import (
     EP,
@@ -118,7 +119,7 @@ class Projector:
                 table = shipped(self.likelihood)
         self.table = table if isinstance(table, Table) else None
         coordinates = self.likelihood.coordinates().handle
-        self.functions = self.likelihood.functions()
+        self.functions = plain(self.likelihood.functions())
         self.without_table = (EP, False, False, NO_VALUES, NO_AXES, coordinates)
         self.means = self.without_table
         if method == "wp":

@@ -294,3 +294,12 @@ def test_history_is_drawn(toy):
     assert axes.get_yscale() == "log"
     assert post.plot_history(axes) is axes
     pyplot.close("all")
+
+
+def test_sites_that_leave_no_cavity_are_not_said_to_change():
+    """Their precision is 1e22 times that of the prior: 1 - tau variance rounds to nothing."""
+    K = np.array([[1.0, 0.5], [0.5, 1.0]])
+    with pytest.warns(ConvergenceWarning, match="no cavity left in double precision"):
+        post = infer(K, [0.3, -0.2], "laplace(scale=1e-11)", "ep", max_sweeps=20)
+    assert post.status == "not converged"
+    np.testing.assert_allclose(post.mean, [0.3, -0.2], rtol=1e-12)

@@ -10,9 +10,8 @@ from qpruntime.inference.dense.factor import Factor
 from qpruntime.inference.dense.pullback import DensePullback
 from qpruntime.inference.dense.stored import Kept
 from qpruntime.inference.dense.sweep import sweep
-from qpruntime.inference.dense.turn import System, take_turn
+from qpruntime.inference.dense.turn import take_turn
 from qpruntime.inference.proposals import propose_matched
-from qpruntime.inference.site_update import Marginals, Observations, Record
 from qpruntime.inference.sites import Counts, Sites
 from qpruntime.inference.solver import Asked, Prior, Solved
 
@@ -60,22 +59,21 @@ class DenseSolved(Factor, Solved):
     ) -> tuple[Sites, Array, Array]:
         if self.negative.size or not self.K.flags.carray:
             return propose_matched(self, asked, marginals, sites, steps, counts)
-        moved = Sites(sites.tau, sites.nu.copy())
+        nu, failure = sites.nu.copy(), np.zeros(2)
         weights, mean, d_tau, d_nu = np.empty((4, asked.n))
-        record = Record(counts, np.zeros(2))
         status, site = take_turn(
             asked.rules(),
             (steps, asked.matching()),
             asked.observations,
-            System(self.K, self.prior, self.upper_inverse(), self.root, weights),
-            Marginals(mean, *marginals),
-            moved,
-            Sites(d_tau, d_nu),
-            record,
+            (self.K, self.prior, self.upper_inverse(), self.root, weights),
+            (mean, *marginals),
+            (sites.tau, nu),
+            (d_tau, d_nu),
+            (counts, failure),
         )
-        asked.check(status, site, record.failure)
-        self.relocate(moved.nu, (weights, mean))
-        return moved, d_tau, d_nu
+        asked.check(status, site, failure)
+        self.relocate(nu, (weights, mean))
+        return Sites(sites.tau, nu), d_tau, d_nu
 
     def sweep(
         self,
@@ -87,26 +85,26 @@ class DenseSolved(Factor, Solved):
     ) -> tuple[Array, Array, Array]:
         covariance, mean = self.covariance(last=True), self.mean.copy()
         variance = covariance.diagonal().copy()
-        moved, observed = Sites(sites.tau.copy(), sites.nu.copy()), asked.observations
+        tau, nu = sites.tau.copy(), sites.nu.copy()
+        y, exponents = asked.observations
         if visits is not None:
             covariance, mean = covariance[np.ix_(visits, visits)], mean[visits]
-            moved = Sites(*(values[visits] for values in moved))
-            observed = Observations(*(values[visits] for values in observed))
-        record = Record(counts, np.zeros(2))
+            tau, nu, y, exponents = tau[visits], nu[visits], y[visits], exponents[visits]
+        failure = np.zeros(2)
         status, site = sweep(
             asked.rules(),
-            observed,
+            (y, exponents),
             covariance if covariance.flags.c_contiguous else np.ascontiguousarray(covariance.T),
             mean,
-            moved,
+            (tau, nu),
             damping,
-            record,
+            (counts, failure),
         )
-        asked.check(status, site if visits is None else visits[site], record.failure)
+        asked.check(status, site if visits is None else visits[site], failure)
         if visits is not None:
             back = np.argsort(visits)
-            moved = Sites(*(values[back] for values in moved))
-        return variance, moved.tau - sites.tau, moved.nu - sites.nu
+            tau, nu = tau[back], nu[back]
+        return variance, tau - sites.tau, nu - sites.nu
 
     def keep(self) -> Kept:
         return Kept(self)
