@@ -33,6 +33,19 @@ def table(groups: Grouped, problem: str) -> str:
     """Medians of the gap of the recommendation, in brackets the 90 % quantile."""
     chosen = {m: rows for (p, m), rows in groups.items() if p == problem}
     together = {m: rows for m, rows in chosen.items() if m != "pesc-decoupled"}
+    text = rows_of(together) if together else ""
+    if "pesc-decoupled" in chosen:
+        counts = [reached(row) for row in chosen["pesc-decoupled"]]
+        text += (
+            "\n\nFunctions one at a time: a recommendation within .001 after "
+            f"{np.median(counts):g} evaluations of single functions (median of {len(counts)} "
+            "seeds; inf is not within the budget)."
+        )
+    return text
+
+
+def rows_of(together: Mapping[str, list[dict[str, Any]]]) -> str:
+    """One line for each method."""
     marks = list(next(iter(together.values()))[0]["recommended"])
     head = ["method", "seeds", *(f"n = {n}" for n in marks), "seconds"]
     lines = [head, ["---"] * len(head)]
@@ -44,15 +57,7 @@ def table(groups: Grouped, problem: str) -> str:
         ]
         seconds = float(np.median([row["seconds"] for row in rows]))
         lines.append([method, str(len(rows)), *cells, f"{seconds:.2g}"])
-    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    if "pesc-decoupled" in chosen:
-        counts = [reached(row) for row in chosen["pesc-decoupled"]]
-        text += (
-            "\n\nFunctions one at a time: a recommendation within .001 after "
-            f"{np.median(counts):g} evaluations of single functions (median of {len(counts)} "
-            "seeds; inf is not within the budget)."
-        )
-    return text
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def reached(row: dict[str, Any], within: float = 1e-3) -> float:
