@@ -84,8 +84,8 @@ WP_RULE = types.UniTuple(_float, 5)(*RULE.args, _VECTOR)
 def plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """A named tuple, and those inside it, as plain ones, for a kernel that is called very often.
 
-    numba tells the types of plain tuples in C. For a named one it asks Python again at every call:
-    15 us for the functions of a likelihood, a tenth of a fit of 60 points.
+    numba tells the types of plain tuples in C. For a named one it asks Python again at every call,
+    which took a tenth of a fit of 60 points.
     """
     return tuple([plain(value) if isinstance(value, tuple) else value for value in values])
 
