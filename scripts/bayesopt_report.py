@@ -13,6 +13,8 @@ import numpy as np
 __all__ = ["table", "write"]
 
 RESULTS = Path(__file__).resolve().parents[1] / "tables" / "results"
+#: Its marks are evaluations of single functions.
+DECOUPLED = "pesc-decoupled"
 Grouped = Mapping[tuple[str, str], list[dict[str, Any]]]
 
 
@@ -32,16 +34,16 @@ def quantile(rows: list[dict[str, Any]], what: str, n: str, level: float) -> flo
 def table(groups: Grouped, problem: str) -> str:
     """Medians of the gap of the recommendation, in brackets the 90 % quantile."""
     chosen = {m: rows for (p, m), rows in groups.items() if p == problem}
-    together = {m: rows for m, rows in chosen.items() if m != "pesc-decoupled"}
-    text = rows_of(together) if together else ""
-    if "pesc-decoupled" in chosen:
-        counts = [reached(row) for row in chosen["pesc-decoupled"]]
-        text += (
-            "\n\nFunctions one at a time: a recommendation within .001 after "
+    together = {m: rows for m, rows in chosen.items() if m != DECOUPLED}
+    parts = [rows_of(together)] if together else []
+    if DECOUPLED in chosen:
+        counts = [reached(row) for row in chosen[DECOUPLED]]
+        parts.append(
+            "Functions one at a time: a recommendation within .001 after "
             f"{np.median(counts):g} evaluations of single functions (median of {len(counts)} "
             "seeds; inf is not within the budget)."
         )
-    return text
+    return "\n\n".join(parts)
 
 
 def rows_of(together: Mapping[str, list[dict[str, Any]]]) -> str:
@@ -71,16 +73,17 @@ def reached(row: dict[str, Any], within: float = 1e-3) -> float:
 
 
 def draw(groups: Grouped, problem: str, path: Path) -> None:
-    """Median gaps with bands from the 25 % to the 75 % quantile."""
+    """Median gaps with bands from the 25 % to the 75 % quantile; no figure if there are none."""
+    chosen = {m: rows for (p, m), rows in groups.items() if p == problem and m != DECOUPLED}
+    if not chosen:
+        return
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-    for (p, method), rows in groups.items():
-        if p != problem or method == "pesc-decoupled":
-            continue
+    for method, rows in chosen.items():
         marks = list(rows[0]["recommended"])
         n = [int(m) for m in marks]
         low, middle, high = (

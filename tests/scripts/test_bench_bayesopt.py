@@ -33,3 +33,13 @@ def test_a_run_is_kept_and_reported(tmp_path, capsys):
     assert bench.main([*wanted, "--report"]) == 0
     assert "| random | 1 |" in (tmp_path / "bench_bayesopt.md").read_text()
     assert (tmp_path / "bench_bayesopt_gramacy.png").stat().st_size > 1000
+
+
+def test_a_problem_with_decoupled_runs_only(tmp_path):
+    """Their counts of evaluations are of single functions: a line, and no empty figure."""
+    report = script("bayesopt_report")
+    run = {"problem": "svc", "method": "pesc-decoupled", "seed": 0, "seconds": 1.0}
+    report.write([{**run, "recommended": {"12": 0.5, "15": 1e-4, "18": 0.0}}], tmp_path)
+    text = (tmp_path / "bench_bayesopt.md").read_text()
+    assert "within .001 after 15 evaluations of single functions (median of 1" in text
+    assert not list(tmp_path.glob("*.png"))
