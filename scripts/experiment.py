@@ -42,7 +42,7 @@ from qpruntime.inference.dense.factor import Factor
 from qpruntime.inference.dense.stored import Kept
 from qpruntime.inference.posterior import Sites
 from qpruntime.learning.family import KernelFamily
-from qpruntime.learning.maximise import Objective
+from qpruntime.learning.objective import Objective
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector, project_arrays
 from qpruntime.quadrature.sigma_star import OK, exact_point

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.learning.maximise import OBJECTIVES
+from qpruntime.learning.objective import OBJECTIVES
 from qpruntime.validation import choice, flag, number, shown, whole
 
 __all__ = ["SOLVERS", "Callback", "ObjectiveName", "Settings", "generator", "settings_of"]

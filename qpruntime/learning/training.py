@@ -31,15 +31,8 @@ from qpruntime.learning import starts
 from qpruntime.learning.agreement import several_fixed_points
 from qpruntime.learning.default_kernel import Start, learns_nothing
 from qpruntime.learning.family import KernelFamily, prior_of
-from qpruntime.learning.maximise import (
-    LOST,
-    OBJECTIVES,
-    Optimum,
-    all_bounds,
-    first_theta,
-    maximise,
-    settle_fast,
-)
+from qpruntime.learning.maximise import LOST, Optimum, all_bounds, first_theta, maximise
+from qpruntime.learning.objective import OBJECTIVES, settle_fast
 from qpruntime.learning.progress import USUAL_EVALUATIONS, reporting
 from qpruntime.learning.series import SeriesFamily, SeriesObjective, infer_rows, takes_states
 from qpruntime.learning.settings import Callback, Settings

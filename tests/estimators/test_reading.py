@@ -17,7 +17,7 @@ import qpruntime
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, infer
 from qpruntime.estimators.predictive.density import PREDICTIVES
 from qpruntime.estimators.predictive.links import LINKS
-from qpruntime.learning.maximise import OBJECTIVES
+from qpruntime.learning.objective import OBJECTIVES
 
 x = np.linspace(-3.0, 3.0, 20)
 K = np.exp(-0.5 * (x[:, None] - x) ** 2)

@@ -18,7 +18,7 @@ from cases import every_case
 from contract import check_contract
 from qpruntime import ConvergenceWarning, GPPoissonRegressor, InputError, infer, open_table
 from qpruntime.learning.family import KernelFamily
-from qpruntime.learning.maximise import Objective
+from qpruntime.learning.objective import Objective
 from qpruntime.projection.projector import Projector
 from tablegen import build
 

@@ -19,7 +19,7 @@ from contract import check_contract
 from qpruntime import ConvergenceWarning, GPRobustRegressor, InputError, infer
 from qpruntime.estimators.robust import _robust_std
 from qpruntime.learning.family import KernelFamily
-from qpruntime.learning.maximise import LeaveOneOut, Objective
+from qpruntime.learning.objective import LeaveOneOut, Objective
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
 

@@ -18,7 +18,8 @@ from qpruntime.inference.fixed_point import ORDERS, settle
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.summary import summarise
-from qpruntime.learning.maximise import OBJECTIVES, maximise
+from qpruntime.learning.maximise import maximise
+from qpruntime.learning.objective import OBJECTIVES
 from qpruntime.projection.projector import Projector
 
 N = 40

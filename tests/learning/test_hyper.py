@@ -9,7 +9,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 from cases import every_case
 from qpruntime import infer
 from qpruntime.learning.family import KernelFamily
-from qpruntime.learning.maximise import Objective, maximise
+from qpruntime.learning.maximise import maximise
+from qpruntime.learning.objective import Objective
 from qpruntime.projection.projector import Projector
 
 KERNELS = [

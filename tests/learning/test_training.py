@@ -32,7 +32,7 @@ from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point import settle
 from qpruntime.inference.problem import Problem
 from qpruntime.learning.family import KernelFamily
-from qpruntime.learning.maximise import LeaveOneOut
+from qpruntime.learning.objective import LeaveOneOut
 from qpruntime.projection.projector import Projector
 from tablegen import build
 from tablegen.console.cli import main
