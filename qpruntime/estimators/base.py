@@ -22,8 +22,9 @@ from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
+from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import Settings, generator
-from qpruntime.learning.training import Data, Fit, train
+from qpruntime.learning.training import Fit, train
 from qpruntime.projection.opening import reopen
 from qpruntime.projection.table import Table
 from qpruntime.validation import choice

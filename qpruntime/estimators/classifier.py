@@ -29,8 +29,8 @@ from qpruntime.estimators.predictive.two_classes import log_probabilities, quant
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import settings_of
-from qpruntime.learning.training import Data
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table

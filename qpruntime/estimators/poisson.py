@@ -23,8 +23,8 @@ from qpruntime.estimators.predictive.links import COUNTS, LINKS, exposures
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import settings_of
-from qpruntime.learning.training import Data
 from qpruntime.likelihoods.observations import counts
 from qpruntime.projection.projector import Projector
 from qpruntime.validation import choice, flag, levels, number, shown

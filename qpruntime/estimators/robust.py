@@ -21,8 +21,8 @@ from qpruntime.estimators.predictive.grid import t_quantiles_by_grid
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import settings_of
-from qpruntime.learning.training import Data
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector
 from qpruntime.validation import choice, flag, levels, number

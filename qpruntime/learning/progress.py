@@ -1,4 +1,7 @@
-"""What `verbose` shows of a fit: a bar on a terminal, otherwise a line per evaluation."""
+"""What is said of a fit: before it how long it will take, then what `verbose` asks for.
+
+That is a bar on a terminal, otherwise a line per evaluation.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,27 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
+from qpruntime.notice import announce, expected_seconds
 
-__all__ = ["USUAL_EVALUATIONS", "reporting"]
+__all__ = ["both", "expect", "reporting"]
 
 Report = Callable[[Array, float], Any]
 
 #: Evaluations of the objective that a run of the optimiser takes; 15 to 60 are common.
 USUAL_EVALUATIONS = 30
+# Cholesky factorisations per evaluation: about six iterations, and the slope.
+_PER_EVALUATION = 15.0
+
+
+def expect(n: int, n_restarts: int) -> None:
+    """Say how long a fit will take, if that is long."""
+    work = _PER_EVALUATION * USUAL_EVALUATIONS * (1 + n_restarts)
+    announce(
+        f"a fit of N = {n} points",
+        expected_seconds(n, work),
+        "fit the kernel's parameters to some of the rows and set optimize=False for all, lower "
+        "n_restarts or max_iter, or use more BLAS threads; verbose=1 shows how far it is",
+    )
 
 
 @contextlib.contextmanager
@@ -33,6 +50,20 @@ def reporting(verbose: int, objective: str, runs: int) -> Iterator[Report | None
     else:
         with _bar(objective, runs) as report:
             yield report
+
+
+def both(first: Report | None, second: Report | None) -> Report | None:
+    """Call what there is of both."""
+    if first is None or second is None:
+        return first or second
+
+    pair = first, second
+
+    def call(theta: Array, value: float) -> None:
+        for one in pair:
+            one(theta, value)
+
+    return call
 
 
 def _has_rich() -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from cases import every_case
 from qpruntime import ConvergenceWarning, GPPoissonRegressor
-from qpruntime.learning import training
+from qpruntime.learning import runs
 from qpruntime.learning.agreement import several_fixed_points
 from qpruntime.learning.maximise import Optimum
 
@@ -39,7 +39,7 @@ def test_one_run_agrees_with_itself():
 
 def test_a_fit_warns(monkeypatch):
     """The second run is given another value where it ends at the same parameters."""
-    whole, seen = training.maximise, []
+    whole, seen = runs.maximise, []
 
     def shifted(*args, **kwargs):
         optimum, sites = whole(*args, **kwargs)
@@ -49,7 +49,7 @@ def test_a_fit_warns(monkeypatch):
             optimum = run(first.theta, first.value - 0.5)
         return optimum, sites
 
-    monkeypatch.setattr(training, "maximise", shifted)
+    monkeypatch.setattr(runs, "maximise", shifted)
     X = np.linspace(0.0, 6.0, 25)[:, None]
     counts = np.random.default_rng(4).poisson((1.5 + np.sin(X[:, 0])) ** 2)
     with pytest.warns(ConvergenceWarning, match="several fixed points there"):
