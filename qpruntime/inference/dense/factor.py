@@ -10,6 +10,7 @@ and only if the posterior is proper.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dlauum, dpotrf, dpotrs, dtrtrs
@@ -27,7 +28,7 @@ from qpruntime.inference.dense.triangles import (
 )
 from qpruntime.inference.sites import ImproperPosterior, Sites
 
-__all__ = ["Factor"]
+__all__ = ["Factor", "Triangle"]
 
 # Below this value 1 - (B^-1)_ii has lost too many digits to give the posterior variance, and the
 # subtraction from the prior variance takes over, which is accurate just there.
@@ -46,7 +47,56 @@ def finite_solution(weights: Array, mean: Array) -> tuple[Array, Array]:
     return weights, mean
 
 
-class Factor:
+class Triangle:
+    """The factor of B without K: as much as predictions at new points take.
+
+    Attributes
+    ----------
+    root, lower : ndarray
+        R, shape (N,), and L with B = L L^T, shape (N, N); what is above its diagonal is not read.
+    negative : ndarray
+        Sites of negative precision; the correction for them is empty if there are none.
+    """
+
+    root: Array
+    lower: Array
+    negative: NDArray[np.intp]
+    _small: Array
+    _reach: Array
+
+    @property
+    def log_det(self) -> float:
+        """log |I + K diag(tau)|."""
+        value = 2.0 * float(np.log(self.lower.diagonal()).sum())
+        if self.negative.size:
+            value += 2.0 * float(np.log(self._small.diagonal()).sum())
+        return value
+
+    def inner_from(self, inverse: Array) -> Array:
+        """Return (K + diag(1/tau))^-1, shape (N, N), given B^-1."""
+        inner = inverse * self.root
+        inner *= self.root[:, None]
+        if self.negative.size:
+            part = solve_triangular(self._small, self._reach.T, lower=True)
+            inner -= part.T @ part
+        return inner
+
+    def reduction(self, K_star: Array) -> Array:
+        """Prior less posterior variance at T points with covariances `K_star` (T, N)."""
+        half = self._half_times(K_star.T)
+        gain = np.einsum("ij,ij->j", half, half)
+        if self.negative.size:
+            part = solve_triangular(self._small, self._reach.T @ K_star.T, lower=True)
+            gain -= np.einsum("ij,ij->j", part, part)
+        return gain
+
+    def _half_times(self, columns: Array) -> Array:
+        """Return L^-1 R columns."""
+        scaled = np.multiply(self.root[:, None], columns, order="F")
+        return dtrtrs(self.lower, scaled, lower=1, overwrite_b=1)[0]
+
+
+class Factor(Triangle):
     """Cholesky factor of B = I + R K R, and what it gives.
 
     Parameters
@@ -83,6 +133,7 @@ class Factor:
         self._solution: tuple[Array, Array] | None = None
         self._tau = sites.tau
         self.negative = np.flatnonzero(sites.tau < 0.0)
+        self._small = self._reach = np.empty((0, 0))
         if self.negative.size:
             self._correct(np.sqrt(-sites.tau[self.negative]))
         self.relocate(sites.nu)
@@ -150,14 +201,6 @@ class Factor:
         scale = self.root if right.ndim == 1 else self.root[:, None]
         solved, _ = dpotrs(self.lower, scale * right, lower=1)
         return scale * solved
-
-    @property
-    def log_det(self) -> float:
-        """log |I + K diag(tau)|."""
-        value = 2.0 * float(np.log(self.lower.diagonal()).sum())
-        if self.negative.size:
-            value += 2.0 * float(np.log(self._small.diagonal()).sum())
-        return value
 
     def upper_inverse(self) -> Array:
         """U with B^-1 = U U^T, in the upper triangle of a C-ordered array; kept."""
@@ -257,12 +300,7 @@ class Factor:
 
     def inner(self) -> Array:
         """Return (K + diag(1/tau))^-1, shape (N, N)."""
-        inner = self.inverse() * self.root
-        inner *= self.root[:, None]
-        if self.negative.size:
-            part = solve_triangular(self._small, self._reach.T, lower=True)
-            inner -= part.T @ part
-        return inner
+        return self.inner_from(self.inverse())
 
     def slope(self) -> Array:
         """Derivative of the log evidence by K, shape (N, N) (Rasmussen & Williams, 5.27)."""
@@ -271,17 +309,3 @@ class Factor:
             slope *= 0.5
             return slope
         return half_difference(self.weights, self.root, self._inverse_half().T)
-
-    def reduction(self, K_star: Array) -> Array:
-        """Prior less posterior variance at T points with covariances `K_star` (T, N)."""
-        half = self._half_times(K_star.T)
-        gain = np.einsum("ij,ij->j", half, half)
-        if self.negative.size:
-            part = solve_triangular(self._small, self._reach.T @ K_star.T, lower=True)
-            gain -= np.einsum("ij,ij->j", part, part)
-        return gain
-
-    def _half_times(self, columns: Array) -> Array:
-        """Return L^-1 R columns."""
-        scaled = np.multiply(self.root[:, None], columns, order="F")
-        return dtrtrs(self.lower, scaled, lower=1, overwrite_b=1)[0]

@@ -11,19 +11,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg.lapack import dtpttr, dtrttp
+from scipy.linalg.lapack import dlauum, dtpttr, dtrttp
 
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.dense.factor import Factor
+from qpruntime.inference.dense.factor import Factor, Triangle
+from qpruntime.inference.dense.triangles import inverse_triangle, mirror_upper
 from qpruntime.validation import finite, real
 
 __all__ = ["Kept"]
 
 
-class Kept(Factor):
-    """A `Factor` for `weights`, `mean`, `log_det`, `reduction` and `inner`; it cannot be relocated.
+class Kept(Triangle):
+    """The triangle of a `Factor`, and the solution: `weights` and `mean`, each of shape (N,).
 
     Parameters
     ----------
@@ -32,21 +33,15 @@ class Kept(Factor):
     """
 
     def __init__(self, factor: Factor) -> None:
-        factor._solve()  # takes K
-        vars(self).update(vars(factor))
-        self.K = np.empty((0, 0))
-        self._half = self._inverse = None
-        self._mirrored = False
-        vars(self).pop("_spread", None)
+        self.weights, self.mean = factor.weights, factor.mean
+        self.root, self.lower = factor.root, factor.lower
+        self.negative, self._small, self._reach = factor.negative, factor._small, factor._reach
 
     def inner(self) -> Array:
-        """Return (K + diag(1/tau))^-1, shape (N, N); computed anew, and not kept.
-
-        By a copy: half an inverse must not stay here, whoever interrupts or calls at the same time.
-        """
-        working = object.__new__(Factor)
-        vars(working).update(vars(self))
-        return working.inner()
+        """Return (K + diag(1/tau))^-1, shape (N, N); computed anew, and not kept."""
+        inverse, _ = dlauum(inverse_triangle(self.lower), lower=1, overwrite_c=1)
+        mirror_upper(inverse.T)
+        return self.inner_from(inverse)
 
     def predict(
         self, K_star: ArrayLike, k_star_diag: ArrayLike, mean_star: ArrayLike
