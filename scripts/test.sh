@@ -16,7 +16,7 @@ if [ "${1:-}" = "--all" ]; then
 fi
 given=$#
 
-kernels="tests/likelihoods tests/quadrature tests/projection"
+kernels="tests/likelihoods tests/quadrature"
 models="tests/inference tests/learning tests/estimators"
 builds="tests/execution tests/test_tablegen"
 # All that is in none of them.
@@ -67,7 +67,7 @@ interpreted() {
     tests &&
   "$PY" -m coverage report --fail-under=95 \
     --omit='*/contract.py,*/claims.py,*/user_function.py,*/own_density.py,*/observations.py,*/absent.py,*/__init__.py' \
-    --include='qpruntime/special.py,qpruntime/likelihoods/*,qpruntime/projection/splines.py,qpruntime/quadrature/sigma_star.py,qpruntime/projection/kernel.py,qpruntime/inference/sequential.py'
+    --include='qpruntime/special.py,qpruntime/likelihoods/*,qpruntime/projection/splines.py,qpruntime/quadrature/sigma_star.py,qpruntime/projection/kernel.py,qpruntime/inference/site_*.py,qpruntime/inference/dense/sweep.py'
 }
 
 beside() {
@@ -82,7 +82,7 @@ beside() {
 { beside "$@"; } > "$output" 2>&1 &
 lane=$!
 trap 'pkill -P "$lane" 2>/dev/null || true; rm -f "$output" "$failures"' EXIT
-part "likelihoods, quadrature, projection" run_tests "$kernels" "$@"
+part "likelihoods, quadrature" run_tests "$kernels" "$@"
 part "inference, learning, estimators" run_tests "$models" "$@"
 part "tablegen" run_tests "$builds" "$@"
 wait "$lane" || echo "the second lane" >> "$failures"

@@ -25,8 +25,14 @@ def script(name):
     """Import a script as the module that other scripts import."""
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            # Scripts import each other by name.
+            with mock.patch.object(sys, "path", [*sys.path, str(SCRIPTS)]):
+                spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
     return sys.modules[name]
 
 
