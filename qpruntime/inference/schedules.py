@@ -109,6 +109,38 @@ class Settled:
         return self.trace.history
 
 
+@dataclass
+class _Mixture:
+    """One attempt in mixed order: what its parts share, and how many sweeps are left to them."""
+
+    problem: Problem
+    limits: Limits
+    rng: np.random.Generator | None
+    anderson: Anderson
+    trace: Trace
+
+    def __post_init__(self) -> None:
+        self._end = len(self.trace.history) + self.limits.sweeps
+
+    @property
+    def left(self) -> int:
+        """Sweeps that may still be done."""
+        return self._end - len(self.trace.history)
+
+    def _at_most(self, sweeps: int) -> Limits:
+        return self.limits._replace(sweeps=min(sweeps, self.left))
+
+    def visit(self, sites: Sites, factor: Solved, most: int) -> Settled:
+        """Up to so many sweeps, one site after the other."""
+        limits = self._at_most(most)
+        return settle_visiting(self.problem, sites, factor, limits, self.rng, self.trace)
+
+    def at_once(self, sites: Sites, factor: Solved, most: int) -> Settled:
+        """Up to so many iterations in parallel."""
+        limits = self._at_most(most)
+        return settle_parallel(self.problem, sites, factor, limits, self.anderson, self.trace)
+
+
 def settle_mixed(
     problem: Problem,
     start: Sites,
@@ -119,34 +151,22 @@ def settle_mixed(
     trace: Trace,
 ) -> Settled:
     """Parallel order, with sweeps where it is known to lose its way."""
-    begun = len(trace.history)
-
-    def left() -> int:
-        return limits.sweeps - (len(trace.history) - begun)
-
-    def visit(sites: Sites, factor: Solved, most: int) -> Settled:
-        some = limits._replace(sweeps=min(most, left()))
-        return settle_visiting(problem, sites, factor, some, rng, trace)
-
-    def at_once(sites: Sites, factor: Solved, most: int) -> Settled:
-        some = limits._replace(sweeps=min(most, left()))
-        return settle_parallel(problem, sites, factor, some, anderson, trace)
-
+    mixture = _Mixture(problem, limits, rng, anderson, trace)
     sites = start
     if not (problem.projector.likelihood.log_concave or start.tau.any()):
         # There may be several fixed points: begin near that of the other orders.
-        end = visit(sites, factor, _RESCUE)
-        if end.settled or not left():
+        end = mixture.visit(sites, factor, _RESCUE)
+        if end.settled or not mixture.left:
             return end
         sites, factor = end.sites, end.factor
-    end = at_once(sites, factor, _PATIENCE)
-    if not end.settled and left() and trace.history[-1] > _FAR:
+    end = mixture.at_once(sites, factor, _PATIENCE)
+    if not end.settled and mixture.left and trace.history[-1] > _FAR:
         nothing = no_sites(problem.n)
-        end = visit(nothing, problem.prior.factor(nothing), _RESCUE)
-    if not end.settled and left():
-        end = at_once(end.sites, end.factor, (left() + 1) // 2)
-    if not end.settled and left():
-        end = visit(end.sites, end.factor, limits.sweeps)
+        end = mixture.visit(nothing, problem.prior.factor(nothing), _RESCUE)
+    if not end.settled and mixture.left:
+        end = mixture.at_once(end.sites, end.factor, (mixture.left + 1) // 2)
+    if not end.settled and mixture.left:
+        end = mixture.visit(end.sites, end.factor, mixture.left)
     return end
 
 
