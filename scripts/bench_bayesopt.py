@@ -2,11 +2,13 @@
 
     python scripts/bench_bayesopt.py --problems gramacy --seeds 20
     python scripts/bench_bayesopt.py --report          # tables/results/bench_bayesopt.md and .png
+    python scripts/bench_bayesopt.py --times --problems gramacy gardner2 hartmann6   # CPU of an ask
 
 A run that is done is a line of tables/results/bench_bayesopt.jsonl and is not done again; one that
 was stopped begins anew. All methods start from the same design, model the functions alike and
 recommend alike: they differ in where they evaluate. BoTorch's methods are left out unless it is
-installed, which is said.
+installed, which is said. Times are kept in bench_bayesopt_times.jsonl beside the runs, and
+scripts/write_pages.py writes both into docs/bayesian-optimisation.md.
 """
 
 from __future__ import annotations
@@ -255,7 +257,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--file", type=Path, default=RESULTS / "bench_bayesopt.jsonl")
     parser.add_argument("--report", action="store_true")
+    parser.add_argument("--times", action="store_true", help="CPU of an ask and a conditioning")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[30, 300], help="of --times")
+    parser.add_argument("--repeats", type=int, default=5, help="of --times")
     options = parser.parse_args(arguments)
+    if options.times:
+        import bayesopt_times as times
+
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        target = options.file.with_name(f"{options.file.stem}_times.jsonl")
+        for name in options.problems:
+            for size in options.sizes:
+                rows = times.measure(name, PROBLEMS[name], improvement, size, options.repeats)
+                times.write(rows, target)
+        return 0
     records: Records[Run] = Records(options.file, Run)
     if options.report:
         from bayesopt_report import write

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
 from script_modules import script
@@ -43,3 +45,50 @@ def test_a_problem_with_decoupled_runs_only(tmp_path):
     text = (tmp_path / "bench_bayesopt.md").read_text()
     assert "within .001 after 15 evaluations of single functions (median of 1" in text
     assert not list(tmp_path.glob("*.png"))
+
+
+def test_times_are_kept_for_each_problem_and_size(tmp_path, capsys):
+    script("records")
+    bench = script("bench_bayesopt")
+    script("bayesopt_times")
+    wanted = ["--times", "--repeats", "1", "--file", str(tmp_path / "runs.jsonl"), "--sizes"]
+    for sizes in (["5", "6"], ["6"]):  # the second time in place of the first
+        assert bench.main([*wanted, *sizes]) == 0
+    lines = (tmp_path / "runs_times.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [(row["N"], row["what"]) for row in rows] == [
+        (n, what) for n in (5, 6) for what in ("ask", "ei", "conditioning")
+    ]
+    for ask, _, one in (rows[:3], rows[3:]):
+        assert 0.0 < one["seconds"] < ask["seconds"]
+    assert "ms of CPU" in capsys.readouterr().out
+
+
+def test_the_page_says_from_which_cost_on_it_pays(tmp_path, monkeypatch):
+    """Gaps within .01 after 10 and 20 evaluations, asks of .3 and .1 s: c > (10 .3 - 20 .1)/10."""
+    script("bayesopt_report")
+    page = script("bayesopt_page")
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    times = [("ask", 0.3), ("ei", 0.1), ("conditioning", 0.002)]
+    shared = {"problem": "toy", "d": 1, "K": 1, "N": 30}
+    lines = [json.dumps({**shared, "what": what, "seconds": s}) for what, s in times]
+    (tmp_path / "bench_bayesopt_times.jsonl").write_text("\n".join(lines))
+    runs = [
+        {"problem": problem, "method": method, "recommended": dict(zip(marks, row, strict=True))}
+        for problem, method, row in [
+            ("toy", "pesc", (9e-3, 8e-3, 7e-3)),
+            ("toy", "ei", (9e-3, 2e-2, 5e-4)),  # within it at first, and not to stay
+            ("untimed", "pesc", (1.0, 1.0, 5e-4)),
+            ("untimed", "ei", (5e-3, 5e-3, 1.0)),
+            ("toy", "pesc-decoupled", (1.0, 1.0, 5e-4)),
+        ]
+        for marks in [("10", "15", "20")]
+    ]
+    (tmp_path / "bench_bayesopt.jsonl").write_text("\n".join(json.dumps(run) for run in runs))
+    text = page.pays()
+    assert "| toy | 0.01 | 10 | 20 | more than 0.1 s |" in text
+    assert "| toy | 0.001 | not reached | 20 | EI gets there, PESC does not |" in text
+    assert "| untimed | 0.001 | 20 | not reached | any time (EI does not get there) |" in text
+    assert "| pesc | 1 | 0.009 | 0.008 | 0.007 |" in page.gaps()
+    assert "| toy | 1 | 20 |" in page.gaps()
+    assert "| toy | 1 | 1 | 30 | 300 ms | 100 ms | 2 ms |" in page.times()
