@@ -8,7 +8,8 @@ whether an argument is usable, is decided above, in `qpruntime.projection`.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+import os
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -185,6 +186,17 @@ _REASONS = {
 }
 
 
+class LookedIn(Protocol):
+    """What is said of a table whose lookup failed; `qpruntime.projection.table` has the class."""
+
+    @property
+    def path(self) -> str | os.PathLike[str]:
+        """Where the file is."""
+
+    def beyond(self, mu: float, sigma: float, y: float) -> str:
+        """Say where the table ends, and what to do about a cavity outside."""
+
+
 class Projections(NamedTuple):
     """Projected sites, all of the broadcast shape; `std` is a standard deviation."""
 
@@ -200,7 +212,7 @@ def project_many(
     mu: ArrayLike,
     sigma: ArrayLike,
     y: ArrayLike,
-    table: Any = None,
+    table: LookedIn | None = None,
     powers: NDArray[np.float64] | None = None,
 ) -> Projections:
     """Check the arguments, which broadcast, and project every site; `table` is for messages.
@@ -244,22 +256,30 @@ def check_range(found: Projections, mu: ArrayLike, sigma: ArrayLike) -> None:
 
 
 def raise_status(
-    status: int, likelihood: Likelihood, mu: float, sigma: float, y: float, table: Any = None
+    status: int,
+    likelihood: Likelihood,
+    mu: float,
+    sigma: float,
+    y: float,
+    table: LookedIn | None = None,
 ) -> None:
     """Turn the status of a projection into an exception, or that of the user's function.
 
-    `table` is what was looked in.
+    `table` is what was looked in, where one was.
     """
     likelihood.raise_failure(mu, sigma, y)
     place = f"the cavity N({mu:g}, {sigma:g}^2) and y = {likelihood.worded(y)}"
-    if status == DAMAGED:
+    if status in (DAMAGED, POWERED, BEYOND):
+        assert table is not None, "no lookup, no such status"
+        if status == BEYOND:
+            raise TableError(table.beyond(mu, sigma, y))
+        if status == POWERED:
+            raise InputError(
+                f"{table.path}: a table of L_p projections serves no powers; leave it out"
+            )
         raise TableError(
             f"{table.path}: damaged: what it holds for {place} is no standard deviation; "
             f"{commands.verify(table.path)} says more; build it again"
         )
-    if status == POWERED:
-        raise InputError(f"{table.path}: a table of L_p projections serves no powers; leave it out")
-    if status == BEYOND:
-        raise TableError(table.beyond(mu, sigma, y))
     reason, remedy = _REASONS.get(status, _REASONS[NO_MASS])
     raise NumericalError(f"the tilted density of {likelihood.name} {reason} for {place}; {remedy}")
