@@ -43,17 +43,17 @@ Inference = Literal["ep", "qp", "wp", "vb"]
 INFERENCE = get_args(Inference)
 
 
-def order(method: str, p: float | None, held: float | None = None) -> float | None:
+def order(method: str, p: float | None, of_table: float | None = None) -> float | None:
     """Return p for method "wp", which needs it, and None for the others, which have none.
 
-    `held` is the order of the table.
+    `of_table` is the order of the table, if it has one.
     """
     if method != "wp":
         if p is not None:
             raise InputError(f'p is the order of method "wp"; method {method!r} takes none')
         return None
-    if p is None and held is not None:
-        return held
+    if p is None and of_table is not None:
+        return of_table
     if p is None:
         raise InputError(f'method "wp" needs p from {SMALLEST:g} to {LARGEST:g}; p=2 is "qp"')
     found = number(p, "p")
@@ -106,11 +106,11 @@ class Projector:
             table = open_table(table)
         if not (isinstance(table, Table) or table is None or exact):
             raise InputError(f"table must be None, 'exact', a path or a Table, got {shown(table)}")
-        held = table.metadata.order if isinstance(table, Table) else None
-        self.p = order(method, p, held)
+        of_table = table.metadata.order if isinstance(table, Table) else None
+        self.p = order(method, p, of_table)
         if isinstance(table, Table):
             table = table.serving(likelihood)
-            if self.p != held:
+            if self.p != of_table:
                 raise InputError(table.other_projection(method, self.p))
             self.likelihood = table.likelihood
         else:

@@ -168,16 +168,16 @@ class Table:
 
     def other_projection(self, method: str, p: float | None = None) -> str:
         """Say that the table does not serve this method or order, and what to build."""
-        held = "EP and QP" if self.metadata.kind == "surfaces" else "QP"
+        served = "EP and QP" if self.metadata.kind == "surfaces" else "QP"
         if self.metadata.order is not None:
-            held = f'method "wp" with p={self.metadata.order:g}'
+            served = f'method "wp" with p={self.metadata.order:g}'
         asked = f'method "{method}"' + ("" if p is None else f" with p={p:g}")
         source = str(self.metadata.traits.get("source") or "")
         wanted = commands.Wanted(self.likelihood, "surfaces", p, source)
         surfaces = self.metadata.kind == "surfaces"
         options = commands.observations(self.metadata) if surfaces else {}
         return (
-            f"the table {self.path} serves {held}, not {asked}: leave it out, or build one: "
+            f"the table {self.path} serves {served}, not {asked}: leave it out, or build one: "
             + commands.build(wanted, **options)
         )
 
