@@ -16,7 +16,6 @@ import stat
 import struct
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 from qpruntime.artifact import seal, strict_json, zarr_layout
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.artifact.zarr_layout import ROOT, Stored
-from qpruntime.errors import TableError
+from qpruntime.errors import TableError, warn
 
 __all__ = ["cache_directory", "is_group", "read", "read_metadata"]
 
@@ -179,7 +178,7 @@ def _mapped(
         )
     if data.nbytes > MOST_IN_MEMORY:
         raise TableError(f"{reason}: it is too large for memory, {data.nbytes / 1e9:.1f} GB")
-    warnings.warn(f"{reason}; it is held in memory", UserWarning, stacklevel=4)
+    warn(f"{reason}; it is held in memory", UserWarning)
     return _loaded(path, metadata, data, dtype)
 
 

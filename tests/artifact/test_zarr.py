@@ -19,7 +19,7 @@ from numcodecs import blosc
 from numcodecs.blosc import SHUFFLE, compress
 
 from fuzz import corpus
-from qpruntime import InputError, TableError, infer, open_table
+from qpruntime import InputError, TableError, infer, open_table, project
 from qpruntime.artifact import zarr_group, zarr_layout
 from qpruntime.artifact.metadata import DATASET
 from qpruntime.projection.finding import shipped_path
@@ -446,8 +446,13 @@ def test_where_nothing_can_be_kept(grid, monkeypatch, tmp_path):
     expected = np.array(open_table(grid).values)
     (tmp_path / "file").touch()
     monkeypatch.setenv("QP_CACHE", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match="set QP_CACHE to a directory that can be written"):
+    where = "set QP_CACHE to a directory that can be written"
+    with pytest.warns(UserWarning, match=where) as opened:
         table = open_table(grid)
+    with pytest.warns(UserWarning, match=where) as projected:
+        project(None, 0.0, 1.0, 1.0, table=grid)
+    # The line above, whatever calls are between.
+    assert [w[0].filename for w in (opened, projected)] == [__file__] * 2
     np.testing.assert_array_equal(table.values, expected)
     monkeypatch.setattr(zarr_group, "MOST_IN_MEMORY", 0)
     with pytest.raises(TableError, match=r"set QP_CACHE.*too large for memory"):
