@@ -64,6 +64,12 @@ class History:
             self.records.remove(record)
             del self._by_id[id]
 
+    def keep(self, count: int) -> None:
+        """Drop all records but the first so many."""
+        for record in self.records[count:]:
+            del self._by_id[record.id]
+        del self.records[count:]
+
     def tell(self, x: Array, values: Array, id: str | None) -> None:
         """Fill in values, NaN for those not given; again and the same is nothing."""
         record = self._by_id.get(id) if id is not None else self._matching(x, values)

@@ -20,7 +20,7 @@ from qpruntime.bayesopt.models import Models
 from qpruntime.bayesopt.paths import terms
 from qpruntime.bayesopt.search import least_mean, maximise
 from qpruntime.bayesopt.surrogate import Surrogate, points
-from qpruntime.errors import InputError
+from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.validation import choice, finite, number, real, shown, whole
 
 __all__ = ["Optimizer"]
@@ -139,6 +139,16 @@ class Optimizer:
         x : ndarray, shape (d,) or (n, d)
         which : int or list of int
             Only if `decoupled`: 0 is the objective, k the k-th constraint.
+
+        Raises
+        ------
+        InputError
+            If an argument is not usable. After any exception, nothing more is pending than before.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If most samples of the minimiser had not settled, which makes the gains rough.
         """
         count = 1 if n is None else whole(n, "n", 1)
         prices = np.ones(self.constraints + 1)
@@ -146,18 +156,38 @@ class Optimizer:
             prices = finite(cost, "cost", (self.constraints + 1,))
             if (prices <= 0.0).any():
                 raise InputError(f"costs must be positive, got {prices.min():g}")
-        found = []
-        for _ in range(count):
-            found.append(self._ask(bool(decoupled), prices))
-        self._autosave()
+        before = len(self._history.records), self._asked, list(self._models.last)
+        found, most = [], 0
+        try:
+            for _ in range(count):
+                found.append(self._ask(bool(decoupled), prices))
+                most = max(most, self.unsettled)
+            self._complain(most)
+            self._autosave()
+        except BaseException:
+            self._history.keep(before[0])
+            _, self._asked, self._models.last = before
+            raise
         X, which = np.array([x for x, _ in found]), [j for _, j in found]
         if n is None:
             return (X[0], which[0]) if decoupled else X[0]
         return (X, which) if decoupled else X
 
+    def _complain(self, unsettled: int) -> None:
+        """Warn if so many samples of the minimiser are more than half of them."""
+        if 2 * unsettled > self.n_samples:
+            warn(
+                f"{unsettled} of {self.n_samples} samples of the minimiser had not settled after "
+                f"{_ITERATIONS} iterations: the point is chosen by rough gains. "
+                "Seen where the noise given is far above that of the observations: "
+                "noise=None learns it",
+                ConvergenceWarning,
+            )
+
     def _ask(self, decoupled: bool, prices: Array) -> tuple[Array, int]:
         outputs = self.constraints + 1
         rng = np.random.default_rng([self.seed, 1 + self._asked])
+        self.infeasible_draws = self.unsettled = 0
         # What was told unasked takes the place of points of the design.
         begun = self._history.begun() if decoupled else outputs * len(self._history.records)
         if begun < outputs * self.n_initial:

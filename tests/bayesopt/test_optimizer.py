@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, DotProduct
 
-from qpruntime import InputError
-from qpruntime.bayesopt import Optimizer, history
+from qpruntime import ConvergenceWarning, InputError
+from qpruntime.bayesopt import Optimizer, history, optimizer
 
 
 def gramacy(x):
@@ -121,6 +121,25 @@ def test_no_constraints_and_other_models():
             opt.tell(x, f=(x[0] - 0.7) ** 2)
         # At a thousandth of the spread of f the place is open by a twentieth.
         assert abs(opt.recommend()[0] - 0.7) < 0.1, options
+
+
+def test_samples_that_do_not_settle_are_said_and_change_nothing(monkeypatch):
+    """With a limit of one iteration none settles; as an error, the call leaves nothing behind."""
+    pair = [Optimizer([(0, 1)] * 2, 2, noise=0.0, random_state=1, n_samples=4) for _ in range(2)]
+    for opt in pair:
+        steps(opt, 5)
+    before = pair[0].columns()
+    with monkeypatch.context() as patch:
+        patch.setattr(optimizer, "_ITERATIONS", 1)
+        words = "4 of 4 samples of the minimiser had not settled after 1 iterations"
+        with pytest.raises(ConvergenceWarning, match=words):
+            pair[0].ask(2)  # warnings are errors here
+        assert pair[0].columns() == before
+        assert not pair[0].pending
+    np.testing.assert_array_equal(*(opt.ask() for opt in pair))
+    pair[0]._complain(2)  # half of them is not most
+    with pytest.warns(ConvergenceWarning, match="noise=None"):
+        pair[0]._complain(3)
 
 
 def test_without_a_feasible_point():
