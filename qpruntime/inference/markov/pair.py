@@ -16,7 +16,7 @@ import numpy as np
 
 from qpruntime.inference.markov.sites import absorbed, revise
 from qpruntime.inference.markov.transitions import MATERN_3, matern_3
-from qpruntime.jit import kernel
+from qpruntime.jit import inlined, kernel
 from qpruntime.quadrature.sigma_star import OK
 
 __all__ = ["pair_pass", "pair_slope", "pair_sweep"]
@@ -24,27 +24,35 @@ __all__ = ["pair_pass", "pair_slope", "pair_sweep"]
 
 @kernel
 def transition(kind, variance, x):
-    """(A00, A01, A10, A11, Q00, c_q, s_q) over x = rate times time; Q = L_q diag(Q00, s_q) L_q'."""
-    x = min(x, 700.0)
-    if x < 1e-60:
-        return 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0
+    """(A00, A01, A10, A11, Q00, c_q, s_q, x) over x = rate * time; Q = L_q diag(Q00, s_q) L_q'."""
+    near = min(x, 700.0)
+    if near < 1e-60:
+        return 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, x
     if kind == MATERN_3:
-        a, b, c, d, q00, q01, q11 = matern_3(x)
+        a, b, c, d, q00, q01, q11 = matern_3(near)
         slope = q01 / q00
-        return a, b, c, d, variance * q00, slope, variance * (q11 - slope * q01)
-    return math.exp(-x), 0.0, 0.0, 0.0, -variance * math.expm1(-2.0 * x), 0.0, 0.0
+        return a, b, c, d, variance * q00, slope, variance * (q11 - slope * q01), x
+    return math.exp(-near), 0.0, 0.0, 0.0, -variance * math.expm1(-2.0 * near), 0.0, 0.0, x
 
 
 @kernel
-def begin(kind, variance):
-    """The stationary forward message (m0, m1, D, c, s)."""
-    return 0.0, 0.0, variance, 0.0, variance if kind == MATERN_3 else 0.0
+def begin(chain, ahead):
+    """Return the message that a pass begins with, and no step.
+
+    Ahead the message is the stationary (m0, m1, D, c, s), behind an empty (eta, sigma, E, g).
+    """
+    kind, _, variance = chain
+    move = transition(kind, variance, 0.0)
+    if ahead:
+        return (0.0, 0.0, variance, 0.0, variance if kind == MATERN_3 else 0.0), move
+    return (0.0, 0.0, 0.0, 0.0, 0.0), move
 
 
 @kernel
-def forward(m0, m1, D, c, s, move):
+def forward(message, move):
     """The forward message after a step."""
-    a00, a01, a10, a11, q00, cq, sq = move
+    m0, m1, D, c, s = message
+    a00, a01, a10, a11, q00, cq, sq, _ = move
     a, b = a00 + a01 * c, a10 + a11 * c
     new = a * a * D + a01 * a01 * s + q00
     inverse = 1.0 / new if new != 0.0 else 0.0
@@ -62,9 +70,10 @@ def forward(m0, m1, D, c, s, move):
 
 
 @kernel
-def backward(n0, n1, sigma, E, g, move):
-    """The backward message (eta, sigma, E, g) before a step."""
-    a00, a01, a10, a11, q00, cq, sq = move
+def backward(message, move):
+    """The backward message before a step."""
+    n0, n1, sigma, E, g = message
+    a00, a01, a10, a11, q00, cq, sq, _ = move
     k = 1.0 + sigma * q00
     both = cq + g
     det = k + E * (sq + q00 * both * both) + sigma * E * q00 * sq
@@ -95,8 +104,10 @@ def backward(n0, n1, sigma, E, g, move):
 
 
 @kernel
-def meet(m0, m1, D, c, s, n0, n1, sigma, E, g):
+def meet(ahead, behind):
     """Mean and variance of the first state under both messages, no site of its own in."""
+    m0, m1, D, c, s = ahead
+    n0, n1, sigma, E, g = behind
     det = 1.0 + D * sigma + E * (D * (g + c) * (g + c) + s) + D * s * sigma * E
     r0 = n0 - (sigma + E * g * g) * m0 - E * g * m1
     r1 = n1 - E * (g * m0 + m1)
@@ -104,127 +115,100 @@ def meet(m0, m1, D, c, s, n0, n1, sigma, E, g):
     return m0 + share * (more * r0 + (c - g * E * s) * r1), share * more
 
 
+@inlined
+def reach(chain, steps, count, ahead, message, move):
+    """Take the message of a pass on by a step; return (row, message there, transition)."""
+    kind, rate, variance = chain
+    i = count if ahead else steps.size - 1 - count
+    if count:
+        step = rate * (steps[i - 1] if ahead else steps[i])
+        if step != move[7]:
+            move = transition(kind, variance, step)
+        if step > 1e-60:
+            message = forward(message, move) if ahead else backward(message, move)
+    return i, message, move
+
+
 @kernel
-def pair_pass(kind, rate, variance, steps, noise, scale, tau, nu, buffer, ahead, report):
+def swap(buffer, i, message):
+    """Leave a message in the place of the one that is returned."""
+    other = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
+    buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4] = message
+    return other
+
+
+@kernel
+def take_in(T, N, message, ahead):
+    """The message of a pass with a site of f in it."""
+    a0, a1, a2, a3, a4 = message
+    if ahead:
+        share = a2 / (1.0 + T * a2)
+        gain = (N - T * a0) * share
+        return a0 + gain, a1 + a3 * gain, share, a3, a4
+    return a0 + N, a1, a2 + T, a3, a4
+
+
+@kernel
+def pair_pass(chain, steps, observed, sites, buffer, ahead, report):
     """One pass with the sites as they are; rows of `report` are filled if it has any.
 
-    A row has mean and variance of f in the cavity, and of the forward message at that place.
+    `chain` = (kind, rate, variance), `observed` = (noise, scale), `sites` = (tau, nu). A row of the
+    report has mean and variance of f in the cavity, and of the forward message at that place.
     Forwards the buffer holds backward messages and receives forward ones; backwards the other way.
     """
-    n = tau.size
-    a0, a1, a2, a3, a4 = begin(kind, variance) if ahead else (0.0, 0.0, 0.0, 0.0, 0.0)
-    last, move = -1.0, transition(kind, variance, 0.0)
-    for count in range(n):
-        i = count if ahead else n - 1 - count
-        if count:
-            step = rate * (steps[i - 1] if ahead else steps[i])
-            if step != last:
-                move, last = transition(kind, variance, step), step
-            if step > 1e-60:
-                if ahead:
-                    a0, a1, a2, a3, a4 = forward(a0, a1, a2, a3, a4, move)
-                else:
-                    a0, a1, a2, a3, a4 = backward(a0, a1, a2, a3, a4, move)
-        b0, b1, b2, b3, b4 = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
+    noise, scale = observed
+    tau, nu = sites
+    a, move = begin(chain, ahead)
+    for count in range(tau.size):
+        i, a, move = reach(chain, steps, count, ahead, a, move)
+        b = swap(buffer, i, a)
         if report.shape[0]:
-            if ahead:
-                mean, var = meet(a0, a1, a2, a3, a4, b0, b1, b2, b3, b4)
-                report[i, 2], report[i, 3] = a0, a2
-            else:
-                mean, var = meet(b0, b1, b2, b3, b4, a0, a1, a2, a3, a4)
-                report[i, 2], report[i, 3] = b0, b2
-            report[i, 0], report[i, 1] = mean, var
-        buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4] = a0, a1, a2, a3, a4
+            one, other = (a, b) if ahead else (b, a)
+            report[i, 0], report[i, 1] = meet(one, other)
+            report[i, 2], report[i, 3] = one[0], one[2]
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
-        if ahead:
-            share = a2 / (1.0 + T * a2)
-            gain = (N - T * a0) * share
-            a0 += gain
-            a1 += a3 * gain
-            a2 = share
-        else:
-            a0 += N
-            a2 += T
+        a = take_in(T, N, a, ahead)
 
 
 @kernel
-def pair_sweep(
-    kind, rate, variance, steps, rows, tau, nu, buffer, ahead, projection, options, found
-):
-    """`pass` that updates every site when it comes to it; return (status, site)."""
+def pair_sweep(chain, steps, rows, sites, buffer, ahead, rules, found):
+    """`pair_pass` that updates every site when it comes to it; return (status, site).
+
+    `rows` = (noise, scale, y, prior, weights); `rules` and `found` are those of `revise`.
+    """
     noise, scale, y, prior, weights = rows
-    n = tau.size
+    tau, nu = sites
     scratch = np.empty((1, 4))
-    a0, a1, a2, a3, a4 = begin(kind, variance) if ahead else (0.0, 0.0, 0.0, 0.0, 0.0)
-    last, move = -1.0, transition(kind, variance, 0.0)
-    for count in range(n):
-        i = count if ahead else n - 1 - count
-        if count:
-            step = rate * (steps[i - 1] if ahead else steps[i])
-            if step != last:
-                move, last = transition(kind, variance, step), step
-            if step > 1e-60:
-                if ahead:
-                    a0, a1, a2, a3, a4 = forward(a0, a1, a2, a3, a4, move)
-                else:
-                    a0, a1, a2, a3, a4 = backward(a0, a1, a2, a3, a4, move)
-        b0, b1, b2, b3, b4 = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
-        if ahead:
-            mean, var = meet(a0, a1, a2, a3, a4, b0, b1, b2, b3, b4)
-        else:
-            mean, var = meet(b0, b1, b2, b3, b4, a0, a1, a2, a3, a4)
-        buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4] = a0, a1, a2, a3, a4
-        h = scale[i]
-        status, t, v = revise(
-            projection,
-            options,
-            weights[i],
-            h * mean,
-            h * h * (var + noise),
-            tau[i],
-            nu[i],
-            y[i],
-            prior[i],
-            scratch,
-            found,
-            i,
-        )
+    a, move = begin(chain, ahead)
+    for count in range(steps.size):
+        i, a, move = reach(chain, steps, count, ahead, a, move)
+        b = swap(buffer, i, a)
+        cavity = meet(a, b) if ahead else meet(b, a)
+        row = noise, scale[i], y[i], prior[i], weights[i]
+        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, found, i)
         if status != OK:
             return status, i
-        tau[i], nu[i] = t, v
-        T, N = absorbed(t, v, noise, h)
-        if ahead:
-            share = a2 / (1.0 + T * a2)
-            gain = (N - T * a0) * share
-            a0 += gain
-            a1 += a3 * gain
-            a2 = share
-        else:
-            a0 += N
-            a2 += T
+        tau[i], nu[i] = site
+        a = take_in(T, N, a, ahead)
     return OK, 0
 
 
 @kernel
-def pair_slope(kind, rate, variance, steps, noise, scale, tau, nu, buffer, far, sums):
+def pair_slope(chain, steps, observed, sites, buffer, far, sums):
     """Backward pass over forward messages that sums up what the gradient is made of.
 
-    Of l l' - W as `qpruntime.inference.markov.slope` has them: sums[0] += dt (l m' + W P),
-    sums[1] += dt W, and sums[2, 0, 0] += tr(W Q)/2, for the first row tr(W P)/2.
+    Of l l' - W as `wide_slope` has them: sums[0] += dt (l m' + W P), sums[1] += dt W, and
+    sums[2, 0, 0] += tr(W Q)/2, for the first row tr(W P)/2.
     """
-    n = tau.size
-    n0, n1, sigma, E, g = 0.0, 0.0, 0.0, 0.0, 0.0
-    last, move = -1.0, transition(kind, variance, 0.0)
-    for i in range(n - 1, -1, -1):
-        if i < n - 1:
-            step = rate * steps[i]
-            if step != last:
-                move, last = transition(kind, variance, step), step
-            if step > 1e-60:
-                n0, n1, sigma, E, g = backward(n0, n1, sigma, E, g, move)
+    kind, rate, variance = chain
+    noise, scale = observed
+    tau, nu = sites
+    message, move = begin(chain, False)
+    for count in range(tau.size):
+        i, message, move = reach(chain, steps, count, False, message, move)
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
-        n0 += N
-        sigma += T
+        message = take_in(T, N, message, False)
+        n0, n1, sigma, E, g = message
         m0, m1, D, c, s = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
         det = 1.0 + D * sigma + E * (D * (g + c) * (g + c) + s) + D * s * sigma * E
         # (I + J P)^-1 = (I + adj(J) adj(P)...): (I + J P)^-1 J = (J + det(J) adj(P)) / det.
@@ -242,9 +226,11 @@ def pair_slope(kind, rate, variance, steps, noise, scale, tau, nu, buffer, far, 
             sums[2, 0, 0] += 0.5 * variance * (w00 + both * w11)
             break
         x = rate * steps[i - 1]
-        q = transition(kind, variance, x) if x != last else move
-        q01 = q[5] * q[4]
-        sums[2, 0, 0] += 0.5 * (w00 * q[4] + 2.0 * w01 * q01 + w11 * (q[6] + q[5] * q01))
+        if x != move[7]:
+            move = transition(kind, variance, x)
+        q00, cq, sq = move[4], move[5], move[6]
+        q01 = cq * q00
+        sums[2, 0, 0] += 0.5 * (w00 * q00 + 2.0 * w01 * q01 + w11 * (sq + cq * q01))
         if x < far:
             dt = steps[i - 1]
             sums[0, 0, 0] += dt * (l0 * m0 + w00 * p00 + w01 * p01)

@@ -14,6 +14,7 @@ from qpruntime.inference.markov.pair import pair_pass, pair_slope, pair_sweep
 from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.markov.wide import wide_pass, wide_slope, wide_sweep
 from qpruntime.inference.sites import Sites
+from qpruntime.jit import plain
 from qpruntime.projection.kernel import EP, raise_status
 from qpruntime.projection.opening import shipped
 from qpruntime.projection.projector import Projector
@@ -112,45 +113,40 @@ class Rows:
     def __init__(self, series: Series, space: StateSpace, sites: Sites) -> None:
         self.series, self.space = series, space
         self.tau, self.nu = sites
-        self.pair = space.pair
+        self.pair = space.pair is not None
         self.noise = space.noise
         d = space.dimension
         width = 5 if self.pair else d + d * (d + 1) // 2
         self.buffer = np.zeros((self.tau.size, width))
-        self.chain = () if self.pair else space.arrays(float(series.t[0]))
+        self.chain = space.pair or space.arrays(float(series.t[0]))
+
+    @cached_property
+    def _functions(self) -> tuple[Any, ...]:
+        """Those of the series; made plain once, not at every pass."""
+        return plain(self.series.functions)
 
     def run(self, ahead: bool, report: Array = NOTHING) -> None:
         """Pass with the sites as they are; fill a report (N, 4) if there is one."""
-        rest = (
-            self.series.steps, self.noise, self.series.scales, self.tau, self.nu, self.buffer,
-            ahead, report,
-        )  # fmt: skip
-        if self.pair:
-            pair_pass(*self.pair, *rest)
-        else:
-            wide_pass(self.chain, *rest)
+        run = pair_pass if self.pair else wide_pass
+        run(*self._given(), self.buffer, ahead, report)
 
     def sweep(self, ahead: bool, damping: float, hold: bool, found: Array) -> None:
         """Pass that updates every site; `found` is that of `revise`."""
         series = self.series
         projector = series.projector
-        functions = series.functions
+        functions = self._functions
         closed = bool(series.plain and projector.source[0] == EP and functions[1])
-        rest = (
+        run = pair_sweep if self.pair else wide_sweep
+        status, site = run(
+            self.chain,
             series.steps,
             (self.noise, series.scales, series.y, series.prior, series.exponents),
-            self.tau,
-            self.nu,
+            (self.tau, self.nu),
             self.buffer,
             ahead,
-            (functions, projector.source),
-            (series.power, damping, hold, closed),
+            (functions, projector.source, series.power, damping, hold, closed),
             found,
         )
-        if self.pair:
-            status, site = pair_sweep(*self.pair, *rest)
-        else:
-            status, site = wide_sweep(self.chain, *rest)
         if status != OK:
             place = found[10], found[11], series.y[site]
             raise_status(status, projector.likelihood, *place, projector.table)
@@ -158,12 +154,17 @@ class Rows:
     def slope(self) -> Array:
         """Sums that the gradient is made of; the buffer has to hold forward messages."""
         d = self.space.dimension
-        rest = (self.series.steps, self.noise, self.series.scales, self.tau, self.nu, self.buffer)
         far = self.space.far()
         if self.pair:
             sums = np.zeros((4, 2, 2))
-            pair_slope(*self.pair, *rest, float(far[0] * self.pair[1]), sums)
+            reach = float(far[0] * self.chain[1])
+            pair_slope(*self._given(), self.buffer, reach, sums)
             return sums[:, :d, :d]
         sums = np.zeros((4, d, d))
-        wide_slope(self.chain, *rest, far, sums)
+        wide_slope(*self._given(), self.buffer, far, sums)
         return sums
+
+    def _given(self) -> tuple[Any, ...]:
+        """What every pass takes that leaves the sites as they are."""
+        series = self.series
+        return self.chain, series.steps, (self.noise, series.scales), (self.tau, self.nu)

@@ -24,28 +24,20 @@ def absorbed(tau, nu, noise, scale):
 
 
 @inlined
-def revise(
-    projection,
-    options,
-    weight,
-    mean,
-    variance,
-    tau,
-    nu,
-    y,
-    prior,
-    scratch,
-    found,
-    site,
-):
-    """Return (status, tau, nu) of a site with this cavity, its mean about the prior mean.
+def revise(rules, row, site, cavity, scratch, found, i):
+    """Return (status, (tau, nu)) of site i as it is to be, and what that is to the state's f.
 
-    `projection` is what `project_site` takes, `options` = (power, damping, hold precisions at zero,
-    whether moments are closed), `found` sums of squared changes and counts; its entries from 8 on
-    are the site that changed most and by how much, and the cavity of a failure.
+    `rules` = (functions, source, power, damping, hold precisions at zero, whether moments are
+    closed), the first two as `project_site` takes them; `row` = (noise, scale, y, prior mean,
+    weight), and `cavity` is mean and variance of f without the site, about the prior mean. `found`
+    are sums of squared changes and counts; its entries from 8 on are the site that changed most
+    and by how much, and the cavity of a failure. Arrays are looked up by the caller: to take them
+    out of a tuple for every site costs 3 to 5 % of a sweep.
     """
-    functions, source = projection
-    power, damping, nonnegative, closed = options
+    functions, source, power, damping, nonnegative, closed = rules
+    noise, h, y, prior, weight = row
+    tau, nu = site
+    mean, variance = h * cavity[0], h * h * (cavity[1] + noise)
     status, new_tau, new_nu = OK, tau, nu
     left, centre, square = 1.0, mean, variance
     if power != 1.0:
@@ -96,5 +88,5 @@ def revise(
     found[2] += in_units * in_units
     found[3] += moved * moved
     if abs(in_units) + abs(moved) > found[9]:
-        found[8], found[9] = site, abs(in_units) + abs(moved)
-    return status, new_tau, new_nu
+        found[8], found[9] = i, abs(in_units) + abs(moved)
+    return status, (new_tau, new_nu), absorbed(new_tau, new_nu, noise, h)

@@ -11,18 +11,10 @@ import numpy as np
 
 from qpruntime.inference.markov.sites import absorbed, revise
 from qpruntime.inference.markov.transitions import fill
-from qpruntime.jit import contracted, kernel
+from qpruntime.jit import contracted, inlined, kernel
 from qpruntime.quadrature.sigma_star import OK
 
 __all__ = ["wide_pass", "wide_slope", "wide_sweep"]
-
-
-@kernel
-def revised(projection, options, weight, mean, variance, tau, nu, y, prior, scratch, found, site):
-    """`revise`, called and not copied: a wide state costs more than handing over arrays."""
-    return revise(
-        projection, options, weight, mean, variance, tau, nu, y, prior, scratch, found, site
-    )
 
 
 @kernel
@@ -216,12 +208,16 @@ def spans(offset):
     return low, high
 
 
-@kernel
-def wide_pass(chain, steps, noise, scale, tau, nu, buffer, ahead, report):
-    """`qpruntime.inference.markov.pair.pair_pass` for any state."""
-    first, kinds, rates, variance, offset, heads, start = chain
-    n, d = tau.size, heads.size
-    low, high = spans(offset)
+@inlined
+def begin(chain, ahead):
+    """(message of a pass as it begins, room for another one, room for transitions and products).
+
+    Callers unpack it before their loop: to take arrays out of tuples for every row costs a quarter
+    of the time of a state of three numbers.
+    """
+    heads, start = chain[5], chain[6]
+    d = heads.size
+    low, high = spans(chain[4])
     tensor = np.zeros((9, d + 3, d + 3))
     A, Q, system, work = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d + 1))
     a, B, b, C = np.zeros(d), np.zeros((d, d)), np.zeros(d), np.zeros((d, d))
@@ -229,19 +225,36 @@ def wide_pass(chain, steps, noise, scale, tau, nu, buffer, ahead, report):
         for i in range(d):
             for j in range(d):
                 B[i, j] = start[i, j]
+    return (a, B), (b, C), (A, Q, low, high, tensor), (system, work)
+
+
+@kernel
+def place(steps, count, ahead):
+    """Row of a pass, and the step of time that leads there."""
+    i = count if ahead else steps.size - 1 - count
+    if not count:
+        return i, 0.0
+    return i, steps[i - 1] if ahead else steps[i]
+
+
+@kernel
+def wide_pass(chain, steps, observed, sites, buffer, ahead, report):
+    """`qpruntime.inference.markov.pair.pair_pass` for any state."""
+    heads = chain[5]
+    noise, scale = observed
+    tau, nu = sites
+    (a, B), (b, C), (A, Q, low, high, tensor), (system, work) = begin(chain, ahead)
     last = 0.0
-    for count in range(n):
-        i = count if ahead else n - 1 - count
-        if count:
-            step = steps[i - 1] if ahead else steps[i]
-            if step > 0.0:
-                if step != last:
-                    fill(step, first, kinds, rates, variance, offset, A, Q, tensor)
-                    last = step
-                if ahead:
-                    step_ahead(A, Q, low, high, a, B, work)
-                else:
-                    step_back(A, Q, low, high, a, B, system, work)
+    for count in range(tau.size):
+        i, step = place(steps, count, ahead)
+        if step > 0.0:
+            if step != last:
+                fill(step, chain, A, Q, tensor)
+                last = step
+            if ahead:
+                step_ahead(A, Q, low, high, a, B, work)
+            else:
+                step_back(A, Q, low, high, a, B, system, work)
         if report.shape[0]:
             load(buffer, i, b, C)
             if ahead:
@@ -256,83 +269,59 @@ def wide_pass(chain, steps, noise, scale, tau, nu, buffer, ahead, report):
 
 
 @kernel
-def wide_sweep(chain, steps, rows, tau, nu, buffer, ahead, projection, options, found):
+def wide_sweep(chain, steps, rows, sites, buffer, ahead, rules, found):
     """`wide_pass` that updates every site when it comes to it; return (status, site)."""
-    first, kinds, rates, variance, offset, heads, start = chain
+    heads = chain[5]
     noise, scale, y, prior, weights = rows
-    n, d = tau.size, heads.size
-    low, high = spans(offset)
-    scratch = np.empty((1, 4))
-    tensor = np.zeros((9, d + 3, d + 3))
-    A, Q, system, work = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d + 1))
-    a, B, b, C = np.zeros(d), np.zeros((d, d)), np.zeros(d), np.zeros((d, d))
-    if ahead:
-        for i in range(d):
-            for j in range(d):
-                B[i, j] = start[i, j]
-    last = 0.0
-    for count in range(n):
-        i = count if ahead else n - 1 - count
-        if count:
-            step = steps[i - 1] if ahead else steps[i]
-            if step > 0.0:
-                if step != last:
-                    fill(step, first, kinds, rates, variance, offset, A, Q, tensor)
-                    last = step
-                if ahead:
-                    step_ahead(A, Q, low, high, a, B, work)
-                else:
-                    step_back(A, Q, low, high, a, B, system, work)
+    tau, nu = sites
+    (a, B), (b, C), (A, Q, low, high, tensor), (system, work) = begin(chain, ahead)
+    last, scratch = 0.0, np.empty((1, 4))
+    for count in range(steps.size):
+        i, step = place(steps, count, ahead)
+        if step > 0.0:
+            if step != last:
+                fill(step, chain, A, Q, tensor)
+                last = step
+            if ahead:
+                step_ahead(A, Q, low, high, a, B, work)
+            else:
+                step_back(A, Q, low, high, a, B, system, work)
         load(buffer, i, b, C)
         if ahead:
-            mean, var = meet(a, B, b, C, heads, system, work)
+            cavity = meet(a, B, b, C, heads, system, work)
         else:
-            mean, var = meet(b, C, a, B, heads, system, work)
+            cavity = meet(b, C, a, B, heads, system, work)
         store(buffer, i, a, B)
-        h = scale[i]
-        status, t, v = revised(
-            projection,
-            options,
-            weights[i],
-            h * mean,
-            h * h * (var + noise),
-            tau[i],
-            nu[i],
-            y[i],
-            prior[i],
-            scratch,
-            found,
-            i,
-        )
+        row = noise, scale[i], y[i], prior[i], weights[i]
+        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, found, i)
         if status != OK:
             return status, i
-        tau[i], nu[i] = t, v
-        T, N = absorbed(t, v, noise, h)
+        tau[i], nu[i] = site
         take_in(T, N, heads, a, B, ahead, work)
     return OK, 0
 
 
 @kernel
-def wide_slope(chain, steps, noise, scale, tau, nu, buffer, far, sums):
+def wide_slope(chain, steps, observed, sites, buffer, far, sums):
     """`qpruntime.inference.markov.pair.pair_slope` for any state.
 
     sums (3, d, d): dt (l m' + W P) and dt W on the blocks of the terms, unless the step is longer
     than `far` of the term, and the shares of the variances at sums[2, b, 0]; the block of W at the
     first row is added to sums[2], shifted by one column.
     """
-    first, kinds, rates, variance, offset, heads, start = chain
+    _, _, _, variance, offset, heads, start = chain
+    noise, scale = observed
+    tau, nu = sites
     n, d = tau.size, heads.size
-    low, high = spans(offset)
-    tensor = np.zeros((9, d + 3, d + 3))
-    A, Q, system, work = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d + 1))
-    eta, J, m, P = np.zeros(d), np.zeros((d, d)), np.zeros(d), np.zeros((d, d))
+    (eta, J), (m, P), (A, Q, low, high, tensor), (system, work) = begin(chain, False)
     W, pull = np.zeros((d, d)), np.zeros(d)
     last = 0.0
-    for i in range(n - 1, -1, -1):
-        if i < n - 1 and steps[i] > 0.0:
-            if steps[i] != last:
-                fill(steps[i], first, kinds, rates, variance, offset, A, Q, tensor)
-                last = steps[i]
+    for count in range(n):
+        i, step = place(steps, count, False)
+        if step > 0.0:
+            if step != last:
+                fill(step, chain, A, Q, tensor)
+                last = step
             step_back(A, Q, low, high, eta, J, system, work)
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
         take_in(T, N, heads, eta, J, False, work)
@@ -363,7 +352,7 @@ def wide_slope(chain, steps, noise, scale, tau, nu, buffer, far, sums):
             break
         dt = steps[i - 1]
         if dt != last:
-            fill(dt, first, kinds, rates, variance, offset, A, Q, tensor)
+            fill(dt, chain, A, Q, tensor)
             last = dt
         for b in range(variance.size):
             near = dt < far[b]
