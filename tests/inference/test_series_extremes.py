@@ -107,6 +107,17 @@ def drawn(rng):
     return t, y, kernel, str(likelihood), str(rng.choice(["ep", "qp"]))
 
 
+@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
+def test_what_a_message_says_may_underflow(nu):
+    """One observation so long after that the precision of its message is subnormal."""
+    post = infer_series([0.0], [30.0], Matern(1.0, nu=nu), "poisson-exp")
+    mean, variance = np.array(
+        [post.predict([-x / np.sqrt(2.0 * nu)]) for x in np.linspace(300.0, 380.0, 161)]
+    ).T[0]
+    assert (np.abs(mean) < 1e-100).all()
+    np.testing.assert_array_equal(variance, 1.0)
+
+
 def never_nan(count, seed):
     rng = np.random.default_rng(seed)
     done = 0

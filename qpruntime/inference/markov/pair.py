@@ -21,6 +21,8 @@ from qpruntime.quadrature.sigma_star import OK
 
 __all__ = ["pair_pass", "pair_slope", "pair_sweep"]
 
+_NOTHING = 1e-290
+
 
 @kernel
 def transition(kind, variance, x):
@@ -90,7 +92,8 @@ def backward(message, move):
     p0, p1 = ratio * a00 + a10, ratio * a01 + a11
     new = scale * a01 * a01 + own * p1 * p1
     n0, n1 = a00 * r0 + a10 * r1, a01 * r0 + a11 * r1
-    if new == 0.0:
+    # Below, one over it overflows; what such a message still says of the slope is nothing.
+    if abs(new) < _NOTHING:
         return n0, n1, scale * a00 * a00, 0.0, 0.0
     area = a00 * a11 - a01 * a10
     inverse = 1.0 / new
