@@ -64,12 +64,6 @@ class History:
             self.records.remove(record)
             del self._by_id[id]
 
-    def keep(self, count: int) -> None:
-        """Drop all records but the first so many."""
-        for record in self.records[count:]:
-            del self._by_id[record.id]
-        del self.records[count:]
-
     def tell(self, x: Array, values: Array, id: str | None) -> None:
         """Fill in values, NaN for those not given; again and the same is nothing."""
         record = self._by_id.get(id) if id is not None else self._matching(x, values)
@@ -144,7 +138,8 @@ class History:
         ]
 
     def restore(self, state: Sequence[dict[str, Any]]) -> None:
-        """Take in what `state` gave."""
+        """Become what `state` gave."""
+        self.records, self._by_id = [], {}
         for row in state:
             record = self.add(np.array(row["x"], dtype=float), row["awaited"], str(row["id"]))
             record.values = [math.nan if v is None else float(v) for v in row["values"]]
@@ -153,15 +148,22 @@ class History:
 def write_json(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     """Write a file whole or not at all: beside its place, to the disk, then in its place."""
     target = path_of(path, "path").absolute()
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
+    name = None
     try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
         with os.fdopen(handle, "w") as file:
             json.dump(state, file, allow_nan=False, indent=1)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
+    except BaseException as error:
+        if name is not None:
+            Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise InputError(
+                f"{target} cannot be written ({error.strerror}): see to the folder and call "
+                "again; nothing was changed"
+            ) from error
         raise
 
 

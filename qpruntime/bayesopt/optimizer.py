@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from qpruntime.bayesopt.paths import terms
 from qpruntime.bayesopt.search import least_mean, maximise
 from qpruntime.bayesopt.surrogate import Surrogate, points
 from qpruntime.errors import ConvergenceWarning, InputError, warn
-from qpruntime.validation import choice, finite, number, real, shown, whole
+from qpruntime.validation import choice, finite, number, path_of, real, shown, whole
 
 __all__ = ["Optimizer"]
 
@@ -58,7 +59,7 @@ class Optimizer:
         The same number and the same calls give the same points. None takes one from the system,
         which is kept.
     path : path, optional
-        A file that is rewritten whole at every `ask` and `tell`; see `load`.
+        A new file, which is rewritten whole at every `ask` and `tell`; `load` goes on with one.
 
     Attributes
     ----------
@@ -70,7 +71,7 @@ class Optimizer:
     Raises
     ------
     InputError
-        If an argument is not usable.
+        If an argument is not usable, or there is a file at `path` already.
 
     Examples
     --------
@@ -112,6 +113,11 @@ class Optimizer:
         self._history = History(outputs)
         self._asked = 0
         self.infeasible_draws = self.unsettled = 0
+        if path is not None and path_of(path, "path").exists():
+            raise InputError(
+                f"{path} exists: Optimizer.load(path, keep=True) goes on with it; "
+                "remove it to begin anew"
+            )
         self.path = path
 
     # Asking
@@ -156,18 +162,12 @@ class Optimizer:
             prices = finite(cost, "cost", (self.constraints + 1,))
             if (prices <= 0.0).any():
                 raise InputError(f"costs must be positive, got {prices.min():g}")
-        before = len(self._history.records), self._asked, list(self._models.last)
         found, most = [], 0
-        try:
+        with self._change():
             for _ in range(count):
                 found.append(self._ask(bool(decoupled), prices))
                 most = max(most, self.unsettled)
             self._complain(most)
-            self._autosave()
-        except BaseException:
-            self._history.keep(before[0])
-            _, self._asked, self._models.last = before
-            raise
         X, which = np.array([x for x, _ in found]), [j for _, j in found]
         if n is None:
             return (X[0], which[0]) if decoupled else X[0]
@@ -276,16 +276,16 @@ class Optimizer:
             values[0] = _outcome(f, "f", ())
         if c is not None:
             values[1:] = _outcome(c, "c", (self.constraints,))
-        self._history.tell(place, values, None if id is None else str(id))
-        self._autosave()
+        with self._change():
+            self._history.tell(place, values, None if id is None else str(id))
 
     def expect(self, x: ArrayLike, *, id: str | int | None = None) -> None:
         """Say that all functions are being evaluated at x, which was not asked for."""
         place = self._inside(x)
         if id is not None and str(id) in self._history:
             raise InputError(f"id {str(id)!r} is taken: use another id")
-        self._history.add(place, range(self.constraints + 1), None if id is None else str(id))
-        self._autosave()
+        with self._change():
+            self._history.add(place, range(self.constraints + 1), None if id is None else str(id))
 
     def _inside(self, x: ArrayLike) -> Array:
         place = finite(x, "x", (self.d,))
@@ -300,8 +300,8 @@ class Optimizer:
 
     def forget(self, id: str | int) -> None:
         """Await a pending evaluation no longer."""
-        self._history.forget(str(id))
-        self._autosave()
+        with self._change():
+            self._history.forget(str(id))
 
     @property
     def pending(self) -> dict[str, Array]:
@@ -443,9 +443,18 @@ class Optimizer:
         opt.path = path if keep else None
         return opt
 
-    def _autosave(self) -> None:
-        if self.path is not None:
-            self.save(self.path)
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """What changes inside is written to the file, if there is one; all of it or nothing."""
+        records, asked, last = self._history.state(), self._asked, list(self._models.last)
+        try:
+            yield
+            if self.path is not None:
+                self.save(self.path)
+        except BaseException:
+            self._history.restore(records)
+            self._asked, self._models.last = asked, last
+            raise
 
 
 def choice_of(method: str) -> Any:

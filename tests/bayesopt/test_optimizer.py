@@ -212,6 +212,31 @@ while len(opt.columns()["id"]) < 4 or opt.pending:
 """
 
 
+def test_a_file_is_not_lost_and_a_failed_write_changes_nothing(tmp_path):
+    path = tmp_path / "folder" / "run"
+    path.parent.mkdir()
+    opt = Optimizer([(0, 1)], random_state=0, path=path)
+    x = opt.ask()
+    with pytest.raises(InputError, match=r"exists: Optimizer.load\(path, keep=True\)"):
+        Optimizer([(0, 1)], path=path)
+    before = opt.columns()
+    path.unlink()
+    path.parent.rmdir()
+    for call in (
+        lambda: opt.tell(x, f=1.0),
+        lambda: opt.tell([0.3], f=1.0),
+        lambda: opt.expect([0.5]),
+        lambda: opt.forget("0"),
+        opt.ask,
+    ):
+        with pytest.raises(InputError, match="cannot be written"):
+            call()
+        assert str(opt.columns()) == str(before)
+    path.parent.mkdir()
+    opt.tell(x, f=1.0)
+    assert Optimizer.load(path).columns() == opt.columns()
+
+
 def test_killed_between_any_two_calls(tmp_path):
     """Killed at every write in turn, the run goes on to the same table."""
     tables = []
