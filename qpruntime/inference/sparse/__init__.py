@@ -1,1 +1,51 @@
-"""Inference by inducing points: engine, evidence and gradient in O(N M^2)."""
+"""Sparse power EP and QP by inducing points: N rows in O(N M^2), in chunks, wherever these are.
+
+After Bui, Yan & Turner (2017), with the projection of f itself, so that every table and rule of
+`qpruntime.projection` serves. Z has M inducing inputs, k(Z, Z) = L L^T, phi_n = L^-1 k(Z, x_n),
+r_n = k(x_n, x_n) - |phi_n|^2. A row keeps one site (tau, nu) of f_n about its prior mean; w ~ N(0,
+I) has the posterior precision B = I + sum T_n phi_n phi_n^T, T = tau/(1 + power r tau). Of the
+power 1 this is FITC, and the dense engine on its covariance; of powers near 0 the variational
+bound.
+
+What is where, from the ground up; each module imports from those above it:
+
+`cross`
+    k(X, Z) and its slopes. ``cross_covariance(kernel, X, Z) -> (n, M)``, of two sets: without
+    white noise, also where Z is X. ``diagonal(kernel, X) -> (n,)``, with it. ``contract(kernel, X,
+    Z, H, rho) -> (by theta, by Z)``: sum of H * dk(X, Z) and of rho * dk(x, x), nothing halved.
+    ``contract_square(kernel, Z, S) -> (by theta, by Z)``: sum of S * dk(Z, Z) for symmetric S, Z
+    moving on both sides.
+`blas`
+    The few products and triangular solves, in place, without the interpreter lock.
+`rows`
+    `Rows`: where X, y, weights and prior means are read from, in chunks of `CHUNK` = 32 768 rows;
+    `Held` holds arrays of this process. ``rows.n``, ``rows.chunks``, ``rows.read(number) ->
+    Chunk(X, y, weights, prior)``, y encoded; weights and prior may be None.
+`inducing`
+    `Inducing(kernel, Z, jitter=1e-8, dtype)`: L with what jitter it took (relative to the mean of
+    the diagonal, times 10 until it factors); ``features(X) -> Phi (n, M), r (n,)``.
+`rule`
+    `Rule(projector, power)`: cavities (mean, std), y and weights to (log Z, mean, std, inside) of
+    likelihoods to power * weight. The one place that knows of tables of powers.
+`state`
+    `State`: an `Inducing`, a `Rule`, and the posterior of w: all that a chunk needs to be told.
+`turn`
+    Cavities, new sites and evidence of some rows, vectorised.
+`passes`
+    A pass over one chunk: gather (B and h), sweep, means, terms (of the evidence), slopes. Pure
+    functions of a state, a chunk and its sites.
+`sums`
+    Sums over chunks by a binary tree over their numbers: the same bits whoever computes.
+`engine`
+    ``Engine(rows, rule, kernel, Z, *, jitter, dtype, executor)``: sites of all rows and the passes
+    over them. ``move(kernel, Z)`` keeps the sites and gathers anew; ``seed(state)`` lets rows
+    without sites take the posterior of other rows as their cavity; ``sweep(share)``,
+    ``settle(limits)``; ``evaluate(sweeps=1, parameters=()) -> Evaluation(value, by_theta, by_Z,
+    by_mean, by_parameters)``; ``sites``, which may be set; ``rule``, which may be set too: learn
+    with EP's, end with QP's.
+`posterior`
+    `SparsePosterior`: predictions, without rows; leave-one-out densities and sites while the rows
+    are at hand.
+`infer`
+    `infer_sparse`, the function for users.
+"""
