@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from qpruntime.inference.markov.posterior import SeriesPosterior
     from qpruntime.inference.markov.series import infer_series
     from qpruntime.inference.posterior import Posterior
+    from qpruntime.inference.sparse.infer import infer_sparse
+    from qpruntime.inference.sparse.posterior import SparsePosterior
     from qpruntime.likelihoods import Likelihood
     from qpruntime.projection.opening import open_table
     from qpruntime.projection.projector import project
@@ -45,10 +47,12 @@ _HOME = {
     "QPError": "errors",
     "SamplingWarning": "errors",
     "SeriesPosterior": "inference.markov.posterior",
+    "SparsePosterior": "inference.sparse.posterior",
     "Table": "projection.table",
     "TableError": "errors",
     "infer": "inference.infer",
     "infer_series": "inference.markov.series",
+    "infer_sparse": "inference.sparse.infer",
     "open_table": "projection.opening",
     "project": "projection.projector",
     "project_sampled": "projection.sampling",
@@ -68,10 +72,12 @@ __all__ = [
     "QPError",
     "SamplingWarning",
     "SeriesPosterior",
+    "SparsePosterior",
     "Table",
     "TableError",
     "infer",
     "infer_series",
+    "infer_sparse",
     "open_table",
     "project",
     "project_sampled",

@@ -6,45 +6,21 @@ Here and there it is one BLAS thread that multiplies, as in a build without a cl
 from __future__ import annotations
 
 import pickle
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import cloudpickle
 from distributed import get_worker
-from threadpoolctl import threadpool_limits
 
+from qpruntime.execution.one_thread import one_blas_thread
 from qpruntime.execution.provenance import difference, provenance
 
-__all__ = ["Unlike", "call", "one_blas_thread", "pack"]
+__all__ = ["Unlike", "call", "pack"]
 
 
 class Unlike(Exception):
     """A worker cannot compute our bytes; its address, and why."""
-
-
-_limit: Any = None
-_limited = 0
-_limiting = threading.Lock()
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Limit BLAS while any thread of this process is at work for us: limits do not nest."""
-    global _limit, _limited
-    with _limiting:
-        if _limited == 0:
-            _limit = threadpool_limits(1, "blas")
-        _limited += 1
-    try:
-        yield
-    finally:
-        with _limiting:
-            _limited -= 1
-            if _limited == 0:
-                _limit.restore_original_limits()
 
 
 def pack(

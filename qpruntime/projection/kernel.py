@@ -40,6 +40,7 @@ __all__ = [
     "check_range",
     "compact_ratio",
     "project_many",
+    "project_rows",
     "project_site",
     "raise_status",
 ]
@@ -174,6 +175,26 @@ def _project_many(functions, source, powers, cavities, y, found):
     return OK, 0
 
 
+def project_rows(
+    likelihood: Likelihood,
+    rules: tuple[tuple[Any, ...], tuple[Any, ...]],
+    powers: NDArray[np.float64],
+    cavities: tuple[NDArray[np.float64], NDArray[np.float64]],
+    y: NDArray[np.float64],
+    table: LookedIn | None = None,
+) -> tuple[Any, ...]:
+    """Project sites whose arguments are known to be good; return (log Z, mean, std, where).
+
+    `rules` are functions of the likelihood, as plain tuples, and a source; `cavities` are means and
+    standard deviations. Arrays have shape (N,).
+    """
+    found = (*(np.empty(y.size) for _ in range(3)), np.empty(y.size, dtype=np.int64))
+    status, i = _project_many(*rules, powers, cavities, y, found)
+    if status != OK:
+        raise_status(status, likelihood, cavities[0][i], cavities[1][i], y[i], table)
+    return found
+
+
 _MOVE = "move the cavity or check the likelihood"
 _REASONS = {
     DECAY: ("does not decay", _MOVE),
@@ -227,15 +248,11 @@ def project_many(
         raise InputError("mu must be finite")
     if not (np.isfinite(flat[1]).all() and (flat[1] > 0.0).all()):
         raise InputError("sigma is a standard deviation: it must be positive and finite")
-    log_z, mean, std = (np.empty(m.size) for _ in range(3))
-    where = np.empty(m.size, dtype=np.int64)
     functions = plain(likelihood.functions(powers=powers is not None))
     exponents = np.ones(m.size) if powers is None else powers.reshape(-1)
-    status, i = _project_many(
-        functions, source, exponents, (flat[0], flat[1]), flat[2], (log_z, mean, std, where)
+    log_z, mean, std, where = project_rows(
+        likelihood, (functions, source), exponents, (flat[0], flat[1]), flat[2], table
     )
-    if status != OK:
-        raise_status(status, likelihood, flat[0][i], flat[1][i], flat[2][i], table)
     return Projections(
         log_z.reshape(shape),
         mean.reshape(shape),

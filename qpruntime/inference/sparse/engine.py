@@ -1,0 +1,251 @@
+"""Sites of all rows, and the passes over them: what a posterior of w is made of, and settles by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from qpruntime.arrays import Array
+from qpruntime.errors import NumericalError
+from qpruntime.execution.calls import Executor, Threads
+from qpruntime.execution.one_thread import one_blas_thread
+from qpruntime.inference.sites import ImproperPosterior, Sites
+from qpruntime.inference.sparse.inducing import Inducing
+from qpruntime.inference.sparse.passes import Done, Job, gather, means, outcome, sweep
+from qpruntime.inference.sparse.rows import Rows
+from qpruntime.inference.sparse.rule import Rule
+from qpruntime.inference.sparse.state import State, posterior_of, prior_of
+from qpruntime.inference.sparse.sums import Sums, Tree
+
+__all__ = ["Engine", "Outcome", "Swept"]
+
+# A step that leaves no proper posterior is halved so often, as in the dense engine.
+_HALVINGS = 40
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What one sweep did.
+
+    Attributes
+    ----------
+    change : float
+        Root mean squared change of the sites that was asked for, as `qpruntime.infer` has it.
+    log_evidence : float
+        Of the sites before the sweep.
+    counts : ndarray, shape (4,)
+        Lookups inside and outside a grid, updates skipped, and precisions held at zero.
+    worst : int
+        Row that changed most.
+    """
+
+    change: float
+    log_evidence: float
+    counts: Array
+    worst: int
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What the sites as they are stand for.
+
+    Attributes
+    ----------
+    log_evidence : float
+    least : tuple of float and int
+        Least leave-one-out log density, and its row.
+    rows : ndarray, shape (3, N), or None
+        Mean and variance of f, and leave-one-out log densities, at the rows.
+    """
+
+    log_evidence: float
+    least: tuple[float, int]
+    rows: Array | None = None
+
+
+@dataclass
+class Engine:
+    """N rows, their sites, and the posterior of w that these leave.
+
+    Parameters
+    ----------
+    rows : Rows
+    rule : Rule
+        May be set: learn with EP's, end with QP's.
+    kernel : scikit-learn kernel
+    Z : ndarray, shape (M, d)
+    jitter : float
+        As of `Inducing`.
+    dtype : dtype
+        Of features and their products; float32 steers a fit, float64 ends it.
+    executor : Executor, optional
+        By default threads of this process.
+
+    Attributes
+    ----------
+    state : State
+        Belongs to the sites.
+    tau, nu : ndarray, shape (N,)
+        Sites of f about the prior mean.
+    """
+
+    rows: Rows
+    rule: Rule
+    kernel: Any
+    Z: Array
+    jitter: float = 1e-8
+    dtype: DTypeLike = np.float64
+    executor: Executor = field(default_factory=Threads)
+
+    def __post_init__(self) -> None:
+        self.tau, self.nu = np.zeros(self.rows.n), np.zeros(self.rows.n)
+        self.state = prior_of(self._inducing(), self.rule)
+
+    def _inducing(self) -> Inducing:
+        return Inducing(self.kernel, self.Z, self.jitter, self.dtype)
+
+    @property
+    def sites(self) -> Sites:
+        """Copies of the sites about the prior mean; set them, and the posterior follows."""
+        return Sites(self.tau.copy(), self.nu.copy())
+
+    @sites.setter
+    def sites(self, sites: Sites) -> None:
+        self.tau[:], self.nu[:] = sites
+        self.gather()
+
+    def move(self, kernel: Any, Z: Array, dtype: DTypeLike | None = None) -> None:
+        """Go to another kernel, other inducing inputs or another dtype with the sites there are.
+
+        Raises
+        ------
+        NumericalError
+            If the kernel has no covariance there, or the sites no posterior.
+        """
+        self.kernel, self.Z = kernel, Z
+        self.dtype = self.dtype if dtype is None else dtype
+        self.gather()
+
+    def gather(self) -> None:
+        """Form the posterior of the sites as they are."""
+        with one_blas_thread():
+            empty = prior_of(self._inducing(), self.rule)
+            if not (self.tau.any() or self.nu.any()):
+                self.state = empty
+                return
+            sums = self._pass(partial(gather, empty), (self.tau, self.nu))
+            try:
+                self.state = posterior_of(empty.inducing, self.rule, sums)
+            except ImproperPosterior:
+                negative = self.tau < 0.0
+                self.tau[negative] = self.nu[negative] = 0.0
+                sums = self._pass(partial(gather, empty), (self.tau, self.nu))
+                self.state = posterior_of(empty.inducing, self.rule, sums)
+
+    def seed(self, state: State) -> None:
+        """Let all rows take the posterior of other rows as their cavity, under this rule.
+
+        The kernel and Z have to be those of `state`; sites there were are forgotten.
+        """
+        with one_blas_thread():
+            self.tau[:] = self.nu[:] = 0.0
+            told = State(self._inducing(), self.rule, state.root, state.h, state.mean)
+            sums = self._pass(partial(sweep, told), (self.tau, self.nu))
+            self.state = posterior_of(told.inducing, self.rule, sums)
+
+    def match(self, steps: int = 1) -> None:
+        """Settle the means so many times, precisions and variances being fixed."""
+        with one_blas_thread():
+            for _ in range(steps):
+                sums = self._pass(partial(means, self._told), (self.tau, self.nu))
+                self.state = self.state.relocated(sums["h"])
+
+    def sweep(self, share: float = 1.0) -> Swept:
+        """Update all sites by this share of what they ask for, and the posterior after that.
+
+        Raises
+        ------
+        ImproperPosterior
+            If negative precisions leave no posterior, however short the step; sites stay.
+        NumericalError
+            If sites grow without bound, or double precision does not suffice.
+        """
+        with one_blas_thread():
+            told = self._told
+            # Only where precisions may be negative a step may have to be taken back.
+            new = (self.tau, self.nu) if self.rule.nonnegative else np.empty((2, self.rows.n))
+            for _ in range(_HALVINGS):
+                sums = self._pass(partial(sweep, told, share=share), (*new,))
+                _, worst = sums["worst"]
+                change = math.sqrt(sums["change"].max() / self.rows.n)
+                if not math.isfinite(change):
+                    raise NumericalError(
+                        f"the sites grow without bound, row {worst} first: observations that the "
+                        "kernel ties together contradict each other; use likelihood="
+                        '"probit", or add a WhiteKernel to the kernel'
+                    )
+                try:
+                    self.state = posterior_of(told.inducing, self.rule, sums)
+                except ImproperPosterior:
+                    if self.rule.nonnegative:
+                        raise
+                    share *= 0.5
+                    continue
+                self.tau, self.nu = new
+                value = told.own_evidence + float(sums["terms"])
+                return Swept(change, value, sums["counts"], int(worst))
+        raise ImproperPosterior(
+            "negative site precisions leave no proper posterior however short the step; "
+            "use a smaller prior variance or a prior mean away from zero"
+        )
+
+    def outcome(self, rows: bool = False) -> Outcome:
+        """Evidence of the sites as they are; of all rows, marginals and leave-one-out densities.
+
+        Raises
+        ------
+        NumericalError
+            If the evidence is not finite.
+        """
+        with one_blas_thread():
+            columns = np.empty((3, self.rows.n)) if rows else None
+            function = partial(outcome, self._told, rows=rows)
+            sums = self._pass(function, () if columns is None else (*columns,))
+            value = self.state.own_evidence + float(sums["terms"])
+            if not math.isfinite(value):
+                raise NumericalError(
+                    f"the log evidence is {value}: an observation has no likelihood left in "
+                    "double precision under the others; check outliers, or widen the kernel"
+                )
+            size, row = sums["worst"]
+            return Outcome(value, (-float(size), int(row)), columns)
+
+    @property
+    def _told(self) -> State:
+        """The state, with the rule of now."""
+        state = self.state
+        return State(state.inducing, self.rule, state.root, state.h, state.mean)
+
+    def _pass(self, function: Callable[[Job], Done], columns: tuple[Array, ...]) -> Sums:
+        """Carry out a pass over all chunks; fill columns of all rows, return the sums."""
+        tree = Tree(self.rows.chunks)
+
+        def take(number: int, done: Done) -> None:
+            tree.put(number, done.sums)
+            for column, values in zip(columns, done.columns, strict=True):
+                column[self.rows.slice(number)] = values
+
+        def jobs() -> Any:
+            for number in range(self.rows.chunks):
+                some = self.rows.slice(number)
+                tau, nu = self.tau[some], self.nu[some]
+                yield function, Job(self.rows.piece(number), some.start, tau, nu)
+
+        self.executor.each(jobs(), take)
+        return tree.total()

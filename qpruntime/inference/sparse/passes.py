@@ -1,0 +1,205 @@
+"""Passes over one chunk of rows: what it adds to the sums, given a state and the chunk's sites.
+
+A pass is a pure function: carried out twice, or somewhere else, it gives the same. A chunk is
+walked through in blocks that stay in the cache, always the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.inference.sparse.blas import add_square, divide
+from qpruntime.inference.sparse.rows import Chunk, Piece
+from qpruntime.inference.sparse.state import State
+from qpruntime.inference.sparse.sums import Sums, packed
+from qpruntime.inference.sparse.turn import (
+    Block,
+    Cavities,
+    cavities,
+    changes,
+    project,
+    propose,
+    settled,
+    terms,
+)
+
+__all__ = ["Done", "Job", "gather", "means", "outcome", "sweep"]
+
+# Numbers in the features of a block, 8 MB of float64, and rows at least.
+_NUMBERS = 2**20
+_FEWEST = 256
+
+
+class Job(NamedTuple):
+    """A chunk, the number of its first row, and its sites about the prior mean."""
+
+    piece: Piece
+    first: int
+    tau: Array
+    nu: Array
+
+
+class Done(NamedTuple):
+    """Sums over the rows of a chunk, and what is asked of each: its sites, or other columns."""
+
+    sums: Sums
+    columns: tuple[Array, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A block of a chunk, with its features and r."""
+
+    some: slice
+    X: Array
+    block: Block
+    phi: Any
+    r: Array
+
+
+def parts(state: State, job: Job, chunk: Chunk) -> Iterator[Part]:
+    """Walk through the blocks of a chunk; features may be used up."""
+    step = max(_FEWEST, _NUMBERS // state.inducing.size)
+    n = len(chunk.y)
+    for start in range(0, n, step):
+        some = slice(start, min(start + step, n))
+        X = chunk.X[some]
+        weights, prior = (None if a is None else a[some] for a in (chunk.weights, chunk.prior))
+        block = Block(chunk.y[some], weights, prior, job.tau[some], job.nu[some])
+        yield Part(some, X, block, *state.inducing.features(X))
+
+
+class Accumulated:
+    """The sums B and h of a chunk, in float64 whatever the dtype of the features."""
+
+    def __init__(self, state: State) -> None:
+        m, self._dtype = state.inducing.size, state.inducing.dtype
+        self.B, self.h = np.zeros((m, m)), np.zeros(m)
+
+    def square(self, phi: Any, T: Array, room: Any) -> None:
+        """Add sum T phi phi^T; `room` is overwritten."""
+        for sign in (1.0, -1.0):
+            chosen = sign * T > 0.0
+            if not chosen.any():
+                continue
+            every = chosen.all()
+            root = np.sqrt(sign * (T if every else T[chosen])).astype(self._dtype)[:, None]
+            rows = room[: len(root)]
+            np.multiply(phi if every else phi[chosen], root, out=rows)
+            if self._dtype == self.B.dtype:
+                add_square(rows, sign, self.B)
+            else:
+                total = np.zeros(self.B.shape, self._dtype)
+                add_square(rows, sign, total)
+                self.B += total
+
+    def project(self, phi: Any, N: Array) -> None:
+        """Add sum N phi."""
+        self.h += phi.T @ N.astype(self._dtype)
+
+    def sums(self) -> Sums:
+        """What is to be added up over chunks."""
+        return {"B": packed(self.B), "h": self.h}
+
+
+def marginals(state: State, phi: Any) -> tuple[Array, Array, Any]:
+    """Means and variances of g; and the features divided by the root of B."""
+    mean = (phi @ state.mean.astype(phi.dtype)).astype(float)
+    solved = divide(phi.copy(), state.rounded)
+    return mean, np.einsum("nm,nm->n", solved, solved).astype(float), solved
+
+
+def _sites(block: Block, r: Array, power: float) -> tuple[Array, Array]:
+    """Sites of g."""
+    share = 1.0 + power * r * block.tau
+    return block.tau / share, block.nu / share
+
+
+def gather(state: State, job: Job) -> Done:
+    """B and h of the sites as they are; sites that r leaves no room for are forgotten."""
+    total, power = Accumulated(state), state.rule.power
+    tau, nu = job.tau.copy(), job.nu.copy()
+    for part in parts(state, job._replace(tau=tau, nu=nu), job.piece.load()):
+        # Negative precisions that were found where r was smaller.
+        wrong = ~(1.0 + power * part.r * part.block.tau > 0.0)
+        part.block.tau[wrong] = part.block.nu[wrong] = 0.0
+        T, N = _sites(part.block, part.r, power)
+        total.project(part.phi, N)
+        total.square(part.phi, T, part.phi)
+    return Done(total.sums(), (tau, nu))
+
+
+def sweep(state: State, job: Job, share: float = 1.0) -> Done:
+    """Update all sites by the share of what the posterior asks for.
+
+    Sums are B and h of the new sites; "terms" of the evidence of the old ones; "change", "counts"
+    and "worst", of whole updates.
+    """
+    total, power = Accumulated(state), state.rule.power
+    tau, nu = np.empty(job.tau.size), np.empty(job.tau.size)
+    change, counts, evidence, worst = np.zeros(4), np.zeros(4), 0.0, (-1.0, 0)
+    for part in parts(state, job, job.piece.load()):
+        block = part.block
+        mean, w, room = marginals(state, part.phi)
+        at = cavities(block, mean, w, part.r, power, power)
+        new = propose(state.rule, block, at)
+        squares, sizes = changes(block, new, at, power)
+        change, counts = change + squares, counts + new.counts
+        evidence += float(np.sum(terms(at, new.log_z, power)))
+        largest = int(np.argmax(sizes))
+        if sizes[largest] > worst[0]:
+            worst = (float(sizes[largest]), job.first + part.some.start + largest)
+        tau[part.some] = block.tau + share * (new.tau - block.tau)
+        nu[part.some] = block.nu + share * (new.nu - block.nu)
+        T, N = _sites(block._replace(tau=tau[part.some], nu=nu[part.some]), part.r, power)
+        total.project(part.phi, N)
+        total.square(part.phi, T, room)
+    own = {"change": change, "counts": counts, "terms": evidence, "worst": worst}
+    return Done({**total.sums(), **own}, (tau, nu))
+
+
+def means(state: State, job: Job) -> Done:
+    """Settle the means with B, and what rows have of it, as they are: sums "h"."""
+    total, power = Accumulated(state), state.rule.power
+    nu = np.empty(job.tau.size)
+    for part in parts(state, job, job.piece.load()):
+        mean, w, _ = marginals(state, part.phi)
+        at = cavities(part.block, mean, w, part.r, power, power)
+        nu[part.some] = settled(state.rule, part.block, at, mean, part.r)
+        _, N = _sites(part.block._replace(nu=nu[part.some]), part.r, power)
+        total.project(part.phi, N)
+    return Done({"h": total.h}, (job.tau, nu))
+
+
+def outcome(state: State, job: Job, rows: bool = True) -> Done:
+    """Terms of the evidence; "worst" is the least expected row and its negative log density.
+
+    With `rows` also mean and variance of f, and leave-one-out log densities, of every row.
+    """
+    power, evidence, least = state.rule.power, 0.0, (-np.inf, 0)
+    columns = np.empty((3, job.tau.size if rows else 0))
+    for part in parts(state, job, job.piece.load()):
+        block = part.block
+        mean, w, _ = marginals(state, part.phi)
+        at = cavities(block, mean, w, part.r, power, power)
+        log_z = project(state.rule, block, at, "log_z")[0]
+        evidence += float(np.sum(terms(at, log_z, power)))
+        without = cavities(block, mean, w, part.r, power, 1.0)
+        alone = project(state.rule, block._replace(weights=None), without, "log_z", whole=True)[0]
+        last = int(np.argmin(alone))
+        least = max(least, (-float(alone[last]), job.first + part.some.start + last))
+        if rows:
+            columns[:2, part.some] = _moments(block, at, power)
+            columns[2, part.some] = alone
+    return Done({"terms": evidence, "worst": least}, (*columns,) if rows else ())
+
+
+def _moments(block: Block, at: Cavities, power: float) -> tuple[Array, Array]:
+    """Mean and variance of f with its whole site, as the dense engine tells them."""
+    kept = 1.0 + power * block.tau * at.v
+    return block.centre((at.mean + power * block.nu * at.v) / kept), at.v / kept

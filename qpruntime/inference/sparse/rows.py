@@ -1,0 +1,89 @@
+"""Rows of data in chunks, wherever they are read from; here from arrays of this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from qpruntime.arrays import Array
+
+__all__ = ["CHUNK", "Chunk", "Held", "Piece", "Rows", "chunk_slice"]
+
+#: Rows in a chunk, whoever holds them: sums over chunks have the same bits everywhere.
+CHUNK = 32_768
+
+
+class Chunk(NamedTuple):
+    """Inputs X (n, d), encoded observations y, weights and prior means (n,) or None for 1 and 0."""
+
+    X: Array
+    y: Array
+    weights: Array | None = None
+    prior: Array | None = None
+
+    def load(self) -> Chunk:
+        """Return the arrays, which are here already."""
+        return self
+
+
+class Piece(Protocol):
+    """What travels to whoever computes a chunk."""
+
+    def load(self) -> Chunk:
+        """Read the rows."""
+
+
+class Rows(Protocol):
+    """N rows in chunks."""
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+
+    def piece(self, number: int) -> Piece:
+        """Return what chunk `number` is read from."""
+
+    def read(self, number: int) -> Chunk:
+        """Read a chunk in this process."""
+
+    def slice(self, number: int) -> slice:
+        """Return which rows a chunk has."""
+
+
+def chunk_slice(number: int, n: int) -> slice:
+    """Rows of chunk `number` of `n` rows."""
+    return slice(number * CHUNK, min((number + 1) * CHUNK, n))
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Rows that are arrays of this process: X (N, d), encoded y (N,), weights and prior means."""
+
+    X: Array
+    y: Array
+    weights: Array | None = None
+    prior: Array | None = None
+
+    @property
+    def n(self) -> int:
+        return len(self.y)
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.n // CHUNK)
+
+    def piece(self, number: int) -> Chunk:
+        some = chunk_slice(number, self.n)
+        weights = None if self.weights is None else self.weights[some]
+        prior = None if self.prior is None else self.prior[some]
+        return Chunk(self.X[some], self.y[some], weights, prior)
+
+    def read(self, number: int) -> Chunk:
+        return self.piece(number)
+
+    def slice(self, number: int) -> slice:
+        return chunk_slice(number, self.n)

@@ -1,0 +1,76 @@
+"""What a chunk is told: the inducing inputs, the rule of projection, the posterior of w."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from qpruntime.arrays import Array
+from qpruntime.inference.sites import ImproperPosterior
+from qpruntime.inference.sparse.inducing import Inducing
+from qpruntime.inference.sparse.rule import Rule
+from qpruntime.inference.sparse.sums import unpacked
+
+__all__ = ["State", "posterior_of", "prior_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Posterior N(mean, (root root^T)^-1) of w, h = B mean, under an `Inducing` and a `Rule`."""
+
+    inducing: Inducing
+    rule: Rule
+    root: Array
+    h: Array
+    mean: Array
+
+    @cached_property
+    def rounded(self) -> Any:
+        """The root in the dtype of the features."""
+        return self.root.astype(self.inducing.dtype, copy=False)
+
+    @property
+    def own_evidence(self) -> float:
+        """The part of the log evidence that is no sum over rows."""
+        half_log_det = float(np.sum(np.log(self.root.diagonal())))
+        return 0.5 * float(self.h @ self.mean) - half_log_det
+
+    def relocated(self, h: Array) -> State:
+        """Return the state of other means, B as it is."""
+        return State(self.inducing, self.rule, self.root, h, _solved(self.root, h))
+
+
+def posterior_of(inducing: Inducing, rule: Rule, sums: dict[str, Any]) -> State:
+    """Return the posterior of the sums "B" (packed) and "h" over all rows.
+
+    Raises
+    ------
+    ImproperPosterior
+        If B is not positive definite.
+    """
+    B = unpacked(sums["B"], inducing.size)
+    B.flat[:: inducing.size + 1] += 1.0
+    try:
+        root = np.asarray(np.linalg.cholesky(B), dtype=float)
+    except np.linalg.LinAlgError as error:
+        raise ImproperPosterior(
+            "negative site precisions leave no proper posterior; use a smaller prior variance or "
+            "a prior mean away from zero"
+        ) from error
+    return State(inducing, rule, root, sums["h"], _solved(root, sums["h"]))
+
+
+def prior_of(inducing: Inducing, rule: Rule) -> State:
+    """Return the posterior of no sites."""
+    none = np.zeros(inducing.size)
+    return State(inducing, rule, np.eye(inducing.size), none, none)
+
+
+def _solved(root: Array, h: Array) -> Array:
+    half = solve_triangular(root, h, lower=True, check_finite=False)
+    found: Array = solve_triangular(root, half, lower=True, trans=1, check_finite=False)
+    return found

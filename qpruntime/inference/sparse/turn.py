@@ -1,0 +1,145 @@
+"""Some rows at once: cavities, the sites they ask for, and their terms of the evidence.
+
+Symbols are those of `qpruntime.inference.sparse`; m is the prior mean, means of f and of g = phi^T
+w are about it. Cavities of g are N(m_c, c), those of f N(m + m_c, v), v = c + r; nothing is divided
+by the variance of g, so that rows far from every inducing input are rows like others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.arrays import Array
+from qpruntime.inference.sparse.rule import Rule, Wanted
+from qpruntime.projection.kernel import INSIDE, OUTSIDE_GRID
+
+__all__ = ["Block", "Cavities", "Proposal", "cavities", "changes", "propose", "settled", "terms"]
+
+
+#: A site counts as held if its precision, in units of the cavity's, would be this far below zero.
+HELD = 1e-9
+
+
+class Block(NamedTuple):
+    """Rows that are handled together: observations, and what their sites are.
+
+    `y`, `weights` and `prior` are those of a `Chunk`; `tau` and `nu` are the sites of f about its
+    prior mean, each of shape (n,).
+    """
+
+    y: Array
+    weights: Array | None
+    prior: Array | None
+    tau: Array
+    nu: Array
+
+    def centre(self, mean: Array) -> Array:
+        """Means of f for means about the prior's."""
+        return mean if self.prior is None else mean + self.prior
+
+
+class Cavities(NamedTuple):
+    """Without the fraction `power` of a site; each of shape (n,).
+
+    `T` and `N` are the sites of g; `kept` = 1 - power T w, `c` and `mean` are those of g, `v` is
+    the variance of f. Rows that are not `proper` have none: there c = 0, mean = 0, v = 1.
+    """
+
+    T: Array
+    N: Array
+    kept: Array
+    c: Array
+    mean: Array
+    v: Array
+    proper: NDArray[np.bool_]
+
+
+class Proposal(NamedTuple):
+    """Sites that are asked for, log Z of the cavities, and (inside, outside, skipped, held)."""
+
+    tau: Array
+    nu: Array
+    log_z: Array
+    counts: Array
+
+
+def cavities(block: Block, mean: Array, w: Array, r: Array, power: float, part: float) -> Cavities:
+    """Return the cavities of g ~ N(mean, w) without the fraction `part` of the sites.
+
+    `power` is that of power EP, which says what a site of f is to g.
+    """
+    share = 1.0 + power * r * block.tau
+    T, N = block.tau / share, block.nu / share
+    kept = 1.0 - part * T * w
+    with np.errstate(all="ignore"):
+        c = w / kept
+        centre = (mean - part * N * w) / kept
+        v = c + r
+        proper = (share > 0.0) & (kept > 0.0) & (v > 0.0) & np.isfinite(v) & np.isfinite(centre)
+    if not proper.all():
+        T, N, c, centre = (np.where(proper, a, 0.0) for a in (T, N, c, centre))
+        kept, v = np.where(proper, kept, 1.0), np.where(proper, v, 1.0)
+    return Cavities(T, N, kept, c, centre, v, proper)
+
+
+def project(
+    rule: Rule, block: Block, at: Cavities, wanted: Wanted, whole: bool = False
+) -> tuple[Any, ...]:
+    """Project the cavities; rows without one have weight 0."""
+    weights = block.weights
+    if not at.proper.all():
+        weights = np.where(at.proper, 1.0 if weights is None else weights, 0.0)
+    return rule.project(block.centre(at.mean), np.sqrt(at.v), block.y, weights, wanted, whole)
+
+
+def propose(rule: Rule, block: Block, at: Cavities) -> Proposal:
+    """Return the sites of f that the cavities ask for; sites without one stay as they are."""
+    log_z, mean, std, where = project(rule, block, at, "sites")
+    precision = 1.0 / at.v
+    with np.errstate(all="ignore"):
+        own = 1.0 / (std * std) - precision
+        held = rule.bounded * np.sum(own * at.v < -HELD)
+        if rule.nonnegative:
+            own = np.maximum(own, 0.0)
+        about = mean if block.prior is None else mean - block.prior
+        nu = ((about - at.mean) * precision + about * own) / rule.power
+        tau = own / rule.power
+    taken = np.isfinite(tau) & np.isfinite(nu) & at.proper
+    tau, nu = np.where(taken, tau, block.tau), np.where(taken, nu, block.nu)
+    if block.weights is not None:
+        tau[block.weights == 0.0] = 0.0
+        nu[block.weights == 0.0] = 0.0
+    skipped = np.sum(~taken)
+    counts = np.array([np.sum(where == INSIDE), np.sum(where == OUTSIDE_GRID), skipped, held])
+    return Proposal(tau, nu, log_z, counts)
+
+
+def settled(rule: Rule, block: Block, at: Cavities, mean: Array, r: Array) -> Array:
+    """Return nu for which the mean of g stays what the projected ones ask for, tau being fixed."""
+    projected = project(rule, block, at, "means")[1]
+    pull = (projected - block.centre(at.mean)) / at.v
+    nu = (at.T * mean + pull / rule.power) * (1.0 + rule.power * r * block.tau)
+    return np.where(at.proper & np.isfinite(nu), nu, block.nu)
+
+
+def terms(at: Cavities, log_z: Array, power: float) -> Array:
+    """Terms of the rows in the log evidence, shape (n,)."""
+    t, n = power * at.T, power * at.N
+    quadratic = at.mean * (t * at.mean - 2.0 * n) - n * n * at.c
+    spread = 1.0 + t * at.c
+    found: Array = (log_z + 0.5 * np.log1p(t * at.c) + 0.5 * quadratic / spread) / power
+    return found
+
+
+def changes(block: Block, new: Proposal, at: Cavities, power: float) -> tuple[Array, Array]:
+    """Sums of squares of the changes of tau and nu, plain and in posterior units; sizes of rows."""
+    width = at.v / (1.0 + power * block.tau * at.v)
+    d_tau, d_nu = new.tau - block.tau, new.nu - block.nu
+    in_units, moved = d_tau * width, d_nu * np.sqrt(np.abs(width))
+    # tau is the difference of two precisions: smaller changes than their rounding are none.
+    d_tau = np.where(np.abs(in_units) < 1e-14, 0.0, d_tau)
+    sums = np.array([np.vdot(a, a) for a in (d_tau, d_nu, in_units, moved)])
+    return sums, np.abs(in_units) + np.abs(moved)
