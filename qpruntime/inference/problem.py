@@ -68,15 +68,19 @@ class Problem:
 
     def matching(self) -> PlainRules:
         """How sites are proposed where only their means count."""
-        return self._with(self.projector.means)
+        return self._with(self._raised.means)
 
     def judging(self) -> PlainRules:
         """How the evidence is told: without what only QP looks up."""
-        return self._with(self.projector.without_table)
+        return self._with(self._raised.without_table)
+
+    @cached_property
+    def _raised(self) -> Projector:
+        return self.projector.to_power(self.power)
 
     @cached_property
     def _rules(self) -> PlainRules:
-        return plain(Rules(self.functions, self.projector.source, self.power, self.nonnegative))
+        return plain(Rules(self.functions, self._raised.source, self.power, self.nonnegative))
 
     def _with(self, source: tuple[Any, ...]) -> PlainRules:
         functions, _, power, nonnegative = self._rules

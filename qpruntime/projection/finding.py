@@ -25,9 +25,13 @@ def table_directory() -> Path:
     return Path(named) if named else Path(platformdirs.user_data_dir("qpruntime")) / "tables"
 
 
-def shipped_path(likelihood: str) -> Path:
-    """Return where the compact table of a likelihood stands inside the package."""
-    with as_file(files("qpruntime") / "data" / f"{likelihood}-compact.h5") as path:
+def shipped_path(likelihood: str, power: float = 1.0) -> Path:
+    """Return where a likelihood's table stands inside the package: compact, or surfaces of a power.
+
+    There may be none.
+    """
+    ending = "compact" if power == 1.0 else f"power-{power:g}".replace(".", "_")
+    with as_file(files("qpruntime") / "data" / f"{likelihood}-{ending}.h5") as path:
         return path
 
 

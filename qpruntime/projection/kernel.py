@@ -47,6 +47,9 @@ __all__ = [
 
 # How `project_site` finds a standard deviation, and what a lookup reports.
 EP, GRID, EXACT, COMPACT, SURFACES_EP, SURFACES_QP, WP, SURFACES_WP = 0, 1, 2, 3, 4, 5, 6, 7
+#: Surfaces of the likelihood to the power that stands last among the axes: they serve that power
+#: alone, and what they do not hold is integrated.
+RAISED_EP, RAISED_QP = 8, 9
 COMPUTED, INSIDE, OUTSIDE_GRID = 0, 1, 2
 #: Status: a table holds what cannot be sigma*. Values above sigma_EP are no such thing: a coarse
 #: grid has them between its nodes, and they are cut to sigma_EP.
@@ -97,7 +100,14 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
     if power != 1.0:
         if kind == SURFACES_WP:
             return POWERED, 0.0, 0.0, 0.0, COMPUTED
-        ep = kind in (EP, SURFACES_EP)
+        if kind >= RAISED_EP and power == axes[-1]:
+            log_z, mean, std, star = call_surfaces(coordinates, mu, sigma, y, values, axes)
+            if not math.isnan(log_z):
+                star = star if kind == RAISED_QP else std
+                if not (abs(log_z) < math.inf and abs(mean) < math.inf and 0.0 < star <= std):
+                    return DAMAGED, 0.0, 0.0, 0.0, INSIDE
+                return OK, log_z, mean, star, INSIDE
+        ep = kind in (EP, SURFACES_EP, RAISED_EP)
         raised = Raised(split, power, y, theta)
         status = raised_point(raised, frame, ep, mu, sigma, scratch)
         std = math.sqrt(scratch[0, 2])
@@ -105,6 +115,8 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
             std = min(std, scratch[0, 3])
         return status, scratch[0, 0], scratch[0, 1], std, COMPUTED
     where = COMPUTED
+    if kind >= RAISED_EP:
+        kind = EXACT if kind == RAISED_QP else EP
     if kind >= SURFACES_EP:
         log_z, mean, std, star = call_surfaces(coordinates, mu, sigma, y, values, axes)
         if not math.isnan(log_z):

@@ -29,7 +29,7 @@ from qpruntime.projection.finding import ENDS, find, shipped_path, stems_of, tab
 from qpruntime.projection.table import OUTSIDE, Outside, Table
 from qpruntime.validation import choice, shown
 
-__all__ = ["open_table", "reopen", "shipped", "stated"]
+__all__ = ["open_table", "reopen", "shipped", "shipped_power", "stated"]
 
 
 def open_table(
@@ -147,11 +147,23 @@ def shipped(likelihood: Likelihood) -> Table | None:
     TableError
         If the package is incomplete.
     """
-    name = likelihood.name
-    registered = name in likelihoods.names() and likelihoods.get(name) is likelihood
-    if not registered or likelihood.reduction is None:
+    if not _registered(likelihood) or likelihood.reduction is None:
         return None
-    return open_table(shipped_path(name))
+    return open_table(shipped_path(likelihood.name))
+
+
+@cache
+def shipped_power(likelihood: Likelihood, power: float) -> Table | None:
+    """Return the table of surfaces of a registered likelihood to a power; None if none ships."""
+    path = shipped_path(likelihood.name, power)
+    if power == 1.0 or not _registered(likelihood) or not path.is_file():
+        return None
+    return open_table(path)
+
+
+def _registered(likelihood: Likelihood) -> bool:
+    name = likelihood.name
+    return name in likelihoods.names() and likelihoods.get(name) is likelihood
 
 
 def _check_coordinates(path: Path, metadata: Metadata, likelihood: Likelihood) -> None:

@@ -23,6 +23,8 @@ from qpruntime.projection.kernel import (
     EXACT,
     NO_AXES,
     NO_VALUES,
+    RAISED_EP,
+    RAISED_QP,
     SURFACES_EP,
     SURFACES_QP,
     WP,
@@ -30,7 +32,7 @@ from qpruntime.projection.kernel import (
     check_range,
     project_many,
 )
-from qpruntime.projection.opening import open_table, shipped
+from qpruntime.projection.opening import open_table, shipped, shipped_power
 from qpruntime.projection.table import Table
 from qpruntime.validation import choice, number, shown
 
@@ -101,6 +103,7 @@ class Projector:
     ) -> None:
         choice(method, "method", INFERENCE)
         self.method = method
+        self._automatic = table is None
         exact = isinstance(table, str) and table == "exact"
         if isinstance(table, (str, os.PathLike)) and not exact:
             table = open_table(table)
@@ -156,6 +159,24 @@ class Projector:
         holding = copy.copy(self)
         holding.likelihood, holding.functions = own, own.functions()
         return holding, numbers
+
+    def to_power(self, power: float) -> Projector:
+        """Return the projector of likelihoods to a power, which may be looked up too.
+
+        Where no table was asked for, and one ships that is of this power: it serves cavities whose
+        observation has weight 1, for EP and QP; the others are integrated, as without it.
+        """
+        if not self._automatic or self.method not in ("ep", "qp"):
+            return self
+        table = shipped_power(self.likelihood, power)
+        if table is None:
+            return self
+        _, mirror, exact, values, axes, lookup = table.source(RAISED_EP)
+        rest = mirror, exact, values, np.append(axes, power), lookup
+        raised = copy.copy(self)
+        raised.means = raised.without_table = (RAISED_EP, *rest)
+        raised.source = (RAISED_QP if self.method == "qp" else RAISED_EP, *rest)
+        return raised
 
     def need_density(self, reason: str) -> None:
         """Raise `InputError` if log p(y|f) is not at hand."""

@@ -60,8 +60,15 @@ def cross_covariance(kernel: Any, X: Array, Z: Array, dtype: DTypeLike = np.floa
     return out
 
 
-def diagonal(kernel: Any, X: Array) -> Array:
-    """Return k(x_n, x_n) (n,), white noise among it."""
+def diagonal(kernel: Any, X: Array, noise: bool = True) -> Array:
+    """Return k(x_n, x_n) (n,), white noise among it unless that is left out."""
+    if not noise:
+        if type(kernel) is Sum:
+            return diagonal(kernel.k1, X, False) + diagonal(kernel.k2, X, False)
+        if type(kernel) is Product:
+            return diagonal(kernel.k1, X, False) * diagonal(kernel.k2, X, False)
+        if type(kernel) is WhiteKernel:
+            return np.zeros(len(X))
     return np.asarray(kernel.diag(X), dtype=float)
 
 
