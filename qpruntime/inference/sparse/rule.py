@@ -24,6 +24,7 @@ class Rule:
     Attributes
     ----------
     projector : Projector
+        Where a table of the power ships, it looks there.
     power : float
     nonnegative : bool
         Whether precisions are held at zero or above: no more than rounding where the likelihood is
@@ -31,7 +32,7 @@ class Rule:
     """
 
     def __init__(self, projector: Projector, power: float = 1.0, bounded: bool = False) -> None:
-        self.projector, self.power = projector, power
+        self.projector, self.power = projector.to_power(power), power
         concave = projector.likelihood.log_concave and projector.method != "wp"
         self.bounded = bounded
         self.nonnegative = bool(bounded or concave)
