@@ -324,8 +324,9 @@ class Swept:
         rules = Rules(self.projector.functions, self.projector.source, 1.0, concave)
         rules, observed, mean = plain(rules), (self.y, np.ones(n)), np.full(n, self.mean)
         record = np.zeros(3, dtype=np.int64), np.zeros(2)
+        marginals = mean, np.ones(n), np.zeros(n)
         start = time.perf_counter()
-        sweep(rules, observed, covariance, mean, (self.tau, self.nu), 1.0, record)
+        sweep(rules, observed, covariance, marginals, (self.tau, self.nu), 1.0, record)
         return time.perf_counter() - start
 
 

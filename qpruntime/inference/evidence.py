@@ -24,14 +24,15 @@ def log_evidence(problem: Problem, end: Settled) -> tuple[float, Array]:
     NumericalError
         If a site has no proper cavity, or the evidence is not finite.
     """
-    factor, (tau, nu) = end.factor, end.sites
+    factor, tau = end.factor, end.sites.tau
     log_z, terms = np.empty(tau.size), np.empty(tau.size)
     rules, prior = problem.judging(), problem.prior.mean
     status, site = site_terms(
         rules, problem.observations, (*end.marginals,), (*end.sites,), prior, log_z, terms
     )
     if status == BEYOND:
-        mu, sigma = cavity(end.kept[site], end.variance[site], factor.mean[site], nu[site])
+        here = end.marginals
+        mu, sigma = cavity(here.kept[site], here.variance[site], here.mean[site], here.pull[site])
         projector = problem.projector
         raise_status(status, projector.likelihood, mu, sigma, problem.y[site], projector.table)
     if status != OK:
@@ -42,8 +43,7 @@ def log_evidence(problem: Problem, end: Settled) -> tuple[float, Array]:
             "precision; add jitter to its diagonal"
         )
     with np.errstate(all="ignore"):  # what overflows is named below
-        shifted = nu - tau * prior  # site means in precision units, from the prior mean
-        evidence = terms.sum() - 0.5 * factor.log_det + 0.5 * shifted @ (factor.mean - prior)
+        evidence = terms.sum() - 0.5 * factor.log_det
     if not np.isfinite(evidence):
         raise NumericalError(
             f"the log evidence is {evidence}: an observation has no likelihood left in double "

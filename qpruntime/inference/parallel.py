@@ -26,7 +26,7 @@ def propose_each(rules, observed, marginals, sites, changes, record):
 
     `changes` are sites too, `record` is that of `propose`; returns (status, site).
     """
-    mean, variance, kept = marginals
+    mean, variance, kept, pull = marginals
     (tau, nu), (d_tau, d_nu) = sites, changes
     y, exponents = observed
     functions, source, power, nonnegative = rules
@@ -36,7 +36,7 @@ def propose_each(rules, observed, marginals, sites, changes, record):
         # Half the time of what follows, which has to be ready for everything.
         theta, moments = functions[0], functions[4]
         for i in range(mean.size):
-            centre, std = cavity(kept[i], variance[i], mean[i], nu[i])
+            centre, std = cavity(kept[i], variance[i], mean[i], pull[i])
             finite, d_tau[i], d_nu[i] = False, 0.0, 0.0
             if std > 0.0:
                 _, tilted, square = call_moments(moments, centre, std, y[i], theta)
@@ -57,7 +57,7 @@ def propose_each(rules, observed, marginals, sites, changes, record):
         status, d_tau[i], d_nu[i] = propose(
             rules,
             Observations(y[i], exponents[i]),
-            Marginals(mean[i], variance[i], kept[i]),
+            Marginals(mean[i], variance[i], kept[i], pull[i]),
             Sites(tau[i], nu[i]),
             scratch,
             record,
@@ -70,7 +70,7 @@ def propose_each(rules, observed, marginals, sites, changes, record):
 @kernel
 def match(power, marginals, sites, changes):
     """Move nu so that the marginal means become the tilted ones of these proposals."""
-    mean, variance, kept = marginals
+    mean, variance, kept, _ = marginals
     (tau, nu), (d_tau, d_nu) = sites, changes
     for i in range(nu.size):
         # 1 + variance d_tau, from the cavity: it would cancel where a site dominates.
@@ -80,7 +80,7 @@ def match(power, marginals, sites, changes):
 
 
 @kernel
-def sizes(d_tau, d_nu, variance, step):
+def sizes(d_tau, d_nu, nu, variance, step):
     """Fill the changes in posterior units; return the largest root mean square, inf if not finite.
 
     Of tau and nu, plain and in posterior units.
@@ -90,10 +90,11 @@ def sizes(d_tau, d_nu, variance, step):
     for i in range(n):
         s, t = d_tau[i] * variance[i], d_nu[i] * math.sqrt(abs(variance[i]))
         step[i], step[n + i] = s, t
-        # tau is the difference of two precisions: smaller changes than their rounding are none.
+        # tau and nu are differences: smaller changes than their rounding are none.
         if not abs(s) < 1e-14:
             a += d_tau[i] * d_tau[i]
-        b += d_nu[i] * d_nu[i]
+        if not abs(d_nu[i]) < 1e-14 * abs(nu[i]):
+            b += d_nu[i] * d_nu[i]
         c += s * s
         d += t * t
     if not math.isfinite(a + b + c + d):

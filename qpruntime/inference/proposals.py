@@ -25,7 +25,7 @@ def propose_matched(
     variance, kept = marginals
     for _ in range(steps):
         sites = match_means(solved, asked, marginals, sites)
-    here = Marginals(solved.mean, variance, kept)
+    here = Marginals(solved.mean, variance, kept, solved.weights)
     return sites, *propose_all(asked, asked.rules(), here, sites, counts)
 
 
@@ -33,7 +33,7 @@ def match_means(
     solved: Solved, asked: Asked, marginals: tuple[Array, Array], sites: Sites
 ) -> Sites:
     """Move nu, with tau and so the variances fixed, so that marginal = projected means."""
-    here, nu = Marginals(solved.mean, *marginals), sites.nu.copy()
+    here, nu = Marginals(solved.mean, *marginals, solved.weights), sites.nu.copy()
     rules, ignored = asked.matching(), np.zeros(3, dtype=np.int64)
     changes = propose_all(asked, rules, here, sites, ignored)
     match(rules[2], (*here,), (sites.tau, nu), (*changes,))

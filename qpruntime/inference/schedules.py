@@ -89,7 +89,7 @@ class Settled:
     @property
     def marginals(self) -> Marginals:
         """Means, variances and `kept`, as kernels take them."""
-        return Marginals(self.factor.mean, self.variance, self.kept)
+        return Marginals(self.factor.mean, self.variance, self.kept, self.factor.weights)
 
     @property
     def proper(self) -> bool:
@@ -188,7 +188,7 @@ def settle_visiting(
         variance, d_tau, d_nu = factor.sweep(
             problem, sites, limits.damping * shorter, visits, trace.counts
         )
-        change, step = measure_change(d_tau, d_nu, variance)
+        change, step = measure_change(d_tau, d_nu, sites.nu, variance)
         trace.history.append(change)
         worst = int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
         trace.damped += n * (shorter < 1.0)
@@ -231,7 +231,7 @@ def settle_parallel(
         # iteration then wanders (test_cold_start.py). Near it a second one gains nothing.
         steps = 2 if change > _FAR else int(iteration > 0 or sites.tau.any())
         sites, d_tau, d_nu = factor.propose(problem, (variance, kept), sites, steps, trace.counts)
-        change, step = measure_change(d_tau, d_nu, variance)
+        change, step = measure_change(d_tau, d_nu, sites.nu, variance)
         trace.history.append(change)
         all_updated = trace.counts[2] == skipped
         settled = change < limits.tol and all_updated

@@ -19,18 +19,19 @@ def site_terms(rules, observed, marginals, sites, prior, log_z, terms):
     """Fill log Z of every cavity and the site terms of the evidence; return (status, site).
 
     `prior` is the prior mean. log_z[i] = log p(y_i | y_-i), of one observation whatever its weight
-    and without its whole site. terms[i] = log of the site's normaliser, written for f measured from
-    the prior mean: log Z_i + log(1 + tau/tau_c)/2 + (tau_c m_c (tau m_c - 2 nu) - nu^2)/(2 (tau_c +
-    tau)), the stable form of Rasmussen & Williams (3.73) and (3.74), for the fraction `power` of
-    the site.
+    and without its whole site. terms[i] is what the site adds to the log evidence besides its share
+    of -log |I + K diag(tau)|/2. For f measured from the prior mean and a cavity N(m_c, 1/tau_c):
+    log Z_i + log(1 + tau/tau_c)/2 - pull m_c/2: the quadratic forms of Rasmussen & Williams (3.73)
+    and (3.74), nu' mean/2 among them, are the last term when tau_c (m_c - mean) = -pull is put in.
+    They are of order tau mean^2 each, and cancel where a site dominates its marginal.
     """
-    mean, variance, kept = marginals
-    tau, nu = sites
+    mean, variance, kept, pull = marginals
+    tau, _ = sites
     y, weights = observed
     functions, source, power, _ = rules
     scratch = np.empty((1, 4))
     for i in range(mean.size):
-        cavity_mean, cavity_std = cavity(kept[i], variance[i], mean[i], nu[i])
+        cavity_mean, cavity_std = cavity(kept[i], variance[i], mean[i], pull[i])
         if not cavity_std > 0.0:
             return NO_MASS, i
         status, log_z[i], _, _, _ = project_site(
@@ -40,21 +41,19 @@ def site_terms(rules, observed, marginals, sites, prior, log_z, terms):
             return status, i
         own_log_z = log_z[i]
         if weights[i] == 0.0:
-            terms[i] = 0.0
+            # Dropped, or about to be: nothing is projected on its site exp(nu f - tau f^2/2).
+            m = mean[i] - prior[i]
+            terms[i] = 0.5 * (pull[i] + tau[i] * m) * m
             continue
         if power != 1.0 or weights[i] != 1.0:
             own = (1.0 - power) + power * kept[i]
-            cavity_mean, cavity_std = cavity(own, variance[i], mean[i], power * nu[i])
+            cavity_mean, cavity_std = cavity(own, variance[i], mean[i], power * pull[i])
             status, own_log_z, _, _, _ = project_site(
                 functions, source, power * weights[i], cavity_mean, cavity_std, y[i], scratch
             )
             if status != OK:
                 return status, i
-        t, v = power * tau[i], power * nu[i]
-        cavity_tau = 1.0 / (cavity_std * cavity_std)
-        m = cavity_mean - prior[i]
-        shifted = v - t * prior[i]
-        quadratic = cavity_tau * m * (t * m - 2.0 * shifted) - shifted * shifted
-        terms[i] = own_log_z + 0.5 * math.log1p(t / cavity_tau)
-        terms[i] = (terms[i] + 0.5 * quadratic / (cavity_tau + t)) / power
+        widened = math.log1p(power * tau[i] * cavity_std * cavity_std)
+        terms[i] = (own_log_z + 0.5 * widened) / power
+        terms[i] -= 0.5 * pull[i] * (cavity_mean - prior[i])
     return OK, 0

@@ -43,22 +43,29 @@ class Observations(NamedTuple):
 
 
 class Marginals(NamedTuple):
-    """Posterior means and variances, and `kept`, which is 1 - tau variance; each of shape (N,)."""
+    """Posterior means and variances, and what cavities are made of; each of shape (N,).
+
+    `kept` is 1 - tau variance, and `pull` is K^-1 (mean - prior mean), which equals nu - tau mean.
+    Neither is formed by that subtraction, which cancels where a site dominates its marginal.
+    """
 
     mean: Array
     variance: Array
     kept: Array
+    pull: Array
 
 
 @kernel
-def cavity(kept, variance, mean, nu):
+def cavity(kept, variance, mean, pull):
     """Return (mean, standard deviation) of the cavity, or standard deviation 0 if it has none.
 
-    `kept` is 1 - tau variance, the share of the marginal's precision that is not the site's own.
+    `kept` is 1 - tau variance, the share of the marginal's precision that is not the site's own,
+    and `pull` is nu - tau mean: what the mean is moved by the site, in precision units.
     """
     if not (kept > 0.0 and variance > 0.0):
         return 0.0, 0.0
-    return (mean - nu * variance) / kept, math.sqrt(variance / kept)
+    square = variance / kept
+    return mean - pull * square, math.sqrt(square)
 
 
 @kernel
@@ -92,7 +99,7 @@ def propose(rules, observed, marginal, site, scratch, record):
     if observed.exponents == 0.0:
         return OK, -site.tau, -site.nu
     own = (1.0 - power) + power * marginal.kept
-    cavity_mean, cavity_std = cavity(own, marginal.variance, marginal.mean, power * site.nu)
+    cavity_mean, cavity_std = cavity(own, marginal.variance, marginal.mean, power * marginal.pull)
     if not cavity_std > 0.0:
         counts[2] += 1
         return OK, 0.0, 0.0

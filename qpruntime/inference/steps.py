@@ -33,14 +33,14 @@ def advance(
     )
 
 
-def measure_change(d_tau: Array, d_nu: Array, variance: Array) -> tuple[float, Array]:
+def measure_change(d_tau: Array, d_nu: Array, nu: Array, variance: Array) -> tuple[float, Array]:
     """Root mean squared change of the site parameters, plain or in posterior units if larger.
 
     Also the changes in posterior units, those of tau before those of nu.
     """
     n = d_tau.size
     step = np.empty(2 * n)
-    change = sizes(d_tau, d_nu, variance, step)
+    change = sizes(d_tau, d_nu, nu, variance, step)
     if not np.isfinite(change):
         site = int(np.argmax(np.where(np.isfinite(step[:n] + step[n:]), 0.0, 1.0)))
         raise NumericalError(

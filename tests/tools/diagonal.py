@@ -65,7 +65,7 @@ class DiagonalSolved(Solved):
         return propose_matched(self, asked, marginals, sites, steps, counts)
 
     def sweep(self, asked, sites, damping, visits, counts):
-        here = Marginals(self.mean, *self.marginals())
+        here = Marginals(self.mean, *self.marginals(), self.weights)
         changes = propose_all(asked, asked.rules(), here, sites, counts)
         return here.variance, damping * changes.tau, damping * changes.nu
 

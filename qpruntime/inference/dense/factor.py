@@ -143,8 +143,13 @@ class Factor(Triangle):
         unit = np.zeros((len(self.K), depth.size))
         unit[self.negative, np.arange(depth.size)] = depth
         self._depth = depth
-        self._reach = unit - self._inner_times(self.K[:, self.negative] * depth)
+        columns = self.K[:, self.negative] * depth
+        solved, _ = dpotrs(self.lower, self.root[:, None] * columns, lower=1)
+        self._reach = unit - self.root[:, None] * solved
         self._spread = self.K @ self._reach
+        # The same without cancelling, where a site dominates its marginal.
+        strong = self._tau * self.K.diagonal() > 1.0
+        self._spread[strong] = solved[strong] / self.root[strong, None]
         small = np.eye(depth.size) - depth[:, None] * self._spread[self.negative]
         self._small, info = dpotrf(0.5 * (small + small.T), lower=1)
         if info != 0:
@@ -233,10 +238,7 @@ class Factor(Triangle):
         The second is what a cavity is made of. It equals (B^-1)_ii, a sum of squares, and would
         be lost to cancellation where a site dominates its marginal.
         """
-        if self._inverse is None:
-            kept = squares_of_rows(self.upper_inverse())
-        else:
-            kept = self._inverse.diagonal().copy()
+        kept = self.shares()
         variance = (1.0 - kept) / np.maximum(self.root * self.root, 1e-300)
         lost = np.flatnonzero(1.0 - kept < _LOST)
         if not self.root.any():
@@ -245,10 +247,31 @@ class Factor(Triangle):
             columns = self._half_times(self.K[:, some])
             variance[some] = self.K.diagonal()[some] - np.einsum("ij,ij->j", columns, columns)
         if self.negative.size:
-            part = solve_triangular(self._small, self._spread.T, lower=True)
-            variance += np.einsum("ij,ij->j", part, part)
-            kept = 1.0 - self._tau * variance
+            variance += self._widening()
+            kept = self.less_negative(kept, variance)
         return variance, kept
+
+    def shares(self) -> Array:
+        """1 - tau variance where no precision is negative, shape (N,)."""
+        if not self.root.any():
+            return np.ones(self.root.size)
+        if self._inverse is None:
+            return squares_of_rows(self.upper_inverse())
+        return self._inverse.diagonal().copy()
+
+    def less_negative(self, shares: Array, variance: Array) -> Array:
+        """1 - tau variance, from `shares` and the posterior variances."""
+        if not self.negative.size:
+            return shares
+        kept = shares - self._tau * self._widening()
+        kept[self.negative] = 1.0 - self._tau[self.negative] * variance[self.negative]
+        return kept
+
+    def _widening(self) -> Array:
+        """What negative precisions add to the posterior variances."""
+        part = solve_triangular(self._small, self._spread.T, lower=True)
+        widening: Array = np.einsum("ij,ij->j", part, part)
+        return widening
 
     def covariance(self, last: bool = False) -> Array:
         """Return the posterior covariance, shape (N, N).
@@ -264,6 +287,8 @@ class Factor(Triangle):
         inverse = self.inverse()
         lost = np.flatnonzero(1.0 - inverse.diagonal() < _LOST)
         if 3 * lost.size > len(self.K):
+            strong = np.flatnonzero(inverse.diagonal() < _LOST)
+            rows = self._strong_rows(strong, inverse)
             del inverse
             self._inverse = None
             half = self._half_times(self.K)
@@ -271,6 +296,8 @@ class Factor(Triangle):
                 self.lower = np.empty((0, 0))
             covariance = dsyrk(-1.0, half, beta=1.0, c=self.K.T, overwrite_c=0, trans=1, lower=1)
             mirror_upper(covariance.T)
+            covariance[strong] = rows
+            covariance[:, strong] = rows.T
         else:
             # S = R^-1 (I - B^-1) R^-1 subtracts nothing large where the sites are strong;
             # S R = K R B^-1 and S = K - K R B^-1 R K serve the few rows where they are weak.
@@ -291,6 +318,14 @@ class Factor(Triangle):
         if last:
             self.discard()
         return covariance
+
+    def _strong_rows(self, strong: NDArray[np.intp], inverse: Array) -> Array:
+        """Rows of the covariance where the prior's less what is explained would cancel."""
+        root = self.root[strong, None]
+        rows: Array = (inverse[strong] * self.root) @ self.K / root
+        unit = strong[:, None] == strong
+        rows[:, strong] = (unit - inverse[np.ix_(strong, strong)]) / (root * root.T)
+        return rows
 
     def discard(self) -> None:
         """Give back the memory of the factorisation; weights and mean stay."""

@@ -66,7 +66,7 @@ class DenseSolved(Factor, Solved):
             (steps, asked.matching()),
             asked.observations,
             (self.K, self.prior, self.upper_inverse(), self.root, weights),
-            (mean, *marginals),
+            (mean, *marginals, weights),
             (sites.tau, nu),
             (d_tau, d_nu),
             (counts, failure),
@@ -83,19 +83,22 @@ class DenseSolved(Factor, Solved):
         visits: NDArray[np.intp] | None,
         counts: Counts,
     ) -> tuple[Array, Array, Array]:
-        covariance, mean = self.covariance(last=True), self.mean.copy()
+        shares = self.shares()
+        covariance, mean, pull = self.covariance(last=True), self.mean, self.weights
         variance = covariance.diagonal().copy()
+        kept = self.less_negative(shares, variance)
         tau, nu = sites.tau.copy(), sites.nu.copy()
         y, exponents = asked.observations
         if visits is not None:
-            covariance, mean = covariance[np.ix_(visits, visits)], mean[visits]
+            covariance = covariance[np.ix_(visits, visits)]
+            mean, kept, pull = mean[visits], kept[visits], pull[visits]
             tau, nu, y, exponents = tau[visits], nu[visits], y[visits], exponents[visits]
         failure = np.zeros(2)
         status, site = sweep(
             asked.rules(),
             (y, exponents),
             covariance if covariance.flags.c_contiguous else np.ascontiguousarray(covariance.T),
-            mean,
+            (mean, kept, pull),
             (tau, nu),
             damping,
             (counts, failure),

@@ -42,15 +42,21 @@ def apply_panel(covariance, panel, weight, count, start):
 
 
 @kernel
-def sweep(rules, observed, covariance, mean, sites, damping, record):
+def sweep(rules, observed, covariance, marginals, sites, damping, record):
     """Update every site once, first to last; return a status and the site it belongs to.
 
     Changes in place the sites and the counts of `record`. Uses up `covariance` (N, N), of which
-    only the upper triangle is read, and `mean` (N,): both are to be recomputed from the sites.
+    only the upper triangle is read; it is to be recomputed from the sites. `marginals` are mean,
+    `kept` and `pull` of `Marginals`, as they are before the sweep.
     """
+    mean, kept, pull = marginals
     tau, nu = sites
     y, exponents = observed
     n = mean.size
+    # What the sites visited have added to the means, and what those no longer pending have taken
+    # from the variances. A site not yet visited has its tau and nu still: from these sums follow
+    # `kept` and `pull` without cancelling.
+    moved, lost = np.zeros(n), np.zeros(n)
     panel = np.empty((BLOCK, n))
     weight = np.empty(BLOCK)
     scratch = np.empty((1, 4))
@@ -61,14 +67,21 @@ def sweep(rules, observed, covariance, mean, sites, damping, record):
         rest, stored = row[i:], covariance[i, i:]
         for j in range(n - i):
             rest[j] = stored[j]
+        less = lost[i]
         for b in range(pending):
             scale, past = weight[b] * panel[b, i], panel[b, i:]
+            less += scale * panel[b, i]
             for j in range(n - i):
                 rest[j] -= scale * past[j]
         status, d_tau, d_nu = propose(
             rules,
             Observations(y[i], exponents[i]),
-            Marginals(mean[i], row[i], 1.0 - tau[i] * row[i]),
+            Marginals(
+                mean[i] + moved[i],
+                row[i],
+                kept[i] + tau[i] * less,
+                pull[i] - tau[i] * moved[i],
+            ),
             Sites(tau[i], nu[i]),
             scratch,
             record,
@@ -80,8 +93,8 @@ def sweep(rules, observed, covariance, mean, sites, damping, record):
         tau[i] += d_tau
         nu[i] += d_nu
         shrink = 1.0 + d_tau * row[i]
-        step = (d_nu - d_tau * mean[i]) / shrink
-        means, present = mean[i:], panel[pending, i:]
+        step = (d_nu - d_tau * (mean[i] + moved[i])) / shrink
+        means, present = moved[i:], panel[pending, i:]
         for j in range(n - i):
             means[j] += step * rest[j]
             present[j] = rest[j]
@@ -89,5 +102,9 @@ def sweep(rules, observed, covariance, mean, sites, damping, record):
         pending += 1
         if pending == BLOCK:
             apply_panel(covariance, panel, weight, pending, i + 1)
+            for b in range(pending):
+                scale, past, taken = weight[b], panel[b, i + 1 :], lost[i + 1 :]
+                for j in range(n - i - 1):
+                    taken[j] += scale * past[j] * past[j]
             pending = 0
     return OK, 0

@@ -38,7 +38,7 @@ def take_turn(rules, matching, observed, system, marginals, sites, changes, reco
     `matching` says how often, and has the rules with the cheapest source of means. Site means,
     posterior means and the weights of `system` are changed in place.
     """
-    mean, _, _ = marginals
+    mean, _, _, _ = marginals
     _, failure = record
     solve(system, sites, mean)
     ignored = np.zeros(3, dtype=np.int64), failure
