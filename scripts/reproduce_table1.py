@@ -226,7 +226,8 @@ def main(arguments: list[str] | None = None) -> int:
     import table1_report
 
     table1_report.write(list(results.records.values()), options.output)
-    print((options.output / "table1.md").read_text())
+    if options.blocks != ["corrected"]:
+        print((options.output / "table1.md").read_text())
     return 0
 
 

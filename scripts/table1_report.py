@@ -331,8 +331,18 @@ def draw(records: list[Record], path: Path) -> None:
 
 
 def write(records: list[Record], folder: Path) -> None:
-    """Write ``table1.md``, ``.csv``, ``.json`` and ``figure1.png`` to `folder`."""
+    """Write ``table1.md``, ``.csv``, ``.json`` and ``figure1.png`` to `folder`.
+
+    Block ``corrected`` has a file of its own, ``table1_corrected.json``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    apart = [record for record in records if record["block"] == "corrected"]
+    if apart:
+        text = json.dumps(build(apart), indent=1)
+        (folder / "table1_corrected.json").write_text(_flat(text) + "\n")
+    records = [record for record in records if record["block"] != "corrected"]
+    if not records:
+        return
     report = build(records)
     text = json.dumps(report, indent=1)
     # One line for each list of rounds.

@@ -137,6 +137,8 @@ def row(data: str, block: str, records: list[Record]) -> dict[str, Any]:
         out["methods"][method] = entry
     if "ep" in methods and "qp" in methods:
         out["qp_against_ep"] = paired(records, "qp", "ep", "ntll")
+    if "blend" in methods:
+        out["blend_against_ep"] = paired(records, "blend", "ep", "ntll")
     for name in ("theorem2", "predictive", "marginal"):
         if name in records[0]:
             out[name] = counted(records, name)
