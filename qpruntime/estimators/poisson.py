@@ -70,7 +70,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
     mean : float, optional
         Prior mean of f. By default the f of the mean rate, sum(y) / sum(exposure), weighted if
         rows are, with half an event added if there is none. 0 leaves the sign of f open in the
-        square link, and warns.
+        square link, and warns; predictions with a correction are then those of |f|.
     objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
         As for `GPClassifier`.
     n_jobs, verbose, callback, solver, random_state

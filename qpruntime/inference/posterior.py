@@ -21,6 +21,7 @@ from qpruntime.inference.corrections.corrected import (
     sampled,
 )
 from qpruntime.inference.corrections.fixed_point import Normal, fixed_point, needed, normal_of
+from qpruntime.inference.corrections.fold import one_sided, signless
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.observed import Observed
 from qpruntime.inference.schedules import Status
@@ -29,6 +30,10 @@ from qpruntime.inference.solver import Kept
 from qpruntime.validation import choice, generator, real, whole
 
 __all__ = ["Lookups", "Posterior", "Sites", "Status"]
+
+
+#: What is computed when asked for, and left out of pickles.
+_DERIVED = ("_corrected", "_signless")
 
 
 class Lookups(NamedTuple):
@@ -102,7 +107,7 @@ class Posterior:
     observed: Observed | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_corrected"}
+        return {name: value for name, value in vars(self).items() if name not in _DERIVED}
 
     @property
     def converged(self) -> bool:
@@ -212,7 +217,8 @@ class Posterior:
 
         All start from EP's fixed point; of a posterior by another method, or of power EP, EP is
         run as well, and `Marginals.notes` says so. The first call costs about one inference more,
-        N^3 operations, and new points N operations each per node of their densities.
+        N^3 operations, and new points N operations each per node of their densities. Where the
+        likelihood does not know the sign of f and the prior mean is 0, they are those of |f|.
 
         Parameters
         ----------
@@ -252,7 +258,8 @@ class Posterior:
             both = (np.broadcast_to(real(a, ""), len(K_star)) for a in (k_star_diag, mean_star))
             points = Points(K_star, *both)
         if correction == "sample":
-            return sampled(self._normal(), points, generator(random_state), steps)
+            rng = generator(random_state)
+            return sampled(self._normal(), points, rng, steps, self._signless)
         return self._corrected.marginals(points, correction)
 
     def corrected_evidence(self) -> CorrectedEvidence:
@@ -313,7 +320,7 @@ class Posterior:
         """Return what chains run around: EP's normal, or the posterior's own where EP fails."""
         needed(self.observed)
         assert self.observed is not None
-        if self.method != "ep":
+        if self.method != "ep" or self._signless:
             with contextlib.suppress(NumericalError):
                 return Normal(*self._corrected.found[:6])
         return normal_of(self.observed, self.sites)
@@ -323,7 +330,14 @@ class Posterior:
         needed(self.observed)
         assert self.observed is not None
         own = self.method == "ep" and self.observed.power == 1.0 and self.status == "converged"
-        return Corrected(fixed_point(self.observed, self.sites, self.log_evidence, own))
+        find = one_sided if self._signless else fixed_point
+        return Corrected(find(self.observed, self.sites, self.log_evidence, own))
+
+    @cached_property
+    def _signless(self) -> bool:
+        """Whether the posterior is its own mirror image."""
+        assert self.observed is not None
+        return signless(self.observed)
 
     def plot_history(self, axes: Any = None) -> Any:
         """Draw the change per sweep on a log scale; needs matplotlib. Returns the axes."""

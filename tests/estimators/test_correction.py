@@ -12,7 +12,13 @@ from scipy.stats import t as student
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError
+from qpruntime import (
+    ConvergenceWarning,
+    GPClassifier,
+    GPPoissonRegressor,
+    GPRobustRegressor,
+    InputError,
+)
 
 X = np.linspace(0.0, 6.0, 24)[:, None]
 NEW = np.array([[0.4], [3.1], [7.5]])
@@ -93,3 +99,29 @@ def test_robust():
     mean, std = model.predict(NEW, return_std=True)
     assert std == pytest.approx(np.sqrt(marginals.variance) * model._unit_, rel=1e-12)
     assert mean == pytest.approx(marginals.mean * model._unit_ + model._centre_, rel=1e-12)
+
+
+def test_counts_of_unknown_sign():
+    """Prior mean 0, square link: |f| by one of two mirrored peaks, and by chains in both."""
+    y = np.random.default_rng(4).poisson((1.5 + np.sin(X[:, 0])) ** 2)
+    kernel = ConstantKernel(4.0) * RBF(1.5)
+    model = GPPoissonRegressor(kernel, optimize=False, mean=0.0, method="ep")
+    # Between the peaks EP has no fixed point.
+    with pytest.warns(UserWarning, match="mean=0"), pytest.warns(ConvergenceWarning, match="held"):
+        model.set_params(correction="blend").fit(X, y)
+    rate, std = model.predict(NEW, return_std=True)
+    pmf = model.predict_log_pmf(NEW, [0, 2, 1])
+    mean, variance = model.latent(NEW)
+    assert (mean > 0.0).all()
+    assert rate == pytest.approx(mean**2 + variance, rel=1e-4)
+    model.correction = "sample"
+    found = model.marginals(NEW, "sample")
+    assert found.folded
+    assert found.rhat.max() < 1.05
+    error = np.sqrt(found.variance / found.effective)
+    assert (np.abs(found.mean - mean) < 0.05 * np.sqrt(variance) + 4.0 * error).all()
+    chained, spread = model.predict(NEW, return_std=True)
+    # Four standard errors of chains of some 400 effective draws.
+    assert (np.abs(chained - rate) < 0.01 * rate + 4.0 * std / np.sqrt(found.effective)).all()
+    assert spread == pytest.approx(std, rel=0.2)
+    assert model.predict_log_pmf(NEW, [0, 2, 1]) == pytest.approx(pmf, abs=0.05)

@@ -10,6 +10,7 @@ import json
 import math
 import pickle
 import re
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import pytest
 from scipy.special import log_ndtr, logsumexp
 
 from oracle import REFERENCE
-from qpruntime import CorrectionWarning, InputError, infer, likelihoods
+from qpruntime import ConvergenceWarning, CorrectionWarning, InputError, infer, likelihoods
 from qpruntime.inference.corrections.response import pair_sums
 from qpruntime.likelihoods import Likelihood
 
@@ -34,8 +35,8 @@ class Exact(NamedTuple):
     quantiles: np.ndarray
 
 
-def exchangeable(likelihood, a, b, y, prior=0.0):
-    """Integrate a problem of covariance a I + b 11' by nested sums."""
+def exchangeable(likelihood, a, b, y, prior=0.0, seen=np.array):
+    """Integrate a problem of covariance a I + b 11' by nested sums; moments are of seen(f)."""
     y = likelihoods.get(likelihood).validate(y)
     g = prior + math.sqrt(b) * GRID
     # Points of f on which everything is summed: an even grid with halves of cells at 0, where the
@@ -53,10 +54,14 @@ def exchangeable(likelihood, a, b, y, prior=0.0):
     for i, row in enumerate(levels):
         joint = logsumexp(kernel + (total - log_z[i]), axis=1) + row
         p = np.exp(joint - evidence)
-        mean.append(p @ f)
-        variance.append(p @ (f - mean[-1]) ** 2)
-        below = np.cumsum(p)
-        quantiles.append(np.interp([0.05, 0.95], below, f + 0.5 * step))
+        value = seen(f)
+        mean.append(p @ value)
+        variance.append(p @ (value - mean[-1]) ** 2)
+        order = np.argsort(value)
+        below = np.cumsum(p[order])
+        last = np.append(np.diff(value[order]) > 0.5 * step, True)  # two f may have one |f|
+        ends = value[order][last] + 0.5 * step
+        quantiles.append(np.interp([0.05, 0.95], below[last], ends))
     return Exact(evidence, np.array(mean), np.array(variance), np.array(quantiles))
 
 
@@ -112,6 +117,42 @@ def test_exact_problems(case):
     assert (np.array(wrong) <= bars).all(), wrong
     assert abs(post.log_evidence - true.log_evidence) >= gaps[0]
     assert np.abs(np.log(post.variance / true.variance)).max() >= gaps[1]
+
+
+@pytest.mark.parametrize(
+    ("y", "bar"),
+    [([4.0, 6.0, 9.0, 5.0, 7.0, 3.0], 3e-3), ([0.0, 0.0, 1.0, 0.0, 0.0], 0.03)],
+    ids=["two peaks", "one"],
+)
+def test_unknown_sign(y, bar):
+    """Square link, prior mean 0: marginals of |f| beside exact ones, by one peak and by chains."""
+    n = len(y)
+    true = exchangeable("poisson", 0.3, 4.0, y, seen=np.abs)
+    std = np.sqrt(true.variance)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of two peaks EP's sites are held
+        post = infer(0.3 * np.eye(n) + 4.0, y, "poisson", "ep")
+    found = post.marginals()
+    assert found.folded
+    assert "|f|" in found.notes[-1]
+    assert abs(post.corrected_evidence().value - true.log_evidence) <= bar
+    assert np.abs((found.mean - true.mean) / std).max() <= bar
+    assert np.abs(np.log(found.variance / true.variance)).max() <= 2.0 * bar
+    assert np.abs((found.quantile([0.05, 0.95]) - true.quantiles) / std[:, None]).max() <= 2.0 * bar
+    assert (found.cdf(0.0) == 0.0).all()
+    said = " ".join(post.check())
+    assert ("mirrored peaks" in said) == (len(y) == 6)
+    # Chains end up in either peak; folded they are alike.
+    chains = post.marginals(correction="sample", steps=4000, random_state=3)
+    assert chains.folded
+    assert chains.rhat.max() < 1.03
+    error = 4.0 / np.sqrt(chains.effective)
+    assert (np.abs(chains.mean - true.mean) < error * std).all()
+    assert (np.abs(np.log(chains.variance / true.variance)) < 4.0 * chains.spread).all()
+    one, two = (m.log_probability(y) for m in (found, chains))
+    assert one == pytest.approx(two, abs=0.05)
+    with pytest.raises(InputError, match="mean_star=0"):
+        post.marginals(np.full((1, n), 4.0), [4.3], 1.0)
 
 
 def test_the_numbers_of_the_derivation():

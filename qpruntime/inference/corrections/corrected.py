@@ -13,6 +13,7 @@ from qpruntime.errors import CorrectionWarning, InputError, SamplingWarning, war
 from qpruntime.inference.corrections.conditional import Targets, log_densities
 from qpruntime.inference.corrections.draws import densities_of
 from qpruntime.inference.corrections.fixed_point import FixedPoint, Normal, needed
+from qpruntime.inference.corrections.fold import fold
 from qpruntime.inference.corrections.grid import Densities, moments, normalised
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.corrections.response import Response, pair_sums, respond
@@ -37,6 +38,15 @@ _LEAST = 1e-14
 
 _NO_RESPONSE = 'EP\'s fixed point has no linear response here: these are the marginals of "fact"'
 _BESIDE = "EP was run beside the posterior's own method: corrections start from its fixed point"
+_FOLDED = (
+    "the likelihood does not know the sign of f, and the prior mean is 0: these are marginals of "
+    "|f|"
+)
+_ASIDE = (
+    "the likelihood does not know the sign of f, and the prior mean is 0: the posterior has two "
+    "mirrored peaks, and a normal between them describes neither; marginals() has those of |f|, "
+    "and the log evidence of both peaks together is {:.6g}; or give a prior mean away from 0"
+)
 
 
 class CorrectedEvidence(NamedTuple):
@@ -84,6 +94,8 @@ class Corrected:
     def words(self) -> tuple[str, ...]:
         """What there is to say of EP at the sites, and of the corrections."""
         found, said = self.found, []
+        if found.aside:
+            return (_ASIDE.format(self.evidence.value), *filter(None, [disagreement(self._spread)]))
         if self.response is None:
             said.append(_NO_RESPONSE)
         else:
@@ -113,6 +125,7 @@ class Corrected:
     def marginals(self, points: Points, correction: Correction) -> Marginals:
         """Shapes by FACT, and for "blend" and "tilt" means and variances of their own."""
         found = self.found
+        folded = _folds(found.folded, points)
         targets = self.targets(points)
         problem = found.rule, found.fixed, found.tilted
         low, high, logs = log_densities(*problem, targets)
@@ -136,6 +149,10 @@ class Corrected:
         if doubt := disagreement(spread):
             notes.append(doubt)
             warn(doubt, CorrectionWarning)
+        if folded:
+            notes.append(_FOLDED)
+            densities = fold(densities)
+            mean, variance, skewness = moments(densities)
         return Marginals(
             mean,
             variance,
@@ -145,6 +162,7 @@ class Corrected:
             tuple(notes),
             densities,
             found.likelihood,
+            folded=folded,
         )
 
     def _responses(self, points: Points, targets: Targets) -> Array | None:
@@ -169,6 +187,17 @@ class Corrected:
         return tilted_variances(self.found, points.K_star, points.variance, targets.std)
 
 
+def _folds(folded: bool, points: Points) -> bool:
+    """Whether marginals are those of |f|; `InputError` if new points have a sign of their own."""
+    if folded and points.K_star is not None and np.any(points.mean != 0.0):
+        raise InputError(
+            "the prior mean is 0 at the sites, whose likelihood does not know the sign of f, and "
+            f"reaches {np.abs(points.mean).max():.3g} at new points: marginals are those of |f| "
+            "and need mean_star=0; or infer with a prior mean away from 0"
+        )
+    return folded
+
+
 def shifted(densities: Densities, mean: Array, moved: Array, stretch: Array) -> Densities:
     """Move densities of mean `mean` to `moved` and stretch them about it."""
     low, high, logs, below = densities
@@ -181,12 +210,18 @@ def shifted(densities: Densities, mean: Array, moved: Array, stretch: Array) -> 
 
 
 def sampled(
-    found: Normal | FixedPoint, points: Points, rng: np.random.Generator, steps: int
+    found: Normal | FixedPoint,
+    points: Points,
+    rng: np.random.Generator,
+    steps: int,
+    folded: bool = False,
 ) -> Marginals:
     """Marginals by elliptical slice sampling; of new points by one draw given each of the sites'.
 
-    `steps` is of each of four chains; draws kept are thinned to what memory is worth.
+    `steps` is of each of four chains; draws kept are thinned to what memory is worth. Those of |f|
+    if `folded`: chains in mirrored peaks are then alike.
     """
+    folded = _folds(folded, points)
     observed, fixed = found.observed, found.fixed
     K, likelihood = needed(observed)
     kept = max(250, _KEPT // (4 * fixed.mean.size))
@@ -203,6 +238,9 @@ def sampled(
         rest = points.variance - np.einsum("ij,ij->i", gain, points.K_star)
         draws = points.mean + (draws - observed.prior) @ gain.T
         draws += np.sqrt(np.maximum(rest, 0.0)) * rng.standard_normal(draws.shape)
+    if folded:
+        draws = np.abs(draws)
+    if folded or points.K_star is not None:
         rhat, effective = mixing(draws)
     flat = draws.reshape(-1, draws.shape[-1])
     mean, variance = flat.mean(axis=0), flat.var(axis=0)
@@ -219,6 +257,10 @@ def sampled(
             "peaks; raise steps"
         )
         warn(notes[-1], SamplingWarning)
+    densities = densities_of(flat, effective)
+    if folded:
+        notes.append(_FOLDED)
+        densities = fold(densities)  # smoothing has left some mass below 0
     return Marginals(
         mean,
         variance,
@@ -226,8 +268,9 @@ def sampled(
         np.sqrt(np.maximum(kurtosis - 1.0, 0.0) / effective),
         "sample",
         tuple(notes),
-        densities_of(flat, effective),
+        densities,
         likelihood,
         rhat,
         effective,
+        folded,
     )

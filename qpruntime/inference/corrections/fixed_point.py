@@ -20,15 +20,24 @@ from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
 
-__all__ = ["FixedPoint", "Normal", "fixed_point", "needed", "normal_of", "problem_of"]
+__all__ = [
+    "SWEEPS",
+    "TOL",
+    "FixedPoint",
+    "Normal",
+    "fixed_point",
+    "needed",
+    "normal_of",
+    "problem_of",
+]
 
 #: First and second Hermite moments, which are zero at a fixed point, up to here.
 _SETTLED = 1e-4
 #: EP runs beside another method to this; corrections are good to about its square.
-_TOL = 1e-7
+TOL = 1e-7
 #: ... and to this where differences of two fixed points count.
 _FINE = 1e-9
-_SWEEPS = 200
+SWEEPS = 200
 #: From here on all sites are updated at once where there is one fixed point only, as by `infer`.
 _MANY = 1000
 
@@ -47,7 +56,8 @@ class Normal(NamedTuple):
 class FixedPoint(NamedTuple):
     """EP's fixed point: a `Normal` with its tilted densities and its log evidence.
 
-    `own` says whether the sites are those of the posterior itself.
+    `own` says whether the sites are those of the posterior itself; `folded` that the sign of f is
+    unknown, and `aside` that this is the fixed point of one of two mirrored peaks.
     """
 
     observed: Observed
@@ -59,6 +69,8 @@ class FixedPoint(NamedTuple):
     tilted: Tilted
     log_evidence: float
     own: bool
+    folded: bool = False
+    aside: bool = False
 
     def moved(self, prior: Array) -> FixedPoint:
         """Return the fixed point for another prior mean, found from this one."""
@@ -90,7 +102,7 @@ def problem_of(observed: Observed, prior: Array | None = None) -> Problem:
 
 
 def fixed_point(
-    observed: Observed, sites: Sites, evidence: float, own: bool, tol: float = _TOL
+    observed: Observed, sites: Sites, evidence: float, own: bool, tol: float = TOL
 ) -> FixedPoint:
     """Return EP's fixed point: at these sites if they are its own, else found from them.
 
@@ -107,7 +119,7 @@ def fixed_point(
         factor = DensePrior(K, observed.prior).factor(sites)
     else:
         order: Order = "parallel" if len(K) >= _MANY and problem.nonnegative else "sequential"
-        end = settle(problem, Limits(tol, _SWEEPS), order=order, sites=sites)
+        end = settle(problem, Limits(tol, SWEEPS), order=order, sites=sites)
         if end.status != "converged":
             raise NumericalError(
                 f"EP has no fixed point here that was found ({end.status} after "

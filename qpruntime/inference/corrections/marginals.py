@@ -44,6 +44,9 @@ class Marginals:
     rhat, effective : ndarray, shape (T,), or None
         Of "sample": R-hat of split chains, and the effective number of draws, the worse of those
         for f and for its squared deviation.
+    folded : bool
+        Whether all this is of |f|: where the likelihood does not know the sign of f, as the square
+        link, and the prior mean is 0.
     """
 
     mean: Array
@@ -56,6 +59,7 @@ class Marginals:
     likelihood: Likelihood = field(repr=False)
     rhat: Array | None = field(default=None, repr=False)
     effective: Array | None = field(default=None, repr=False)
+    folded: bool = False
 
     def __repr__(self) -> str:
         return f"<Marginals of {self.mean.size} points, correction {self.correction!r}>"

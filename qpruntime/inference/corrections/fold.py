@@ -1,0 +1,79 @@
+"""Likelihoods that do not know the sign of f, under a prior mean of 0: one peak, and |f|.
+
+As p(y|f) = p(y|-f) for all sites at once, the posterior has two mirrored halves. EP started from
+nothing settles between them, or not at all; started to one side it finds the peak there, if the
+peaks are apart. The marginals of |f| are the same on either side, and the evidence is twice that of
+one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.errors import NumericalError
+from qpruntime.inference.corrections.fixed_point import (
+    SWEEPS,
+    TOL,
+    FixedPoint,
+    fixed_point,
+    needed,
+    problem_of,
+)
+from qpruntime.inference.corrections.grid import Densities, log_density_many, normalised
+from qpruntime.inference.fixed_point import settle
+from qpruntime.inference.observed import Observed
+from qpruntime.inference.schedules import Limits
+from qpruntime.inference.sites import Sites
+
+__all__ = ["fold", "one_sided", "signless"]
+
+#: Where densities are compared, in prior standard deviations.
+_COMPARED = (0.3, 1.1, 2.7)
+#: A peak is to one side if some mean is so many standard deviations away from 0.
+_ASIDE = 1.5
+
+
+def signless(observed: Observed) -> bool:
+    """Whether posterior and mirrored posterior are the same."""
+    if np.any(observed.prior != 0.0):
+        return False
+    K, likelihood = needed(observed)
+    std = np.sqrt(K.diagonal())
+    both = (
+        (likelihood.log_prob(x * std, observed.y), likelihood.log_prob(-x * std, observed.y))
+        for x in _COMPARED
+    )
+    return all(np.allclose(one, other, rtol=1e-12, atol=0.0) for one, other in both)
+
+
+def one_sided(observed: Observed, sites: Sites, evidence: float, own: bool) -> FixedPoint:
+    """Return EP's fixed point at a peak to one side, or the one between where there is none.
+
+    The log evidence of the former counts both peaks. Raises as `fixed_point`.
+    """
+    K, _ = needed(observed)
+    aside = np.full(len(K), math.sqrt(K.diagonal().mean()))
+    end = settle(problem_of(observed, aside), Limits(TOL, SWEEPS))
+    try:
+        found = fixed_point(observed, end.sites, evidence, own=False)
+    except NumericalError:
+        return fixed_point(observed, sites, evidence, own)._replace(folded=True)
+    if (np.abs(found.fixed.mean) < _ASIDE * found.fixed.std).all():
+        return found._replace(folded=True, own=own)
+    return found._replace(folded=True, aside=True, log_evidence=found.log_evidence + math.log(2.0))
+
+
+def fold(found: Densities) -> Densities:
+    """Densities of |f|."""
+    low = np.maximum(np.maximum(found.low, -found.high), 0.0)
+    high = np.maximum(np.abs(found.low), np.abs(found.high))
+    at = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, found.logs.shape[1])
+    sides: list[Array] = []
+    for points in (at, -at):
+        out = np.empty(at.shape)
+        log_density_many(found.low, found.high, found.logs, points, out)
+        sides.append(out)
+    return normalised(low, high, np.logaddexp(*sides))
