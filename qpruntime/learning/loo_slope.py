@@ -26,7 +26,8 @@ from scipy.sparse.linalg import LinearOperator, gmres
 from qpruntime.arrays import Array
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.schedules import Settled
-from qpruntime.learning.parameter_slopes import cavities, derivative, parameter_slopes, site_rows
+from qpruntime.learning.parameter_slopes import cavities, parameter_slopes, site_rows
+from qpruntime.projection.parameters import PLACES, derivative
 
 __all__ = ["loo_slope"]
 
@@ -110,8 +111,8 @@ def _local_slopes(
 
     value = float(at(mu, sigma)[0].sum())
     step = _STEP * sigma
-    by_mu = derivative({k: at(mu + k * step, sigma) for k in (-2, -1, 1, 2)}, step)
-    by_sigma = derivative({k: at(mu, sigma + k * step) for k in (-2, -1, 1, 2)}, step)
+    by_mu = derivative({k: at(mu + k * step, sigma) for k in PLACES}, step)
+    by_sigma = derivative({k: at(mu, sigma + k * step) for k in PLACES}, step)
     # mu = nu_c/tau_c and sigma = tau_c^(-1/2).
     mu_tau, mu_nu, sigma_tau = -mu / cavity_tau, 1.0 / cavity_tau, -0.5 * sigma / cavity_tau
     by_tau, by_nu = by_mu * mu_tau + by_sigma * sigma_tau, by_mu * mu_nu

@@ -7,7 +7,7 @@ Weights of the observations are powers of their likelihoods.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,15 +15,10 @@ from qpruntime.arrays import Array
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.schedules import Settled
 from qpruntime.projection.kernel import project_many
+from qpruntime.projection.parameters import derivative, moved
 from qpruntime.projection.projector import Projector
 
-__all__ = ["cavities", "derivative", "parameter_slopes", "reparametrised", "site_rows"]
-
-# Step of the differences in the logarithm of a parameter: fourth order leaves 1e-12 of truncation
-# and as much of rounding.
-_STEP = 3e-3
-# Two steps, and room for rounding.
-_INSIDE = float(np.exp(2.0 * _STEP)) * (1.0 + 1e-12)
+__all__ = ["cavities", "parameter_slopes", "reparametrised", "site_rows"]
 
 
 def cavities(end: Settled) -> tuple[Array, Array]:
@@ -85,11 +80,6 @@ def site_rows(
     return np.array([log_z, tau, found.mean * (precision + tau) - mu * precision])
 
 
-def derivative(at: Mapping[int, Array], step: float | Array) -> Array:
-    """Fourth-order difference quotient from what there is at -2, -1, 1 and 2 steps."""
-    return (8.0 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12.0 * step)
-
-
 def parameter_slopes(
     problem: Problem,
     names: Sequence[str],
@@ -110,20 +100,13 @@ def parameter_slopes(
     sites : ndarray, shape (P, 2, N)
         Of precision, and precision times mean, of the sites that the cavities ask for.
     """
-    likelihood = problem.projector.likelihood
     log_z, sites = [], []
     for name in names:
-        low, high = likelihood.limits.get(name, (0.0, np.inf))
-        # At a limit of the parameter the slope is that of a point two steps inside.
-        centre = min(max(likelihood.parameters[name], low * _INSIDE), high / _INSIDE)
-        at = {}
-        for k in (-2, -1, 1, 2):
-            value = centre * float(np.exp(k * _STEP))
-            moved = Projector(
-                likelihood.with_parameters(**{name: value}), problem.projector.method, "exact"
-            )
-            at[k] = site_rows(problem, moved, mu, sigma, held=held, single=single)
-        slope = derivative(at, _STEP)
+        at = {
+            k: site_rows(problem, projector, mu, sigma, held=held, single=single)
+            for k, projector in moved(problem.projector, name).items()
+        }
+        slope = derivative(at)
         log_z.append(slope[0])
         sites.append(slope[1:])
     return np.array(log_z), np.array(sites)

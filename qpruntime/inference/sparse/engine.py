@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,8 +20,10 @@ from qpruntime.inference.sparse.inducing import Inducing
 from qpruntime.inference.sparse.passes import Done, Job, gather, means, outcome, sweep
 from qpruntime.inference.sparse.rows import Rows
 from qpruntime.inference.sparse.rule import Rule
+from qpruntime.inference.sparse.slopes import Evaluation, evaluation, slopes
 from qpruntime.inference.sparse.state import State, posterior_of, prior_of
 from qpruntime.inference.sparse.sums import Sums, Tree
+from qpruntime.projection.parameters import moved
 
 __all__ = ["Engine", "Outcome", "Swept"]
 
@@ -225,6 +227,29 @@ class Engine:
                 )
             size, row = sums["worst"]
             return Outcome(value, (-float(size), int(row)), columns)
+
+    def evaluate(self, sweeps: int = 1, parameters: Sequence[str] = ()) -> Evaluation:
+        """Sweep so many times, then return the evidence and its gradient.
+
+        The gradient is that of EP at its fixed point, from which sweeps keep at most a distance.
+
+        Parameters
+        ----------
+        sweeps : int
+            One is enough where sites come from hyper-parameters nearby.
+        parameters : sequence of str
+            Of the likelihood, to differentiate by the logarithms of.
+        """
+        with one_blas_thread():
+            for _ in range(sweeps):
+                self.sweep()
+            rule = self.rule
+            rules = [
+                {k: Rule(p, rule.power) for k, p in moved(rule.projector, name).items()}
+                for name in parameters
+            ]
+            sums = self._pass(partial(slopes, self._told, moved=rules), ())
+            return evaluation(self.state, sums)
 
     @property
     def _told(self) -> State:
