@@ -1,10 +1,13 @@
 """Sparse power EP and QP: reference values, and the dense engine where the two meet."""
 
+import pickle
+
 import numpy as np
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cases import every_case
-from qpruntime import infer_sparse
+from qpruntime import InputError, infer, infer_sparse
 
 X = np.linspace(-3.0, 3.0, 40)[:, None]
 LABELS = np.sign(np.sin(1.7 * X[:, 0]) + 0.3 * np.cos(5.0 * X[:, 0]))
@@ -53,3 +56,167 @@ def test_reference_values_of_counts(method, power, weights, expected):
     found = [post.log_evidence, mean[0], variance[0]]
     pairs = [(a, b) for a, b in zip(found, expected, strict=True) if b is not None]
     np.testing.assert_allclose(*zip(*pairs, strict=True), rtol=0.0, atol=6e-11)
+
+
+def fitc(kernel, x, z, jitter=0.0):
+    """FITC's covariance: low rank, and the variances of the kernel."""
+    square = kernel(z, z)
+    lifted = square + jitter * np.mean(np.diag(square)) * np.eye(len(z))
+    K = kernel(x, z) @ np.linalg.solve(lifted, kernel(z, x))
+    K = 0.5 * (K + K.T)
+    np.fill_diagonal(K, kernel.diag(x))
+    return K
+
+
+def compare(post, dense, scale=1.0):
+    """Sites, evidence, leave-one-out densities and marginals are equal."""
+    for one, two in (
+        (post.sites.tau, dense.sites.tau),
+        (post.sites.nu, dense.sites.nu),
+        (post.loo(), dense.loo()),
+        (post.log_evidence, dense.log_evidence),
+        (post.mean, dense.mean),
+        (post.variance, dense.variance),
+    ):
+        # What the tolerance of the fixed points leaves; rounding is below it.
+        np.testing.assert_allclose(one, two, rtol=0.0, atol=scale * 1e-10 * (1 + np.abs(two).max()))
+
+
+HEAVY = np.sin(X[:, 0]) + np.where(np.arange(40) % 9 == 0, 4.0, 0.0)
+TRIALS = np.column_stack([COUNTS, np.full(40, 12.0)])
+T4 = "student-t(nu=4, scale=0.3)"
+NOISY = KERNEL + WhiteKernel(0.2)
+FEW = [
+    (KERNEL, LABELS, "probit", "qp", {"mean": np.cos(X[:, 0])}),
+    (KERNEL, COUNTS, "poisson", "qp", {"mean": 1.5}),
+    (NOISY, HEAVY, T4, "ep", {"weights": FOURTH}),
+]
+MORE = [
+    (NOISY, LABELS, "probit", "ep", {}),
+    (NOISY, LABELS, "logistic", "qp", {"weights": FOURTH}),
+    (NOISY, LABELS, "probit", "wp", {"p": 1.5}),
+    (KERNEL, LABELS, "heaviside", "ep", {}),
+    (KERNEL, LABELS, "step", "qp", {}),
+    (KERNEL, COUNTS, "poisson-exp", "qp", {"mean": np.linspace(0.0, 1.0, 40)}),
+    (KERNEL, COUNTS, "negative-binomial(dispersion=0.4)", "ep", {"mean": 0.5}),
+    (KERNEL, TRIALS, "binomial", "qp", {}),
+    (KERNEL, HEAVY, T4, "qp", {}),
+    (KERNEL, HEAVY, "laplace(scale=0.5)", "qp", {}),
+]
+
+
+def equals_dense_on_fitc(kernel, y, likelihood, method, options):
+    both = {"method": method, "tol": 1e-12, "max_sweeps": 300, **options}
+    post = infer_sparse(kernel, X, y, Z, likelihood, power=1.0, jitter=0.0, **both)
+    dense = infer(fitc(kernel, X, Z), y, likelihood, order="parallel", **both)
+    compare(post, dense)
+
+
+@every_case("kernel, y, likelihood, method, options", FEW)
+def test_of_power_one_it_is_the_dense_engine_on_fitc(kernel, y, likelihood, method, options):
+    equals_dense_on_fitc(kernel, y, likelihood, method, options)
+
+
+@pytest.mark.slow
+@every_case("kernel, y, likelihood, method, options", MORE)
+def test_every_likelihood_is_as_on_fitc(kernel, y, likelihood, method, options):
+    equals_dense_on_fitc(kernel, y, likelihood, method, options)
+
+
+@every_case("method, options", [("ep", {}), ("qp", {"weights": FOURTH, "mean": 0.3})])
+def test_with_all_inputs_inducing_it_is_the_dense_engine(method, options):
+    kernel, x, y = ConstantKernel(2.0) * RBF(0.3), X[::2], COUNTS[::2]
+    options = {name: value[::2] if np.ndim(value) else value for name, value in options.items()}
+    both = {"method": method, "power": 0.5, "tol": 1e-12, **options}
+    post = infer_sparse(kernel, x, y, x, "poisson-exp", jitter=0.0, **both)
+    dense = infer(kernel(x), y, "poisson-exp", **both)
+    # r, which is nothing but rounding here, is added to variances.
+    compare(post, dense, 100.0)
+    new = np.array([[0.1], [7.0]])
+    expected = dense.predict(kernel(new, x), [2.0, 2.0], options.get("mean", 0.0))
+    for one, two in zip(post.predict(new), expected, strict=True):
+        np.testing.assert_allclose(one, two, rtol=0.0, atol=1e-8)
+
+
+def test_small_powers_tend_to_the_bound():
+    """Linearly, to the dense engine's variational bound where all inputs are inducing."""
+    x = X[::2]
+    kernel, y = ConstantKernel(2.0) * RBF(0.5), LABELS[::2]
+    bound = infer(kernel(x), y, method="vb", tol=1e-10).log_evidence
+    powers = [0.1, 0.01, 0.001]
+    found = [
+        infer_sparse(kernel, x, y, x, method="ep", power=power, tol=1e-10).log_evidence
+        for power in powers
+    ]
+    gaps = (np.array(found) - bound) / powers
+    # Of second order in the power, and jitter.
+    np.testing.assert_allclose(gaps, gaps[1], rtol=0.05)
+
+
+def test_what_must_not_matter():
+    """Order of rows, rows of weight 0, equal and faraway inducing inputs; few rows are legal."""
+
+    def run(x=X, y=LABELS, z=Z, **options):
+        return infer_sparse(KERNEL, x, y, z, tol=1e-11, **options)
+
+    plain = run()
+    back = np.random.default_rng(2).permutation(40)
+    more, counted = (np.vstack([X, X[:5]]), np.r_[LABELS, -LABELS[:5]]), np.arange(45) < 40
+    with_more = run(*more, weights=counted.astype(float))
+    others = [
+        (run(X[back], LABELS[back]), 1e-11),
+        (with_more, 1e-8),  # weights are integrated
+        (run(z=np.vstack([Z, Z[:2]])), 1e-6),  # jitter of 1e-8 is shared by two
+        (run(z=np.vstack([Z, [[1e6], [-1e200]]])), 1e-8),
+    ]
+    for post, within in others:
+        np.testing.assert_allclose(post.log_evidence, plain.log_evidence, rtol=0.0, atol=within)
+        for one, two in zip(post.predict(X), plain.predict(X), strict=True):
+            np.testing.assert_allclose(one, two, rtol=0.0, atol=10.0 * within)
+    np.testing.assert_allclose(others[0][0].loo(), plain.loo()[back], rtol=0.0, atol=1e-10)
+    few = run(X[:3], LABELS[:3], power=1.0)
+    dense = infer(fitc(KERNEL, X[:3], Z, 1e-8), LABELS[:3], tol=1e-11)
+    assert abs(few.log_evidence - dense.log_evidence) < 1e-6
+    nowhere = run(z=np.array([[1e5]]))
+    np.testing.assert_allclose(nowhere.loo(), np.log(0.5), rtol=1e-12)
+
+
+def test_any_number_of_workers_gives_the_same_bits():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((70_000, 2))
+    y = np.sign(x[:, 0] + 0.3 * rng.standard_normal(70_000))
+    one, two = (infer_sparse(RBF(), x, y, x[:9], power=1.0, workers=w) for w in (1, 2))
+    assert one.log_evidence == two.log_evidence
+    for a, b in ((one.sites, two.sites), (one.predict(x[:99]), two.predict(x[:99]))):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_pickles_predict_without_rows():
+    post = infer_sparse(KERNEL, X, LABELS, Z)
+    copy = pickle.loads(pickle.dumps(post))
+    np.testing.assert_array_equal(copy.predict(X), post.predict(X))
+    assert str(copy) == str(post)
+    with pytest.raises(InputError, match="without its rows"):
+        copy.loo()
+
+
+BAD = [
+    ({"Z": [[np.nan]]}, "Z.* nan"),
+    ({"Z": [[1.0, 2.0]]}, "Z must have 1 columns"),
+    ({"Z": []}, "Z must have shape"),
+    ({"X": X[:, 0]}, "X must have shape"),
+    ({"y": LABELS[:3]}, "y must have shape"),
+    ({"method": "vb"}, "dense only"),
+    ({"power": 0.0}, "power must be"),
+    ({"jitter": 0.1}, "jitter must be"),
+    ({"mean": np.zeros(3)}, "mean must be"),
+    ({"weights": -np.ones(40)}, "weights must not be negative"),
+    ({"sites": (-np.ones(40), np.ones(40))}, "must not be negative"),
+]
+
+
+@every_case("change, words", BAD)
+def test_bad_arguments(change, words):
+    given = {"X": X, "y": LABELS, "Z": Z, **change}
+    with pytest.raises(InputError, match=words):
+        infer_sparse(KERNEL, **given)

@@ -161,7 +161,7 @@ def _values(kernel: Any, X: Array, Z: Array, dtype: Any) -> Any:
 def _scaled(kernel: Any, X: Array, Z: Array) -> tuple[Array, Array, Array]:
     """Points in length-scales, about the middle of Z, where their squares cancel least."""
     length = np.asarray(kernel.length_scale, dtype=float)
-    centre = Z.mean(axis=0)
+    centre = np.median(Z, axis=0)  # which one input far away does not move
     return (X - centre) / length, (Z - centre) / length, length
 
 

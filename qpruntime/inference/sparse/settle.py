@@ -20,8 +20,13 @@ __all__ = ["MATCHES", "Ended", "settle"]
 #: Times that means are settled between sweeps.
 MATCHES = 3
 # Shares of every step that are tried, one after the other, before precisions are held at zero.
-_SHARES = (1.0, 0.5)
+_SHARES = (1.0, 0.5, 0.25)
+# Where precisions may be negative, means are settled from this change on: before, they jump from
+# peak to peak.
+_NEAR = 0.1
 _LEAST_SHARE = 0.02
+# Steps are halved where so many sweeps in a row have not brought the change down to this fraction.
+_PATIENCE, _PROGRESS = 5, 0.9
 
 
 @dataclass
@@ -52,15 +57,22 @@ def settle(engine: Engine, limits: Limits = Limits()) -> Ended:  # noqa: B008  i
         If sites grow without bound, or no proper posterior is left.
     """
     ended = Ended()
-    free = not engine.rule.nonnegative
+    free, proper = not engine.rule.nonnegative, False
+    start = engine.sites if free else None
     for share in _SHARES if free else (1.0,):
+        if share < 1.0 and start is not None:
+            engine.sites = start
         try:
-            if _sweeps(engine, limits, share, ended) or not free:
-                return ended
+            proper = _sweeps(engine, limits, share, ended)
         except ImproperPosterior:
             if not free:
                 raise
-        engine.sites = Sites(*without_negative(engine.sites))
+            proper = False
+        if ended.settled:
+            break
+    if proper or not free:
+        return ended
+    engine.sites = Sites(*without_negative(engine.sites))
     rule = engine.rule
     engine.rule = Rule(rule.projector, rule.power, bounded=True)
     try:
@@ -74,10 +86,12 @@ def settle(engine: Engine, limits: Limits = Limits()) -> Ended:  # noqa: B008  i
 def _sweeps(engine: Engine, limits: Limits, share: float, ended: Ended) -> bool:
     """Sweep within the limits; return whether every row has a proper cavity."""
     share *= limits.damping
-    last, grew, skipped = np.inf, 0, 0
+    least, last, stale, skipped = np.inf, np.inf, 0, 0
+    concave = engine.rule.nonnegative and not engine.rule.bounded
     warm = bool(engine.tau.any())
     for number in range(limits.sweeps):
-        if number or warm:
+        near = concave or last < _NEAR
+        if (number or warm) and near and share >= limits.damping:
             engine.match(MATCHES)
         found = engine.sweep(share)
         ended.history.append(found.change)
@@ -88,8 +102,9 @@ def _sweeps(engine: Engine, limits: Limits, share: float, ended: Ended) -> bool:
         ended.settled = found.change < limits.tol and not skipped
         if ended.settled:
             break
-        grew = grew + 1 if found.change > last else 0
-        if grew == 2:
-            share, grew = max(0.5 * share, _LEAST_SHARE), 0
-        last = found.change
+        stale = 0 if found.change < _PROGRESS * least else stale + 1
+        least, last = min(least, found.change), found.change
+        if stale == _PATIENCE:
+            # Going round in circles. Means that are matched overshoot there as well.
+            share, stale, least = max(0.5 * share, _LEAST_SHARE), 0, np.inf
     return not skipped
