@@ -32,7 +32,7 @@ FLOORS = [
     {"qpruntime.inference", "tablegen.files", "tablegen.splines"},
     {"qpruntime.learning", "tablegen.compact", "tablegen.grid", "tablegen.surfaces"},
     {"qpruntime.bayesopt", "qpruntime.estimators", "tablegen.request", "tablegen.verify"},
-    {"tablegen.builder"},
+    {"qpruntime.deep", "tablegen.builder"},
     {"tablegen.console"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -162,12 +162,12 @@ def test_every_room_is_on_the_map():
 
 
 def test_what_an_import_loads():
-    infer = "dask zarr numcodecs google_crc32c h5py sklearn tablegen scipy.optimize scipy.stats"
+    infer = "dask zarr numcodecs google_crc32c h5py sklearn tablegen scipy.optimize scipy.stats jax"
     # In one process what comes later loads more: ever fewer are absent.
     of_qpruntime = {
         "import qpruntime": f"{infer} distributed scipy numba matplotlib",
         "from qpruntime import infer, project, open_table": infer,
-        "from qpruntime import GPClassifier": "dask distributed zarr tablegen matplotlib",
+        "from qpruntime import GPClassifier": "dask distributed zarr tablegen matplotlib jax",
     }
     of_tablegen = {
         "import tablegen.console.cli": "dask distributed zarr h5py scipy sklearn matplotlib",
@@ -180,6 +180,22 @@ def test_what_an_import_loads():
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
         assert run.stdout.splitlines() == [""] * len(process), run.stdout
+
+
+def test_only_deep_models_import_jax():
+    """Also where JAX is not installed, which the test above needs to see it loaded."""
+    wrong = []
+    for module, path in files().items():
+        if room(module) != "qpruntime.deep":
+            tree = ast.walk(ast.parse(path.read_text()))
+            roots = {
+                name.split(".")[0]
+                for node in tree
+                if isinstance(node, ast.Import | ast.ImportFrom)
+                for name in [getattr(node, "module", None) or node.names[0].name]
+            }
+            wrong += [module] if roots & {"jax", "jaxlib", "optax"} else []
+    assert wrong == []
 
 
 def test_public_names_resolve():

@@ -16,7 +16,7 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.notice import announce, expected_seconds
 
-__all__ = ["both", "expect", "reporting"]
+__all__ = ["both", "drawn_bar", "expect", "reporting", "time_left"]
 
 Report = Callable[[Array, float], Any]
 
@@ -45,23 +45,25 @@ def reporting(verbose: int, objective: str, runs: int) -> Iterator[Report | None
     """
     if not verbose:
         yield None
-    elif verbose > 1 or not sys.stderr.isatty() or not _has_rich():
+    elif verbose > 1:
         yield _lines(objective)
     else:
-        with _bar(objective, runs) as report:
-            yield report
+        with drawn_bar(USUAL_EVALUATIONS * runs) as update:
+            yield _lines(objective) if update is None else _best(objective, runs, update)
 
 
-def both(first: Report | None, second: Report | None) -> Report | None:
+def both(
+    first: Callable[..., Any] | None, second: Callable[..., Any] | None
+) -> Callable[..., Any] | None:
     """Call what there is of both."""
     if first is None or second is None:
         return first or second
 
     pair = first, second
 
-    def call(theta: Array, value: float) -> None:
+    def call(done: Any, value: float) -> None:
         for one in pair:
-            one(theta, value)
+            one(done, value)
 
     return call
 
@@ -87,24 +89,43 @@ def seconds_left(evaluations: int, runs: int, elapsed: float) -> float:
     return elapsed / evaluations * max(USUAL_EVALUATIONS * runs - evaluations, 0)
 
 
+def time_left(seconds: float) -> str:
+    """In words to end a line with; empty below half a second."""
+    left = round(seconds)
+    return f", about {left // 60}:{left % 60:02d} left" if left else ""
+
+
 @contextlib.contextmanager
-def _bar(objective: str, runs: int) -> Iterator[Report]:
+def drawn_bar(total: int) -> Iterator[Callable[[int, str], None] | None]:
+    """Yield what moves a bar to so many of `total`, with words behind it; gone when the block ends.
+
+    None off a terminal, or without rich.
+    """
+    if not sys.stderr.isatty() or not _has_rich():
+        yield None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
-        task = drawn.add_task("fitting", total=USUAL_EVALUATIONS * runs, words="")
-        begun, best, done = time.perf_counter(), -np.inf, 0
+        task = drawn.add_task("fitting", total=total, words="")
 
-        def report(theta: Array, value: float) -> None:
-            nonlocal best, done
-            best, done = max(best, value), done + 1
-            left = round(seconds_left(done, runs, time.perf_counter() - begun))
-            words = f"{done} evaluations, {objective} {best:.6g}"
-            if left:
-                words += f", about {left // 60}:{left % 60:02d} left"
-            # A run that takes longer than usual keeps its bar nearly full.
-            drawn.update(task, completed=min(done, USUAL_EVALUATIONS * runs - 1), words=words)
+        def update(done: int, words: str) -> None:
+            drawn.update(task, completed=done, words=words)
 
-        yield report
+        yield update
+
+
+def _best(objective: str, runs: int, update: Callable[[int, str], None]) -> Report:
+    total = USUAL_EVALUATIONS * runs
+    begun, best, done = time.perf_counter(), -np.inf, 0
+
+    def report(theta: Array, value: float) -> None:
+        nonlocal best, done
+        best, done = max(best, value), done + 1
+        left = time_left(seconds_left(done, runs, time.perf_counter() - begun))
+        # A run that takes longer than usual keeps its bar nearly full.
+        update(min(done, total - 1), f"{done} evaluations, {objective} {best:.6g}{left}")
+
+    return report

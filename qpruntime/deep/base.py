@@ -1,0 +1,155 @@
+"""What the deep estimators have in common: parameters, checked data, passes in blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from qpruntime.arrays import Array
+from qpruntime.deep.energy import Batch
+from qpruntime.deep.passes import drawn, normals
+from qpruntime.deep.progress import reporting
+from qpruntime.deep.start import first_layers
+from qpruntime.deep.training import Plan, Trained, train
+from qpruntime.errors import InputError
+from qpruntime.estimators.base import checked
+from qpruntime.learning.progress import both
+from qpruntime.learning.settings import generator
+from qpruntime.likelihoods import Likelihood
+from qpruntime.validation import choice, flag, number, whole
+
+__all__ = ["DeepGP", "Units"]
+
+
+@dataclass(frozen=True)
+class Units:
+    """Columns' means and standard deviations, (D,)."""
+
+    centre: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, X: Array, weight: Array) -> Units:
+        """Weighted, as if rows were repeated; `InputError` if a column is constant."""
+        centre = np.average(X, axis=0, weights=weight)
+        scale = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weight))
+        constant = np.flatnonzero(~(scale > 1e-14 * np.abs(X).max(axis=0)))
+        if constant.size:
+            names = ", ".join(map(str, constant[:5])) + (", ..." if constant.size > 5 else "")
+            raise InputError(
+                f"X has the same number in every row of column {names}, which has no scale and "
+                "tells nothing: leave it out"
+            )
+        return cls(centre, scale)
+
+    def scaled(self, X: Array) -> Array:
+        """Standardise."""
+        return np.asarray((X - self.centre) / self.scale)
+
+
+@dataclass(eq=False, repr=False, match_args=False)
+class DeepGP(BaseEstimator):
+    """Parameters, and what fits and predictions share. The first may be given by position."""
+
+    hidden: Sequence[int] = (2,)
+    inducing: int = 50
+    power: float = 1.0
+    linear_mean: bool = False
+    max_iter: int = 3000
+    batch_size: int = 100
+    learning_rate: float = 0.01
+    tol: float = 1e-3
+    dtype: Literal["float64", "float32"] = "float64"
+    verbose: int = 0
+    callback: Callable[[int, float], Any] | None = None
+    random_state: int | np.random.RandomState | None = None
+
+    def _plan(self, likelihood: Likelihood | None) -> Plan:
+        """Check the parameters."""
+        _widths(self.hidden)
+        whole(self.inducing, "inducing", 1)
+        flag(self.linear_mean, "linear_mean")
+        return Plan(
+            likelihood,
+            number(self.power, "power", above=0.0, most=1.0),
+            whole(self.max_iter, "max_iter", 1),
+            whole(self.batch_size, "batch_size", 1),
+            number(self.learning_rate, "learning_rate", above=0.0),
+            number(self.tol, "tol", above=-1.0),
+            choice(self.dtype, "dtype", ("float64", "float32")),
+        )
+
+    def _draft(self) -> Self:
+        """Return a copy with the parameters and nothing of a fit, for `fit` to work on."""
+        draft = object.__new__(type(self))
+        draft.__dict__ = {k: v for k, v in vars(self).items() if not k.endswith("_")}
+        return draft
+
+    def _commit(self, draft: Self) -> Self:
+        """Take over what was fitted, in place of all that an earlier fit has left."""
+        own = {k: v for k, v in vars(self).items() if not k.endswith("_")}
+        self.__dict__ = own | {k: v for k, v in vars(draft).items() if k.endswith("_")}
+        return self
+
+    def _train(
+        self, X: Array, targets: Sequence[Array], weights: Array | None, plan: Plan
+    ) -> list[Trained]:
+        """Train one process after the other, of the same rows, and store what all models have."""
+        weight = np.ones(len(X)) if weights is None else weights
+        if not weight.sum() > plan.power:
+            raise InputError(
+                f"the weights sum to {weight.sum():.3g}: they count rows, of which more than "
+                f"power={plan.power:g} are needed"
+            )
+        self._units_ = Units.of(X, weight)
+        scaled = self._units_.scaled(X)
+        rng = generator(self.random_state)
+        with jax.enable_x64(True), reporting(self.verbose, self.max_iter, len(targets)) as shown:
+            found = []
+            for y in targets:
+                layers = first_layers(scaled, self.hidden, self.inducing, self.linear_mean, rng)
+                report = both(shown, self.callback)
+                found.append(train(layers, Batch(scaled, y, weight), plan, rng, report))
+        self.layers_ = tuple(one.layers for one in found)
+        self.history_ = found[0].history if len(found) == 1 else [one.history for one in found]
+        self.n_iter_ = max(len(one.history) for one in found)
+        self.converged_ = all(one.converged for one in found)
+        return found
+
+    def _new_data(self, X: ArrayLike) -> Array:
+        """Validate points to predict at, and standardise them."""
+        check_is_fitted(self)
+        points = checked(validate_data, self, X, dtype=np.float64, reset=False)
+        return self._units_.scaled(points)
+
+    def _last(self, points: Array, n_samples: int | None = None) -> list[tuple[Array, Array]]:
+        """Means and variances (T, S) of every process at standardised points.
+
+        S normals of equal share: one of the pass of moments, or those of draws through the layers.
+        """
+        if n_samples is None:
+            return [normals(layers, points)[-1] for layers in self.layers_]
+        return self._draws(points, n_samples, np.random.default_rng(0))
+
+    def _draws(
+        self, points: Array, n_samples: int, rng: np.random.Generator
+    ) -> list[tuple[Array, Array]]:
+        count = whole(n_samples, "n_samples", 1)
+        return [drawn(layers, points, count, rng) for layers in self.layers_]
+
+
+def _widths(hidden: Any) -> None:
+    """Raise `InputError` unless these are widths of layers."""
+    if isinstance(hidden, (str, bytes)) or not isinstance(hidden, (Sequence, np.ndarray)):
+        raise InputError(
+            f"hidden must be a sequence of widths such as (2,), or () for one layer, got {hidden!r}"
+        )
+    for width in hidden:
+        whole(width, "every width in hidden", 1)

@@ -1,0 +1,229 @@
+"""Regression by a deep Gaussian process: means, densities and quantiles, or draws of the layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp, ndtr, ndtri
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import validate_data
+
+from qpruntime.arrays import Array
+from qpruntime.deep.base import DeepGP
+from qpruntime.errors import InputError
+from qpruntime.estimators.base import checked, weighed
+from qpruntime.estimators.predictive.density import log_density
+from qpruntime.likelihoods import Likelihood, get
+from qpruntime.projection.projector import Projector
+from qpruntime.validation import finite, flag, levels
+
+__all__ = ["DeepGPRegressor"]
+
+#: Halvings of the interval that a quantile is known to be in.
+_HALVINGS = 60
+
+
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+class DeepGPRegressor(RegressorMixin, DeepGP):
+    """Regression by layers of Gaussian processes, trained by approximate EP with tied sites.
+
+    Parameters
+    ----------
+    hidden : sequence of int
+        Widths of the hidden layers, first to last; () is a single, sparse Gaussian process.
+    inducing : int
+        Inducing inputs of every layer; at most as many as there are different rows.
+    power : float
+        alpha of power EP, in (0, 1]; 1 is EP, towards 0 it becomes variational.
+    linear_mean : bool
+        Whether hidden layers add their functions to principal scores of their inputs.
+    max_iter, batch_size, learning_rate
+        Steps of Adam at most, rows of each, and the rate, which falls by a cosine to a twentieth.
+    tol : float
+        Training stops where the energy, averaged over 100 steps, has not gained this much a row
+        for 500 steps; negative is never.
+    dtype : {"float64", "float32"}
+        Of the work on pairs of inducing inputs, most of a step of deep models.
+    verbose : int
+        Show how far training is, on stderr, if not 0.
+    callback : callable, optional
+        Called with steps done and the average energy after every ten steps.
+    random_state : int, RandomState or None
+        The same seed gives the same bits on one machine.
+    likelihood : "gaussian", str or Likelihood
+        Noise of a variance that is learnt, of standardised targets; or any likelihood of one
+        number an observation, whose targets are taken as they are.
+
+    Attributes
+    ----------
+    layers_ : tuple of tuple of Layer
+        The one process: the parameters of its layers.
+    history_ : ndarray, shape (n_iter_,)
+        The energy, estimated at each step from its rows.
+    noise_ : float
+        Standard deviation of Gaussian noise, in units of y; NaN for other likelihoods.
+    n_iter_ : int
+    converged_ : bool
+        Whether training ended by itself or at max_iter, and did not diverge.
+
+    Notes
+    -----
+    Weights count rows: one of 2 is the row twice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.deep import DeepGPRegressor
+    >>> X = np.linspace(-1.0, 1.0, 60)[:, None]
+    >>> model = DeepGPRegressor((1,), inducing=10, max_iter=300, random_state=0)
+    >>> model.fit(X, np.sign(X[:, 0])).predict([[-0.5], [0.5]]).round(1).tolist()
+    [-1.0, 1.0]
+    """
+
+    likelihood: str | Likelihood = "gaussian"
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> DeepGPRegressor:
+        """Train on X (N, D) and y (N,), rows weighted (N,) if they are.
+
+        Raises
+        ------
+        ValueError
+            If data, weights or parameters are not usable; a subclass, `InputError`, where the
+            check is ours.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If training diverged.
+        """
+        likelihood = self._resolved()
+        plan = self._plan(likelihood)
+        draft = self._draft()
+        points, targets = checked(
+            validate_data, draft, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2
+        )
+        targets = finite(targets, "y") if likelihood is None else likelihood.validate(targets)
+        weights, points, targets = weighed(sample_weight, points, targets)
+        draft._centre_, draft._unit_ = 0.0, 1.0
+        if likelihood is None:
+            draft._centre_ = float(np.average(targets, weights=weights))
+            spread = np.average((targets - draft._centre_) ** 2, weights=weights)
+            draft._unit_ = float(np.sqrt(spread)) or 1.0
+        scaled = (targets - draft._centre_) / draft._unit_
+        trained = draft._train(points, [scaled], weights, plan)[0]
+        draft._likelihood_ = likelihood
+        noise = np.exp(0.5 * trained.layers[-1].log_noise) if likelihood is None else np.nan
+        draft.noise_ = float(noise * draft._unit_)
+        return self._commit(draft)
+
+    def latent(self, X: ArrayLike) -> tuple[Array, Array]:
+        """Mean and variance of the function without noise at `X`, each of shape (T,)."""
+        mean, variance = self._last(self._new_data(X))[0]
+        return self._centre_ + self._unit_ * mean[:, 0], self._unit_**2 * variance[:, 0]
+
+    @overload
+    def predict(
+        self, X: ArrayLike, return_std: Literal[False] = False, n_samples: int | None = None
+    ) -> Array: ...
+    @overload
+    def predict(
+        self, X: ArrayLike, return_std: Literal[True], n_samples: int | None = None
+    ) -> tuple[Array, Array]: ...
+    def predict(
+        self, X: ArrayLike, return_std: bool = False, n_samples: int | None = None
+    ) -> Array | tuple[Array, Array]:
+        """Mean of the function without noise, shape (T,).
+
+        Parameters
+        ----------
+        X : array-like, shape (T, D)
+        return_std : bool
+            Whether to return its standard deviation, shape (T,), as well.
+        n_samples : int, optional
+            Draws through the hidden layers, instead of one pass of normals.
+        """
+        wanted = flag(return_std, "return_std")
+        means, variances = self._last(self._new_data(X), n_samples)[0]
+        mean = self._centre_ + self._unit_ * means.mean(axis=1)
+        if not wanted:
+            return mean
+        return mean, self._unit_ * np.sqrt(variances.mean(axis=1) + means.var(axis=1))
+
+    def sample(self, X: ArrayLike, n_samples: int = 1, random_state: int | None = 0) -> Array:
+        """Draw the function without noise through all layers, shape (T, n_samples).
+
+        Every row on its own: draws at two rows are independent, given the layers.
+        """
+        rng = np.random.default_rng(random_state)
+        points = self._new_data(X)
+        means, variances = self._draws(points, n_samples, rng)[0]
+        drawn = means + np.sqrt(variances) * rng.standard_normal(means.shape)
+        return self._centre_ + self._unit_ * drawn
+
+    def predict_log_density(
+        self, X: ArrayLike, y: ArrayLike, n_samples: int | None = None
+    ) -> Array:
+        """Log predictive density of observations `y`, shape (T,), one for each row of `X`."""
+        points = self._new_data(X)
+        seen = finite(y, "y", (len(points),))
+        means, variances = self._last(points, n_samples)[0]
+        if self._likelihood_ is not None:
+            each = log_density(self._likelihood_, means, variances, seen[:, None])
+        else:
+            total = variances * self._unit_**2 + self.noise_**2
+            gaps = seen[:, None] - self._centre_ - self._unit_ * means
+            each = -0.5 * (np.log(2.0 * np.pi * total) + gaps**2 / total)
+        return np.asarray(logsumexp(each, axis=1) - np.log(means.shape[1]))
+
+    def predict_quantiles(
+        self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95), n_samples: int | None = None
+    ) -> Array:
+        """Quantiles of an observation at `X` with Gaussian noise, noise and all.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, D)
+        q : float or array-like, shape (Q,)
+            Strictly between 0 and 1.
+        n_samples : int, optional
+            As for `predict`.
+
+        Returns
+        -------
+        ndarray, shape (T,) for a number q, else (T, Q)
+        """
+        at = levels(q, "q")
+        points = self._new_data(X)
+        if self._likelihood_ is not None:
+            raise InputError(
+                "quantiles of observations are those of Gaussian noise; with likelihood "
+                f"{self._likelihood_.name!r} use latent, sample or predict_log_density"
+            )
+        means, variances = self._last(points, n_samples)[0]
+        std = np.sqrt(variances + (self.noise_ / self._unit_) ** 2)
+        flat = at.reshape(-1)
+        each = means[:, None, :] + std[:, None, :] * ndtri(flat)[:, None]
+        low, high = each.min(axis=2), each.max(axis=2)
+        for _ in range(_HALVINGS if means.shape[1] > 1 else 0):
+            middle = 0.5 * (low + high)
+            share = ndtr((middle[:, :, None] - means[:, None]) / std[:, None]).mean(axis=2)
+            low, high = np.where(share < flat, middle, low), np.where(share < flat, high, middle)
+        found = self._centre_ + self._unit_ * 0.5 * (low + high)
+        return np.asarray(found.reshape(len(points), *at.shape))
+
+    def _resolved(self) -> Likelihood | None:
+        """Return the likelihood, None for Gaussian noise; `InputError` if it cannot be used."""
+        if isinstance(self.likelihood, str) and self.likelihood == "gaussian":
+            return None
+        found = Projector(get(self.likelihood), "ep").likelihood
+        if found.columns > 1:
+            raise InputError(
+                f"an observation of {found.name!r} is {found.columns} numbers; "
+                "deep models take one number an observation"
+            )
+        return found

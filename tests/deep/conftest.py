@@ -1,0 +1,19 @@
+"""Deep models need JAX: without it nothing here is collected, which is said."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+# Read when JAX starts: most of the time goes into compiling, which this halves.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+
+@pytest.fixture
+def double():
+    """Switch JAX's double precision on, which estimators do for themselves."""
+    import jax
+
+    with jax.enable_x64(True):
+        yield

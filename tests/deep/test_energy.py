@@ -1,0 +1,199 @@
+"""The energy: beside the printed form in many digits, beside one layer's, and its slopes."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+
+jax = pytest.importorskip("jax", reason="the extra deep is not installed")
+
+from test_layers import kernel, layer  # noqa: E402
+
+from qpruntime import likelihoods  # noqa: E402
+from qpruntime.deep.energy import Batch, energy, forward  # noqa: E402
+from qpruntime.deep.layers import shared  # noqa: E402
+from qpruntime.deep.observing import ByKernel, evidence, gaussian, probit  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("double")
+
+ROWS = 12
+
+
+def data(seed=3, signs=False):
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((ROWS, 2)), rng.standard_normal(ROWS)
+    return Batch(X, np.sign(y) if signs else y, np.ones(ROWS))
+
+
+def deep():
+    return layer(), layer(seed=1, linear=False), layer(outputs=1, seed=2, linear=False)
+
+
+def printed(own, epsilon):
+    """-(1/eps - 1) phi(q) + phi(cavity) / eps - phi(prior), with 60 digits."""
+    total = mpmath.mpf(0)
+    with mpmath.workdps(60):
+        e = mpmath.mpf(epsilon)
+        for eta, root in zip(own.eta, own.root, strict=True):
+            R, h = mpmath.matrix(root.tolist()), mpmath.matrix(eta.tolist())
+
+            def phi(share, R=R, h=h):
+                B = mpmath.eye(R.rows) + share * R * R.T
+                solved = mpmath.lu_solve(B, share * h)
+                return ((share * h).T * solved)[0] / 2 - mpmath.log(mpmath.det(B)) / 2
+
+            total += -(1 / e - 1) * phi(mpmath.mpf(1)) + phi(1 - e) / e
+        return float(total)
+
+
+@pytest.mark.parametrize("rows", [3.0, 1e3, 1e7])
+def test_stable_beside_printed(rows):
+    """As printed it subtracts numbers N times as large: at 1e7 rows eight digits would be left."""
+    own = layer(points=4)
+    _, found = shared([own], 1.0 / rows)
+    # log L_c / epsilon has the rounding of L_c, N times as large.
+    assert float(found) == pytest.approx(printed(own, 1.0 / rows), rel=1e-13, abs=3e-16 * rows)
+
+
+def tied(own, batch, power):
+    """The tied-site energy of one layer by eigenvalues, log Z by closed form; and its parts."""
+    n = len(batch.y)
+    e = power / n
+    K = kernel(own, own.Z, own.Z) + 1e-6 * np.exp(own.log_variance) * np.eye(len(own.Z))
+    phi = np.linalg.solve(np.linalg.cholesky(K), kernel(own, batch.X, own.Z).T).T
+    precision, eta = own.root[0] @ own.root[0].T, own.eta[0]
+    length, U = np.linalg.eigh(precision)
+    q = (U.T @ eta) ** 2
+    F = (
+        -0.5 * np.log1p(length)
+        + 0.5 * q / (1 + length)
+        - np.log1p(-e * length / (1 + length)) / (2 * e)
+        + 0.5 * q * (e * (1 + length) - (2 + length)) / ((1 + length) * (1 + (1 - e) * length))
+    ).sum()
+    V = np.linalg.inv(np.eye(len(K)) + (1 - e) * precision)
+    mean = V @ eta * (1 - e)
+    m, w = phi @ mean, (phi @ V * phi).sum(axis=1)
+    v = np.exp(own.log_variance) - (phi * phi).sum(axis=1) + w
+    return F, (phi, V, mean, m, v)
+
+
+def test_one_layer_is_the_tied_site_energy():
+    own, batch = layer(outputs=1, linear=False), data(signs=True)
+    F, (*_, m, v) = tied(own, batch, 1.0)
+    wanted = F + log_ndtr(batch.y * m / np.sqrt(1.0 + v)).sum()
+    found = energy((own,), batch, float(ROWS), 1.0, probit)
+    assert float(found) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_stationary_where_moments_match():
+    """Its slopes in eta and R are differences of tilted moments and those of q, signs and all."""
+    own, batch = layer(outputs=1, linear=False), data(signs=True)
+    _, (phi, V, mean, m, v) = tied(own, batch, 1.0)
+    slope = jax.grad(lambda one: energy((one,), batch, float(ROWS), 1.0, probit))(own)
+    z = batch.y * m / np.sqrt(1.0 + v)
+    ratio = np.exp(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(z))
+    b1, b2 = batch.y * ratio / np.sqrt(1.0 + v), ratio * (z + ratio) / (1.0 + v)
+    reach = phi @ V
+    means = mean + reach * b1[:, None]
+    seconds = [
+        V - b * np.outer(r, r) + np.outer(t, t) for r, t, b in zip(reach, means, b2, strict=True)
+    ]
+    B = np.eye(len(V)) + own.root[0] @ own.root[0].T
+    own_mean = np.linalg.solve(B, own.eta[0])
+    own_second = np.linalg.inv(B) + np.outer(own_mean, own_mean)
+    wanted = (ROWS - 1) * (means.mean(axis=0) - own_mean)
+    np.testing.assert_allclose(slope.eta[0], wanted, rtol=1e-10, atol=1e-11)
+    wanted = -(ROWS - 1) * (np.mean(seconds, axis=0) - own_second) @ own.root[0]
+    np.testing.assert_allclose(slope.root[0], np.tril(wanted), rtol=1e-10, atol=1e-10)
+
+
+def test_slopes_beside_differences():
+    """Of every kind of parameter, in first, middle and last layers, by central differences."""
+    own, batch = deep(), data()
+    value = jax.jit(lambda layers: energy(layers, batch, 40.0, 0.5, evidence(None, 0.5)))
+    slopes = jax.jit(jax.grad(value))(own)
+    rng, step = np.random.default_rng(0), 1e-5
+    for number, (one, slope) in enumerate(zip(own, slopes, strict=True)):
+        for name in one._fields[:-1]:
+            at = np.asarray(getattr(one, name))
+            along = rng.standard_normal(at.shape)
+
+            def moved(t, one=one, name=name, at=at, along=along, number=number):
+                changed = one._replace(**{name: at + t * along})
+                return float(value((*own[:number], changed, *own[number + 1 :])))
+
+            wanted = (moved(step) - moved(-step)) / (2.0 * step)
+            found = float((np.asarray(getattr(slope, name)) * along).sum())
+            # Differences: step^2 in theory, and 1e-16 F / step.
+            assert found == pytest.approx(wanted, rel=1e-6, abs=1e-6), (number, name)
+
+
+def test_batches_average_to_the_whole_and_order_does_not_matter():
+    own, batch = deep()[::2], data()
+    slope = jax.jit(
+        jax.value_and_grad(lambda own, b: energy(own, b, float(ROWS), 1.0, evidence(None, 1.0)))
+    )
+    whole = slope(own, batch)
+    parts = [slope(own, Batch(*(c[at] for c in batch))) for at in np.arange(ROWS).reshape(4, 3)]
+    mean = jax.tree.map(lambda *each: np.mean(each, axis=0), *parts)
+    turned = slope(own, Batch(*(c[::-1] for c in batch)))
+    for other in (mean, turned):
+        for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(other), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_weights_count_rows():
+    own, batch = (deep()[2],), data()
+    twice = Batch(*(np.concatenate([c, c[:5]]) for c in batch))
+    heavy = batch._replace(weight=np.where(np.arange(ROWS) < 5, 2.0, 1.0))
+    value = [energy(own, b, ROWS + 5.0, 1.0, evidence(None, 1.0)) for b in (twice, heavy)]
+    assert float(value[0]) == pytest.approx(float(value[1]), rel=1e-13)
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5])
+def test_kernels_called_back(power):
+    """log Z and its slopes by the likelihood's kernel: closed for Gaussian noise and the probit."""
+    m, v = np.array([-1.5, 0.2, 3.0]), np.array([0.3, 2.0, 1e-3])
+    y = np.array([1.0, -1.0, 1.0])
+    called = ByKernel(likelihoods.get("probit"), power)
+
+    def of(log_z):
+        return jax.value_and_grad(lambda m, v: log_z(m, v, y, 0.0).sum(), argnums=(0, 1))
+
+    found = jax.jit(of(called))(m, v)
+    if power == 1.0:
+        wanted = of(probit)(m, v)
+    else:
+        x, w = np.polynomial.hermite_e.hermegauss(200)
+        f = m[:, None] + np.sqrt(v)[:, None] * x
+        each = w / np.sqrt(2.0 * np.pi) * np.exp(power * log_ndtr(y[:, None] * f))
+        Z = each.sum(axis=1)
+        of_mean = (each * x).sum(axis=1) / Z / np.sqrt(v)
+        of_variance = 0.5 * ((each * (x**2 - 1.0)).sum(axis=1) / Z / v)
+        wanted = np.log(Z).sum(), (of_mean, of_variance)
+    assert float(found[0]) == pytest.approx(float(wanted[0]), rel=1e-12)
+    # (v - s^2) / v^2 loses digits where v is small: 1e-13 / 1e-3.
+    np.testing.assert_allclose(found[1][0], wanted[1][0], rtol=1e-9)
+    np.testing.assert_allclose(found[1][1], wanted[1][1], rtol=1e-7)
+
+
+def test_gaussian_noise_to_a_power():
+    """By quadrature of N(y; f, noise)^power."""
+    m, v, y, noise, power = 0.3, 0.7, -0.4, 0.2, 0.5
+    f, w = np.polynomial.hermite_e.hermegauss(150)
+    f = m + np.sqrt(v) * f
+    density = np.exp(-0.5 * (y - f) ** 2 / noise) / np.sqrt(2.0 * np.pi * noise)
+    wanted = np.log((w / np.sqrt(2.0 * np.pi) * density**power).sum())
+    found = gaussian(power, m, v, y, np.log(noise))
+    assert float(found) == pytest.approx(wanted, rel=1e-10)
+
+
+def test_hidden_outputs_far_out_are_finite():
+    """Rows far from every inducing input: psi underflows, the prior is left."""
+    own = layer(linear=False), layer(outputs=1, seed=1, linear=False)
+    known, _ = shared(own, 0.1)
+    mean, variance = forward(own, known, np.array([[1e6, -1e6]]))[-1]
+    assert np.isfinite(mean).all()
+    assert 0.0 < float(variance[0, 0]) < 10.0

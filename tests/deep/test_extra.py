@@ -1,0 +1,16 @@
+"""Without JAX: the import says which extra brings it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("missing", ["jax", "optax"])
+def test_names_the_extra(missing, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    for name in [name for name in sys.modules if name.startswith("qpruntime.deep")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ImportError, match=r'pip install "qpruntime\[deep\]"'):
+        import qpruntime.deep  # noqa: F401
