@@ -26,7 +26,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 
 import peers
-from qpruntime import infer, likelihoods
+from qpruntime import Posterior, infer, likelihoods
 from qpruntime.inference.dense.factor import Factor
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.dense.sweep import sweep
@@ -434,6 +434,43 @@ def engine() -> list[Row]:
     return rows
 
 
+def corrections() -> list[Row]:
+    """What corrected evidence, means and variances cost beside EP itself, and new points."""
+    rows: list[Row] = []
+    for n in (300, 1000):
+        _, y, K = problem(n)
+        run = partial(infer, K, y, method="ep")
+
+        def essentials(run: Callable[[], Posterior] = run) -> float:
+            post = run()
+            start = time.perf_counter()
+            post.corrected_evidence()
+            assert post._corrected.response is not None
+            return time.perf_counter() - start
+
+        def everything(run: Callable[[], Posterior] = run) -> float:
+            post = run()
+            start = time.perf_counter()
+            post.corrected_evidence()
+            post.marginals()
+            return time.perf_counter() - start
+
+        names = ("evidence, response and means", "all corrections")
+        seconds = in_turns(
+            {"infer": run, **dict(zip(names, (essentials, everything), strict=True))}, 5
+        )
+        rows.append((f"N={n}: infer, ep", seconds["infer"], "s"))
+        rows += [
+            (f"N={n}: {name} / infer", seconds[name] / seconds["infer"], "x") for name in names
+        ]
+    _, y, K = problem(1500)
+    post = infer(K[:500, :500], y[:500], method="ep")
+    new = K[500:, :500], K[500:, 500:].diagonal()
+    post.corrected_evidence()
+    rows.append(("N=500: marginals at 1000 new points", best(lambda: post.marginals(*new), 3), "s"))
+    return rows
+
+
 def predictions(n: int = 500, points: int = 100_000) -> list[Row]:
     """Predictions at many points beside scikit-learn's, which take turns, and their memory."""
     from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
@@ -544,6 +581,7 @@ SECTIONS: dict[str, Callable] = {
     "engine": engine,
     "memory": memory,
     "fit": fits,
+    "corrections": corrections,
     "predict": predictions,
     "weights": weights,
 }

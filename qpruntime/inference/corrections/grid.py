@@ -85,7 +85,7 @@ def moments(found: Densities) -> tuple[Array, Array, Array]:
     gap = unit - mean[:, None]
     weighed = density * rule
     second = np.einsum("ij,ij->i", weighed, gap * gap) / mass
-    third = np.einsum("ij,ij->i", weighed, gap**3) / mass
+    third = np.einsum("ij,ij->i", weighed, gap * gap * gap) / mass
     width = found.high - found.low
     return found.low + width * mean, width**2 * second, third / second**1.5
 

@@ -36,7 +36,7 @@ class Response(NamedTuple):
     variance : (N,), the diagonal of S = V + V A B, the derivatives of the means
     push : (N,), u: corrected means are m + V u
     A : (N, N)
-    factor : of Mx, by LAPACK
+    factor : of the transpose of Mx, by LAPACK
     drive : (N,), s h3: B = -inverse(Mx) diag(drive) V
     """
 
@@ -48,8 +48,8 @@ class Response(NamedTuple):
 
     def at(self, V_star: Array, variance: Array) -> Array:
         """Response at T new points of EP's variances (T,), with EP's covariances (T, N)."""
-        B, _ = dgetrs(*self.factor, -self.drive[:, None] * V_star.T)
-        return variance + np.einsum("ij,ji->i", V_star @ self.A, B)
+        B, _ = dgetrs(*self.factor, (V_star * -self.drive).T, trans=1, overwrite_b=1)
+        return variance + np.einsum("ij,ij->i", V_star @ self.A, B.T)
 
 
 @summed
@@ -85,6 +85,34 @@ def pair_terms(V, std, hermite, third, fourth, coupling, along):
 
 
 @summed
+def couplings(V, variance, drive, A, x):
+    """Fill A = -diag(drive) W/2, and return sum over j of V_ij^2 x_j."""
+    n = variance.size
+    out = np.empty(n)
+    for i in range(n):
+        scale, slope, total = 1.0 / (variance[i] * variance[i]), -0.5 * drive[i], 0.0
+        for j in range(n):
+            square = V[i, j] * V[i, j]
+            total += square * x[j]
+            A[i, j] = slope * (square * scale)
+        A[i, i] -= slope
+        out[i] = total
+    return out
+
+
+@summed
+def system(V, std, hermite, A, reach, Mx):
+    """Fill Mx, for V A in `reach`."""
+    n = std.size
+    for i in range(n):
+        v = std[i] * std[i]
+        own, other = -0.5 * hermite[i, 4], hermite[i, 3] * std[i]
+        for j in range(n):
+            Mx[i, j] = own * (V[i, j] * V[i, j]) + other * (reach[i, j] - v * A[i, j])
+        Mx[i, i] += v * v * (1.0 - own)
+
+
+@summed
 def pair_evidence(V, std, hermite):
     """Return the sums over pairs j < k of the third- and of the fourth-order terms."""
     three, four = 0.0, 0.0
@@ -116,31 +144,11 @@ def respond(V: Array, fixed: Fixed, hermite: Array) -> Response | None:
     s = fixed.std
     v = s * s
     h = hermite.T
-    h3, h4 = h[3], h[4]
+    h3 = h[3]
     third, fourth, along = np.empty((3, n))
-    coupling = np.empty((n, n))
+    coupling, A, Mx = np.empty((3, n, n))
     pair_terms(V, s, hermite, third, fourth, coupling, along)
-
-    W = V * V
-    squares_along = W @ along
-    W /= (v * v)[:, None]
-    W.flat[:: n + 1] -= 1.0
-    A = W * (-0.5 * s * h3)[:, None]
-    reach = V @ A
-    Mx = reach / v[:, None]
-    Mx -= A
-    Mx *= (h3 / s)[:, None]
-    W *= (0.5 * h4)[:, None]
-    Mx -= W
-    Mx.flat[:: n + 1] += 1.0
-    Mx *= (v * v)[:, None]
-    lu, pivots, info = dgetrf(Mx)
-    if info != 0 or not np.isfinite(lu).all():
-        return None
-    drive = s * h3
-
-    p0 = np.zeros(n)
-    pt, pv = np.zeros(n), np.zeros(n)
+    p0, pt, pv = np.zeros((3, n))
     for order, weight, P in ((3, _THIRD, third), (4, _FOURTH, fourth)):
         Q = weight * P
         p0 += Q * h[order + 1] / s
@@ -149,13 +157,18 @@ def respond(V: Array, fixed: Fixed, hermite: Array) -> Response | None:
             - 0.5 * (h[order + 2] + 2.0 * order * h[order] + order * (order - 1) * h[order - 2])
         )
         pv -= 0.5 * Q * order * (h[order] + (order - 1) * h[order - 2]) / v
-    squares = V * V
-    c = -0.5 * np.einsum("ij,ij->i", V @ coupling, V) + 0.5 * squares_along
-    c += squares @ (pt / v - pv) - v * pt
-    right, _ = dgetrs(lu, pivots, c + reach.T @ p0, trans=1)
+    drive = s * h3
+    c = couplings(V, v, drive, A, pt / v - pv + 0.5 * along)
+    reach = V @ A
+    system(V, s, hermite, A, reach, Mx)
+    lu, pivots, info = dgetrf(Mx.T, overwrite_a=1)
+    if info != 0 or not np.isfinite(lu.diagonal()).all():
+        return None
+    c -= 0.5 * np.einsum("ij,ij->i", V @ coupling, V) + v * pt
+    right, _ = dgetrs(lu, pivots, c + reach.T @ p0)
     push = p0 - drive * right
-    B, _ = dgetrs(lu, pivots, -drive[:, None] * V)
-    variance = v + np.einsum("ij,ji->i", reach, B)
+    B, _ = dgetrs(lu, pivots, (V * -drive).T, trans=1, overwrite_b=1)
+    variance = v + np.einsum("ij,ij->i", reach, B.T)
     if not (np.isfinite(variance).all() and (variance > 0.0).all() and np.isfinite(push).all()):
         return None
     return Response(variance, push, A, (lu, pivots), drive)
