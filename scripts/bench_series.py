@@ -98,6 +98,45 @@ def against_dense(repeat: int) -> None:
         show(f"N={n}: dense / series", dense / ours, "x")
 
 
+def places(n: int, repeat: int) -> None:
+    """Blocks of time on one and on two workers, each a process, against one pass after the other.
+
+    Elapsed seconds, for it is several processes that compute.
+    """
+    from distributed import LocalCluster
+
+    t, y, _ = series(n)
+    tight = {"method": "ep", "tol": 1e-10}
+
+    def elapsed(function: Callable[[], object]) -> float:
+        times = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            function()
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    whole = infer_series(t, y, KERNEL, **tight)
+    alone = elapsed(lambda: infer_series(t, y, KERNEL, method="ep"))
+    show(f"N={n}: probit, EP, in one piece", alone, "s elapsed")
+    for workers in (1, 2):
+        options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+        with LocalCluster(**options, silence_logs=50) as local:
+            at = local.scheduler_address
+            infer_series(t[:2000], y[:2000], KERNEL, method="ep", scheduler=at, blocks=2)
+            seconds = elapsed(lambda at=at: infer_series(t, y, KERNEL, method="ep", scheduler=at))
+            show(f"N={n}: {workers} worker(s)", seconds, "s elapsed")
+            found = infer_series(t, y, KERNEL, scheduler=at, **tight)
+        off = max(
+            float(np.max(np.abs(a - b) / (1.0 + np.abs(b))))
+            for a, b in ((found.mean, whole.mean), (found.variance, whole.variance))
+        )
+        off = max(off, abs(found.log_evidence / whole.log_evidence - 1.0))
+        show(f"N={n}: {workers} worker(s), largest difference", off, "relative")
+    threads = elapsed(lambda: infer_series(t, y, KERNEL, method="ep", workers=2))
+    show(f"N={n}: two threads of this process", threads, "s elapsed")
+
+
 def memory(n: int) -> None:
     """Most memory of one inference beside t and y, in bytes a point; in a process of its own."""
     code = (
@@ -140,9 +179,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--most", type=int, default=100_000, help="largest N")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--places", action="store_true", help="one and two workers, nothing else")
     options = parser.parse_args()
     sizes = [n for n in (10_000, 100_000, 1_000_000, 10_000_000) if n <= options.most]
     sizes = sizes or [options.most]
+    if options.places:
+        places(sizes[-1], options.repeat)
+        return
     small = min(sizes[-1], 20_000)
     inference([100], 1)  # compiles
     fits([400])

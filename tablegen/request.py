@@ -14,6 +14,7 @@ from qpruntime import likelihoods
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError, TableError
 from qpruntime.execution.calls import Executor, Threads
+from qpruntime.execution.executors import executor_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.finding import table_directory
 from qpruntime.validation import number, path_of, shown
@@ -164,7 +165,7 @@ def check(
         raise InputError(f"force must be True or False, got {shown(force)}")
     local = Threads(workers)
     timeout = number(timeout, "timeout", above=0.0, most=LONGEST)
-    executor = _executor(local, workers, scheduler, timeout)
+    executor = executor_of(workers, scheduler, timeout, ("qpruntime", "tablegen"))
     if tolerance is None:
         tolerance = recipe.tolerance
     tolerance = number(tolerance, "tolerance", above=0.0)
@@ -186,16 +187,3 @@ def default_preset(likelihood: str | Likelihood, preset: str | None) -> str:
     if preset != "surfaces" and user_code.is_users(likelihood):
         raise InputError(f"a likelihood that is not registered has preset surfaces, not {preset}")
     return preset
-
-
-def _executor(
-    local: Threads, workers: int | None, scheduler: str | None, timeout: float
-) -> Executor:
-    if scheduler is None:
-        return local
-    if workers is not None:
-        raise InputError("workers are threads of this machine; with a scheduler leave them out")
-    # distributed takes a second to import.
-    from qpruntime.execution.cluster import Cluster
-
-    return Cluster(scheduler, timeout, packages=("qpruntime", "tablegen"))

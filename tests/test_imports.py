@@ -39,8 +39,10 @@ FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 #: They open every room: public names by first use, and the command line.
 DOORS = {"qpruntime", "tablegen", "tablegen.__main__"}
 #: Imports of the runtime inside functions: rules that few need, whose kernels take milliseconds to
-#: declare. The command line, which has to answer at once, and builds import as late as they like.
+#: declare, and distributed, a second. The command line, which has to answer at once, and builds
+#: import as late as they like.
 DEFERRED = {
+    ("qpruntime.execution.executors", "qpruntime.execution.cluster"),
     ("qpruntime.likelihoods.contract", "qpruntime.quadrature.adaptive"),
     ("qpruntime.projection.projector", "qpruntime.quadrature.wp"),
 }

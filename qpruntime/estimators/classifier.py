@@ -97,6 +97,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
     solver : {"auto", "dense", "markov"}
         "markov" fits in time that grows with N what has one column and a kernel of a Markov
         process, see `qpruntime.infer_series`; "auto" takes it where it can from 300 rows on.
+    scheduler : str, optional
+        Address of a dask scheduler whose workers fit blocks of such a series.
     random_state : int, RandomState or None
         For restarts.
     correction : {None, "blend", "fact", "tilt", "sample"}

@@ -38,5 +38,6 @@ class Parameters(BaseEstimator):
     verbose: int = 0
     callback: Callback | None = None
     solver: Literal["auto", "dense", "markov"] = "auto"
+    scheduler: str | None = None
     random_state: int | np.random.RandomState | None = None
     correction: Correction | None = None

@@ -73,7 +73,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         square link, and warns; predictions with a correction are then those of |f|.
     objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
         As for `GPClassifier`.
-    n_jobs, verbose, callback, solver, random_state
+    n_jobs, verbose, callback, solver, scheduler, random_state
         As for `GPClassifier`.
     correction : {None, "blend", "fact", "tilt", "sample"}
         How predictions are corrected for what a normal per point leaves out: means, variances,

@@ -85,7 +85,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         either is learnt, the result is integrated instead.
     objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
         As for `GPClassifier`.
-    n_jobs, verbose, callback, solver, random_state
+    n_jobs, verbose, callback, solver, scheduler, random_state
         As for `GPClassifier`.
     correction : {None, "blend", "fact", "tilt", "sample"}
         How predictions are corrected for what a normal per point leaves out: means, variances,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
+from qpruntime.inference.markov.posterior import Sweeper
+from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.sites import Sites
 from qpruntime.learning import starts
 from qpruntime.learning.agreement import several_fixed_points
@@ -63,21 +66,25 @@ def optimise(
     settings: Settings,
     rng: np.random.Generator,
     callback: Callback | None,
+    sweeper: Sweeper = Rows,
 ) -> tuple[tuple[Optimum, ...], Sites | None, list[str]]:
-    """All optimiser runs, best first, the sites where the best one ended, and what to warn of."""
+    """All optimiser runs, best first, the sites where the best one ended, and what to warn of.
+
+    `sweeper` is how a series is swept.
+    """
     kernel, projector = begin.kernel, data.projector
     # The gradient of the evidence is exact for EP only: QP runs at EP's optimum, as published.
     # VB has its own bound.
     own = settings.objective == "loo" or projector.method == "vb"
     judge = projector if own else projector.for_evidence()
     objective = OBJECTIVES[settings.objective]
-    family: type[KernelFamily] | type[SeriesFamily] = KernelFamily
+    family: Callable[..., Any] = KernelFamily
     if of_states(data, kernel, settings, judge):
-        objective, family = SeriesObjective, SeriesFamily
+        objective, family = SeriesObjective, partial(SeriesFamily, sweeper=sweeper)
 
     def one(start: Array, max_iter: int = settings.max_iter) -> Run:
         return maximise(
-            family(kernel, data.X, data.prior, data.scale),  # type: ignore[arg-type]
+            family(kernel, data.X, data.prior, data.scale),
             data.y,
             judge,
             start=start,
@@ -102,7 +109,8 @@ def optimise(
         runs = [one(tries[0])]
     else:
         tasks = (delayed(_or_failure)(one, start) for start in tries)
-        ended = Parallel(n_jobs=settings.n_jobs, prefer="threads")(tasks)
+        n_jobs = 1 if settings.scheduler else settings.n_jobs  # its workers take one run at a time
+        ended = Parallel(n_jobs=n_jobs, prefer="threads")(tasks)
         failures = [run for run in ended if isinstance(run, NumericalError)]
         if len(failures) == len(ended):
             raise failures[0]

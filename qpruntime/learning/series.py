@@ -14,9 +14,10 @@ from sklearn.base import clone
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.markov.evidence import cavities, gradient, summarise
-from qpruntime.inference.markov.posterior import SeriesPosterior, conclude
-from qpruntime.inference.markov.rows import Rows, Series
+from qpruntime.inference.markov.evidence import gradient, require_evidence
+from qpruntime.inference.markov.observations import Series
+from qpruntime.inference.markov.posterior import Placed, SeriesPosterior, Sweeper, conclude
+from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.settle import settle
 from qpruntime.inference.markov.state_space import NotMarkov, StateSpace, state_space
 from qpruntime.inference.markov.times import Clock
@@ -64,8 +65,16 @@ def takes_states(
 class SeriesFamily:
     """The priors of one kernel over a series; arguments as those of `KernelFamily`."""
 
-    def __init__(self, kernel: Any, X: Array, mean: Array, scale: Array | None = None) -> None:
+    def __init__(
+        self,
+        kernel: Any,
+        X: Array,
+        mean: Array,
+        scale: Array | None = None,
+        sweeper: Sweeper = Rows,
+    ) -> None:
         self.kernel, self.X, self.mean, self.scale = clone(kernel), X, mean, scale
+        self.sweeper = sweeper
 
     @property
     def theta(self) -> Array:
@@ -101,21 +110,24 @@ class SeriesObjective(Objective):
         guess = self._extrapolation.guess(theta)
         n = series.t.size
         sites = Sites(np.zeros(n), np.zeros(n)) if guess is None else guess
-        rows = Rows(series, space, Sites(*(s.copy() for s in sites)))
+        sites = Sites(*(s.copy() for s in sites))
+        family: Any = self.family
+        rows = family.sweeper(series, space, sites)
         end = settle(rows, Limits(self.tolerance(), self.max_sweeps, 1.0), warm=guess is not None)
         free = series.projector.likelihood.log_concave or not self.learn
         if not free and self.evaluations > 1 and (end.held or not end.settled):
             raise NumericalError("the sites have no fixed point at these parameters")
-        found = summarise(rows, end.report)
-        slopes = gradient(rows, found.mean, found.variance)
+        found = end.summary
+        require_evidence(found)
+        slopes = gradient(space, series, sites, found, rows.slope())
         if self.learn:
-            own = parameter_slopes(series, self.learn, *cavities(rows, end.report))[0]  # type: ignore[arg-type]
+            own = parameter_slopes(series, self.learn, *rows.cavities())[0]  # type: ignore[arg-type]
             slopes = np.concatenate([slopes, own.sum(axis=1)])
-        self._extrapolation.learn(theta, Sites(rows.tau, rows.nu))
+        self._extrapolation.learn(theta, sites)
         self._bounded |= end.held > 0
         back = np.empty(n, dtype=np.intp)
         back[self._order] = np.arange(n)
-        self.sites = Sites(rows.tau[back], (rows.nu + rows.tau * series.prior)[back])
+        self.sites = Sites(sites.tau[back], (sites.nu + sites.tau * series.prior)[back])
         return found.log_evidence, slopes
 
 
@@ -150,6 +162,7 @@ def infer_rows(
     *,
     sites: Sites | None,
     options: Mapping[str, Array | None],
+    sweeper: Sweeper = Rows,
 ) -> SeriesPosterior:
     """Posterior of the rows of X (N, 1) under a kernel; `options` are scale and weights."""
     order, series = sorted_series(
@@ -158,5 +171,5 @@ def infer_rows(
     if sites is not None:
         sites = Sites(sites.tau[order], sites.nu[order])
     space: StateSpace = state_space(kernel)
-    chosen = np.arange(len(X))
-    return conclude(kernel, space, series, limits, sites, Clock(0, False), order, chosen)
+    placed = Placed(Clock(0, False), order, np.arange(len(X)), len(X))
+    return conclude(kernel, space, series, limits, sites, placed, sweeper)

@@ -42,6 +42,7 @@ class Settings:
     verbose: int
     callback: Callback | None
     solver: str = "auto"
+    scheduler: str | None = None
 
     @property
     def given(self) -> bool:
@@ -77,6 +78,9 @@ def settings_of(model: Any) -> Settings:
         verbose = int(verbose)
     if not (model.callback is None or callable(model.callback)):
         raise InputError(f"callback must be None or a function, got {shown(model.callback)}")
+    scheduler = model.scheduler
+    if not (scheduler is None or isinstance(scheduler, str)):
+        raise InputError(f"scheduler must be None or an address, got {shown(scheduler)}")
     return Settings(
         kernel=kernel if automatic else clone(kernel),
         objective=choice(model.objective, "objective", tuple(OBJECTIVES)),
@@ -90,6 +94,7 @@ def settings_of(model: Any) -> Settings:
         verbose=whole(verbose, "verbose", 0),
         callback=model.callback,
         solver=choice(model.solver, "solver", SOLVERS),
+        scheduler=scheduler,
     )
 
 

@@ -19,6 +19,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.arguments import check_powers
 from qpruntime.inference.complaints import warn_unsettled
+from qpruntime.inference.markov.places import sweeping
 from qpruntime.inference.markov.series import warn_unsettled_series
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
@@ -85,7 +86,13 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
             f'method {projector.method!r} {why}; objective "loo" needs method "ep" or "qp"'
         )
     check_powers(1.0, data.weights, projector, len(data.X))
-    with _threads(len(data.X)):
+    if settings.scheduler and not of_states(data, kernel, settings, projector):
+        raise InputError(
+            "scheduler is for a series, X of one column, whose kernel is Markov, from 300 rows on "
+            'or with solver="markov": leave it out'
+        )
+    places = sweeping(len(data.X), None, settings.scheduler)
+    with _threads(len(data.X)), places as sweeper:
         optima: tuple[Optimum, ...] = ()
         sites: Sites | None = None
         advice: list[str] = []
@@ -95,9 +102,9 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
             runs = (1 + settings.n_restarts) * (1 + len(begin.others))
             with reporting(settings.verbose, settings.objective, runs) as report:
                 callback = both(report, settings.callback)
-                optima, sites, advice = optimise(data, begin, settings, rng, callback)
+                optima, sites, advice = optimise(data, begin, settings, rng, callback, sweeper)
                 for other in begin.others:
-                    others, ended, _ = optimise(data, other, settings, rng, callback)
+                    others, ended, _ = optimise(data, other, settings, rng, callback, sweeper)
                     if others[0].score > optima[0].score:
                         begin, sites, optima = other, ended, others + optima
                     else:
@@ -131,6 +138,7 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
                 Limits(settings.tol, settings.max_sweeps, 1.0),
                 sites=sites,
                 options={"scale": data.scale, "weights": data.weights},
+                sweeper=sweeper,
             )
             warn_unsettled_series(post, settings.tol, "raise max_sweeps,")
             return Fit(kernel, projector.likelihood, post, optima)

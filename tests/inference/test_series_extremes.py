@@ -8,7 +8,8 @@ import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared, Matern, WhiteKernel
 
 from qpruntime import QPError, infer_series
-from qpruntime.inference.markov.rows import Rows, Series
+from qpruntime.inference.markov.observations import Series
+from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.state_space import state_space
 from qpruntime.inference.sites import Sites
 from qpruntime.projection.projector import Projector

@@ -6,60 +6,123 @@ marginal, and the log density of its innovation.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.markov.rows import Rows
+from qpruntime.inference.markov.observations import Series
+from qpruntime.inference.markov.state_space import StateSpace
+from qpruntime.inference.sites import Sites
 from qpruntime.projection.kernel import project_many
 
-__all__ = ["Summary", "cavities", "gradient", "summarise"]
+__all__ = [
+    "NO_SUMMARY",
+    "Summary",
+    "cavities",
+    "gradient",
+    "joined",
+    "require_evidence",
+    "summarise",
+]
 
 #: Rows that are summed at once: more take memory, and no less time.
 _BLOCK = 1 << 16
 
 
+class Finished(Protocol):
+    """What the functions below take of a `Rows`."""
+
+    series: Series
+    noise: float
+    tau: Array
+    nu: Array
+
+
 @dataclass(frozen=True)
 class Summary:
-    """In order of time: moments of g, leave-one-out log densities; and the log evidence."""
+    """In order of time: moments of g, leave-one-out log densities; and the log evidence.
+
+    `balance` is how many innovations of positive sites are negative, less those of negative sites;
+    `sound` says that cavities are proper. Moments are there only if they are.
+    """
 
     mean: Array
     variance: Array
     log_z: Array
     log_evidence: float
+    balance: int = 0
+    sound: bool = True
+
+    @property
+    def proper(self) -> bool:
+        """Whether the posterior has a positive precision.
+
+        Innovations of g change sign as often as precisions do (Sylvester): only then has it.
+        """
+        return self.sound and self.balance == 0
 
 
-def cavities(rows: Rows, report: Array) -> tuple[Array, Array]:
+NO_SUMMARY = Summary(np.empty(0), np.empty(0), np.empty(0), math.nan, sound=False)
+
+
+def joined(parts: Sequence[Summary]) -> Summary:
+    """Return the summary of rows from those of their parts."""
+    if not all(part.sound for part in parts):
+        return NO_SUMMARY
+    mean, variance, log_z = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("mean", "variance", "log_z")
+    )
+    total = math.fsum(part.log_evidence for part in parts)
+    return Summary(mean, variance, log_z, total, sum(part.balance for part in parts))
+
+
+def require_evidence(found: Summary) -> None:
+    """Raise `NumericalError` if the evidence is not finite."""
+    if not np.isfinite(found.log_evidence):
+        raise NumericalError(
+            f"the log evidence is {found.log_evidence}: an observation has no likelihood left in "
+            "double precision under the others; check outliers, or widen the kernel"
+        )
+
+
+def cavities(rows: Finished, report: Array) -> tuple[Array, Array]:
     """Means and standard deviations of the cavities of g, each of shape (N,)."""
     h = rows.series.scales
     mean = rows.series.prior + h * report[:, 0]
     return mean, h * np.sqrt(report[:, 1] + rows.noise)
 
 
-def summarise(rows: Rows, report: Array) -> Summary:
-    """Compute what the sites of a settled series stand for, block by block.
-
-    Raises
-    ------
-    NumericalError
-        If the evidence is not finite.
-    """
+def summarise(rows: Finished, report: Array) -> Summary:
+    """Compute what the sites of a series stand for, block by block."""
     n = rows.tau.size
+    blocks = [slice(begin, begin + _BLOCK) for begin in range(0, n, _BLOCK)]
+    signs = [_signs(rows, report, some) for some in blocks]
+    if not all(sound for sound, _ in signs):
+        return NO_SUMMARY
     found = Summary(np.empty(n), np.empty(n), np.empty(n), 0.0)
-    total = 0.0
-    for begin in range(0, n, _BLOCK):
-        total += _fill(rows, report, slice(begin, begin + _BLOCK), found)
-    if not np.isfinite(total):
-        raise NumericalError(
-            f"the log evidence is {total}: an observation has no likelihood left in double "
-            "precision under the others; check outliers, or widen the kernel"
-        )
-    return replace(found, log_evidence=float(total))
+    total = math.fsum(_fill(rows, report, some, found) for some in blocks)
+    return replace(found, log_evidence=total, balance=sum(balance for _, balance in signs))
 
 
-def _fill(rows: Rows, whole: Array, some: slice, found: Summary) -> float:
+def _signs(rows: Finished, whole: Array, some: slice) -> tuple[bool, int]:
+    """Whether cavities of some rows are proper, and the balance of their innovations."""
+    report, tau = whole[some], rows.tau[some]
+    w, h = rows.noise, rows.series.scales[some]
+    wide = h * h * (report[:, 1] + w)
+    with np.errstate(all="ignore"):
+        S = 1.0 + tau * (h * h * (report[:, 3] + w))
+        balance = int(np.sum((tau > 0.0) & (S < 0.0))) - int(np.sum((tau < 0.0) & (S < 0.0)))
+        sound = np.isfinite(report).all() and (wide > 0.0).all() and (1.0 + tau * wide > 0.0).all()
+    return bool(sound), balance
+
+
+def _fill(rows: Finished, whole: Array, some: slice, found: Summary) -> float:
     """Fill some rows of a summary; return their share of the evidence."""
     series, tau, nu = rows.series, rows.tau[some], rows.nu[some]
     report, prior, y = whole[some], series.prior[some], series.y[some]
@@ -93,16 +156,14 @@ def _fill(rows: Rows, whole: Array, some: slice, found: Summary) -> float:
     return float(total)
 
 
-def gradient(rows: Rows, mean: Array, variance: Array) -> Array:
+def gradient(space: StateSpace, series: Series, sites: Sites, found: Summary, sums: Array) -> Array:
     """Derivatives of EP's log evidence by the kernel's log parameters, at a fixed point of EP.
 
-    Marginal mean and variance are in order of time; the rows have forward messages.
+    Everything is in order of time, sites are about the prior mean, and `sums` are those of `slope`.
     """
-    sums = rows.slope()
-    series = rows.series
-    h = series.scales
     noise = 0.0
-    if rows.space.noises:
-        beta = rows.nu - rows.tau * (mean - series.prior)
-        noise = 0.5 * float(np.sum(h * h * (beta * beta - rows.tau * (1.0 - rows.tau * variance))))
-    return rows.space.gradient(sums, noise)
+    if space.noises:
+        h, tau = series.scales, sites.tau
+        beta = sites.nu - tau * (found.mean - series.prior)
+        noise = 0.5 * float(np.sum(h * h * (beta * beta - tau * (1.0 - tau * found.variance))))
+    return space.gradient(sums, noise)

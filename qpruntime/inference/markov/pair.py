@@ -5,7 +5,8 @@ exp(eta' x - x' J x / 2), J = sigma e0 e0' + E (g, 1)(g, 1)'. An observation cha
 alone, and every step is a sum of terms of one sign while sites are: relative errors stay near 1e-15
 at steps of 1e-12 length-scales and at variances of 1e10 (tests/markov/test_extremes.py). One buffer
 (N, 5) has the messages that come from where the pass goes to, and those of the pass in their place
-behind it. Kernels only.
+behind it. `edges` (4, 5) are the messages that passes ahead and back begin with, and those they end
+with. Kernels only.
 """
 
 from __future__ import annotations
@@ -38,16 +39,21 @@ def transition(kind, variance, x):
 
 
 @kernel
-def begin(chain, ahead):
+def begin(chain, edges, ahead):
     """Return the message that a pass begins with, and no step.
 
-    Ahead the message is the stationary (m0, m1, D, c, s), behind an empty (eta, sigma, E, g).
+    Ahead a message is (m0, m1, D, c, s), behind it is (eta, sigma, E, g).
     """
-    kind, _, variance = chain
-    move = transition(kind, variance, 0.0)
-    if ahead:
-        return (0.0, 0.0, variance, 0.0, variance if kind == MATERN_3 else 0.0), move
-    return (0.0, 0.0, 0.0, 0.0, 0.0), move
+    k = 0 if ahead else 1
+    message = edges[k, 0], edges[k, 1], edges[k, 2], edges[k, 3], edges[k, 4]
+    return message, transition(chain[0], chain[2], 0.0)
+
+
+@kernel
+def end(edges, ahead, message):
+    """Keep the message that a pass ends with."""
+    k = 2 if ahead else 3
+    edges[k, 0], edges[k, 1], edges[k, 2], edges[k, 3], edges[k, 4] = message
 
 
 @kernel
@@ -122,13 +128,12 @@ def meet(ahead, behind):
 def reach(chain, steps, count, ahead, message, move):
     """Take the message of a pass on by a step; return (row, message there, transition)."""
     kind, rate, variance = chain
-    i = count if ahead else steps.size - 1 - count
-    if count:
-        step = rate * (steps[i - 1] if ahead else steps[i])
-        if step != move[7]:
-            move = transition(kind, variance, step)
-        if step > 1e-60:
-            message = forward(message, move) if ahead else backward(message, move)
+    i = count if ahead else steps.size - 2 - count
+    step = rate * (steps[i] if ahead else steps[i + 1])
+    if step != move[7]:
+        move = transition(kind, variance, step)
+    if step > 1e-60:
+        message = forward(message, move) if ahead else backward(message, move)
     return i, message, move
 
 
@@ -152,16 +157,18 @@ def take_in(T, N, message, ahead):
 
 
 @kernel
-def pair_pass(chain, steps, observed, sites, buffer, ahead, report):
+def pair_pass(chain, steps, observed, sites, messages, ahead, report):
     """One pass with the sites as they are; rows of `report` are filled if it has any.
 
-    `chain` = (kind, rate, variance), `observed` = (noise, scale), `sites` = (tau, nu). A row of the
+    `chain` = (kind, rate, variance), `observed` = (noise, scale), `sites` = (tau, nu), `messages` =
+    (buffer, edges); `steps` (N + 1) lead to the rows and to what is behind them. A row of the
     report has mean and variance of f in the cavity, and of the forward message at that place.
     Forwards the buffer holds backward messages and receives forward ones; backwards the other way.
     """
     noise, scale = observed
     tau, nu = sites
-    a, move = begin(chain, ahead)
+    buffer, edges = messages
+    a, move = begin(chain, edges, ahead)
     for count in range(tau.size):
         i, a, move = reach(chain, steps, count, ahead, a, move)
         b = swap(buffer, i, a)
@@ -171,19 +178,21 @@ def pair_pass(chain, steps, observed, sites, buffer, ahead, report):
             report[i, 2], report[i, 3] = one[0], one[2]
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
         a = take_in(T, N, a, ahead)
+    end(edges, ahead, a)
 
 
 @kernel
-def pair_sweep(chain, steps, rows, sites, buffer, ahead, rules, found):
+def pair_sweep(chain, steps, rows, sites, messages, ahead, rules, found):
     """`pair_pass` that updates every site when it comes to it; return (status, site).
 
     `rows` = (noise, scale, y, prior, weights); `rules` and `found` are those of `revise`.
     """
     noise, scale, y, prior, weights = rows
     tau, nu = sites
+    buffer, edges = messages
     scratch = np.empty((1, 4))
-    a, move = begin(chain, ahead)
-    for count in range(steps.size):
+    a, move = begin(chain, edges, ahead)
+    for count in range(tau.size):
         i, a, move = reach(chain, steps, count, ahead, a, move)
         b = swap(buffer, i, a)
         cavity = meet(a, b) if ahead else meet(b, a)
@@ -193,20 +202,24 @@ def pair_sweep(chain, steps, rows, sites, buffer, ahead, rules, found):
             return status, i
         tau[i], nu[i] = site
         a = take_in(T, N, a, ahead)
+    end(edges, ahead, a)
     return OK, 0
 
 
 @kernel
-def pair_slope(chain, steps, observed, sites, buffer, far, sums):
+def pair_slope(chain, steps, observed, sites, messages, limits, sums):
     """Backward pass over forward messages that sums up what the gradient is made of.
 
     Of l l' - W as `wide_slope` has them: sums[0] += dt (l m' + W P), sums[1] += dt W, and
-    sums[2, 0, 0] += tr(W Q)/2, for the first row tr(W P)/2.
+    sums[2, 0, 0] += tr(W Q)/2, for the first row of a series tr(W P)/2. `limits` are the step that
+    leaves nothing, and whether the series begins here.
     """
     kind, rate, variance = chain
     noise, scale = observed
     tau, nu = sites
-    message, move = begin(chain, False)
+    buffer, edges = messages
+    far, first = limits
+    message, move = begin(chain, edges, False)
     for count in range(tau.size):
         i, message, move = reach(chain, steps, count, False, message, move)
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
@@ -224,18 +237,17 @@ def pair_slope(chain, steps, observed, sites, buffer, far, sums):
         w00 = l0 * l0 - (j00 + area * p11) / det
         w01 = l0 * l1 - (j01 - area * p01) / det
         w11 = l1 * l1 - (j11 + area * p00) / det
-        if i == 0:
+        if i == 0 and first:
             both = 1.0 if kind == MATERN_3 else 0.0
             sums[2, 0, 0] += 0.5 * variance * (w00 + both * w11)
-            break
-        x = rate * steps[i - 1]
+        x = rate * steps[i]
         if x != move[7]:
             move = transition(kind, variance, x)
         q00, cq, sq = move[4], move[5], move[6]
         q01 = cq * q00
         sums[2, 0, 0] += 0.5 * (w00 * q00 + 2.0 * w01 * q01 + w11 * (sq + cq * q01))
         if x < far:
-            dt = steps[i - 1]
+            dt = steps[i]
             sums[0, 0, 0] += dt * (l0 * m0 + w00 * p00 + w01 * p01)
             sums[0, 0, 1] += dt * (l0 * m1 + w00 * p01 + w01 * p11)
             sums[0, 1, 0] += dt * (l1 * m0 + w01 * p00 + w11 * p01)

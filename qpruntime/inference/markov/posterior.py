@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,9 +12,10 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.markov.evidence import gradient, summarise
-from qpruntime.inference.markov.rows import Rows, Series
-from qpruntime.inference.markov.settle import Ended, settle
+from qpruntime.inference.markov.evidence import Summary, gradient, require_evidence
+from qpruntime.inference.markov.observations import Series
+from qpruntime.inference.markov.rows import Rows
+from qpruntime.inference.markov.settle import Ended, Swept, settle
 from qpruntime.inference.markov.state_space import StateSpace, state_space
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.posterior import Lookups, Posterior
@@ -21,9 +23,22 @@ from qpruntime.inference.schedules import Limits, Trace
 from qpruntime.inference.sites import Sites
 from qpruntime.validation import finite, real
 
-__all__ = ["SeriesPosterior", "conclude"]
+__all__ = ["Placed", "SeriesPosterior", "Sweeper", "conclude"]
 
 _DENSE = "{} needs the dense engine: infer(kernel(t[:, None]), y, ...)"
+
+
+class Placed(NamedTuple):
+    """Where the rows of a sorted series were given.
+
+    `order` has the place of each among those that were observed, and `rows` the places of these
+    among all `given`.
+    """
+
+    clock: Clock
+    order: NDArray[np.intp]
+    rows: NDArray[np.intp]
+    given: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -184,10 +199,8 @@ class SeriesPosterior(Posterior):
         )
         order = np.concatenate([self.order, n + np.arange(seen.size)])[sort]
         rows = np.concatenate([self.rows, self.given + seen])
-        found = conclude(
-            self.kernel, self.space, series, self.limits, start, self.clock, order, rows
-        )
-        return replace(found, given=self.given + new.size)
+        placed = Placed(self.clock, order, rows, self.given + new.size)
+        return conclude(self.kernel, self.space, series, self.limits, start, placed)
 
     def evidence_gradient(self) -> Array:  # type: ignore[override]
         """Gradient of EP's log evidence by the free log parameters, ``kernel.theta``, in O(N).
@@ -196,7 +209,8 @@ class SeriesPosterior(Posterior):
         """
         rows = Rows(self.series, self.space, Sites(*self._sorted_sites()))
         rows.run(ahead=True)
-        return gradient(rows, self.mean[self.order], self.variance[self.order])
+        found = Summary(self.mean[self.order], self.variance[self.order], rows.tau, 0.0)
+        return gradient(self.space, self.series, Sites(rows.tau, rows.nu), found, rows.slope())
 
     def marginals(self, *args: Any, **options: Any) -> Any:
         """Refused: corrections are of the dense engine."""
@@ -207,15 +221,18 @@ class SeriesPosterior(Posterior):
         raise InputError(_DENSE.format("corrected_evidence"))
 
 
+#: How rows are to be swept: here, or in blocks elsewhere.
+Sweeper = Callable[[Series, StateSpace, Sites], Swept]
+
+
 def conclude(
     kernel: Kernel,
     space: StateSpace,
     series: Series,
     limits: Limits,
     start: Sites | None,
-    clock: Clock,
-    order: Any,
-    chosen: Any,
+    placed: Placed,
+    sweeper: Sweeper = Rows,
 ) -> SeriesPosterior:
     """Settle the sites of a sorted series and put them back into the order of the rows.
 
@@ -225,18 +242,22 @@ def conclude(
     sites = Sites(np.zeros(n), np.zeros(n))
     if start is not None:
         sites = Sites(start.tau.copy(), start.nu - start.tau * series.prior)
-    rows = Rows(series, space, sites)
-    trace = Trace()
-    end = settle(rows, limits, trace, warm=start is not None)
-    return assemble(kernel, rows, end, clock, order, chosen, limits)
+    end = settle(sweeper(series, space, sites), limits, Trace(), warm=start is not None)
+    require_evidence(end.summary)
+    return assemble(kernel, space, series, limits, sites, end, placed)
 
 
 def assemble(
-    kernel: Kernel, rows: Rows, end: Ended, clock: Clock, order: Any, chosen: Any, limits: Limits
+    kernel: Kernel,
+    space: StateSpace,
+    series: Series,
+    limits: Limits,
+    sites: Sites,
+    end: Ended,
+    placed: Placed,
 ) -> SeriesPosterior:
     """Put what was found in the order of the rows."""
-    series = rows.series
-    found = summarise(rows, end.report)
+    found, order = end.summary, placed.order
     back = np.empty(order.size, dtype=np.intp)
     back[order] = np.arange(order.size)
     status = "held" if end.held else "converged"
@@ -244,7 +265,7 @@ def assemble(
         status = "not converged"
     trace = end.trace
     return SeriesPosterior(
-        sites=Sites(rows.tau[back], (rows.nu + rows.tau * series.prior)[back]),
+        sites=Sites(sites.tau[back], (sites.nu + sites.tau * series.prior)[back]),
         mean=found.mean[back],
         variance=found.variance[back],
         log_evidence=found.log_evidence,
@@ -262,13 +283,13 @@ def assemble(
         log_z=found.log_z[back],
         factor=None,  # type: ignore[arg-type]
         kernel=kernel,
-        state_dimension=rows.space.dimension,
-        kernel_error=rows.space.error,
-        rows=chosen,
-        clock=clock,
+        state_dimension=space.dimension,
+        kernel_error=space.error,
+        rows=placed.rows,
+        clock=placed.clock,
         series=series,
-        space=rows.space,
+        space=space,
         order=order,
         limits=limits,
-        given=int(chosen.max()) + 1,
+        given=placed.given,
     )

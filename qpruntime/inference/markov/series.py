@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,8 +12,9 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.arguments import check_powers, check_sites
-from qpruntime.inference.markov.posterior import SeriesPosterior, conclude
-from qpruntime.inference.markov.rows import Series
+from qpruntime.inference.markov.observations import Series
+from qpruntime.inference.markov.places import check_places, sweeping
+from qpruntime.inference.markov.posterior import Placed, SeriesPosterior, conclude
 from qpruntime.inference.markov.state_space import StateSpace, state_space
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.schedules import Limits
@@ -46,6 +46,9 @@ def infer_series(
     max_sweeps: int = 100,
     damping: float = 1.0,
     sites: Sites | Sequence[ArrayLike] | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    blocks: int | None = None,
 ) -> SeriesPosterior:
     """Approximate the posterior of a Gaussian process of one input by EP or QP, in O(N).
 
@@ -74,6 +77,15 @@ def infer_series(
     max_sweeps : int
         Sweeps at most, a forward and a backward pass each. Where likelihoods are not log-concave
         as many again with more damping, and with precisions held at zero.
+    workers : int, optional
+        Threads of this machine that sweep blocks of time at once; by default one, without blocks.
+    scheduler : str, optional
+        Address of a dask scheduler, ``tcp://host:8786``, whose workers do so. A worker that is lost
+        costs its block.
+    blocks : int, optional
+        Number of blocks; by default of 250 000 rows, and as many as there are threads. With blocks
+        a sweep is up to three of each block, after which messages between them follow exactly: the
+        fixed point is the same.
 
     Returns
     -------
@@ -126,6 +138,7 @@ def infer_series(
     if events.shape != (int(observed.sum()),):
         raise InputError(f"y must have shape ({n},) like t, got {np.asarray(y).shape}")
     projector.check_outcomes(events)
+    check_places(workers, scheduler, blocks)
     prior = finite(mean, "mean")
     if prior.shape not in ((), (n,)):
         raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
@@ -147,8 +160,9 @@ def infer_series(
     start = check_sites(sites, chosen.size, series.nonnegative)
     if start is not None:
         start = Sites(start.tau[order], start.nu[order])
-    post = conclude(kernel, space, series, limits, start, clock, order, chosen)
-    post = replace(post, given=n)
+    placed = Placed(clock, order, chosen, n)
+    with sweeping(series.t.size, workers, scheduler, blocks) as sweeper:
+        post = conclude(kernel, space, series, limits, start, placed, sweeper)
     warn_unsettled_series(post, limits.tol)
     return post
 

@@ -8,16 +8,17 @@ damped, from the best sweep on; what no damping settles is held at zero precisio
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.markov.rows import Rows
+from qpruntime.inference.markov.evidence import NO_SUMMARY, Summary
 from qpruntime.inference.schedules import Limits, Trace
 
-__all__ = ["Ended", "settle"]
+__all__ = ["Ended", "Swept", "settle"]
 
 #: Shares of the damping that are tried one after the other where likelihoods are not log-concave.
 _SHARES = (1.0, 0.7, 0.5)
@@ -25,6 +26,38 @@ _SHARES = (1.0, 0.7, 0.5)
 _PATIENCE = 20
 #: A site is held if its precision in units of the marginal's would be this far below zero.
 _HELD = 1e-9
+
+
+class Swept(Protocol):
+    """What is swept: rows at one place (`Rows`), or parts of them at several (`Blocks`)."""
+
+    tau: Array
+    nu: Array
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether no site precision can be negative."""
+
+    def refresh(self) -> None:
+        """Make messages those of the sites, which were set from outside."""
+
+    def sweep(self, limits: Limits, hold: bool, found: Array) -> float:
+        """Update every site; return the largest change of a pass, rms.
+
+        `found` (12,) is that of `revise`, and the limits say how far to go where there is a choice.
+        """
+
+    def finish(self) -> Summary:
+        """What the sites stand for; leave forward messages behind."""
+
+    def negative(self, summary: Summary, least: float) -> int:
+        """How many precisions would be below -`least` marginal ones were they free."""
+
+    def slope(self) -> Array:
+        """Sums that the gradient is made of."""
+
+    def cavities(self) -> tuple[Array, Array]:
+        """Means and standard deviations of the cavities of g, each of shape (N,)."""
 
 
 @dataclass
@@ -35,11 +68,11 @@ class Ended:
     worst: int
     trace: Trace
     held: int = 0
-    report: Array = field(default_factory=lambda: np.empty((0, 4)))
+    summary: Summary = NO_SUMMARY
 
 
-def settle(rows: Rows, limits: Limits, trace: Trace | None = None, warm: bool = False) -> Ended:
-    """Sweep until the sites no longer change; leave forward messages and a report behind.
+def settle(rows: Swept, limits: Limits, trace: Trace | None = None, warm: bool = False) -> Ended:
+    """Sweep until the sites no longer change; leave forward messages and a summary behind.
 
     Raises
     ------
@@ -47,16 +80,16 @@ def settle(rows: Rows, limits: Limits, trace: Trace | None = None, warm: bool = 
         If sites grow without bound, or leave no proper posterior.
     """
     trace = trace or Trace()
-    free = not rows.series.nonnegative
+    free = not rows.nonnegative
     if warm:
-        rows.buffer[:] = 0.0
-        rows.run(ahead=False)
+        rows.refresh()
     end = None
-    best = rows.tau.copy(), rows.nu.copy()
+    best = _sites(rows) if free else None
     for share in _SHARES if free else _SHARES[:1]:
         if share < 1.0:
+            assert best is not None
             rows.tau[:], rows.nu[:] = best
-            rows.run(ahead=False)
+            rows.refresh()
         damped = limits._replace(damping=share * limits.damping)
         end, best = _sweeps(rows, damped, trace, hold=not free, best=best)
         if end.settled and _finish(rows, end):
@@ -66,14 +99,19 @@ def settle(rows: Rows, limits: Limits, trace: Trace | None = None, warm: bool = 
         _require(_finish(rows, end))
         return end
     # The last resort: precisions at zero or above, from the best sweep on.
+    assert best is not None
     rows.tau[:], rows.nu[:] = best
     negative = rows.tau < 0.0
     rows.tau[negative] = rows.nu[negative] = 0.0
-    rows.run(ahead=False)
-    end, _ = _sweeps(rows, limits, trace, hold=True, best=best)
+    rows.refresh()
+    end, _ = _sweeps(rows, limits, trace, hold=True, best=None)
     _require(_finish(rows, end))
-    end.held = _count_held(rows, end.report[:, 1])
+    end.held = rows.negative(end.summary, _HELD)
     return end
+
+
+def _sites(rows: Swept) -> tuple[Array, Array]:
+    return rows.tau.copy(), rows.nu.copy()
 
 
 def _require(proper: bool) -> None:
@@ -85,22 +123,15 @@ def _require(proper: bool) -> None:
 
 
 def _sweeps(
-    rows: Rows, limits: Limits, trace: Trace, *, hold: bool, best: tuple[Array, Array]
-) -> tuple[Ended, tuple[Array, Array]]:
+    rows: Swept, limits: Limits, trace: Trace, *, hold: bool, best: tuple[Array, Array] | None
+) -> tuple[Ended, tuple[Array, Array] | None]:
     """Sweep within the limits; return how it ended, and the sites after the best sweep."""
-    n = rows.tau.size
     least, history, settled, worst = math.inf, [], False, 0
     for _ in range(limits.sweeps):
         found = np.zeros(12)
-        change = 0.0
-        for ahead in (True, False):
-            found[:4] = 0.0
-            rows.sweep(ahead, limits.damping, hold, found)
-            change = max(change, math.sqrt(found[:4].max() / n))
-            if not math.isfinite(change):
-                break
+        change = rows.sweep(limits, hold, found)
         trace.counts += found[4:7].astype(np.int64)
-        trace.damped += n * (limits.damping < 1.0)
+        trace.damped += rows.tau.size * (limits.damping < 1.0)
         worst = int(found[8])
         if not math.isfinite(change):
             if hold:
@@ -114,7 +145,7 @@ def _sweeps(
         history.append(change)
         settled = change < limits.tol and found[6] == 0.0
         if not hold and change < least and not settled:
-            best = rows.tau.copy(), rows.nu.copy()
+            best = _sites(rows)
         least = min(least, change)
         if settled:
             break
@@ -126,37 +157,7 @@ def _sweeps(
     return Ended(settled, worst, trace), best
 
 
-def _finish(rows: Rows, end: Ended) -> bool:
-    """Report on the sites, leaving forward messages behind; whether the posterior is proper.
-
-    The backward messages are those of the last pass, in which every site was updated before it was
-    taken in.
-    """
-    report = np.empty((rows.tau.size, 4))
-    rows.run(ahead=True, report=report)
-    end.report = report
-    variance = report[:, 1]
-    w, h = rows.noise, rows.series.scales
-    wide = h * h * (variance + w)
-    with np.errstate(all="ignore"):
-        # Innovations of g change sign as often as precisions do (Sylvester): only then is the
-        # posterior's precision positive.
-        S = 1.0 + rows.tau * (h * h * (report[:, 3] + w))
-        proper = np.sum((rows.tau > 0.0) & (S < 0.0)) == np.sum((rows.tau < 0.0) & (S < 0.0))
-        return bool(
-            proper and np.isfinite(report).all() and (wide > 0.0).all()
-            and (1.0 + rows.tau * wide > 0.0).all()
-        )  # fmt: skip
-
-
-def _count_held(rows: Rows, variance: Array) -> int:
-    """How many sites would turn negative were they free."""
-    tau, nu = rows.tau.copy(), rows.nu.copy()
-    found = np.zeros(12)
-    buffer = rows.buffer.copy()
-    rows.run(ahead=False)
-    rows.sweep(True, 1.0, False, found)
-    negative = int(np.sum(rows.tau * rows.series.scales**2 * variance < -_HELD))
-    rows.tau[:], rows.nu[:] = tau, nu
-    rows.buffer[:] = buffer
-    return negative
+def _finish(rows: Swept, end: Ended) -> bool:
+    """Sum up; whether the posterior is proper."""
+    end.summary = rows.finish()
+    return end.summary.proper

@@ -199,6 +199,14 @@ class StateSpace:
             found.append(_ENDED / rate if rate > 0.0 else math.inf)
         return np.array(found)
 
+    def memory(self) -> float:
+        """Longest time over which a term forgets, of those that do."""
+        rates = [
+            sum(f.rate for f in term.factors if f.kind in (MATERN_1, MATERN_3, MATERN_5))
+            for term in self.terms
+        ]
+        return max((1.0 / rate for rate in rates if rate > 0.0), default=0.0)
+
     def gradient(self, sums: Array, noise_slope: float) -> Array:
         """Derivatives by the log parameters, from the sums of `wide_slope`."""
         found = np.zeros(self.n_theta)

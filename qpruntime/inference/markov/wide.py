@@ -2,7 +2,8 @@
 
 `chain` is (first, kinds, rates, variance, offset, heads, start): the factors of the terms,
 where their states begin, and P of the first row. One buffer (N, d + d (d + 1)/2) holds the messages
-that come from where a pass goes to, and those of the pass behind it. Kernels only.
+that come from where a pass goes to, and those of the pass behind it; `edges` are those of
+`qpruntime.inference.markov.pair`, in rows as of the buffer. Kernels only.
 """
 
 from __future__ import annotations
@@ -209,41 +210,36 @@ def spans(offset):
 
 
 @inlined
-def begin(chain, ahead):
+def begin(chain, edges, ahead):
     """(message of a pass as it begins, room for another one, room for transitions and products).
 
     Callers unpack it before their loop: to take arrays out of tuples for every row costs a quarter
     of the time of a state of three numbers.
     """
-    heads, start = chain[5], chain[6]
-    d = heads.size
+    d = chain[5].size
     low, high = spans(chain[4])
     tensor = np.zeros((9, d + 3, d + 3))
     A, Q, system, work = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d + 1))
     a, B, b, C = np.zeros(d), np.zeros((d, d)), np.zeros(d), np.zeros((d, d))
-    if ahead:
-        for i in range(d):
-            for j in range(d):
-                B[i, j] = start[i, j]
+    load(edges, 0 if ahead else 1, a, B)
     return (a, B), (b, C), (A, Q, low, high, tensor), (system, work)
 
 
 @kernel
 def place(steps, count, ahead):
     """Row of a pass, and the step of time that leads there."""
-    i = count if ahead else steps.size - 1 - count
-    if not count:
-        return i, 0.0
-    return i, steps[i - 1] if ahead else steps[i]
+    i = count if ahead else steps.size - 2 - count
+    return i, steps[i] if ahead else steps[i + 1]
 
 
 @kernel
-def wide_pass(chain, steps, observed, sites, buffer, ahead, report):
+def wide_pass(chain, steps, observed, sites, messages, ahead, report):
     """`qpruntime.inference.markov.pair.pair_pass` for any state."""
     heads = chain[5]
     noise, scale = observed
     tau, nu = sites
-    (a, B), (b, C), (A, Q, low, high, tensor), (system, work) = begin(chain, ahead)
+    buffer, edges = messages
+    (a, B), (b, C), (A, Q, low, high, tensor), (system, work) = begin(chain, edges, ahead)
     last = 0.0
     for count in range(tau.size):
         i, step = place(steps, count, ahead)
@@ -266,17 +262,19 @@ def wide_pass(chain, steps, observed, sites, buffer, ahead, report):
         store(buffer, i, a, B)
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
         take_in(T, N, heads, a, B, ahead, work)
+    store(edges, 2 if ahead else 3, a, B)
 
 
 @kernel
-def wide_sweep(chain, steps, rows, sites, buffer, ahead, rules, found):
+def wide_sweep(chain, steps, rows, sites, messages, ahead, rules, found):
     """`wide_pass` that updates every site when it comes to it; return (status, site)."""
     heads = chain[5]
     noise, scale, y, prior, weights = rows
     tau, nu = sites
-    (a, B), (b, C), (A, Q, low, high, tensor), (system, work) = begin(chain, ahead)
+    buffer, edges = messages
+    (a, B), (b, C), (A, Q, low, high, tensor), (system, work) = begin(chain, edges, ahead)
     last, scratch = 0.0, np.empty((1, 4))
-    for count in range(steps.size):
+    for count in range(tau.size):
         i, step = place(steps, count, ahead)
         if step > 0.0:
             if step != last:
@@ -298,11 +296,12 @@ def wide_sweep(chain, steps, rows, sites, buffer, ahead, rules, found):
             return status, i
         tau[i], nu[i] = site
         take_in(T, N, heads, a, B, ahead, work)
+    store(edges, 2 if ahead else 3, a, B)
     return OK, 0
 
 
 @kernel
-def wide_slope(chain, steps, observed, sites, buffer, far, sums):
+def wide_slope(chain, steps, observed, sites, messages, limits, sums):
     """`qpruntime.inference.markov.pair.pair_slope` for any state.
 
     sums (3, d, d): dt (l m' + W P) and dt W on the blocks of the terms, unless the step is longer
@@ -312,8 +311,10 @@ def wide_slope(chain, steps, observed, sites, buffer, far, sums):
     _, _, _, variance, offset, heads, start = chain
     noise, scale = observed
     tau, nu = sites
+    buffer, edges = messages
+    far, first = limits
     n, d = tau.size, heads.size
-    (eta, J), (m, P), (A, Q, low, high, tensor), (system, work) = begin(chain, False)
+    (eta, J), (m, P), (A, Q, low, high, tensor), (system, work) = begin(chain, edges, False)
     W, pull = np.zeros((d, d)), np.zeros(d)
     last = 0.0
     for count in range(n):
@@ -325,7 +326,8 @@ def wide_slope(chain, steps, observed, sites, buffer, far, sums):
             step_back(A, Q, low, high, eta, J, system, work)
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
         take_in(T, N, heads, eta, J, False, work)
-        if i and not steps[i - 1] > 0.0:
+        dt = steps[i]
+        if not (dt > 0.0 or (i == 0 and first)):
             continue
         load(buffer, i, m, P)
         one_plus_product(J, P, system)
@@ -341,7 +343,7 @@ def wide_slope(chain, steps, observed, sites, buffer, far, sums):
         for a in range(d):
             for b in range(d):
                 W[a, b] = pull[a] * pull[b] - 0.5 * (work[a, b] + work[b, a])
-        if i == 0:
+        if i == 0 and first:
             for b in range(variance.size):
                 for j in range(offset[b], offset[b + 1]):
                     for k in range(offset[b], offset[b + 1]):
@@ -350,7 +352,6 @@ def wide_slope(chain, steps, observed, sites, buffer, far, sums):
                 for k in range(d):
                     sums[3, j, k] = W[j, k]
             break
-        dt = steps[i - 1]
         if dt != last:
             fill(dt, chain, A, Q, tensor)
             last = dt
