@@ -49,12 +49,14 @@ _STEP = 1e-4
 _MATERN = (0.5, 1.5, 2.5)
 
 
-def cross_covariance(kernel: Any, X: Array, Z: Array, dtype: DTypeLike = np.float64) -> Array:
-    """Return k(X, Z) (n, M) for points X (n, d), Z (M, d), without white noise.
+def cross_covariance(
+    kernel: Any, X: Array, Z: Array, dtype: DTypeLike = np.float64, out: Any = None
+) -> Any:
+    """Return k(X, Z) (n, M) for points X (n, d), Z (M, d), without white noise; in `out` if given.
 
     In float32 distances are still taken in float64, so that it is right to that format's rounding.
     """
-    out = np.empty((len(X), len(Z)), dtype)
+    out = np.empty((len(X), len(Z)), dtype) if out is None else out
     for rows in _blocks(len(X), len(Z)):
         out[rows] = _values(kernel, X[rows], Z, out.dtype)
     return out

@@ -17,6 +17,7 @@ from qpruntime.execution.calls import Executor, Threads
 from qpruntime.execution.one_thread import one_blas_thread
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from qpruntime.inference.sparse.inducing import Inducing
+from qpruntime.inference.sparse.keeper import MEMORY, Keeper
 from qpruntime.inference.sparse.passes import Done, Job, gather, means, outcome, sweep
 from qpruntime.inference.sparse.rows import Rows
 from qpruntime.inference.sparse.rule import Rule
@@ -88,6 +89,9 @@ class Engine:
         Of features and their products; float32 steers a fit, float64 ends it.
     executor : Executor, optional
         By default threads of this process.
+    memory : float
+        Bytes that features may take. If all fit, and threads of this process compute, they are kept
+        from pass to pass: an evaluation takes two thirds of the time.
 
     Attributes
     ----------
@@ -104,9 +108,11 @@ class Engine:
     jitter: float = 1e-8
     dtype: DTypeLike = np.float64
     executor: Executor = field(default_factory=Threads)
+    memory: float = MEMORY
 
     def __post_init__(self) -> None:
         self.tau, self.nu = np.zeros(self.rows.n), np.zeros(self.rows.n)
+        self._keeper = Keeper()
         self.state = prior_of(self._inducing(), self.rule)
 
     def _inducing(self) -> Inducing:
@@ -141,13 +147,13 @@ class Engine:
             if not (self.tau.any() or self.nu.any()):
                 self.state = empty
                 return
-            sums = self._pass(partial(gather, empty), (self.tau, self.nu))
+            sums = self._pass(gather, empty, (self.tau, self.nu))
             try:
                 self.state = posterior_of(empty.inducing, self.rule, sums)
             except ImproperPosterior:
                 negative = self.tau < 0.0
                 self.tau[negative] = self.nu[negative] = 0.0
-                sums = self._pass(partial(gather, empty), (self.tau, self.nu))
+                sums = self._pass(gather, empty, (self.tau, self.nu))
                 self.state = posterior_of(empty.inducing, self.rule, sums)
 
     def seed(self, state: State) -> None:
@@ -158,14 +164,14 @@ class Engine:
         with one_blas_thread():
             self.tau[:] = self.nu[:] = 0.0
             told = State(self._inducing(), self.rule, state.root, state.h, state.mean)
-            sums = self._pass(partial(sweep, told), (self.tau, self.nu))
+            sums = self._pass(sweep, told, (self.tau, self.nu))
             self.state = posterior_of(told.inducing, self.rule, sums)
 
     def match(self, steps: int = 1) -> None:
         """Settle the means so many times, precisions and variances being fixed."""
         with one_blas_thread():
             for _ in range(steps):
-                sums = self._pass(partial(means, self._told), (self.tau, self.nu))
+                sums = self._pass(means, self._told, (self.tau, self.nu))
                 self.state = self.state.relocated(sums["h"])
 
     def sweep(self, share: float = 1.0) -> Swept:
@@ -183,7 +189,7 @@ class Engine:
             # Only where precisions may be negative a step may have to be taken back.
             new = (self.tau, self.nu) if self.rule.nonnegative else np.empty((2, self.rows.n))
             for _ in range(_HALVINGS):
-                sums = self._pass(partial(sweep, told, share=share), (*new,))
+                sums = self._pass(sweep, told, (*new,), share=share)
                 _, worst = sums["worst"]
                 change = math.sqrt(sums["change"].max() / self.rows.n)
                 if not math.isfinite(change):
@@ -217,8 +223,8 @@ class Engine:
         """
         with one_blas_thread():
             columns = np.empty((3, self.rows.n)) if rows else None
-            function = partial(outcome, self._told, rows=rows)
-            sums = self._pass(function, () if columns is None else (*columns,))
+            given = () if columns is None else (*columns,)
+            sums = self._pass(outcome, self._told, given, rows=rows)
             value = self.state.own_evidence + float(sums["terms"])
             if not math.isfinite(value):
                 raise NumericalError(
@@ -248,8 +254,12 @@ class Engine:
                 {k: Rule(p, rule.power) for k, p in moved(rule.projector, name).items()}
                 for name in parameters
             ]
-            sums = self._pass(partial(slopes, self._told, moved=rules), ())
+            sums = self._pass(slopes, self._told, moved=rules)
             return evaluation(self.state, sums)
+
+    def release(self) -> None:
+        """Give back the memory of features that are kept; they are made again when needed."""
+        self._keeper = Keeper()
 
     @property
     def _told(self) -> State:
@@ -257,9 +267,17 @@ class Engine:
         state = self.state
         return State(state.inducing, self.rule, state.root, state.h, state.mean)
 
-    def _pass(self, function: Callable[[Job], Done], columns: tuple[Array, ...]) -> Sums:
+    def _pass(
+        self,
+        function: Callable[..., Done],
+        state: State,
+        columns: Sequence[Array] = (),
+        **options: Any,
+    ) -> Sums:
         """Carry out a pass over all chunks; fill columns of all rows, return the sums."""
         tree = Tree(self.rows.chunks)
+        local = isinstance(self.executor, Threads)
+        keeper = self._keeper.of(state.inducing, self.rows.n, self.memory if local else 0.0)
 
         def take(number: int, done: Done) -> None:
             tree.put(number, done.sums)
@@ -267,10 +285,12 @@ class Engine:
                 column[self.rows.slice(number)] = values
 
         def jobs() -> Any:
+            told = partial(function, state, **options)
             for number in range(self.rows.chunks):
                 some = self.rows.slice(number)
                 tau, nu = self.tau[some], self.nu[some]
-                yield function, Job(self.rows.piece(number), some.start, tau, nu)
+                kept = keeper.chunk(number, some)
+                yield told, Job(self.rows.piece(number), some.start, tau, nu, kept)
 
         self.executor.each(jobs(), take)
         return tree.total()

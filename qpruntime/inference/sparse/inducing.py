@@ -67,9 +67,12 @@ class Inducing:
         """The factor in the dtype of the features."""
         return self.L.astype(self.dtype, copy=False)
 
-    def features(self, X: Array) -> tuple[Any, Array]:
-        """Return L^-1 k(Z, x_n) (n, M), and r_n = k(x_n, x_n) less their squares, not negative."""
-        phi = divide(cross_covariance(self.kernel, X, self.Z, self.dtype), self.rounded)
+    def features(self, X: Array, out: Any = None) -> tuple[Any, Array]:
+        """Return L^-1 k(Z, x_n) (n, M), and r_n = k(x_n, x_n) less their squares, not negative.
+
+        The features are written to `out`, if it is given.
+        """
+        phi = divide(cross_covariance(self.kernel, X, self.Z, self.dtype, out), self.rounded)
         rest = diagonal(self.kernel, X) - np.einsum("nm,nm->n", phi, phi)
         return phi, np.maximum(rest, 0.0, out=rest)
 

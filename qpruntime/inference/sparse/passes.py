@@ -7,10 +7,10 @@ walked through in blocks that stay in the cache, always the same ones.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.inference.sparse.blas import add_square, divide
@@ -28,20 +28,30 @@ from qpruntime.inference.sparse.turn import (
     terms,
 )
 
-__all__ = ["Done", "Job", "gather", "means", "outcome", "sweep"]
+__all__ = ["Done", "Features", "Job", "gather", "means", "outcome", "sweep"]
 
-# Numbers in the features of a block, 8 MB of float64, and rows at least.
-_NUMBERS = 2**20
+# Numbers in the features of a block, 2 MB of float64, and rows at least. What a block needs is
+# allocated once for a chunk: fresh pages for every block cost more than what is written there.
+_NUMBERS = 2**18
 _FEWEST = 256
 
 
+class Features(NamedTuple):
+    """Features and r of a chunk that are kept from pass to pass; `full` once they are there."""
+
+    phi: Any
+    r: Array
+    full: NDArray[np.bool_]
+
+
 class Job(NamedTuple):
-    """A chunk, the number of its first row, and its sites about the prior mean."""
+    """A chunk, the number of its first row, its sites about the prior mean, features kept."""
 
     piece: Piece
     first: int
     tau: Array
     nu: Array
+    kept: Features | None = None
 
 
 class Done(NamedTuple):
@@ -51,27 +61,45 @@ class Done(NamedTuple):
     columns: tuple[Array, ...] = ()
 
 
-@dataclass(frozen=True)
-class Part:
-    """A block of a chunk, with its features and r."""
+class Part(NamedTuple):
+    """A block of a chunk, its features and r, and room of the shape of the features."""
 
     some: slice
     X: Array
     block: Block
     phi: Any
     r: Array
+    room: Any
 
 
 def parts(state: State, job: Job, chunk: Chunk) -> Iterator[Part]:
-    """Walk through the blocks of a chunk; features may be used up."""
-    step = max(_FEWEST, _NUMBERS // state.inducing.size)
+    """Walk through the blocks of a chunk; the room of a block is the next one's."""
+    inducing, kept = state.inducing, job.kept
+    step = block_rows(inducing.size)
     n = len(chunk.y)
+    room = np.empty((min(step, n), inducing.size), inducing.dtype)
+    phi = np.empty_like(room) if kept is None else kept.phi
     for start in range(0, n, step):
         some = slice(start, min(start + step, n))
         X = chunk.X[some]
         weights, prior = (None if a is None else a[some] for a in (chunk.weights, chunk.prior))
         block = Block(chunk.y[some], weights, prior, job.tau[some], job.nu[some])
-        yield Part(some, X, block, *state.inducing.features(X))
+        length = some.stop - start
+        if kept is None:
+            found = inducing.features(X, phi[:length])
+        elif kept.full[0]:
+            found = phi[some], kept.r[some]
+        else:
+            found = inducing.features(X, phi[some])
+            kept.r[some] = found[1]
+        yield Part(some, X, block, *found, room[:length])
+    if kept is not None:
+        kept.full[0] = True
+
+
+def block_rows(size: int) -> int:
+    """Rows in a block for so many inducing inputs."""
+    return max(_FEWEST, _NUMBERS // size)
 
 
 class Accumulated:
@@ -84,13 +112,16 @@ class Accumulated:
     def square(self, phi: Any, T: Array, room: Any) -> None:
         """Add sum T phi phi^T; `room` is overwritten."""
         for sign in (1.0, -1.0):
-            chosen = sign * T > 0.0
-            if not chosen.any():
+            chosen = np.flatnonzero(sign * T > 0.0)
+            if not chosen.size:
                 continue
-            every = chosen.all()
-            root = np.sqrt(sign * (T if every else T[chosen])).astype(self._dtype)[:, None]
-            rows = room[: len(root)]
-            np.multiply(phi if every else phi[chosen], root, out=rows)
+            root = np.sqrt(np.abs(T[chosen])).astype(self._dtype)[:, None]
+            rows = room[: chosen.size]
+            if chosen.size == T.size:
+                np.multiply(phi, root, out=rows)
+            else:
+                np.take(phi, chosen, axis=0, out=rows, mode="clip")
+                rows *= root
             if self._dtype == self.B.dtype:
                 add_square(rows, sign, self.B)
             else:
@@ -107,11 +138,13 @@ class Accumulated:
         return {"B": packed(self.B), "h": self.h}
 
 
-def marginals(state: State, phi: Any) -> tuple[Array, Array, Any]:
-    """Means and variances of g; and the features divided by the root of B."""
+def marginals(state: State, part: Part) -> tuple[Array, Array]:
+    """Means and variances of g; the features divided by the root of B are left in the room."""
+    phi, solved = part.phi, part.room
     mean = (phi @ state.mean.astype(phi.dtype)).astype(float)
-    solved = divide(phi.copy(), state.rounded)
-    return mean, np.einsum("nm,nm->n", solved, solved).astype(float), solved
+    np.copyto(solved, phi)
+    divide(solved, state.rounded)
+    return mean, np.einsum("nm,nm->n", solved, solved).astype(float)
 
 
 def _sites(block: Block, r: Array, power: float) -> tuple[Array, Array]:
@@ -130,7 +163,7 @@ def gather(state: State, job: Job) -> Done:
         part.block.tau[wrong] = part.block.nu[wrong] = 0.0
         T, N = _sites(part.block, part.r, power)
         total.project(part.phi, N)
-        total.square(part.phi, T, part.phi)
+        total.square(part.phi, T, part.room)
     return Done(total.sums(), (tau, nu))
 
 
@@ -145,7 +178,7 @@ def sweep(state: State, job: Job, share: float = 1.0) -> Done:
     change, counts, evidence, worst = np.zeros(4), np.zeros(4), 0.0, (-1.0, 0)
     for part in parts(state, job, job.piece.load()):
         block = part.block
-        mean, w, room = marginals(state, part.phi)
+        mean, w = marginals(state, part)
         at = cavities(block, mean, w, part.r, power, power)
         new = propose(state.rule, block, at)
         squares, sizes = changes(block, new, at, power)
@@ -158,7 +191,7 @@ def sweep(state: State, job: Job, share: float = 1.0) -> Done:
         nu[part.some] = block.nu + share * (new.nu - block.nu)
         T, N = _sites(block._replace(tau=tau[part.some], nu=nu[part.some]), part.r, power)
         total.project(part.phi, N)
-        total.square(part.phi, T, room)
+        total.square(part.phi, T, part.room)
     own = {"change": change, "counts": counts, "terms": evidence, "worst": worst}
     return Done({**total.sums(), **own}, (tau, nu))
 
@@ -168,7 +201,7 @@ def means(state: State, job: Job) -> Done:
     total, power = Accumulated(state), state.rule.power
     nu = np.empty(job.tau.size)
     for part in parts(state, job, job.piece.load()):
-        mean, w, _ = marginals(state, part.phi)
+        mean, w = marginals(state, part)
         at = cavities(part.block, mean, w, part.r, power, power)
         nu[part.some] = settled(state.rule, part.block, at, mean, part.r)
         _, N = _sites(part.block._replace(nu=nu[part.some]), part.r, power)
@@ -185,7 +218,7 @@ def outcome(state: State, job: Job, rows: bool = True) -> Done:
     columns = np.empty((3, job.tau.size if rows else 0))
     for part in parts(state, job, job.piece.load()):
         block = part.block
-        mean, w, _ = marginals(state, part.phi)
+        mean, w = marginals(state, part)
         at = cavities(block, mean, w, part.r, power, power)
         log_z = project(state.rule, block, at, "log_z")[0]
         evidence += float(np.sum(terms(at, log_z, power)))

@@ -209,6 +209,7 @@ class SparsePosterior:
     @cached_property
     def _rows(self) -> Array:
         rows = self._engine.outcome(rows=True).rows
+        self._engine.release()
         assert rows is not None
         return rows
 
@@ -220,6 +221,7 @@ def conclude(engine: Engine, ended: Ended, prior: float | None) -> SparsePosteri
     from now on.
     """
     found, state, rule = engine.outcome(), engine.state, engine.rule
+    engine.release()
     return SparsePosterior(
         kernel=engine.kernel,
         Z=engine.Z,

@@ -19,7 +19,7 @@ from scipy.linalg import solve_triangular
 from qpruntime.arrays import Array
 from qpruntime.inference.sparse.blas import divide, divide_transposed
 from qpruntime.inference.sparse.cross import contract
-from qpruntime.inference.sparse.passes import Accumulated, Done, Job, marginals, parts
+from qpruntime.inference.sparse.passes import Accumulated, Done, Job, block_rows, marginals, parts
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.state import State
 from qpruntime.inference.sparse.sums import Sums, unpacked
@@ -60,9 +60,11 @@ def slopes(state: State, job: Job, moved: Sequence[dict[int, Rule]] = ()) -> Don
     pull = solve_triangular(inducing.L, state.mean, lower=True, trans=1)
     evidence, by_mean, by_parameters = 0.0, 0.0, np.zeros(len(moved))
     by_theta, by_Z = np.zeros(inducing.kernel.theta.size), np.zeros(inducing.Z.shape)
+    rows = min(block_rows(inducing.size), len(chunk.y))
+    spare = np.empty((rows, inducing.size), inducing.dtype)
     for part in parts(state, job, chunk):
         block, phi = part.block, part.phi
-        mean, w, solved = marginals(state, phi)
+        mean, w = marginals(state, part)
         at = cavities(block, mean, w, part.r, power, power)
         log_z = project(state.rule, block, at, "log_z")[0]
         evidence += float(np.sum(terms(at, log_z, power)))
@@ -73,13 +75,12 @@ def slopes(state: State, job: Job, moved: Sequence[dict[int, Rule]] = ()) -> Don
         rho = power * beta * beta - at.T * (1.0 - power * at.T * w)
         by_mean += float(beta.sum())
         # H = -(T B^-1 phi + rho phi) L^-1 + beta (L^-T mu)^T, in the place of phi.
-        H = divide_transposed(solved, state.rounded)
+        H, scaled = divide_transposed(part.room, state.rounded), spare[: len(phi)]
         H *= (-at.T).astype(phi.dtype)[:, None]
-        scaled = np.multiply(phi, rho.astype(phi.dtype)[:, None])
-        H -= scaled
+        H -= np.multiply(phi, rho.astype(phi.dtype)[:, None], out=scaled)
         total.square(phi, rho, scaled)
         divide_transposed(H, own)
-        H += np.multiply.outer(beta.astype(phi.dtype), pull.astype(phi.dtype))
+        H += np.multiply.outer(beta.astype(phi.dtype), pull.astype(phi.dtype), out=scaled)
         one, two = contract(inducing.kernel, part.X, inducing.Z, H, 0.5 * rho)
         by_theta += one
         by_Z += two

@@ -1,0 +1,45 @@
+"""Features of all rows, kept from pass to pass where there is memory for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.inference.sparse.inducing import Inducing
+from qpruntime.inference.sparse.passes import Features
+
+__all__ = ["MEMORY", "Keeper"]
+
+#: Bytes of features that are kept by default.
+MEMORY = 1e9
+
+
+class Keeper:
+    """Room for the features of N rows under one `Inducing`; under another it is filled anew."""
+
+    def __init__(self) -> None:
+        self._owner: Inducing | None = None
+        self._phi: Any = None
+        self._r: Array = np.empty(0)
+        self._full: dict[int, Any] = {}
+
+    def of(self, inducing: Inducing, n: int, memory: float) -> Keeper:
+        """Return the keeper with room for these features if they fit, else with none."""
+        if self._owner is inducing:
+            return self
+        self._owner, self._full = inducing, {}
+        shape = (n, inducing.size)
+        if n * inducing.size * inducing.dtype.itemsize > memory:
+            self._phi = None
+        elif self._phi is None or (self._phi.shape, self._phi.dtype) != (shape, inducing.dtype):
+            self._phi, self._r = np.empty(shape, inducing.dtype), np.empty(n)
+        return self
+
+    def chunk(self, number: int, some: slice) -> Features | None:
+        """Return the features of a chunk, or room for them; None if they are not kept."""
+        if self._phi is None:
+            return None
+        full = self._full.setdefault(number, np.zeros(1, dtype=bool))
+        return Features(self._phi[some], self._r[some], full)
