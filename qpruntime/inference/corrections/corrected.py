@@ -19,7 +19,12 @@ from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.corrections.response import Response, pair_sums, respond
 from qpruntime.inference.corrections.slice_sampler import mixing, run_chains
 from qpruntime.inference.corrections.tilt import tilted_variances
-from qpruntime.inference.corrections.words import disagreement, on_evidence, on_variances
+from qpruntime.inference.corrections.words import (
+    disagreement,
+    on_evidence,
+    on_means,
+    on_variances,
+)
 
 __all__ = ["CORRECTIONS", "Corrected", "CorrectedEvidence", "Correction", "Points", "sampled"]
 
@@ -100,6 +105,7 @@ class Corrected:
             said.append(_NO_RESPONSE)
         else:
             said.append(on_variances(self.response.variance, found.fixed.std**2))
+            said.append(on_means(found.V @ self.response.push, found.fixed.std))
             said.append(disagreement(self._spread))
         said.append(on_evidence(self.evidence.value - found.log_evidence, self.evidence.spread))
         return tuple(word for word in said if word)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import dtrmm
 from scipy.linalg.lapack import dgetrf, dgetrs
 
 from qpruntime.arrays import Array
@@ -164,7 +165,9 @@ def respond(V: Array, fixed: Fixed, hermite: Array) -> Response | None:
     lu, pivots, info = dgetrf(Mx.T, overwrite_a=1)
     if info != 0 or not np.isfinite(lu.diagonal()).all():
         return None
-    c -= 0.5 * np.einsum("ij,ij->i", V @ coupling, V) + v * pt
+    # The coupling is symmetric with nothing on its diagonal: half of it is enough.
+    half = dtrmm(1.0, coupling.T, V.T, side=1, lower=1)
+    c -= np.einsum("ij,ij->i", half, V) + v * pt
     right, _ = dgetrs(lu, pivots, c + reach.T @ p0)
     push = p0 - drive * right
     B, _ = dgetrs(lu, pivots, (V * -drive).T, trans=1, overwrite_b=1)

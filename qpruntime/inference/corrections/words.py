@@ -11,12 +11,12 @@ import numpy as np
 
 from qpruntime.arrays import Array
 
-__all__ = ["FAR_APART", "disagreement", "on_evidence", "on_variances"]
+__all__ = ["FAR_APART", "disagreement", "on_evidence", "on_means", "on_variances"]
 
 #: Log ratios of variances: EP's are worth a word, and estimates too far apart to be trusted.
 _NOTABLE, FAR_APART = 0.2, 0.25
-#: Log evidence that is worth a word.
-_EVIDENCE = 0.1
+#: Log evidence that is worth a word, and root mean square shifts of means in standard deviations.
+_EVIDENCE, _MEANS = 0.1, 0.06
 
 
 def on_variances(response: Array, variance: Array) -> str:
@@ -33,6 +33,17 @@ def on_variances(response: Array, variance: Array) -> str:
             "corrects them"
         )
     return ""
+
+
+def on_means(shift: Array, std: Array) -> str:
+    """How far EP's means are off."""
+    size = float(np.sqrt(np.mean((shift / std) ** 2)))
+    if not size > _MEANS:
+        return ""
+    return (
+        f"EP's means are off by about {size:.2g} standard deviations; marginals() corrects them, "
+        f"but for up to {0.3 * size:.1g}"
+    )
 
 
 def disagreement(spread: Array) -> str:
