@@ -142,6 +142,41 @@ def test_what_is_refused():
         GPClassifier(scheduler=3).fit(X, y)
 
 
+def test_rows_appended_cost_their_window():
+    """Rows one by one and in batches: the answer of all rows, from the last few hundred."""
+    t, y, real = series(6000, seed=4)
+    options = {"tol": 1e-9, "max_sweeps": 500}
+    student = likelihoods.get("student-t", nu=3.0, scale=0.5)
+    for given, kernel, likelihood in ((y, KERNEL, "probit"), (real, KERNEL, student)):
+        turn = np.random.default_rng(0).permutation(5000)
+        post = infer_series(t[turn], given[turn], kernel, likelihood, "ep", **options)
+        swept = []
+        for end in (5001, 5002, 5400, 6000):
+            begin = post.given
+            later = given[begin:end].copy()
+            later[:1] = np.nan if end == 5400 else later[:1]
+            post = post.extend(t[begin:end], later)
+            swept.append(post.swept - (end - begin))
+            assert post.given == end
+        assert post.converged
+        assert max(swept) < 2500
+        dropped = given.copy()
+        dropped[:5000], dropped[5002] = given[turn], np.nan
+        at = np.concatenate([t[turn], t[5000:]])
+        fresh = infer_series(at, dropped, kernel, likelihood, "ep", **options)
+        assert worst(pickle.loads(pickle.dumps(post)), fresh) < 1e-7, likelihood
+        np.testing.assert_array_equal(post.rows, fresh.rows)
+        new = np.array([-1.0, 100.0, t[-1] + 0.1])
+        np.testing.assert_allclose(post.predict(new), fresh.predict(new), atol=1e-7)
+    # A constant never forgets: every row is swept, to the same answer.
+    post = infer_series(t[:1000], y[:1000], LONG, method="ep", **options)
+    post = post.extend(t[1000:1010], y[1000:1010])
+    assert post.swept == 1010
+    assert worst(post, infer_series(t[:1010], y[:1010], LONG, method="ep", **options)) < 1e-7
+    # In between: all rows, from their sites.
+    assert post.extend([3.0], [1.0]).swept == 1011
+
+
 @pytest.mark.slow
 def test_a_killed_worker_costs_its_block(tmp_path, monkeypatch):
     """Two processes; one is killed between rounds, a new one comes; a fit goes through them too."""

@@ -15,16 +15,20 @@ from qpruntime.errors import InputError
 from qpruntime.inference.markov.evidence import Summary, gradient, require_evidence
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
+from qpruntime.inference.markov.sample import draw
 from qpruntime.inference.markov.settle import Ended, Swept, settle
 from qpruntime.inference.markov.state_space import StateSpace, state_space
+from qpruntime.inference.markov.stream import EVERY, Piece, append, joined_pieces
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.posterior import Lookups, Posterior
 from qpruntime.inference.schedules import Limits, Trace
 from qpruntime.inference.sites import Sites
-from qpruntime.validation import finite, real
+from qpruntime.validation import finite, real, whole
 
 __all__ = ["Placed", "SeriesPosterior", "Sweeper", "conclude"]
 
+#: Columns of rows, which are joined when they are looked at after rows were appended.
+_JOINED = ("sites", "mean", "variance", "log_z", "rows", "order", "series")
 _DENSE = "{} needs the dense engine: infer(kernel(t[:, None]), y, ...)"
 
 
@@ -62,6 +66,8 @@ class SeriesPosterior(Posterior):
         Which of the rows given were observed.
     given : int
         How many were given.
+    swept : int
+        How many rows were swept: fewer than there are where `extend` has appended some.
     """
 
     kernel: Kernel
@@ -74,6 +80,11 @@ class SeriesPosterior(Posterior):
     order: NDArray[np.intp] = field(repr=False)
     limits: Limits
     given: int
+    swept: int
+    how: Series = field(repr=False)
+    marks: Array | None = field(repr=False, default=None)
+    _pieces: tuple[Piece, ...] = field(repr=False, default=())
+    _rows: tuple[Any, ...] = field(repr=False, default=())
 
     def predict(  # type: ignore[override]
         self, t_new: ArrayLike, mean_new: ArrayLike = 0.0
@@ -92,12 +103,45 @@ class SeriesPosterior(Posterior):
         mean, variance : ndarray, shape (T,)
             Of the latent function, not of an observation.
         """
+        rows, place, offset = self._with(t_new, mean_new)
+        rows.refresh()
+        found = rows.report()[place]
+        return found[:, 0] + offset, np.maximum(found[:, 1], 0.0) + rows.noise
+
+    def sample(
+        self,
+        t_new: ArrayLike,
+        n_samples: int = 1,
+        random_state: int | np.random.Generator | None = None,
+        mean_new: ArrayLike = 0.0,
+    ) -> Array:
+        """Draw the latent function at T times jointly, in O(N + T) a draw.
+
+        Parameters
+        ----------
+        t_new, mean_new
+            As for `predict`.
+        n_samples : int
+        random_state : int, Generator or None
+
+        Returns
+        -------
+        ndarray, shape (n_samples, T)
+            White noise of the kernel is in it, as in the variance of `predict`.
+        """
+        count = whole(n_samples, "n_samples", 1)
+        rng = np.random.default_rng(random_state)
+        rows, place, offset = self._with(t_new, mean_new)
+        found = draw(rows, place, count, rng)
+        return found + offset + np.sqrt(rows.noise) * rng.standard_normal(found.shape)
+
+    def _with(self, t_new: ArrayLike, mean_new: ArrayLike) -> tuple[Rows, Any, Array]:
+        """Return these rows with T that are not observed, where these are, and their mean."""
         new = self.clock.read(t_new, "t_new")
         offset = finite(mean_new, "mean_new")
         if offset.shape not in ((), new.shape):
             raise InputError(f"mean_new must have shape {new.shape}, got {offset.shape}")
-        series, space = self.series, self.space
-        n = series.t.size
+        series = self.series
         both = np.concatenate([series.t, new])
         order = np.argsort(both, kind="stable")
         place = np.empty(both.size, dtype=np.intp)
@@ -107,28 +151,17 @@ class SeriesPosterior(Posterior):
         def merged(values: Array, more: Array) -> Array:
             return np.concatenate([values, more])[order]
 
-        scales = series.scales
-        sorted_sites = self._sorted_sites()
-        grid = replace(
-            series,
-            t=both[order],
-            scale=merged(scales, np.ones(new.size)),
-            weights=None,
-        )
-        rows = Rows(
-            grid, space, Sites(merged(sorted_sites[0], none), merged(sorted_sites[1], none))
-        )
-        rows.run(ahead=False)
-        report = np.empty((both.size, 4))
-        rows.run(ahead=True, report=report)
-        found = report[place[n:]]
-        return found[:, 0] + offset, np.maximum(found[:, 1], 0.0) + space.noise
+        scale = None if series.scale is None else merged(series.scale, none + 1.0)
+        grid = replace(series, t=both[order], scale=scale, weights=None)
+        tau, nu = self._sorted_sites()
+        rows = Rows(grid, self.space, Sites(merged(tau, none), merged(nu, none)))
+        return rows, place[series.t.size :], offset
 
     def on(self, kernel: Kernel, t: Array) -> SeriesPosterior:
         """Return this posterior with times in another unit, shape (M,), and the kernel in it."""
         space = state_space(kernel)
         series = replace(self.series, t=np.ascontiguousarray(t[self.order]))
-        return replace(self, kernel=kernel, series=series, space=space)
+        return replace(self, kernel=kernel, series=series, space=space, how=series)
 
     def _sorted_sites(self) -> tuple[Array, Array]:
         """Sites in order of time, about the prior mean."""
@@ -141,8 +174,10 @@ class SeriesPosterior(Posterior):
     ) -> SeriesPosterior:
         """Posterior of these rows and of M more, which may be anywhere in time.
 
-        Sites start where they have settled: two or three sweeps over all rows instead of all of
-        them. Equal to inference from all rows to the tolerance of `infer_series`.
+        Of later rows the cost is that of a few hundred rows before them, whatever N is, unless the
+        kernel never forgets: as many are swept as keep the others as they were, to the tolerance.
+        Rows in between are swept with all others, from the sites these have. Equal to inference
+        from all rows to the tolerance of `infer_series`.
 
         Parameters
         ----------
@@ -157,7 +192,7 @@ class SeriesPosterior(Posterior):
         InputError
             If rows are not usable, or this posterior was pickled with a likelihood that was not.
         """
-        projector = self.series.projector
+        projector = self.how.projector
         if projector is None:
             raise InputError(
                 "this posterior was pickled without its likelihood or table: call infer_series "
@@ -175,6 +210,9 @@ class SeriesPosterior(Posterior):
             raise InputError(f"weights must not be negative, got {checked.min():g}")
         if weights is not None:
             projector.need_density("weights are integrated")
+        if weights is None and self._appendable(new[seen]):
+            prior = np.array(np.broadcast_to(offset, new.shape)[seen])
+            return self._appended(new[seen], events, prior, seen, new.size)
         old = self.series
         n = old.t.size
         # Old rows in order of time, then the new ones.
@@ -201,6 +239,108 @@ class SeriesPosterior(Posterior):
         rows = np.concatenate([self.rows, self.given + seen])
         placed = Placed(self.clock, order, rows, self.given + new.size)
         return conclude(self.kernel, self.space, series, self.limits, start, placed)
+
+    def _appendable(self, t: Array) -> bool:
+        """Whether rows at these times are later than all others, and are swept with the last."""
+        last = self._pieces[-1].t[-1] if self._pieces else self.series.t[-1]
+        settled = self.status == "converged" and self.how.weights is None
+        return settled and t.size > 0 and bool(t.min() >= last)
+
+    def _appended(self, t: Array, y: Array, prior: Array, seen: Any, given: int) -> SeriesPosterior:
+        """Posterior with later rows, of which those `seen` among `given` are observed."""
+        pieces = self._pieces or (self._whole(),)
+        n = sum(piece.t.size for piece in pieces)
+        order = np.argsort(t, kind="stable")
+        zero = np.zeros(t.size)
+        scale = None if pieces[0].scale is None else np.ones(t.size)
+        new = Piece(
+            t=t[order],
+            y=y[order],
+            prior=prior[order],
+            weights=None,
+            scale=scale,
+            tau=zero,
+            nu=zero,
+            mean=zero,
+            variance=zero,
+            log_z=zero,
+            index=n + order,
+            marks=np.empty((0, 0)),
+        )
+        found = append(pieces, new, self.how, self.space, self.limits)
+        end, trace = found.ended, found.ended.trace
+        status = "held" if end.held else "converged" if end.settled else "not converged"
+        evidence = self.log_evidence + found.rise
+        later: SeriesPosterior = object.__new__(SeriesPosterior)
+        later.__dict__.update(
+            {name: value for name, value in vars(self).items() if name not in _JOINED},
+            log_evidence=evidence,
+            status=status,
+            n_sweeps=len(trace.history),
+            history=tuple(trace.history),
+            lookups=Lookups(int(trace.counts[0]), int(trace.counts[1])),
+            skipped=int(trace.counts[2]),
+            damped=trace.damped,
+            held=end.held,
+            fixed_points=(evidence,) if status == "converged" else (),
+            worst=end.worst,
+            given=self.given + given,
+            swept=found.swept,
+            _pieces=found.pieces,
+            _rows=(*(self._rows or (self.rows,)), self.given + seen),
+        )
+        return later
+
+    def _whole(self) -> Piece:
+        """These rows as one piece."""
+        series = self.series
+        tau, nu = self._sorted_sites()
+        marks = self.marks
+        if marks is None:
+            rows = Rows(series, self.space, Sites(tau, nu))
+            rows.run(ahead=True)
+            marks = rows.buffer[::EVERY].copy()
+        return Piece(
+            *(series.t, series.y, series.prior, series.weights, series.scale),
+            tau,
+            nu,
+            self.mean[self.order],
+            self.variance[self.order],
+            self.log_z[self.order],
+            self.order,
+            marks,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        # What rows appended have changed is joined when it is looked at.
+        if name not in _JOINED or not self.__dict__.get("_pieces"):
+            raise AttributeError(name)
+        pieces = self._pieces
+        found: Any
+        if name == "rows":
+            found = np.concatenate(self._rows)
+        elif name == "order":
+            found = joined_pieces(pieces, "index")
+        elif name == "series":
+            columns = ("t", "y", "prior", "weights", "scale")
+            found = replace(self.how, **{c: joined_pieces(pieces, c) for c in columns})
+        else:
+            back = np.empty(self.order.size, dtype=np.intp)
+            back[self.order] = np.arange(back.size)
+            if name == "sites":
+                tau, nu = joined_pieces(pieces, "tau"), joined_pieces(pieces, "nu")
+                found = Sites(tau[back], (nu + tau * self.series.prior)[back])
+            else:
+                found = joined_pieces(pieces, name)[back]
+        self.__dict__[name] = found
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        joined = {name: getattr(self, name) for name in _JOINED}
+        return {**vars(self), **joined, "_pieces": (), "_rows": (), "how": None, "marks": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, how=state["series"])
 
     def evidence_gradient(self) -> Array:  # type: ignore[override]
         """Gradient of EP's log evidence by the free log parameters, ``kernel.theta``, in O(N).
@@ -242,9 +382,13 @@ def conclude(
     sites = Sites(np.zeros(n), np.zeros(n))
     if start is not None:
         sites = Sites(start.tau.copy(), start.nu - start.tau * series.prior)
-    end = settle(sweeper(series, space, sites), limits, Trace(), warm=start is not None)
+    rows = sweeper(series, space, sites)
+    end = settle(rows, limits, Trace(), warm=start is not None)
+    marks = rows.buffer[::EVERY].copy() if isinstance(rows, Rows) else None
+    del rows
     require_evidence(end.summary)
-    return assemble(kernel, space, series, limits, sites, end, placed)
+    found = assemble(kernel, space, series, limits, sites, end, placed)
+    return replace(found, marks=marks)
 
 
 def assemble(
@@ -292,4 +436,6 @@ def assemble(
         order=order,
         limits=limits,
         given=placed.given,
+        swept=series.t.size,
+        how=series,
     )
