@@ -21,6 +21,7 @@ from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
 from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import Settings, generator
@@ -41,6 +42,7 @@ class GPEstimator(Parameters):
     X_train_: Array
     posterior_: Any
     log_marginal_likelihood_value_: float
+    inducing_points_: Any
     n_features_in_: int
     n_iter_: int
     table_sha256_: str | None
@@ -111,10 +113,10 @@ class GPEstimator(Parameters):
     def _restore(self) -> None:
         """Give posteriors that were unpickled their prior covariances again."""
         own = self.posterior_ if isinstance(self.posterior_, tuple) else (self.posterior_,)
-        if any(isinstance(post, SeriesPosterior) for post in own):
+        if any(isinstance(post, (SeriesPosterior, SparsePosterior)) for post in own):
             raise InputError(
-                "corrections take a covariance matrix, and this model was fitted by states: fit it "
-                'with solver="dense"'
+                "corrections take a covariance matrix, and this model was fitted by states or "
+                'inducing points: fit it with solver="dense" and inducing=None'
             )
         if not all(post.knows_covariance for post in own):
             pairs = zip(own, self._covariances(), strict=True)
@@ -174,7 +176,15 @@ class GPEstimator(Parameters):
         def one(some: slice) -> Any:
             return finish(*self._latent(points[some]), *(column[some] for column in columns))
 
-        return in_blocks(one, len(points), max(len(self.X_train_), width))
+        return in_blocks(one, len(points), max(self._width, width))
+
+    @property
+    def _width(self) -> int:
+        """Numbers that a prediction makes of a row: one for each that it is made from."""
+        posts = self.posterior_ if isinstance(self.posterior_, tuple) else (self.posterior_,)
+        if isinstance(posts[0], SparsePosterior):
+            return max(len(post.Z) for post in posts)
+        return len(self.X_train_)
 
     def _train(
         self, processes: Sequence[Data], settings: Settings, latent_scale: float = 1.0
@@ -185,6 +195,8 @@ class GPEstimator(Parameters):
         """
         if self.correction is not None and settings.solver == "auto":
             settings = replace(settings, solver="dense")  # corrections take the covariance
+        if self.correction is not None and settings.sparse is not None:
+            raise InputError("corrections take a covariance matrix: use inducing=None with them")
         rng = generator(self.random_state)
         X = processes[0].X
         units = None
@@ -192,20 +204,26 @@ class GPEstimator(Parameters):
             begin = Start(settings.kernel)
         else:
             units = Units.of(X, processes[0].weights)
-            processes = [replace(data, X=units.scaled(X)) for data in processes]
+            scaled = units.scaled(X)
+            processes = [replace(data, X=scaled) for data in processes]
+            settings = settings.in_units(units)
             start = default_start if settings.kernel is None else automatic_start
             begin = start(units, latent_scale)
         fits = [train(data, begin, settings, rng) for data in processes]
         self._remember(processes[0].projector.table)
-        self.X_train_ = X.copy()  # else the caller's array, who may change it
+        # A copy, for the caller may change the array; inducing points need no rows.
+        self.X_train_ = X.copy() if settings.sparse is None else X[:0].copy()
         kernels = [fit.kernel for fit in fits]
         if units is not None:
             kernels = [units.kernel_of_features(kernel) for kernel in kernels]
         self.kernel_ = _one_or_all(kernels)
         posteriors = [fit.posterior for fit in fits]
         if units is not None:
-            posteriors = [_in_features(p, k, X) for p, k in zip(posteriors, kernels, strict=True)]
+            pairs = zip(posteriors, kernels, strict=True)
+            posteriors = [_in_features(post, kernel, X, units) for post, kernel in pairs]
         self.posterior_ = _one_or_all(posteriors)
+        if settings.sparse is not None:
+            self.inducing_points_ = _one_or_all([post.Z for post in posteriors])
         evidence = [fit.posterior.log_evidence for fit in fits]
         self.log_marginal_likelihood_value_ = float(np.mean(evidence))
         self.optima_ = _one_or_all([fit.optima for fit in fits])
@@ -226,6 +244,8 @@ def moments_at(
     """Latent mean and variance at points; those observed were `slope` times the latent ones."""
     if isinstance(posterior, SeriesPosterior):
         return posterior.predict(points[:, 0], mean)
+    if isinstance(posterior, SparsePosterior):
+        return posterior.predict(points, mean)
     K_star = kernel(points, X_train)
     K_star *= slope
     return posterior.predict(K_star, kernel.diag(points), mean)
@@ -236,10 +256,12 @@ def _by_kind(model: GPEstimator, fitted: bool) -> dict[str, Any]:
     return {name: value for name, value in vars(model).items() if name.endswith("_") == fitted}
 
 
-def _in_features(posterior: Posterior, kernel: Kernel, X: Array) -> Posterior:
-    """Return a posterior of scaled times as one of the times themselves."""
+def _in_features(posterior: Posterior, kernel: Kernel, X: Array, units: Units) -> Posterior:
+    """Return a posterior of scaled features as one of the features themselves."""
     if isinstance(posterior, SeriesPosterior):
         return posterior.on(kernel, X[:, 0])
+    if isinstance(posterior, SparsePosterior):
+        return posterior.on(kernel, units.unscaled(posterior.Z))
     return posterior
 
 

@@ -105,6 +105,20 @@ class GPClassifier(ClassifierMixin, _Fitted):
         How predictions are corrected for what a normal per point leaves out: means, variances,
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
         of `method` as it is, as published.
+    inducing : None, int, "auto" or array-like, shape (M, d)
+        Fit by M inducing points, in time that grows with N M^2 and in memory with N M; None is the
+        dense engine, for up to some thousand rows. "auto" takes as many as the prior variance needs
+        and says so. See ``docs/million-rows.md``.
+    power : float
+        Of power EP with inducing points: 1 is FITC, which overfits where these are learnt, 0 would
+        be the variational bound.
+    optimize_inducing : bool
+        Whether inducing points are learnt too, where the kernel's slopes in its inputs are known:
+        RBF, Matérn 1/2, 3/2 and 5/2, constants, white noise, sums and products.
+    subsample : int
+        Rows on which a fit by inducing points begins.
+    dtype : {"mixed", "float64"}
+        Of its steering; the posterior is always of double precision.
 
     Attributes
     ----------
@@ -125,7 +139,10 @@ class GPClassifier(ClassifierMixin, _Fitted):
         Hash of the data of the table given or shipped, None if there is none. A model that was
         given a path or a name refits with this very table: `TableError` if it is not to be found.
         Predictions need it only where the likelihood is known from it alone.
+    inducing_points_ : ndarray, shape (M, d)
+        Where there are any; K-tuples for K > 2 classes.
     X_train_ : ndarray, shape (N, d)
+        Empty with inducing points.
 
     Examples
     --------

@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
@@ -41,3 +42,8 @@ class Parameters(BaseEstimator):
     scheduler: str | None = None
     random_state: int | np.random.RandomState | None = None
     correction: Correction | None = None
+    inducing: int | str | ArrayLike | None = None
+    power: float = 0.5
+    optimize_inducing: bool = True
+    subsample: int = 10_000
+    dtype: Literal["mixed", "float64"] = "mixed"

@@ -43,6 +43,7 @@ class _Fitted(GPEstimator):
     optima_: tuple[Optimum, ...]
     mean_: float
     exposure_: Array
+    _exposed_: bool
     _link_: str
 
 
@@ -79,6 +80,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         How predictions are corrected for what a normal per point leaves out: means, variances,
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
         of `method` as it is, as published.
+    inducing, power, optimize_inducing, subsample, dtype
+        As for `GPClassifier`.
 
     Attributes
     ----------
@@ -101,7 +104,10 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         Hash of the data of the table given or shipped, None if there is none. A model that was
         given a path or a name refits with this very table: `TableError` if it is not to be found.
         Predictions need no table.
+    inducing_points_ : ndarray, shape (M, d)
+        Where there are any.
     X_train_ : ndarray, shape (N, d)
+        Empty with inducing points.
         Without rows of weight 0, like all that is at the training points.
     exposure_ : ndarray, shape (N,)
 
@@ -172,7 +178,10 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         slope, shift = link.exposed(draft.exposure_)
         prior = draft.mean_ * slope + shift
         data = Data(points, events, projector, prior, weights, slope)
+        draft._exposed_ = bool((draft.exposure_ != 1.0).any())
         draft._train([data], settings, link.spread(draft.mean_))
+        if settings.sparse is not None:
+            draft.exposure_ = draft.exposure_[:0]
         return self._commit(draft)
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
@@ -254,7 +263,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
             If `exposure` is missing.
         """
         check_is_fitted(self)
-        if exposure is None and (self.exposure_ != 1.0).any():
+        if exposure is None and self._exposed_:
             raise InputError(
                 "the model was fitted with exposures, and counts cannot be scored without theirs: "
                 "score(X, y, exposure=...), with exposure=1 for counts of one unit; in "

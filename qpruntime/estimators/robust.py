@@ -91,6 +91,8 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         How predictions are corrected for what a normal per point leaves out: means, variances,
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
         of `method` as it is, as published.
+    inducing, power, optimize_inducing, subsample, dtype
+        As for `GPClassifier`.
 
     Attributes
     ----------
@@ -117,7 +119,10 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         Hash of the data of the table given or shipped, None if there is none. A model that was
         given a path or a name refits with this very table: `TableError` if it is not to be found.
         Predictions need no table.
+    inducing_points_ : ndarray, shape (M, d)
+        Where there are any.
     X_train_ : ndarray, shape (N, d)
+        Empty with inducing points.
 
     Examples
     --------

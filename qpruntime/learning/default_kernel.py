@@ -131,6 +131,14 @@ class Units:
             return np.zeros((len(X), 1))
         return (X[:, kept] - self.centre[kept]) / self.spread[kept]
 
+    def unscaled(self, Z: Array) -> Array:
+        """Points in these units as points of the features; ignored features are in the middle."""
+        points = np.tile(self.centre, (len(Z), 1))
+        kept = self.spread > 0.0
+        if kept.any():
+            points[:, kept] += Z * self.spread[kept]
+        return points
+
     def kernel_of_features(self, kernel: Kernel) -> Kernel:
         """Return a kernel of scaled features as one of the features themselves."""
         parameters = kernel.get_params(deep=False)

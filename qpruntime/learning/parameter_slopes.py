@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.schedules import Settled
@@ -18,7 +19,7 @@ from qpruntime.projection.kernel import project_many
 from qpruntime.projection.parameters import derivative, moved
 from qpruntime.projection.projector import Projector
 
-__all__ = ["cavities", "parameter_slopes", "reparametrised", "site_rows"]
+__all__ = ["cavities", "learnt", "parameter_slopes", "reparametrised", "site_rows"]
 
 
 def cavities(end: Settled) -> tuple[Array, Array]:
@@ -34,6 +35,14 @@ def reparametrised(projector: Projector, names: Sequence[str], logs: Array) -> P
     if likelihood is projector.likelihood:
         return projector
     return Projector(likelihood, projector.method, "exact")
+
+
+def learnt(projector: Projector, names: Sequence[str], logs: Array) -> Projector:
+    """Return the projector with learnt parameters; its likelihood is the registered one."""
+    likelihood = reparametrised(projector, names, logs).likelihood
+    if likelihood.name in likelihoods.names():
+        likelihood = likelihoods.get(likelihood.spelt)
+    return Projector(likelihood, projector.method)
 
 
 def site_rows(

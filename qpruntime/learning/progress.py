@@ -32,7 +32,7 @@ def expect(n: int, n_restarts: int) -> None:
     announce(
         f"a fit of N = {n} points",
         expected_seconds(n, work),
-        "fit the kernel's parameters to some of the rows and set optimize=False for all, lower "
+        "inducing=200 fits by inducing points, in time that grows with N alone; or lower "
         "n_restarts or max_iter, or use more BLAS threads; verbose=1 shows how far it is",
     )
 

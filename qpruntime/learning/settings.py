@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,10 +13,19 @@ from sklearn.utils import check_random_state
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
+from qpruntime.learning.default_kernel import Units
 from qpruntime.learning.objective import OBJECTIVES
-from qpruntime.validation import choice, flag, number, shown, whole
+from qpruntime.validation import choice, finite, flag, number, shown, whole
 
-__all__ = ["SOLVERS", "Callback", "ObjectiveName", "Settings", "generator", "settings_of"]
+__all__ = [
+    "SOLVERS",
+    "Callback",
+    "ObjectiveName",
+    "Settings",
+    "Sparse",
+    "generator",
+    "settings_of",
+]
 
 SOLVERS = ("auto", "dense", "markov")
 Callback = Callable[[Array, float], Any]
@@ -24,6 +33,17 @@ ObjectiveName = Literal["evidence", "loo"]
 
 #: More are a slip of the keyboard.
 _MOST_RESTARTS = 100_000
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """How to fit with inducing points, under the names of the estimators."""
+
+    inducing: int | str | Array
+    power: float
+    optimize: bool
+    subsample: int
+    dtype: str
 
 
 @dataclass(frozen=True)
@@ -43,11 +63,24 @@ class Settings:
     callback: Callback | None
     solver: str = "auto"
     scheduler: str | None = None
+    sparse: Sparse | None = None
 
     @property
     def given(self) -> bool:
         """Whether the user gives the kernel."""
         return isinstance(self.kernel, Kernel)
+
+    def in_units(self, units: Units) -> Settings:
+        """Return the settings for scaled features: so are inducing inputs that are given."""
+        if self.sparse is None or not isinstance(self.sparse.inducing, np.ndarray):
+            return self
+        if self.sparse.inducing.shape[1] != units.spread.size:
+            raise InputError(
+                f"inducing must have {units.spread.size} columns like X, got "
+                f"{self.sparse.inducing.shape[1]}"
+            )
+        inducing = units.scaled(self.sparse.inducing)
+        return replace(self, sparse=replace(self.sparse, inducing=inducing))
 
 
 def settings_of(model: Any) -> Settings:
@@ -95,6 +128,32 @@ def settings_of(model: Any) -> Settings:
         callback=model.callback,
         solver=choice(model.solver, "solver", SOLVERS),
         scheduler=scheduler,
+        sparse=_sparse_of(model),
+    )
+
+
+def _sparse_of(model: Any) -> Sparse | None:
+    """Return how to fit with inducing points, None if there are none."""
+    given = model.inducing
+    if given is None:
+        return None
+    if isinstance(given, str):
+        choice(given, "inducing", ("auto",))
+    elif np.ndim(given) == 0:
+        given = whole(given, "inducing", 1)
+    else:
+        given = np.array(finite(given, "inducing"))
+        if given.ndim != 2 or 0 in given.shape:
+            raise InputError(
+                "inducing must be None, a number, 'auto' or inputs of shape (M, d), got shape "
+                f"{given.shape}"
+            )
+    return Sparse(
+        inducing=given,
+        power=number(model.power, "power", above=0.0, most=1.0),
+        optimize=flag(model.optimize_inducing, "optimize_inducing"),
+        subsample=whole(model.subsample, "subsample", 1),
+        dtype=choice(model.dtype, "dtype", ("mixed", "float64")),
     )
 
 

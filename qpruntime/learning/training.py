@@ -6,22 +6,20 @@ What estimators share. Knows kernels, objectives and restarts, nothing of labels
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 from threadpoolctl import ThreadpoolController
 
-from qpruntime import likelihoods
-from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.arguments import check_powers
 from qpruntime.inference.complaints import warn_unsettled
 from qpruntime.inference.markov.places import sweeping
 from qpruntime.inference.markov.series import warn_unsettled_series
-from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
@@ -31,12 +29,13 @@ from qpruntime.learning.default_kernel import Start, learns_nothing
 from qpruntime.learning.family import prior_of
 from qpruntime.learning.maximise import LOST, Optimum
 from qpruntime.learning.objective import settle_fast
+from qpruntime.learning.parameter_slopes import learnt
 from qpruntime.learning.progress import both, expect, reporting
 from qpruntime.learning.runs import Data, of_states, optimise
 from qpruntime.learning.series import infer_rows
 from qpruntime.learning.settings import Callback, Settings
+from qpruntime.learning.sparse import train_sparse
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection.projector import Projector
 
 __all__ = ["Fit", "train"]
 
@@ -58,7 +57,7 @@ class Fit:
 
     kernel: Kernel
     likelihood: Likelihood
-    posterior: Posterior
+    posterior: Any
     optima: tuple[Optimum, ...]
 
     @property
@@ -85,6 +84,8 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
         raise InputError(
             f'method {projector.method!r} {why}; objective "loo" needs method "ep" or "qp"'
         )
+    if settings.sparse is not None:
+        return Fit(*train_sparse(data, begin, settings, rng))
     check_powers(1.0, data.weights, projector, len(data.X))
     if settings.scheduler and not of_states(data, kernel, settings, projector):
         raise InputError(
@@ -120,7 +121,7 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
                 )
             theta = optima[0].theta
             if data.learn:
-                projector = _learnt(projector, tuple(data.learn), theta[kernel.n_dims :])
+                projector = learnt(projector, tuple(data.learn), theta[kernel.n_dims :])
             kernel = kernel.clone_with_theta(theta[: kernel.n_dims])
         elif settings.given and (shape := starts.degenerate(kernel, data.X)):
             advice = [starts.unrelated(kernel, data.X, shape, "")]
@@ -188,15 +189,6 @@ def _remedy(optimum: Optimum, learn: Iterable[str]) -> str:
         return "raise max_iter or widen the kernel's bounds"
     bounds = " and ".join(f"{name}_bounds" for name in learn) or "the kernel's bounds"
     return f"the best parameters before that are kept; narrow {bounds} to stay clear of it"
-
-
-def _learnt(projector: Projector, names: Sequence[str], logs: Array) -> Projector:
-    """Return the projector with learnt parameters; its likelihood is the registered one."""
-    values = np.exp(logs)
-    likelihood = projector.likelihood.with_parameters(**dict(zip(names, values, strict=True)))
-    if likelihood.name in likelihoods.names():
-        likelihood = likelihoods.get(likelihood.spelt)
-    return Projector(likelihood, projector.method)
 
 
 @cache

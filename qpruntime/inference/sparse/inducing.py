@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cached_property
 from typing import Any
 
@@ -66,6 +67,12 @@ class Inducing:
     def rounded(self) -> Any:
         """The factor in the dtype of the features."""
         return self.L.astype(self.dtype, copy=False)
+
+    def on(self, kernel: Any, Z: Array) -> Inducing:
+        """Return the same factor for the same inputs in other units, in which the kernel is."""
+        moved = copy.copy(self)
+        moved.kernel, moved.Z = kernel, Z
+        return moved
 
     def features(self, X: Array, out: Any = None) -> tuple[Any, Array]:
         """Return L^-1 k(Z, x_n) (n, M), and r_n = k(x_n, x_n) less their squares, not negative.

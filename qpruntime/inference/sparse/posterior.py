@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -154,6 +154,10 @@ class SparsePosterior:
 
         centre, variance = in_blocks(of, len(points), len(self.Z))
         return centre + prior, variance
+
+    def on(self, kernel: Any, Z: Array) -> SparsePosterior:
+        """Return this posterior in other units of the inputs: the same kernel and Z in those."""
+        return replace(self, kernel=kernel, Z=Z, inducing=self.inducing.on(kernel, Z))
 
     def summary(self) -> dict[str, str | int | float | bool]:
         """Return plain values: one row of a log; names are those of `Posterior.summary`."""

@@ -1,0 +1,121 @@
+"""Where inducing inputs begin, and how many of them a tolerance takes.
+
+Clusters of a sample, if their number is known; rows of it by pivoted Cholesky, the one with the
+largest residual variance next, if only the share of the variance is that they may leave out.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dgemv
+from sklearn.cluster import MiniBatchKMeans
+
+from qpruntime.arrays import Array
+from qpruntime.inference.sparse.cross import cross_covariance, diagonal
+
+__all__ = ["SAMPLE", "clusters", "pivots", "sample"]
+
+#: Rows that inducing inputs are chosen from, at most.
+SAMPLE = 20_000
+# Rows of a batch of the clustering, and passes over the sample.
+_BATCH, _PASSES = 2048, 10
+# Inducing inputs that coincide in the features are moved apart by this share of their spread.
+_APART = 1e-3
+
+
+def sample(n: int, most: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return numbers of at most so many of n rows, in ascending order."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(rng.choice(n, most, replace=False))
+
+
+def clusters(X: Array, count: int, rng: np.random.Generator, units: Array | None = None) -> Array:
+    """Return centres (M, d) of the rows of X (N, d), by k-means++ and mini-batches.
+
+    Parameters
+    ----------
+    X : ndarray, shape (N, d)
+    count : int
+        M, at most N.
+    rng : Generator
+    units : ndarray, shape (d,), optional
+        What distances are measured in, such as length-scales; 1 by default.
+    """
+    scale = np.ones(X.shape[1]) if units is None else units
+    with np.errstate(invalid="ignore"):
+        points = X[sample(len(X), SAMPLE, rng)] / scale
+    found = MiniBatchKMeans(
+        count,
+        batch_size=_BATCH,
+        max_iter=_PASSES,
+        n_init=1,
+        random_state=int(rng.integers(2**31)),
+    )
+    with warnings.catch_warnings():
+        # Fewer distinct rows than centres: some coincide, and are moved apart below.
+        warnings.simplefilter("ignore")
+        centres = found.fit(points).cluster_centers_
+    finite = np.isfinite(scale)
+    centres = np.where(finite, centres * np.where(finite, scale, 1.0), X[0])
+    return _apart(centres, X.std(axis=0), rng)
+
+
+def _apart(Z: Array, spread: Array, rng: np.random.Generator) -> Array:
+    """Move inputs that coincide, which add nothing to each other."""
+    _, first = np.unique(Z, axis=0, return_index=True)
+    again = np.setdiff1d(np.arange(len(Z)), first)
+    Z[again] += _APART * spread * rng.standard_normal((again.size, Z.shape[1]))
+    return Z
+
+
+def pivots(
+    kernel: Any, X: Array, most: int, tolerance: float, rng: np.random.Generator
+) -> tuple[Array, float]:
+    """Choose rows until what they leave of the prior variance is below a share of it.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel
+        With the parameters that the inputs are chosen for.
+    X : ndarray, shape (N, d)
+        Of more than `SAMPLE` rows, so many are drawn.
+    most : int
+        Rows chosen at most.
+    tolerance : float
+        Of sum r_n / sum k_nn, where r_n is the variance of f(x_n) given f(Z). White noise is in
+        neither.
+
+    Returns
+    -------
+    Z : ndarray, shape (M, d)
+    error : float
+        The share reached.
+    """
+    some = X[sample(len(X), SAMPLE, rng)]
+    n = len(some)
+    most = min(most, n)
+    residual = diagonal(kernel, some, noise=False)
+    total, start = float(residual.sum()), residual.copy()
+    # Columns of the pivoted factor, in the order that a product with its rows takes.
+    factor = np.empty((n, most), order="F")
+    chosen: list[int] = []
+    while len(chosen) < most and residual.sum() > tolerance * total:
+        best = int(np.argmax(residual))
+        pivot = float(residual[best])
+        if pivot <= 1e-10 * start[best]:
+            break  # what is left is rounding
+        k = len(chosen)
+        column = cross_covariance(kernel, some, some[best : best + 1])[:, 0]
+        if k:
+            column = dgemv(-1.0, factor[:, :k], factor[best, :k], beta=1.0, y=column)
+        column /= np.sqrt(pivot)
+        factor[:, k] = column
+        residual = np.maximum(residual - column * column, 0.0)
+        residual[best] = 0.0
+        chosen.append(best)
+    return some[chosen], float(residual.sum()) / total

@@ -1,0 +1,343 @@
+"""Fits by inducing points, in stages: some rows first, then all; then the posterior.
+
+Kernel parameters are learnt on a sample, then with the inducing inputs, then both on all rows,
+where few evaluations are left to do. Single precision steers; the posterior is of double precision,
+settled by EP and then by the method asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.arrays import Array
+from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
+from qpruntime.execution.calls import Threads
+from qpruntime.inference.schedules import Limits
+from qpruntime.inference.sparse.complaints import warn_unsettled
+from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
+from qpruntime.inference.sparse.rows import Held
+from qpruntime.inference.sparse.rule import Rule
+from qpruntime.inference.sparse.settle import settle
+from qpruntime.learning.default_kernel import Start, learns_nothing
+from qpruntime.learning.inducing import clusters, pivots, sample
+from qpruntime.learning.maximise import Optimum, all_bounds, first_theta
+from qpruntime.learning.parameter_slopes import learnt, reparametrised
+from qpruntime.learning.progress import both
+from qpruntime.learning.runs import Data
+from qpruntime.learning.settings import Settings, Sparse
+from qpruntime.learning.sparse_objective import Climbed, Place, Search, climb
+from qpruntime.learning.stages import Stage, staged
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.projector import Projector
+
+__all__ = ["train_sparse"]
+
+#: Kernel, likelihood with what was learnt, posterior, and one run for each stage, the last first.
+Trained = tuple[Kernel, Likelihood, SparsePosterior, tuple[Optimum, ...]]
+
+_LOG = logging.getLogger("qpruntime")
+
+# Above so many rows a sample of that many comes between.
+_MANY, _BETWEEN = 1_000_000, 100_000
+# Stages end where an iteration raises the evidence per row by less: on samples, and on all rows.
+_EARLY, _LATE = 2e-5, 1e-5
+# Iterations at most: of theta, of theta and Z on the sample, on more rows.
+_THETA, _BOTH, _ALL = 40, 80, 20
+#: For "auto": the share of the prior variance that rows of a sample may be left with, and between
+#: how many inducing inputs that is sought.
+TOLERANCE, _FEWEST, _MOST = 0.05, 50, 1000
+# A length-scale for each feature has to raise the evidence by that much at least, as in dense fits.
+_BEYOND_CHANCE = 10.0
+
+
+def train_sparse(data: Data, begin: Start, settings: Settings, rng: np.random.Generator) -> Trained:
+    """Learn kernel, noise and inducing inputs in stages, then infer.
+
+    Arguments are those of `qpruntime.learning.training.train`; ``settings.sparse`` is not None.
+
+    Raises
+    ------
+    InputError
+        If what is asked for cannot be had with inducing points.
+    NumericalError
+        If double precision does not suffice.
+    """
+    fit = _Fit(data, begin, settings, rng)
+    return fit.run()
+
+
+@dataclass(eq=False)
+class _Fit:
+    """The state of one staged fit."""
+
+    data: Data
+    begin: Start
+    settings: Settings
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        assert self.settings.sparse is not None
+        self.sparse: Sparse = self.settings.sparse
+        check(self.data, self.settings)
+        self.n = len(self.data.X)
+        self.kernel = self.begin.kernel
+        self.judge = self.data.projector.for_evidence()
+        self.optima: list[Optimum] = []
+        self.executor = Threads(self.settings.n_jobs if (self.settings.n_jobs or 0) > 0 else None)
+        self.spread = self.data.X.std(axis=0)
+
+    def run(self) -> Trained:
+        sparse, X = self.sparse, self.data.X
+        some = sample(self.n, sparse.subsample, self.rng)
+        Z = self._first_inputs(X[some])
+        place = Place(first_theta(self.kernel, self.judge, self.data.learn), Z)
+        engine = None
+        if self.settings.optimize and place.theta.size:
+            with staged(self.settings.verbose, self._stages(len(Z))) as report:
+                self.report = report
+                place, engine = self._on_sample(some, place)
+                if isinstance(sparse.inducing, str):
+                    self._said()
+                sizes = [_BETWEEN] * (self.n > _MANY) + [self.n] * (self.n > len(some))
+                for size in sizes:
+                    place, engine = self._on_more(size, place, engine)
+        elif isinstance(sparse.inducing, str):
+            place = Place(place.theta, self._chosen(X, self.kernel))
+            self._said()
+        return self._end(place, engine)
+
+    def _stages(self, m: int) -> list[Stage]:
+        """What is to come, as the bar shows it."""
+        some = min(self.n, self.sparse.subsample)
+        found = [Stage(f"parameters on {some} rows", some, m, 25)]
+        if self.sparse.optimize:
+            found.append(Stage(f"inducing inputs too, on {some} rows", some, m, 40))
+        if self.n > _MANY:
+            found.append(Stage(f"{_BETWEEN} rows", _BETWEEN, m, 15))
+        if self.n > some:
+            found.append(Stage(f"all {self.n} rows", self.n, m, 8))
+        return found
+
+    def _first_inputs(self, X: Array) -> Array:
+        given = self.sparse.inducing
+        if isinstance(given, np.ndarray):
+            return given
+        count = min(_FEWEST * 4, len(X) // 4 or 1) if isinstance(given, str) else int(given)
+        return clusters(X, count, self.rng, _units(self.kernel, self.spread))
+
+    def _chosen(self, X: Array, kernel: Kernel) -> Array:
+        """Inducing inputs for these parameters, as many as the tolerance takes."""
+        most = min(_MOST, len(X))
+        found, self.share = pivots(kernel, X, most, TOLERANCE, self.rng)
+        count = max(len(found), min(_FEWEST, most))
+        self.count = count
+        return clusters(X, count, self.rng, _units(kernel, self.spread))
+
+    def _said(self) -> None:
+        reached = "" if self.share <= TOLERANCE else ", the most there may be"
+        _LOG.warning(
+            "qpruntime: inducing='auto' takes M = %d%s: rows of the data leave at most %.2g of the "
+            "prior variance out; inducing=%d would take twice as many",
+            self.count,
+            reached,
+            self.share,
+            2 * self.count,
+        )
+
+    def _engine(self, rows: Any, projector: Projector, place: Place) -> Engine:
+        kernel = self.kernel.clone_with_theta(place.theta[: self.kernel.n_dims])
+        if self.data.learn:
+            logs = place.theta[self.kernel.n_dims :]
+            projector = reparametrised(projector, tuple(self.data.learn), logs)
+        dtype = np.float32 if self.sparse.dtype == "mixed" else np.float64
+        rule = Rule(projector, self.sparse.power)
+        return Engine(rows, rule, kernel, place.Z, dtype=dtype, executor=self.executor)
+
+    def _rows(self, some: NDArray[np.intp] | slice) -> Held:
+        data = self.data
+        weights, prior = (None if a is None else a[some] for a in (data.weights, data.prior))
+        if prior is not None and not prior.any():
+            prior = None
+        return Held(data.X[some], data.y[some], weights, prior)
+
+    def _on_sample(self, some: NDArray[np.intp], place: Place) -> tuple[Place, Engine]:
+        """Parameters on the sample, then inducing inputs too."""
+        rows = self._rows(some if len(some) < self.n else slice(None))
+        engine = self._engine(rows, self.judge, place)
+        self.report.begin(0)
+        place = self._best_start(engine, place)
+        place = self._climbed(engine, place, False, _THETA, _EARLY)
+        if self.begin.by_feature:
+            place, engine = self._by_feature(rows, place, engine)
+        if isinstance(self.sparse.inducing, str):
+            kernel = self.kernel.clone_with_theta(place.theta[: self.kernel.n_dims])
+            place = Place(place.theta, self._chosen(rows.X, kernel))
+            engine = self._engine(rows, self.judge, place)
+        if self.sparse.optimize:
+            self.report.begin(1)
+            place = self._climbed(engine, place, True, _BOTH, _EARLY)
+        return place, engine
+
+    def _best_start(self, engine: Engine, place: Place) -> Place:
+        """The best of the places where the default kernel may begin."""
+        if not self.begin.thetas:
+            return place
+        search = self._search(engine, False)
+        rest = place.theta[self.kernel.n_dims :]
+        for theta in self.begin.thetas:
+            search.engine.tau[:] = search.engine.nu[:] = 0.0
+            found = search.tried(Place(np.concatenate([theta, rest]), place.Z))
+            if found is not None:
+                self.report(theta, found[0])
+        if search.place is None:
+            return place
+        search.go(search.place)
+        return search.place
+
+    def _by_feature(self, rows: Held, place: Place, engine: Engine) -> tuple[Place, Engine]:
+        """A length-scale for each feature, if that raises the evidence by more than chance."""
+        before, kernel, begin = self.optima[0], self.kernel, self.begin
+        further = begin.refined(place.theta)
+        self.kernel, self.begin = further.kernel, further
+        there = self._engine(rows, self.judge, Place(further.thetas[0], place.Z))
+        there.tau[:], there.nu[:] = engine.sites
+        found = self._climbed(there, Place(further.thetas[0], place.Z), False, _THETA, _EARLY)
+        if self.optima[0].value - before.value > max(begin.by_feature - 1, _BEYOND_CHANCE):
+            return found, there
+        self.kernel, self.begin = kernel, begin
+        self.optima = [before, *(run for run in self.optima if run is not before)]
+        engine.move(kernel.clone_with_theta(place.theta[: kernel.n_dims]), place.Z)
+        return place, engine
+
+    def _on_more(self, size: int, place: Place, before: Engine) -> tuple[Place, Engine]:
+        """Go on with more rows, whose sites take the posterior at hand for their cavity."""
+        some = slice(None) if size == self.n else sample(self.n, size, self.rng)
+        engine = self._engine(self._rows(some), self.judge, place)
+        engine.seed(before.state)
+        self.report.begin(len(self.report.stages) - 1 - (size != self.n))
+        place = self._climbed(engine, place, self.sparse.optimize, _ALL, _LATE)
+        return place, engine
+
+    def _search(self, engine: Engine, moving: bool) -> Search:
+        units = self.spread if moving else None
+        return Search(engine, self.kernel, self.data.learn, self.begin.log_prior, units)
+
+    def _climbed(
+        self, engine: Engine, place: Place, moving: bool, iterations: int, change: float
+    ) -> Place:
+        search = self._search(engine, moving)
+        bounds = all_bounds(self.kernel, self.data.learn)
+        report = both(self.report, self.settings.callback)
+        most = min(iterations, self.settings.max_iter)
+        go = partial(climb, search, place, bounds, iterations=most, change=change, report=report)
+        try:
+            ended = go()
+        except NumericalError:
+            if engine.dtype == np.float64:
+                raise
+            engine.dtype = np.float64  # single precision has lost the factor
+            engine.tau[:] = engine.nu[:] = 0.0
+            ended = go()
+        assert search.place is not None
+        search.go(search.place)
+        self.optima.insert(0, self._optimum(search, ended, place))
+        return search.place
+
+    def _optimum(self, search: Search, ended: Climbed, start: Place) -> Optimum:
+        assert search.place is not None
+        theta, prior = search.place.theta, self.begin.log_prior
+        extra = 0.0 if prior is None else prior(theta)[0]
+        return Optimum(
+            theta=theta,
+            value=search.best - extra,
+            n_iterations=ended.iterations,
+            n_evaluations=search.evaluations,
+            success=ended.success,
+            message=ended.message,
+            start=start.theta,
+            slope=search.slope,
+            log_prior=extra,
+        )
+
+    def _end(self, place: Place, engine: Engine | None) -> Trained:
+        """Settle all rows in double precision, by EP and then by the method asked for."""
+        settings, dims = self.settings, self.kernel.n_dims
+        kernel = self.kernel.clone_with_theta(place.theta[:dims])
+        projector = self.data.projector
+        if self.data.learn:
+            projector = learnt(projector, tuple(self.data.learn), place.theta[dims:])
+        if engine is None:
+            engine = self._engine(self._rows(slice(None)), self.judge, place)
+        engine.move(kernel, place.Z, np.float64)
+        limits = Limits(settings.tol, settings.max_sweeps, 1.0)
+        rough = projector.method != "ep"
+        ended = settle(engine, limits._replace(tol=max(settings.tol, 1e-4)) if rough else limits)
+        if rough:
+            engine.rule = Rule(projector, self.sparse.power)
+            first, ended = ended, settle(engine, limits)
+            ended.history[:0] = first.history
+        warn_unsettled(ended, limits.tol)
+        self._advise(kernel)
+        priors = np.unique(self.data.prior)
+        posterior = conclude(engine, ended, float(priors[0]) if priors.size == 1 else None)
+        return kernel, projector.likelihood, posterior, tuple(self.optima)
+
+    def _advise(self, kernel: Kernel) -> None:
+        if self.optima and not self.settings.given:
+            some = self.data.X[sample(self.n, 2000, self.rng)]
+            if blind := learns_nothing(kernel, some):
+                warn(blind, ConvergenceWarning)
+
+
+def check(data: Data, settings: Settings) -> None:
+    """Raise `InputError` if inducing points cannot serve this fit."""
+    sparse, n = settings.sparse, len(data.X)
+    assert sparse is not None
+    if data.projector.method == "vb":
+        raise InputError('method "vb" is dense only: use "ep" or "qp" with a small power=')
+    if settings.objective == "loo":
+        raise InputError(
+            'objective="loo" needs inducing=None: inducing points are learnt by '
+            'objective="evidence"'
+        )
+    if data.scale is not None and not np.all(np.asarray(data.scale) == 1.0):
+        raise InputError(
+            'inducing points take no exposures in the link "square", which scale the latent '
+            'function: use link="exp"'
+        )
+    given = sparse.inducing
+    if isinstance(given, int) and given > n:
+        raise InputError(
+            f"inducing={given} is more than the {n} rows: use inducing=None, the dense engine, "
+            "or fewer"
+        )
+    if isinstance(given, np.ndarray):
+        if given.shape[1] != data.X.shape[1]:
+            raise InputError(
+                f"inducing must have {data.X.shape[1]} columns like X, got {given.shape[1]}"
+            )
+        low, high = data.X.min(axis=0), data.X.max(axis=0)
+        reach = 10.0 * np.maximum(high - low, 1e-12)
+        beyond = (given < low - reach) | (given > high + reach)
+        if beyond.any(axis=1).all():
+            raise InputError(
+                "every inducing input is more than ten times the range of X away from X: give "
+                "them in the units of X, or their number"
+            )
+
+
+def _units(kernel: Kernel, spread: Array) -> Array:
+    """What distances of inputs are measured in: length-scales of each feature, else its spread."""
+    parameters = kernel.get_params()
+    for name, value in parameters.items():
+        if name.endswith("length_scale") and np.size(value) == spread.size > 1:
+            return np.asarray(value, dtype=float)
+    return np.where(spread > 0.0, spread, 1.0)

@@ -1,0 +1,241 @@
+"""The evidence of sparse inference as a function of hyper-parameters and inducing inputs.
+
+One sweep an evaluation: sites come from the evaluation before, and the evidence is stationary in
+them. Learnt by EP, whose gradient is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from qpruntime.arrays import Array
+from qpruntime.errors import NumericalError
+from qpruntime.inference.schedules import Limits
+from qpruntime.inference.sites import Sites
+from qpruntime.inference.sparse.cross import moves_inputs
+from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.rule import Rule
+from qpruntime.inference.sparse.settle import settle
+from qpruntime.learning.objective import LogPrior
+from qpruntime.learning.parameter_slopes import reparametrised
+
+__all__ = ["Place", "Search", "climb"]
+
+# From nothing sites settle this far before the first evaluation, in sweeps at most.
+_FIRST = Limits(tol=3e-3, sweeps=12)
+# The first step of the optimiser changes no log parameter by more.
+_FIRST_STEP = 0.5
+# Inducing inputs stay within the data and so much of their spread beyond.
+_BEYOND = 1.0
+# An evaluation whose value is lower than this many times N below the best has lost its sites.
+_LOST = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where a search stands: log parameters, of the kernel and then of the likelihood; Z (M, d)."""
+
+    theta: Array
+    Z: Array
+
+
+@dataclass(eq=False)
+class Search:
+    """One stage of a fit.
+
+    Parameters
+    ----------
+    engine : Engine
+        With the rows of the stage; its sites are carried along.
+    kernel : scikit-learn kernel
+    learn : mapping
+        Parameters of the likelihood that are learnt, with their bounds.
+    log_prior : callable or None
+        Of theta, and its gradient.
+    units : ndarray, shape (d,)
+        What a step of the inducing inputs is measured in; infinite for inputs that stay.
+    """
+
+    engine: Engine
+    kernel: Any
+    learn: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    log_prior: LogPrior | None = None
+    units: Array | None = None
+    evaluations: int = 0
+
+    def __post_init__(self) -> None:
+        self._projector = self.engine.rule.projector
+        self._kept: Sites | None = None
+        self.best = -np.inf
+        self.place: Place | None = None
+        self.slope = np.zeros(0)
+
+    @property
+    def moves(self) -> bool:
+        """Whether the inducing inputs are moved."""
+        return self.units is not None and moves_inputs(self.kernel)
+
+    def go(self, place: Place) -> None:
+        """Bring the engine there."""
+        dims = place.theta.size - len(self.learn)
+        if self.learn:
+            projector = reparametrised(self._projector, tuple(self.learn), place.theta[dims:])
+            self.engine.rule = Rule(projector, self.engine.rule.power, self.engine.rule.bounded)
+        self.engine.move(self.kernel.clone_with_theta(place.theta[:dims]), place.Z)
+
+    def evaluate(self, place: Place) -> tuple[float, Array, Array]:
+        """Return score, gradient in theta, and gradient in Z.
+
+        Raises
+        ------
+        NumericalError
+            Where double precision, or the sites, do not go.
+        """
+        self.evaluations += 1
+        engine = self.engine
+        self.go(place)
+        if not engine.tau.any():
+            settle(engine, _FIRST)
+        found = engine.evaluate(1, tuple(self.learn))
+        value, slope = found.value, np.concatenate([found.by_theta, found.by_parameters])
+        if self.log_prior is not None:
+            extra, by_theta = self.log_prior(place.theta)
+            value, slope = value + extra, slope + by_theta
+        if not (np.isfinite(value) and np.isfinite(slope).all() and np.isfinite(found.by_Z).all()):
+            raise NumericalError("the log evidence is not finite")
+        if value > self.best:
+            self.best, self.place, self.slope = value, place, slope
+            self._kept = engine.sites
+        elif self.best - value > _LOST * engine.rows.n and self._kept is not None:
+            # Sites of a place so far off are no start for the next one.
+            self._return()
+        return value, slope, found.by_Z
+
+    def tried(self, place: Place) -> tuple[float, Array, Array] | None:
+        """`evaluate`; None where that fails, with the sites as they were at the best place."""
+        try:
+            return self.evaluate(place)
+        except NumericalError as error:
+            if error.__cause__ is not None and not isinstance(
+                error.__cause__, (np.linalg.LinAlgError, ArithmeticError)
+            ):
+                raise  # a user's own exception
+            self._return()
+            return None
+
+    def _return(self) -> None:
+        if self._kept is not None:
+            self.engine.tau[:], self.engine.nu[:] = self._kept
+        else:
+            self.engine.tau[:] = self.engine.nu[:] = 0.0
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """How a search ended."""
+
+    iterations: int
+    success: bool
+    message: str
+
+
+def climb(
+    search: Search,
+    start: Place,
+    bounds: Array,
+    *,
+    iterations: int,
+    change: float,
+    report: Callable[[Array, float], Any] | None = None,
+) -> Climbed:
+    """Maximise by L-BFGS-B from a place; the best one found is in ``search.place``.
+
+    Parameters
+    ----------
+    search : Search
+    start : Place
+    bounds : ndarray, shape (p, 2)
+        Of theta.
+    iterations : int
+        At most.
+    change : float
+        Stop where an iteration raises the score per row by less.
+    report : callable, optional
+        Called with theta and the score after every evaluation.
+
+    Raises
+    ------
+    NumericalError
+        If the evidence cannot be had at the start.
+    """
+    p, n = start.theta.size, search.engine.rows.n
+    theta = np.clip(start.theta, *bounds.T)
+    search.best = -np.inf
+    first = search.evaluate(Place(theta, start.Z))
+    if report is not None:
+        report(theta, first[0])
+    units = search.units if search.moves else None
+    steps = np.ones(p)
+    limits = bounds
+    if units is not None:
+        moving = np.isfinite(units) & (units > 0.0)
+        spread = np.broadcast_to(np.where(moving, units, 0.0), start.Z.shape)
+        low, high = start.Z.min(axis=0), start.Z.max(axis=0)
+        z = np.stack([start.Z - low + spread, high - start.Z + spread], axis=-1)
+        z = np.where(spread[..., None] > 0.0, z, 0.0).reshape(-1, 2)
+        wide = np.where(spread > 0.0, spread, 1.0).ravel()
+        steps = np.concatenate([steps, wide])
+        limits = np.vstack([bounds, np.column_stack([-z[:, 0], z[:, 1]]) / wide[:, None]])
+
+    def place_of(x: Array) -> Place:
+        if units is None:
+            return Place(x, start.Z)
+        return Place(x[:p], start.Z + (x[p:] * steps[p:]).reshape(start.Z.shape))
+
+    def joined(found: tuple[float, Array, Array]) -> Array:
+        slope = found[1] if units is None else np.concatenate([found[1], found[2].ravel()])
+        return np.asarray(slope * steps)
+
+    steepest = float(np.abs(joined(first)).max(initial=0.0))
+    unit = min(1.0 / n, _FIRST_STEP / max(steepest, 1e-300))
+    known = [first]
+    failures = 0
+
+    def scaled(x: Array) -> tuple[float, Array]:
+        nonlocal failures
+        place = place_of(x)
+        found = known.pop() if known else search.tried(place)
+        if found is None:
+            failures += 1
+            # A value that no line search accepts.
+            return unit * (-search.best + 10.0 * n * _LOST), np.zeros(x.size)
+        if report is not None and found is not first:
+            report(place.theta, found[0])
+        return -unit * found[0], -unit * joined(found)
+
+    last = first[0]
+
+    def enough(intermediate_result: Any) -> None:
+        nonlocal last
+        reached = -float(intermediate_result.fun) / unit
+        if reached - last < change * n:
+            raise StopIteration
+        last = reached
+
+    x0 = theta if units is None else np.concatenate([theta, np.zeros(start.Z.size)])
+    result = minimize(
+        scaled,
+        x0,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=limits,
+        callback=enough,
+        options={"maxiter": iterations, "ftol": 0.0, "gtol": 0.0, "maxcor": 10},
+    )
+    message, short = str(result.message), result.nit >= iterations
+    return Climbed(int(result.nit), not short and not failures, message)

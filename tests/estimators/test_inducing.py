@@ -1,0 +1,177 @@
+"""Estimators with inducing points: against the dense ones, in any units, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+from cases import every_case
+from qpruntime import (
+    GPClassifier,
+    GPPoissonRegressor,
+    GPRobustRegressor,
+    InputError,
+    infer,
+)
+from qpruntime.learning.inducing import clusters, pivots
+
+KERNEL = ConstantKernel(2.0) * RBF(1.0)
+
+
+def rows(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3.0, 3.0, (n, 2))
+    return X, 1.5 * np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1], rng
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    X, f, rng = rows()
+    return X, np.where(f + rng.standard_normal(len(f)) > 0.0, "up", "down")
+
+
+def test_every_row_an_inducing_point_is_the_dense_posterior(labelled):
+    X, labels = labelled[0][:60], labelled[1][:60]
+    for method in ("ep", "qp"):
+        model = GPClassifier(KERNEL, method=method, optimize=False, inducing=X).fit(X, labels)
+        signs = np.where(labels == "up", 1.0, -1.0)
+        dense = infer(KERNEL(X), signs, "probit", method, power=0.5)
+        # The jitter on k(Z, Z) is 1e-8 of the variance.
+        assert abs(model.log_marginal_likelihood_value_ - dense.log_evidence) < 1e-5
+        new = labelled[0][60:90]
+        mean, variance = dense.predict(KERNEL(new, X), KERNEL.diag(new))
+        found = model.latent(new)
+        assert np.abs(found[0] - mean).max() < 1e-4
+        assert np.abs(found[1] - variance).max() < 1e-4
+
+
+def test_a_fit_finds_what_the_dense_one_finds(labelled):
+    X, labels = labelled
+    dense = GPClassifier(KERNEL, method="ep").fit(X, labels)
+    model = GPClassifier(KERNEL, method="ep", inducing=60, random_state=0).fit(X, labels)
+    assert model.inducing_points_.shape == (60, 2)
+    # Evidence of the power 1/2 differs from that of 1, and 60 inputs lose a little of either.
+    found, best = model.log_marginal_likelihood_value_, dense.log_marginal_likelihood_value_
+    assert abs(found - best) < 1.0
+    assert np.abs(model.kernel_.theta - dense.kernel_.theta).max() < 0.2
+    gap = model.predict_proba(X) - dense.predict_proba(X)
+    assert np.abs(gap).mean() < 0.01
+    assert model.optimum_.success
+    assert len(model.optima_) == 2
+
+
+def test_units_of_features_do_not_matter(labelled):
+    """The default kernel in other units, with a constant column, given as inputs or as a number."""
+    X, labels = labelled
+    wide = np.column_stack([1e3 * X[:, 0] - 5e4, np.full(len(X), 7.0), 1e-4 * X[:, 1]])
+    options = {"max_iter": 4, "random_state": 0}
+    first = GPClassifier(inducing=20, **options).fit(X, labels)
+    other = GPClassifier(inducing=20, **options).fit(wide, labels)
+    assert np.abs(first.predict_proba(X) - other.predict_proba(wide)).max() < 1e-3
+    assert np.allclose(other.inducing_points_[:, 1], 7.0)
+    given = GPClassifier(inducing=wide[::20], **options).fit(wide, labels)
+    assert given.score(wide, labels) > 0.7
+
+
+def test_pickles_hold_no_rows(labelled):
+    X, labels = labelled
+    model = GPClassifier(KERNEL, inducing=10, optimize=False).fit(X, labels)
+    assert model.posterior_.loo().shape == (len(X),)
+    assert model.X_train_.shape == (0, 2)
+    text = pickle.dumps(model)
+    assert len(text) < 8 * X.size + 4000
+    copy = pickle.loads(text)
+    assert np.array_equal(copy.predict_log_proba(X), model.predict_log_proba(X))
+
+
+def test_weights_are_those_of_dense_inference(labelled):
+    X, labels = labelled[0][:90], labelled[1][:90]
+    weights = 1.0 + (np.arange(90) % 3 == 0) - (np.arange(90) % 5 == 0)
+    options = {"optimize": False, "inducing": X, "method": "ep"}
+    model = GPClassifier(KERNEL, **options).fit(X, labels, sample_weight=weights)
+    signs = np.where(labels == "up", 1.0, -1.0)
+    dense = infer(KERNEL(X), signs, "probit", "ep", power=0.5, weights=weights)
+    # Rows of weight 0 are not there, and their z has nothing to say; jitter is 1e-8.
+    assert np.abs(model.latent(X)[0] - dense.predict(KERNEL(X), KERNEL.diag(X))[0]).max() < 1e-3
+    assert abs(model.log_marginal_likelihood_value_ - dense.log_evidence) < 1e-4
+
+
+def test_classes_counts_and_outliers():
+    X, f, rng = rows(300, 1)
+    options = {"inducing": 40, "max_iter": 12, "random_state": 0, "method": "ep"}
+    grades = np.digitize(f + 0.5 * rng.standard_normal(300), [-0.7, 0.7])
+    classes = GPClassifier(KERNEL, **options).fit(X, grades)
+    assert len(classes.inducing_points_) == 3
+    assert classes.score(X, grades) > 0.75
+    exposure = rng.uniform(0.5, 4.0, 300)
+    events = rng.poisson(exposure * np.exp(f))
+    counts = GPPoissonRegressor(KERNEL, link="exp", **options).fit(X, events, exposure)
+    dense = GPPoissonRegressor(KERNEL, link="exp", method="ep").fit(X, events, exposure)
+    # Two fits of one model: the log rates differ by less than they are uncertain.
+    mean, variance = dense.latent(X)
+    assert np.mean(np.abs(counts.latent(X)[0] - mean) / np.sqrt(variance)) < 0.5
+    with pytest.raises(InputError, match="exposure"):
+        counts.score(X, events)
+    targets = f + 0.1 * rng.standard_normal(300)
+    targets[::10] += 20.0
+    robust = GPRobustRegressor(KERNEL, **options).fit(X, targets)
+    assert np.median(np.abs(robust.predict(X) - f)) < 0.1
+    assert 0.02 < robust.scale_ < 0.3
+
+
+def test_a_tolerance_says_how_many(labelled, caplog):
+    X, labels = labelled
+    model = GPClassifier(Matern(2.0, nu=2.5), optimize=False, inducing="auto").fit(X, labels)
+    assert f"M = {len(model.inducing_points_)}" in caplog.text
+    rng = np.random.default_rng(0)
+    for kernel in (KERNEL, Matern(2.0, nu=2.5)):
+        Z, share = pivots(kernel, X, 200, 0.02, rng)
+        K = kernel(X, Z)
+        left = kernel.diag(X) - np.einsum("nm,mn->n", K, np.linalg.solve(kernel(Z), K.T))
+        assert share <= 0.02
+        assert abs(left.sum() / kernel.diag(X).sum() - share) < 1e-9
+
+
+def test_clusters_of_few_distinct_rows_differ():
+    X = np.repeat(np.eye(3), 50, axis=0)
+    Z = clusters(X, 10, np.random.default_rng(0))
+    assert len(np.unique(Z, axis=0)) == 10
+
+
+BAD = [
+    ({"inducing": 500}, "inducing=500 is more than the 400 rows"),
+    ({"inducing": 0}, "at least 1"),
+    ({"inducing": "many"}, "'auto'"),
+    ({"inducing": [[np.nan, 0.0]]}, "must be finite"),
+    ({"inducing": [[1.0, 2.0, 3.0]]}, "2 columns"),
+    ({"inducing": [[1e6, 2e6]]}, "units of X"),
+    ({"inducing": [1.0, 2.0]}, "shape"),
+    ({"inducing": 9, "power": 0.0}, "power"),
+    ({"inducing": 9, "power": 1.5}, "power"),
+    ({"inducing": 9, "subsample": 0}, "subsample"),
+    ({"inducing": 9, "dtype": "half"}, "dtype"),
+    ({"inducing": 9, "optimize_inducing": 1}, "optimize_inducing"),
+    ({"inducing": 9, "method": "vb"}, "dense only"),
+    ({"inducing": 9, "objective": "loo"}, "inducing=None"),
+    ({"inducing": 9, "correction": "fact"}, "inducing=None"),
+]
+
+
+@every_case("options, words", BAD)
+def test_refusals_say_what_to_do(options, words, labelled):
+    model = GPClassifier(KERNEL, **options)
+    with pytest.raises(InputError) as caught:
+        model.fit(*labelled)
+    assert words in str(caught.value)
+    assert not hasattr(model, "posterior_")
+
+
+def test_exposures_in_the_square_link_are_refused():
+    X, f, rng = rows(50)
+    model = GPPoissonRegressor(inducing=5)
+    with pytest.raises(InputError, match='link="exp"'):
+        model.fit(X, rng.poisson(np.exp(f)), exposure=np.linspace(1.0, 2.0, 50))
+    assert model.set_params(max_iter=2).fit(X, rng.poisson(np.exp(f))).predict(X).min() > 0.0
