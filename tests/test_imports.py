@@ -20,7 +20,12 @@ TOP = Path(qpruntime.__file__).parents[1]
 FLOORS = [
     {"qpruntime.arrays", "qpruntime.errors", "qpruntime.jit", "qpruntime.notice"},
     {"qpruntime.blocks", "qpruntime.names", "qpruntime.special", "qpruntime.validation"},
-    {"qpruntime.artifact", "qpruntime.execution", "qpruntime.quadrature"},
+    {
+        "qpruntime.artifact",
+        "qpruntime.execution",
+        "qpruntime.quadrature",
+        "qpruntime.whole_file",
+    },
     {"qpruntime.likelihoods"},
     {"qpruntime.commands"},
     {

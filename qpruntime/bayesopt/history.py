@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.validation import path_of, shown
+from qpruntime.whole_file import write_whole
 
 __all__ = ["History", "Record", "read_json", "write_json"]
 
@@ -147,24 +146,8 @@ class History:
 
 def write_json(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     """Write a file whole or not at all: beside its place, to the disk, then in its place."""
-    target = path_of(path, "path").absolute()
-    name = None
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
-        with os.fdopen(handle, "w") as file:
-            json.dump(state, file, allow_nan=False, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, target)
-    except BaseException as error:
-        if name is not None:
-            Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise InputError(
-                f"{target} cannot be written ({error.strerror}): see to the folder and call "
-                "again; nothing was changed"
-            ) from error
-        raise
+    text = json.dumps(state, allow_nan=False, indent=1)
+    write_whole(path, lambda file: file.write(text.encode()))
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:

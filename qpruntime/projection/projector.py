@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -150,6 +150,11 @@ class Projector:
             self.source = self.table.source()
         else:
             self.source = (EXACT, False, True, NO_VALUES, NO_AXES, coordinates)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Addresses of compiled functions mean nothing in another process.
+        table = self.table or "exact"
+        return Projector, (self.likelihood, self.method, None if self._automatic else table, self.p)
 
     def observing(self, y: ArrayLike) -> tuple[Projector, NDArray[np.float64]]:
         """Return the projector and observations as kernels take them: `Likelihood.observing`."""

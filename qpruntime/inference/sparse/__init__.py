@@ -21,6 +21,9 @@ What is where, from the ground up; each module imports from those above it:
     `Rows`: where X, y, weights and prior means are read from, in chunks of `CHUNK` = 32 768 rows;
     `Held` holds arrays of this process. ``rows.n``, ``rows.chunks``, ``rows.read(number) ->
     Chunk(X, y, weights, prior)``, y encoded; weights and prior may be None.
+`lazy`
+    ``inputs_of(X, name)``: arrays checked, zarr, dask arrays and frames left to be sliced;
+    ``rows_of(X, y, weights, prior) -> Rows`` of either; ``sample(X, rows)`` reads some.
 `inducing`
     `Inducing(kernel, Z, jitter=1e-8, dtype)`: L with what jitter it took (relative to the mean of
     the diagonal, times 10 until it factors); ``features(X) -> Phi (n, M), r (n,)``.
@@ -37,12 +40,20 @@ What is where, from the ground up; each module imports from those above it:
 `sums`
     Sums over chunks by a binary tree over their numbers: the same bits whoever computes.
 `engine`
-    ``Engine(rows, rule, kernel, Z, *, jitter, dtype, executor)``: sites of all rows and the passes
-    over them. ``move(kernel, Z)`` keeps the sites and gathers anew; ``seed(state)`` lets rows
-    without sites take the posterior of other rows as their cavity; ``sweep(share)``,
-    ``settle(limits)``; ``evaluate(sweeps=1, parameters=()) -> Evaluation(value, by_theta, by_Z,
-    by_mean, by_parameters)``; ``sites``, which may be set; ``rule``, which may be set too: learn
-    with EP's, end with QP's.
+    ``Engine(rows, rule, kernel, Z, jitter, dtype, executor, memory)``: sites of all rows and the
+    passes over them. ``move(kernel, Z)`` keeps the sites and gathers anew; ``seed(state)`` lets
+    rows without sites take the posterior of other rows as their cavity; ``sweep(share)``;
+    ``evaluate(sweeps=1, parameters=()) -> Evaluation(value, by_theta, by_Z, by_mean,
+    by_parameters)``; ``sites``, which may be set; ``rule``, which may be set too: learn with EP's,
+    end with QP's.
+`settle`
+    ``settle(engine, limits, after=None) -> Ended``: sweeps to the fixed point.
+`keeper`
+    Features of all rows, kept from pass to pass if they fit ``memory=`` of the engine.
+`slopes`
+    The pass of the gradient, and what follows from its sums.
+`checkpoint`
+    Sites on the disk: ``Checkpoint(path).offer(engine)`` after a sweep, ``restore(engine)``.
 `posterior`
     `SparsePosterior`: predictions, without rows; leave-one-out densities and sites while the rows
     are at hand.

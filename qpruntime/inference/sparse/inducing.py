@@ -58,6 +58,9 @@ class Inducing:
             )
         self.L, self.jitter = _factor(K, variance, jitter)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "rounded"}
+
     @property
     def size(self) -> int:
         """Number of inducing inputs."""

@@ -8,22 +8,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.execution.calls import Threads
+from qpruntime.execution.calls import ExecutorError, Threads
+from qpruntime.execution.executors import executor_of
 from qpruntime.inference.arguments import check_powers, check_sites
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.sparse.checkpoint import Checkpoint
 from qpruntime.inference.sparse.complaints import warn_unsettled
 from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.keeper import MEMORY
+from qpruntime.inference.sparse.lazy import as_array, inputs_of, rows_of
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
-from qpruntime.inference.sparse.rows import Held
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.settle import settle
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import finite, number, whole
+from qpruntime.validation import finite, flag, number, whole
 
 __all__ = ["infer_sparse"]
 
@@ -46,7 +48,11 @@ def infer_sparse(
     p: float | None = None,
     sites: tuple[ArrayLike, ArrayLike] | None = None,
     jitter: float = 1e-8,
+    memory: float = MEMORY,
     workers: int | None = None,
+    scheduler: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
 ) -> SparsePosterior:
     """Approximate the posterior of a Gaussian process by sparse power EP or QP, in O(N M^2).
 
@@ -55,6 +61,8 @@ def infer_sparse(
     kernel : scikit-learn kernel
         Its hyper-parameters stay as they are. White noise in it is part of the latent values.
     X : array-like, shape (N, d)
+        Or a zarr array, a memory map, a dask array or data frame: these are read in chunks of
+        32 768 rows and never held; y, weights and means are.
     y : array-like, shape (N,)
         Observations; -1 and +1 for ``"probit"``.
     Z : array-like, shape (M, d)
@@ -73,8 +81,19 @@ def infer_sparse(
         Start from these, each of shape (N,), instead of from the prior.
     jitter : float
         Least lift of the diagonal of k(Z, Z), relative to its mean; grows to 1e-4 if need be.
+    memory : float
+        Bytes that may be taken to keep features of rows from pass to pass, M numbers a row; more
+        time is taken where they do not fit. Nothing else grows by more than 40 bytes a row.
     workers : int, optional
         Threads; by default as many as there are cores. Results are the same, bit for bit.
+    scheduler : str, optional
+        Address of a dask scheduler whose workers compute instead, to the same bits on processors
+        of one kind. They need this package and a way to `X`: zarr stores are opened where they
+        are, dask graphs are computed there, arrays of this process travel with every pass.
+    checkpoint : path, optional
+        File that sites are written to every half minute.
+    resume : bool
+        Go on from the sites of `checkpoint`, if that is there.
 
     Returns
     -------
@@ -105,15 +124,16 @@ def infer_sparse(
     if method == "vb":
         raise InputError('method "vb" is dense only; small powers of "ep" tend to it: power=0.05')
     projector = Projector(likelihood, method, table, p)
-    X, Z = _points(X, "X"), _points(Z, "Z")
-    n = len(X)
-    if Z.shape[1] != X.shape[1]:
-        raise InputError(f"Z must have {X.shape[1]} columns like X, got {Z.shape[1]}")
-    projector, y = projector.observing(y)
+    inputs, inducing = inputs_of(X, "X"), inputs_of(as_array(Z, "Z"), "Z")
+    n, d = (int(size) for size in inputs.shape)
+    if inducing.shape[1] != d:
+        raise InputError(f"Z must have {d} columns like X, got {inducing.shape[1]}")
+    projector, y = projector.observing(as_array(y, "y"))
+    weights = None if weights is None else as_array(weights, "weights")
     if y.shape != (n,):
         raise InputError(f"y must have shape ({n},) like the rows of X, got {y.shape}")
     projector.check_outcomes(y)
-    prior = finite(mean, "mean")
+    prior = finite(as_array(mean, "mean"), "mean")
     if prior.shape not in ((), (n,)):
         raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
     power, checked = check_powers(power, weights, projector, n)
@@ -122,23 +142,26 @@ def infer_sparse(
         whole(max_sweeps, "max_sweeps", 1),
         number(damping, "damping", above=0.0, most=1.0),
     )
+    memory = number(memory, "memory", above=-1.0)
     jitter = number(jitter, "jitter", above=-1e-300, most=1e-4)
     offset = np.array(np.broadcast_to(prior, (n,))) if prior.any() else None
-    rows = Held(X, np.ascontiguousarray(y), checked, offset)
+    rows = rows_of(inputs, np.ascontiguousarray(y), checked, offset)
     rule = Rule(projector, power)
     start = check_sites(sites, n, rule.nonnegative)
-    engine = Engine(rows, rule, kernel, Z, jitter=jitter, executor=Threads(workers))
-    if start is not None:
-        shift = 0.0 if offset is None else start.tau * offset
-        engine.sites = Sites(start.tau, start.nu - shift)
-    ended = settle(engine, limits)
+    kept = None if checkpoint is None else Checkpoint(checkpoint)
+    if flag(resume, "resume") and kept is None:
+        raise InputError("resume=True needs checkpoint=, the file to go on from")
+    with executor_of(workers, scheduler) as executor:
+        options: Any = {"jitter": jitter, "memory": memory, "executor": executor}
+        engine = Engine(rows, rule, kernel, inducing, **options)
+        try:
+            if not (kept and resume and kept.restore(engine)) and start is not None:
+                shift = 0.0 if offset is None else start.tau * offset
+                engine.sites = Sites(start.tau, start.nu - shift)
+            ended = settle(engine, limits, kept.offer if kept else None)
+            posterior = conclude(engine, ended, float(prior) if prior.ndim == 0 else None)
+        except ExecutorError as error:
+            raise ExecutorError(f"{error}{kept.hint if kept else ''}") from error
+    engine.executor = Threads(workers)
     warn_unsettled(ended, limits.tol)
-    return conclude(engine, ended, float(prior) if prior.ndim == 0 else None)
-
-
-def _points(value: ArrayLike, name: str) -> Array:
-    """Return finite points in rows, C-ordered."""
-    points = finite(value, name)
-    if points.ndim != 2 or 0 in points.shape:
-        raise InputError(f"{name} must have shape (rows, columns), got {points.shape}")
-    return np.ascontiguousarray(points)
+    return posterior

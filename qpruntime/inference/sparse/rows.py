@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from qpruntime.arrays import Array
 
-__all__ = ["CHUNK", "Chunk", "Held", "Piece", "Rows", "chunk_slice"]
+__all__ = ["CHUNK", "Chunk", "Held", "Piece", "Rows", "chunk_count", "chunk_slice"]
 
 #: Rows in a chunk, whoever holds them: sums over chunks have the same bits everywhere.
 CHUNK = 32_768
@@ -54,6 +54,11 @@ class Rows(Protocol):
         """Return which rows a chunk has."""
 
 
+def chunk_count(n: int) -> int:
+    """Number of chunks of `n` rows."""
+    return -(-n // CHUNK)
+
+
 def chunk_slice(number: int, n: int) -> slice:
     """Rows of chunk `number` of `n` rows."""
     return slice(number * CHUNK, min((number + 1) * CHUNK, n))
@@ -74,7 +79,7 @@ class Held:
 
     @property
     def chunks(self) -> int:
-        return -(-self.n // CHUNK)
+        return chunk_count(self.n)
 
     def piece(self, number: int) -> Chunk:
         some = chunk_slice(number, self.n)

@@ -37,6 +37,9 @@ class Rule:
         self.bounded = bounded
         self.nonnegative = bool(bounded or concave)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rule, (self.projector, self.power, self.bounded)
+
     @cached_property
     def _powered(self) -> tuple[Any, ...]:
         return plain(self.projector.likelihood.functions(powers=True))

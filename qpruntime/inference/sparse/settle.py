@@ -6,6 +6,7 @@ settled before the first sweep: from the prior that diverges.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +34,7 @@ _PATIENCE, _PROGRESS = 5, 0.9
 class Ended:
     """How sweeps ended; sites and posterior are those of the engine."""
 
+    after: Callable[[Engine], None] | None = None
     history: list[float] = field(default_factory=list)
     counts: np.ndarray = field(default_factory=lambda: np.zeros(4, dtype=np.int64))
     damped: int = 0
@@ -48,15 +50,21 @@ class Ended:
         return "held" if self.held else "converged"
 
 
-def settle(engine: Engine, limits: Limits = Limits()) -> Ended:  # noqa: B008  immutable
+def settle(
+    engine: Engine,
+    limits: Limits = Limits(),  # noqa: B008  immutable
+    after: Callable[[Engine], None] | None = None,
+) -> Ended:
     """Sweep until sites no longer change; if need be, with precisions held at zero or above.
+
+    `after` is called after every sweep.
 
     Raises
     ------
     NumericalError
         If sites grow without bound, or no proper posterior is left.
     """
-    ended = Ended()
+    ended = Ended(after)
     free, proper = not engine.rule.nonnegative, False
     start = engine.sites if free else None
     for share in _SHARES if free else (1.0,):
@@ -94,6 +102,8 @@ def _sweeps(engine: Engine, limits: Limits, share: float, ended: Ended) -> bool:
         if (number or warm) and near and share >= limits.damping:
             engine.match(MATCHES)
         found = engine.sweep(share)
+        if ended.after:
+            ended.after(engine)
         ended.history.append(found.change)
         ended.counts += found.counts.astype(np.int64)
         ended.damped += engine.rows.n if share < 1.0 else 0

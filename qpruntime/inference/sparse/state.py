@@ -28,6 +28,9 @@ class State:
     h: Array
     mean: Array
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, (self.inducing, self.rule, self.root, self.h, self.mean)
+
     @cached_property
     def rounded(self) -> Any:
         """The root in the dtype of the features."""

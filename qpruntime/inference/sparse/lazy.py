@@ -1,0 +1,164 @@
+"""Rows whose inputs stay where they are: zarr, HDF5, memory maps, dask arrays and data frames.
+
+Observations, weights and prior means are held, 8 bytes a row each; inputs are read chunk by chunk,
+by whoever computes the chunk. Nothing here imports the libraries that made them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.inference.sparse.rows import Chunk, Held, Rows, chunk_count, chunk_slice
+from qpruntime.validation import finite, real
+
+__all__ = ["Lazy", "as_array", "inputs_of", "is_lazy", "known_chunks", "rows_of", "sample"]
+
+
+def is_lazy(X: Any) -> bool:
+    """Whether inputs are better read in parts: no array of this process, no list."""
+    if isinstance(X, np.memmap) or hasattr(X, "__dask_graph__"):
+        return True
+    plain = isinstance(X, np.ndarray) or hasattr(X, "__array_interface__")
+    return not plain and all(hasattr(X, name) for name in ("shape", "dtype", "chunks"))
+
+
+def known_chunks(X: Any, name: str) -> Any:
+    """Return a dask collection as an array of known shape; anything else as it is.
+
+    Raises
+    ------
+    InputError
+        If that takes columns of no numbers, or computing fails.
+    """
+    if not hasattr(X, "__dask_graph__"):
+        return X
+    if hasattr(X, "to_dask_array"):
+        X = X.to_dask_array(lengths=True)
+    if any(math.isnan(size) for size in X.shape):
+        # A copy, for this sets the sizes in place.
+        X = X.copy()
+        X.compute_chunk_sizes()
+    if X.dtype.kind not in "fiub":
+        raise InputError(f"{name} must have real numbers in all columns, got dtype {X.dtype}")
+    return X
+
+
+def as_array(value: Any, name: str) -> Any:
+    """Return what is not lazy any more: a column of a collection, computed."""
+    if hasattr(value, "__dask_graph__"):
+        return value.compute()
+    return value[:] if is_lazy(value) else value
+
+
+def inputs_of(X: Any, name: str) -> Any:
+    """Return inputs (rows, columns): arrays and lists finite and C-ordered, others to be sliced.
+
+    Raises
+    ------
+    InputError
+        If they are no such thing.
+    """
+    X = known_chunks(X, name)
+    lazy = is_lazy(X)
+    if not lazy:
+        X = finite(X, name)
+    if len(X.shape) != 2 or 0 in X.shape:
+        raise InputError(f"{name} must have shape (rows, columns), got {tuple(X.shape)}")
+    return X if lazy else np.ascontiguousarray(X)
+
+
+def rows_of(X: Any, y: Array, weights: Array | None, prior: Array | None) -> Rows:
+    """Return rows of inputs that `inputs_of` has checked."""
+    return (Lazy if is_lazy(X) else Held)(X, y, weights, prior)
+
+
+def _read(X: Any, some: slice, first: int) -> Array:
+    part = X[some]
+    if hasattr(part, "__dask_graph__"):
+        part = part.compute(scheduler="synchronous")
+    values = real(part, "X")
+    if not np.isfinite(values).all():
+        row, column = (int(k) for k in np.argwhere(~np.isfinite(values))[0])
+        raise InputError(f"X[{first + row}, {column}] is {values[row, column]}: it must be finite")
+    return np.ascontiguousarray(values)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A chunk of inputs that are not read yet."""
+
+    X: Any
+    some: slice
+    first: int
+    y: Array
+    weights: Array | None
+    prior: Array | None
+
+    def load(self) -> Chunk:
+        """Read the inputs.
+
+        Raises
+        ------
+        InputError
+            If they are not finite.
+        """
+        return Chunk(_read(self.X, self.some, self.first), self.y, self.weights, self.prior)
+
+
+@dataclass(frozen=True, eq=False)
+class Lazy:
+    """Rows of inputs X (N, d) that are sliced chunk by chunk; the rest as of `Held`."""
+
+    X: Any
+    y: Array
+    weights: Array | None = None
+    prior: Array | None = None
+
+    @property
+    def n(self) -> int:
+        return len(self.y)
+
+    @property
+    def chunks(self) -> int:
+        return chunk_count(self.n)
+
+    def slice(self, number: int) -> slice:
+        return chunk_slice(number, self.n)
+
+    def piece(self, number: int) -> Part:
+        some = self.slice(number)
+        weights, prior = (None if a is None else a[some] for a in (self.weights, self.prior))
+        if hasattr(self.X, "__dask_graph__"):
+            # Only this chunk's part of the graph travels.
+            part = _culled(self.X[some])
+            return Part(part, slice(None), some.start, self.y[some], weights, prior)
+        return Part(self.X, some, some.start, self.y[some], weights, prior)
+
+    def read(self, number: int) -> Chunk:
+        return self.piece(number).load()
+
+
+def _culled(part: Any) -> Any:
+    from dask import optimize
+
+    (found,) = optimize(part)
+    return found
+
+
+def sample(X: Any, rows: ArrayLike) -> Array:
+    """Return some rows of inputs of any kind, chunk by chunk, in ascending order."""
+    wanted = np.sort(np.asarray(rows))
+    n, found = int(X.shape[0]), []
+    for number in range(chunk_count(n)):
+        some = chunk_slice(number, n)
+        here = wanted[(wanted >= some.start) & (wanted < some.stop)]
+        if here.size:
+            found.append(_read(X, some, some.start)[here - some.start])
+    return np.concatenate(found)

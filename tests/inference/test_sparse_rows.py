@@ -1,0 +1,132 @@
+"""Rows that are read in chunks, by whoever; and sites on the disk."""
+
+from __future__ import annotations
+
+import errno
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF
+
+from qpruntime import ConvergenceWarning, InputError, infer_sparse
+from qpruntime.inference.sparse import rows, sums
+
+N = 1000
+CHUNK = 64
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(rows, "CHUNK", CHUNK)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((N, 2))
+    x[CHUNK : 2 * CHUNK, 1] = 0.5  # a column that is constant in a chunk
+    y = np.sign(x[:, 0] + 0.3 * rng.standard_normal(N))
+    y[: 2 * CHUNK] = 1.0  # chunks of one class
+    return x, y, x[:12].copy()
+
+
+def test_where_rows_are_makes_no_difference(data, tmp_path):
+    """Memory maps, zarr, dask arrays of chunks of any size, also unknown or empty."""
+    import dask.array as da
+    import zarr
+
+    x, y, z = data
+    plain = infer_sparse(RBF(), x, y, z)
+    stored = zarr.create_array(str(tmp_path / "x.zarr"), shape=x.shape, chunks=(99, 2), dtype="f8")
+    stored[:] = x
+    np.save(tmp_path / "x.npy", x)
+    chunked = da.from_array(x, chunks=(77, 1))
+    unknown = chunked[da.from_array(np.ones(N, bool), chunks=77)]
+    empty = da.concatenate([chunked[:500], chunked[500:500], chunked[500:]])
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for inputs in (stored, mapped, chunked, unknown, empty):
+        found = infer_sparse(RBF(), inputs, da.from_array(y, chunks=300), z)
+        np.testing.assert_array_equal(found.sites, plain.sites)
+        assert found.log_evidence == plain.log_evidence
+    assert np.isnan(unknown.shape[0]), "the user's array was changed"
+    narrow = infer_sparse(RBF(), chunked.astype(np.float32), y, z)
+    same = infer_sparse(RBF(), x.astype(np.float32), y, z)
+    assert narrow.log_evidence == same.log_evidence
+
+
+def test_bad_chunks(data):
+    import dask.array as da
+
+    x, y, z = data
+    broken = x.copy()
+    broken[3 * CHUNK + 5, 1] = np.nan
+    for inputs, words in (
+        (da.from_array(broken, chunks=100), rf"X\[{3 * CHUNK + 5}, 1\] is nan"),
+        (da.from_array(x.astype(str), chunks=100), "real numbers in all columns"),
+        (da.from_array(x[:, 0], chunks=100), "X must have shape"),
+        (da.from_array(x[:99], chunks=100), "y must have shape"),
+        (da.from_array(x[:0], chunks=100), "X must have shape"),
+    ):
+        with pytest.raises(InputError, match=words):
+            infer_sparse(RBF(), inputs, y, z)
+
+
+def test_sums_do_not_depend_on_the_order_of_arrival():
+    rng = np.random.default_rng(4)
+    for count in (1, 2, 3, 7, 13):
+        parts = [{"a": rng.standard_normal(5) * 1e8, "worst": (k % 4, k)} for k in range(count)]
+        found = []
+        for _ in range(4):
+            tree = sums.Tree(count)
+            for number in rng.permutation(count):
+                tree.put(int(number), parts[number])
+            found.append(tree.total())
+        for other in found[1:]:
+            np.testing.assert_array_equal(other["a"], found[0]["a"])
+        # Sums of numbers of 1e8 to the rounding of few of them.
+        expected = np.sum([part["a"] for part in parts], axis=0)
+        np.testing.assert_allclose(found[0]["a"], expected, rtol=0.0, atol=1e-6)
+        assert all(other["worst"] == (min(count - 1, 3), min(count - 1, 3)) for other in found)
+
+
+def test_checkpoints(data, tmp_path, monkeypatch):
+    x, y, z = data
+    path = tmp_path / "sites.npz"
+    plain = infer_sparse(RBF(), x, y, z, tol=1e-9)
+    monkeypatch.setattr("qpruntime.inference.sparse.checkpoint.EVERY", 0.0)
+    with pytest.warns(ConvergenceWarning, match="not converged after 2 sweeps"):
+        infer_sparse(RBF(), x, y, z, tol=1e-9, max_sweeps=2, checkpoint=path)
+    again = infer_sparse(RBF(), x, y, z, tol=1e-9, checkpoint=path, resume=True)
+    assert again.n_sweeps < plain.n_sweeps
+    # Both within tol of the fixed point.
+    np.testing.assert_allclose(again.log_evidence, plain.log_evidence, rtol=1e-9)
+    for change, words in (
+        ({"likelihood": "logistic"}, "likelihood is probit, not logistic"),
+        ({"y": -y}, "data is"),
+        ({"Z": z[:5]}, "data is"),
+    ):
+        with pytest.raises(InputError, match=words):
+            infer_sparse(
+                **{"kernel": RBF(), "X": x, "y": y, "Z": z, **change}, checkpoint=path, resume=True
+            )
+    path.write_bytes(b"PK nothing")
+    with pytest.raises(InputError, match="is no checkpoint"):
+        infer_sparse(RBF(), x, y, z, checkpoint=path, resume=True)
+    with pytest.raises(InputError, match="resume=True needs checkpoint"):
+        infer_sparse(RBF(), x, y, z, resume=True)
+
+
+def test_a_full_disk_at_a_checkpoint(data, tmp_path, monkeypatch):
+    x, y, z = data
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("qpruntime.inference.sparse.checkpoint.EVERY", 0.0)
+    monkeypatch.setattr("os.fsync", full)
+    path = tmp_path / "sites.npz"
+    with pytest.warns(ConvergenceWarning, match="no checkpoint: .*No space left") as caught:
+        found = infer_sparse(RBF(), x, y, z, checkpoint=path)
+    assert len(caught) == 1
+    assert found.log_evidence == infer_sparse(RBF(), x, y, z).log_evidence
+    assert list(tmp_path.iterdir()) == []
