@@ -1,0 +1,108 @@
+"""Sparse inference on a scheduler and workers that are killed, frozen and started meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF
+
+from dask_cluster import RealCluster
+from qpruntime import infer_sparse
+from qpruntime.execution.calls import ExecutorError
+from qpruntime.inference.sparse.checkpoint import Checkpoint
+
+pytestmark = pytest.mark.slow
+
+N, M = 200_000, 60
+#: Seconds after the beginning of a pass: it takes about two.
+SOON = 0.3
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((N, 2))
+    return x, np.sign(x[:, 0] + 0.3 * rng.standard_normal(N)), x[:M].copy()
+
+
+@pytest.fixture(scope="module")
+def plain(data):
+    return infer_sparse(RBF(), *data)
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    directory = tmp_path / "cluster"
+    directory.mkdir()
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "10s")
+    with RealCluster(directory, workers=2) as cluster:
+        cluster.wait_for_workers(2)
+        yield cluster
+
+
+def run(data, cluster, tmp_path, monkeypatch, action):
+    """Infer on the cluster; `action` takes place in the middle of a pass after the second sweep."""
+    began = []
+
+    def offer(self, engine):
+        self.save(engine)
+        began.append(time.monotonic())
+        if len(began) == 2:
+            threading.Timer(SOON, action).start()
+
+    monkeypatch.setattr(Checkpoint, "offer", offer)
+    path = tmp_path / "sites.npz"
+    return infer_sparse(RBF(), *data, scheduler=cluster.address, checkpoint=path)
+
+
+def same(found, plain):
+    assert found.log_evidence == plain.log_evidence
+    np.testing.assert_array_equal(found.sites, plain.sites)
+
+
+def test_any_number_of_workers(data, plain, cluster):
+    for _ in range(2):
+        same(infer_sparse(RBF(), *data, scheduler=cluster.address), plain)
+        for _ in range(2):
+            cluster.add_worker()
+        cluster.wait_for_workers(4)
+
+
+def test_a_worker_is_killed(data, plain, cluster, tmp_path, monkeypatch):
+    same(run(data, cluster, tmp_path, monkeypatch, cluster.workers[0].kill), plain)
+
+
+def test_a_worker_freezes(data, plain, cluster, tmp_path, monkeypatch):
+    def freeze():
+        os.kill(cluster.workers[0].pid, signal.SIGSTOP)
+
+    same(run(data, cluster, tmp_path, monkeypatch, freeze), plain)
+
+
+def test_the_scheduler_is_killed_and_started_again(data, plain, cluster, tmp_path, monkeypatch):
+    def restart():
+        cluster.scheduler.kill()
+        cluster.scheduler.wait()
+        cluster.start_scheduler()
+        cluster.add_worker()
+
+    same(run(data, cluster, tmp_path, monkeypatch, restart), plain)
+
+
+def test_the_cluster_goes_away_for_good(data, plain, cluster, tmp_path, monkeypatch):
+    def end():
+        for process in (cluster.scheduler, *cluster.workers):
+            process.kill()
+
+    with pytest.raises(ExecutorError, match="resume=True"):
+        run(data, cluster, tmp_path, monkeypatch, end)
+    path = tmp_path / "sites.npz"
+    again = infer_sparse(RBF(), *data, checkpoint=path, resume=True)
+    assert again.n_sweeps < plain.n_sweeps
+    # Both within tol of the fixed point.
+    np.testing.assert_allclose(again.log_evidence, plain.log_evidence, rtol=1e-8)
