@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from scipy.linalg import expm
 from sklearn.gaussian_process.kernels import (
     RBF,
     ConstantKernel,
@@ -17,7 +18,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from qpruntime import InputError, Likelihood, infer, infer_series, likelihoods
-from qpruntime.inference.markov.state_space import NotMarkov
+from qpruntime.inference.markov.state_space import NotMarkov, state_space
 
 TIGHT = {"tol": 1e-11, "max_sweeps": 500}
 KERNELS = {
@@ -311,3 +312,49 @@ def test_draws_have_the_moments_of_the_dense_posterior():
         assert off.max() < 5.0 / np.sqrt(20_000), name
         ratio = (np.cov(found.T) - variance) / np.outer(scale, scale)
         assert np.abs(ratio).max() < 5.0 * np.sqrt(2.0 / 20_000), name
+
+
+def test_squared_exponentials_on_request():
+    """The error stated is that of the kernel; answers are those of the kernel that is meant."""
+    t, data = series(120, seed=9)
+    y = data["signs"]
+    steps = np.linspace(0.0, 30.0, 3001)
+    kernel = 2.0 * RBF(0.8)
+    for approximate, size, bound in [(3e-3, 4, 2.3e-3), (2e-4, 6, 1.9e-4), (2e-5, 8, 1.3e-5)]:
+        space = state_space(kernel, approximate)
+        assert (space.dimension, space.error) == (size, bound)
+        off = [covariance(space, x) - 2.0 * np.exp(-0.5 * (x / 0.8) ** 2) for x in steps]
+        assert 0.9 * bound < np.abs(off).max() / 2.0 < bound
+        post = infer_series(t, y, kernel, "probit", "ep", approximate=approximate, **TIGHT)
+        assert post.kernel_error == bound
+        # Inference from the covariance of the states themselves, in dense algebra.
+        K = np.array([[covariance(space, abs(a - b)) for b in t] for a in t])
+        dense = infer(K + 1e-9 * np.eye(t.size), y, "probit", "ep", **TIGHT)
+        assert worst(post, dense) < 1e-6, size
+    meant = infer(kernel(t[:, None]) + 1e-9 * np.eye(t.size), y, "probit", "ep", **TIGHT)
+    np.testing.assert_allclose(post.mean, meant.mean, atol=1e-3)
+    assert post.log_evidence == pytest.approx(meant.log_evidence, abs=1e-3)
+    # Short steps, whose noise is x^15 of the first state, and its gradient.
+    near = np.sort(np.concatenate([t, t + 1e-9, t + 1e-4]))
+    close = infer_series(near, np.repeat(y, 3), kernel, approximate=1e-3)
+    assert close.converged
+
+    def evidence(theta):
+        at = kernel.clone_with_theta(theta)
+        return infer_series(t, y, at, "probit", "ep", approximate=1e-3, **TIGHT)
+
+    theta, h = kernel.theta, 1e-4
+    slope = [
+        (evidence(theta + h * e).log_evidence - evidence(theta - h * e).log_evidence) / (2.0 * h)
+        for e in np.eye(2)
+    ]
+    np.testing.assert_allclose(evidence(theta).evidence_gradient(), slope, rtol=1e-6, atol=1e-6)
+    with pytest.raises(NotMarkov, match=r"1\.3e-05 at least"):
+        infer_series(t, y, kernel, approximate=1e-9)
+
+
+def covariance(space, x):
+    """Of f over a step, by the exponential of the states' generator."""
+    term = space.terms[0]
+    factor = term.factors[0]
+    return term.variance * (expm(factor.generator * x) @ factor.stationary)[0, 0]

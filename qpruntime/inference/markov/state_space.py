@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,10 @@ from qpruntime.inference.markov.transitions import (
     MATERN_1,
     MATERN_3,
     MATERN_5,
+    RBF_4,
+    SMOOTH,
     TURN,
+    smooth_states,
 )
 from qpruntime.validation import shown
 
@@ -46,6 +50,7 @@ __all__ = ["MOST_STATES", "NotMarkov", "StateSpace", "state_space"]
 MOST_STATES = 64
 _MATERN = {0.5: (MATERN_1, 1.0), 1.5: (MATERN_3, math.sqrt(3.0)), 2.5: (MATERN_5, math.sqrt(5.0))}
 _SIZE = {CONSTANT: 1, MATERN_1: 1, MATERN_3: 2, MATERN_5: 3, LINE: 2}
+_SIZE |= {RBF_4 + k: 4 + 2 * k for k in range(len(SMOOTH))}
 #: A Fourier series is cut where what is left out is below this share of the variance.
 _PERIODIC = 1e-10
 #: A step of so many 1/rate leaves nothing of a term: gradients by its length-scale have ended.
@@ -64,6 +69,10 @@ _STATIONARY = {
     MATERN_5: [[1.0, 0.0, -1.0 / 3.0], [0.0, 1.0 / 3.0, 0.0], [-1.0 / 3.0, 0.0, 1.0]],
     TURN: [[1.0, 0.0], [0.0, 1.0]],
 }
+for _k in range(len(SMOOTH)):
+    _GENERATOR[RBF_4 + _k], _STATIONARY[RBF_4 + _k] = smooth_states(_k)
+#: States of an approximate squared exponential forget at this rate, by their slowest pole.
+_SLOWEST = 1.16
 
 
 class NotMarkov(InputError):
@@ -90,6 +99,13 @@ class Factor:
     def speed(self) -> float:
         """Generator per time of F of this factor."""
         return 2.0 * math.pi * (self.kind - TURN) / self.rate if self.kind > TURN else self.rate
+
+    @property
+    def forgets(self) -> float:
+        """Rate at which the past is forgotten, 0 if it is not."""
+        if self.kind in (MATERN_1, MATERN_3, MATERN_5):
+            return self.rate
+        return _SLOWEST * self.rate if RBF_4 <= self.kind < TURN else 0.0
 
     @property
     def generator(self) -> Array:
@@ -195,16 +211,13 @@ class StateSpace:
         """Step beyond which nothing is left of a term, shape (terms,)."""
         found = []
         for term in self.terms:
-            rate = sum(f.rate for f in term.factors if f.kind in (MATERN_1, MATERN_3, MATERN_5))
+            rate = sum(f.forgets for f in term.factors)
             found.append(_ENDED / rate if rate > 0.0 else math.inf)
         return np.array(found)
 
     def memory(self) -> float:
         """Longest time over which a term forgets, of those that do."""
-        rates = [
-            sum(f.rate for f in term.factors if f.kind in (MATERN_1, MATERN_3, MATERN_5))
-            for term in self.terms
-        ]
+        rates = [sum(f.forgets for f in term.factors) for term in self.terms]
         return max((1.0 / rate for rate in rates if rate > 0.0), default=0.0)
 
     def gradient(self, sums: Array, noise_slope: float) -> Array:
@@ -236,8 +249,11 @@ class StateSpace:
         return found
 
 
-def state_space(kernel: Kernel) -> StateSpace:
+def state_space(kernel: Kernel, approximate: float | None = None) -> StateSpace:
     """Return the state space of a scikit-learn kernel of one input.
+
+    `approximate` is the error that is allowed of a squared exponential of variance 1, which has
+    none.
 
     Raises
     ------
@@ -246,7 +262,7 @@ def state_space(kernel: Kernel) -> StateSpace:
     """
     counter = iter(range(10_000))
     errors: list[float] = []
-    terms = _terms(kernel, counter, errors)
+    terms = _terms(kernel, counter, errors, approximate)
     states = tuple(
         replace(t, factors=t.factors or (Factor(CONSTANT, 0.0),)) for t in terms if not t.white
     )
@@ -264,23 +280,27 @@ def state_space(kernel: Kernel) -> StateSpace:
     return found
 
 
-def _terms(kernel: Any, counter: Iterator[int], errors: list[float]) -> list[Term]:
+def _terms(
+    kernel: Any, counter: Iterator[int], errors: list[float], approximate: float | None
+) -> list[Term]:
     kind = type(kernel)
     if kind in (Sum, Product):
-        left = _terms(kernel.k1, counter, errors)
-        right = _terms(kernel.k2, counter, errors)
+        left = _terms(kernel.k1, counter, errors, approximate)
+        right = _terms(kernel.k2, counter, errors, approximate)
         return left + right if kind is Sum else [_times(a, b) for a in left for b in right]
     if kind is Exponentiation and kernel.exponent in (1, 2, 3):
-        base = _terms(kernel.kernel, counter, errors)
+        base = _terms(kernel.kernel, counter, errors, approximate)
         power = base
         for _ in range(int(kernel.exponent) - 1):
             power = [_times(a, b) for a in power for b in base]
         return power
     reader: Callable[..., list[Term]] | None = _READERS.get(kind)
+    if kind is RBF and approximate is not None:
+        reader = partial(_squared, approximate)
     if reader is None:
         remedy = "Matern of nu 0.5, 1.5 or 2.5"
         if kind is RBF:
-            remedy += ", of which 2.5 is nearest to it"
+            remedy += ", of which 2.5 is nearest to it; infer_series(..., approximate=1e-3)"
         raise NotMarkov(
             f"{shown(kernel)} is no Markov process: sums and products of Matern (nu 0.5, 1.5, "
             "2.5), ExpSineSquared, ConstantKernel, WhiteKernel and DotProduct are; use "
@@ -335,6 +355,20 @@ def _matern(kernel: Any, places: list[int], errors: list[float]) -> list[Term]:
     if length.size != 1:
         raise NotMarkov(f"{shown(kernel)} has {length.size} length-scales: time is one input")
     return [Term(1.0, (Factor(found[0], found[1] / float(length.flat[0]), places[0]),))]
+
+
+def _squared(approximate: float, kernel: Any, places: list[int], errors: list[float]) -> list[Term]:
+    length = np.asarray(kernel.length_scale, dtype=float)
+    if length.size != 1:
+        raise NotMarkov(f"{shown(kernel)} has {length.size} length-scales: time is one input")
+    for k, (_, error) in enumerate(SMOOTH):
+        if error <= approximate:
+            errors.append(error)
+            return [Term(1.0, (Factor(RBF_4 + k, 1.0 / float(length.flat[0]), places[0]),))]
+    raise NotMarkov(
+        f"{shown(kernel)}: the error of its approximations is {SMOOTH[-1][1]:g} at least, got "
+        f"approximate={approximate:g}; use the dense solver for less"
+    )
 
 
 def _line(kernel: Any, places: list[int], errors: list[float]) -> list[Term]:
