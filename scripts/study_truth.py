@@ -26,8 +26,16 @@ from threadpoolctl import threadpool_limits
 from qpruntime import ConvergenceWarning, Likelihood, Posterior, infer, likelihoods
 from qpruntime.errors import QPError, SamplingWarning
 from qpruntime.inference.corrections.fixed_point import Normal, normal_of
+from qpruntime.inference.corrections.fold import fold, signless
+from qpruntime.inference.corrections.grid import moments, normalised, quantile_many
 from qpruntime.inference.corrections.sites import tilted_moments
-from qpruntime.inference.corrections.slice_sampler import Chains, log_target, root_of, run_chains
+from qpruntime.inference.corrections.slice_sampler import (
+    Chains,
+    log_target,
+    mixing,
+    root_of,
+    run_chains,
+)
 from qpruntime.projection.projector import project_arrays
 from records import Records
 from truth_problems import Problem, problems
@@ -53,6 +61,8 @@ REFERENCE = (
     "negative-binomial .5",
     "negative-binomial rare",
 )
+#: What workers of a cluster are given, each after those that it imports.
+SHIPPED = ("datasets", "records", "truth_problems", "study_truth")
 #: Sites up to which "tilt" is run.
 TILTED = 80
 
@@ -77,12 +87,14 @@ def sample(normal: Normal, seconds: float, wanted: float) -> tuple[Chains, int]:
     """Chains of the length that a pilot run says is needed, or that time allows."""
     prior, K = normal.observed.prior, normal.observed.K
     assert K is not None
+    folded = signless(normal.observed)
 
     def run(steps: int, seed: int) -> Chains:
         rng = np.random.default_rng(seed)
-        return run_chains(
+        chains = run_chains(
             normal.rule, normal.fixed, (normal.V, K), prior, rng, steps=steps, kept=KEPT
         )
+        return Chains(chains.draws, *mixing(np.abs(chains.draws))) if folded else chains
 
     run(1000, 0)  # compiles
     start = time.perf_counter()
@@ -172,6 +184,22 @@ def laplace(problem: Problem) -> Found | None:
     return gaussian(problem, f, variance, float(value - 0.5 * log_det))
 
 
+def mirrored(found: Found) -> Found:
+    """Of |f|, where a method has normals of f."""
+    reach = np.linspace(-9.0, 9.0, 2001)
+    std = np.sqrt(found.variance)
+    logs = np.tile(-0.5 * reach**2, (std.size, 1))
+    both = fold(normalised(found.mean - 9.0 * std, found.mean + 9.0 * std, logs))
+    mean, variance, _ = moments(both)
+
+    def quantile(p: Any) -> Array:
+        out = np.empty((mean.size, len(p)))
+        quantile_many(*both, np.asarray(p), out)
+        return out
+
+    return Found(mean, variance, quantile, found.log_probability, found.log_evidence)
+
+
 def gaussian(problem: Problem, mean: Array, variance: Array, evidence: float | None) -> Found:
     """Normal marginals, and the log density they predict for the observations made again."""
     log_z = project_arrays(problem.likelihood, mean, np.sqrt(variance), problem.y, "ep").log_z
@@ -227,11 +255,22 @@ def study(problem: Problem, seconds: float, wanted: float) -> dict[str, Any]:
     K, y = problem.K, problem.y
     post = infer(K, y, problem.likelihood, "ep", tol=1e-8, **options)
     assert post.observed is not None
-    normal = normal_of(post.observed, post.sites)
+    folded = signless(post.observed)
+    normal = post._normal() if folded else normal_of(post.observed, post.sites)
     chains, steps = sample(normal, seconds, wanted)
     draws = chains.draws.reshape(-1, len(K))
+    if folded:  # f and -f are as probable
+        draws = draws * np.random.default_rng(4).choice([-1.0, 1.0], (len(draws), 1))
     _, tilted = tilted_moments(normal.rule, normal.fixed, likelihood)
-    evidence, error = bridge(normal, tilted.base, chains.draws, post.log_evidence)
+    if folded:
+        found = post._corrected.found
+        known = found.log_evidence - (np.log(2.0) if found.aside else 0.0)
+        one_side = np.where(chains.draws @ normal.fixed.mean < 0.0, -1.0, 1.0)
+        evidence, error = bridge(normal, tilted.base, chains.draws * one_side[..., None], known)
+        evidence += np.log(2.0) if found.aside else 0.0
+    else:
+        evidence, error = bridge(normal, tilted.base, chains.draws, post.log_evidence)
+    draws = np.abs(draws) if folded else draws
     encoded = likelihood.validate(y)
     some = draws[:: max(1, len(draws) // 2000)]
     levels = np.array([likelihood.log_prob(some[:, j], encoded[j]) for j in range(len(K))])
@@ -264,6 +303,8 @@ def study(problem: Problem, seconds: float, wanted: float) -> dict[str, Any]:
         except QPError as failure:
             print(problem.name, method, failure, file=sys.stderr)
     methods["laplace"] = laplace(problem)
+    if folded:
+        methods = {name: found and mirrored(found) for name, found in methods.items()}
     said: dict[str, Any] = {"status": post.status, "fixed_points": len(post.fixed_points)}
     for correction in ("fact", "blend", "tilt"):
         methods[correction] = None
@@ -281,7 +322,7 @@ def study(problem: Problem, seconds: float, wanted: float) -> dict[str, Any]:
         marginals = post.marginals()
         said["spread"] = float(np.mean(marginals.spread))
         said["evidence spread"] = post.corrected_evidence().spread
-        if post._corrected.response is not None:
+        if post._corrected.response is not None and not folded:
             ratio = np.log(post._corrected.response.variance / post.variance)
             gap = np.log(draws.var(axis=0) / post.variance)
             said["predicted"] = float(ratio.mean())
@@ -358,11 +399,13 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     calls = [(name, options.data, options.seconds, options.wanted) for name in names]
     if options.scheduler:
-        from distributed import Client, as_completed
+        import study_truth  # workers import it by this name
+        from qpruntime.execution.cluster import Cluster
 
-        with Client(options.scheduler) as client:
-            for future in as_completed(client.map(work, calls, pure=False)):
-                records.add(future.result())
+        modules = [Path(__file__).with_name(f"{name}.py") for name in SHIPPED]
+        with Cluster(options.scheduler, same_rounding=False, modules=modules) as cluster:
+            tasks = [(study_truth.work, call) for call in calls]
+            cluster.each(tasks, lambda number, record: records.add(record))
         return 0
     for call in calls:
         records.add(work(call))

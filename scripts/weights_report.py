@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from table1_summary import published
 from truth_report import FLAGGED, MIXED, RESULTS, records, table
 
-__all__ = ["by_group", "by_loops", "corrected_table1", "hyper_parameters", "said_of"]
+__all__ = ["by_group", "by_loops", "corrected_table1", "costs", "held_out", "hyper_parameters"]
 
 Array = NDArray[np.float64]
 Record = dict[str, Any]
@@ -30,11 +30,6 @@ _HEAVY, _LABELS = ("student-t", "laplace"), ("probit", "logistic", "heaviside")
 def lines_of(name: str) -> list[Record]:
     """Records of a file in tables/results."""
     return [json.loads(line) for line in (RESULTS / name).read_text().splitlines()]
-
-
-def said_of(name: str) -> list[str]:
-    """What `check()` speaks of on a problem."""
-    return next((r["said"] for r in lines_of("weights.jsonl") if r["name"] == name), [])
 
 
 def problems() -> list[Record]:
@@ -53,14 +48,16 @@ def lacking(record: Record) -> float:
 
 
 def parabola(record: Record, what: str) -> Array:
-    """Squared error as c0 + c1 w + c2 w^2, less what the chains leave open, times sites."""
+    """Squared error as c0 + c1 w + c2 w^2, less what the chains leave open."""
     if what == "evidence":
         gap, slope = record["terms"]["pairs 3"] - lacking(record), record["terms"]["pairs 4"]
         return np.array([gap * gap, 2.0 * gap * slope, slope * slope])
     if what == "means":
-        low, middle, high = (record["means"][i] ** 2 for i in _MEANS)
+        squares = [record["means"][i] ** 2 for i in _MEANS]
     else:
-        low, middle, high = (record["log_variances"][i][1] ** 2 for i in _VARIANCES)
+        squares = [record["log_variances"][i][1] ** 2 for i in _VARIANCES]
+    noise = record["noise"][what != "means"] ** 2
+    low, middle, high = (square - noise for square in squares)
     return np.array([low, -3.0 * low + 4.0 * middle - high, 2.0 * (low - 2.0 * middle + high)])
 
 
@@ -103,44 +100,41 @@ def by_group() -> str:
     return table([*head, "linear response: log variance"], lines)
 
 
-def halves() -> dict[str, tuple[float, float, float]]:
-    """Root mean square error on one half of the problems at the weight fitted to the other.
-
-    Beside that at the weight in use, and the standard deviation of the ratio over splits.
-    """
-    found, rng = problems(), np.random.default_rng(1)
-    out = {}
-    for what, used in (("evidence", 0.5), ("means", 0.5), ("log variances", 2.0 / 3.0)):
-        curves = np.array([parabola(r, what) for r in found])
-        pairs = []
-        for _ in range(200):
-            order = rng.permutation(len(found))
-            one, two = np.array_split(order, 2)
-            weight = best_of(curves[one].sum(axis=0))
-            total = curves[two].mean(axis=0)
-            pairs.append([np.sqrt(max(value(total, w), 0.0)) for w in (weight, used)])
-        fitted, kept = np.mean(pairs, axis=0)
-        ratio = np.std([a / b for a, b in pairs], ddof=1)
-        out[what] = float(fitted), float(kept), float(ratio)
-    return out
+def fitted(curves: Array, features: Array) -> Array:
+    """Coefficients of weights linear in features (P, F) that minimise the sum of squares."""
+    system = 2.0 * (features.T * curves[:, 2]) @ features
+    found: Array = np.linalg.solve(system, -features.T @ curves[:, 1])
+    return found
 
 
-def best_of(curve: Array) -> float:
-    return float(-curve[1] / (2.0 * curve[2]))
-
-
-def value(curve: Array, weight: float) -> float:
-    return float(curve[0] + curve[1] * weight + curve[2] * weight * weight)
+def error(curves: Array, weights: Array | float) -> float:
+    """Root mean square error at these weights."""
+    squares = curves[:, 0] + curves[:, 1] * weights + curves[:, 2] * np.square(weights)
+    return float(np.sqrt(max(np.mean(squares), 0.0)))
 
 
 def held_out() -> str:
-    """Table of `halves`."""
-    lines = [
-        [what, f"{fitted:.4f}", f"{kept:.4f}", f"{spread:.2f}"]
-        for what, (fitted, kept, spread) in halves().items()
+    """Errors on halves of the problems, at weights fitted to the others and at those in use."""
+    found, rng = problems(), np.random.default_rng(1)
+    one = np.ones((len(found), 1))
+    rules = [("one weight", one)] + [
+        (f"linear in {what}", np.column_stack([one, [r[what] for r in found]]))
+        for what in ("correlation", "skewness")
     ]
-    head = "error of, weight fitted to the other half, weight in use, sd of their ratio over splits"
-    return table(head.split(", "), lines)
+    lines = []
+    for what, used in (("evidence", 0.5), ("means", 0.5), ("log variances", 2.0 / 3.0)):
+        curves = np.array([parabola(r, what) for r in found])
+        for name, features in rules:
+            pairs = []
+            for _ in range(200):
+                some, rest = np.array_split(rng.permutation(len(found)), 2)
+                weights = features[rest] @ fitted(curves[some], features[some])
+                pairs.append([error(curves[rest], weights), error(curves[rest], used)])
+            ours, kept = np.mean(pairs, axis=0)
+            spread = np.std(np.subtract(*np.transpose(pairs)), ddof=1)
+            lines.append([what, name, f"{ours:.4f}", f"{kept:.4f}", f"{spread:.4f}"])
+    head = "error of, fitted to the other half, rms error so, at the weight in use"
+    return table([*head.split(", "), "sd of the difference over splits"], lines)
 
 
 def by_loops() -> str:
@@ -208,6 +202,13 @@ def hyper_parameters() -> str:
         )
     head = "data, splits, log variance moves by, log length-scale by, NTLL x 1000 by, times as long"
     return table(head.split(", "), lines)
+
+
+def costs() -> str:
+    """What corrections cost, from the kept benchmark."""
+    document = json.loads((RESULTS / "bench.json").read_text())
+    rows = document["results"]["corrections"]
+    return table(["", "", "unit"], [[r["what"], f"{r['value']:.3g}", r["unit"]] for r in rows])
 
 
 def with_error(values: Array) -> str:

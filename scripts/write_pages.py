@@ -20,6 +20,7 @@ import numpy as np
 
 import bayesopt_page
 import truth_report
+import weights_report
 from qpruntime import likelihoods, project
 from qpruntime.projection.projector import project_arrays
 from table1_summary import merge, published
@@ -173,6 +174,12 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "by kind": truth_report.by_kind,
         "wrong": truth_report.wrong,
         "said": truth_report.by_word,
+        "weights": weights_report.by_group,
+        "held out": weights_report.held_out,
+        "loops": weights_report.by_loops,
+        "table 1": weights_report.corrected_table1,
+        "hyper": weights_report.hyper_parameters,
+        "costs": weights_report.costs,
     },
 }
 

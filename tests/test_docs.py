@@ -113,6 +113,7 @@ def page_writer():
         "experiment",
         "table1_summary",
         "truth_report",
+        "weights_report",
         "bayesopt_report",
         "bayesopt_page",
     ):

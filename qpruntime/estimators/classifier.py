@@ -104,7 +104,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
     correction : {None, "blend", "fact", "tilt", "sample"}
         How predictions are corrected for what a normal per point leaves out: means, variances,
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
-        of `method` as it is, as published.
+        of `method` as it is, as published: corrected predictions score no better and cost more per
+        point, but their intervals cover what they should; see ``docs/which-posterior.md``.
     inducing : None, int, "auto" or array-like, shape (M, d)
         Fit by M inducing points, in time that grows with N M^2 and in memory with N M; None is the
         dense engine, for up to some thousand rows. "auto" takes as many as the prior variance needs

@@ -79,7 +79,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
     correction : {None, "blend", "fact", "tilt", "sample"}
         How predictions are corrected for what a normal per point leaves out: means, variances,
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
-        of `method` as it is, as published.
+        of `method` as it is, as published: corrected predictions score no better and cost more per
+        point, but their intervals cover what they should; see ``docs/which-posterior.md``.
     inducing, power, optimize_inducing, subsample, dtype
         As for `GPClassifier`.
 

@@ -346,6 +346,21 @@ def test_wide_cavities_see_the_edge():
     assert np.abs(hermite[:, 1:3]).max() < 1e-8
 
 
+def test_repeated_sites_have_cliffs():
+    """Two sites all but the same, edges a thousandth of their deviation wide, are one site."""
+    K = 1e6 * np.array([[1.0, 0.5], [0.5, 1.0]])
+    twice = np.array([0, 0, 1])
+    K3 = K[np.ix_(twice, twice)] + 0.01 * np.eye(3)
+    y = np.array([1.0, 1.0, -1.0])
+    one = infer(K, y[1:], method="ep", tol=1e-9, weights=[2.0, 1.0]).marginals(correction="fact")
+    found = infer(K3, y, method="ep", tol=1e-9).marginals(correction="fact")
+    levels = [0.05, 0.5, 0.95]
+    std = np.sqrt(one.variance)
+    # EP of one site in place of two is another approximation: 0.04 measured.
+    assert found.quantile(levels)[1:] == pytest.approx(one.quantile(levels), abs=0.06 * std.max())
+    assert np.log(found.variance[1:] / one.variance) == pytest.approx(0.0, abs=0.06)
+
+
 def test_it_says_what_is_off():
     """Labels of one kind: EP's variances are 30 % too small, and it says so; torn noise warns."""
     post = infer(curve(40), np.ones(40), method="qp")

@@ -31,7 +31,10 @@ _SKIPPED, _SERIES = 0.02, 0.3
 #: knot: 6e-5 off at most within six standard deviations, of heavisides, 1e-6 of smooth factors.
 _TABLED = 0.9
 _DEGREES = 18
-#: Its nodes between _SERIES and _TABLED, and what takes values there to coefficients.
+#: From here on a sum across a cliff of e_j is no spline: what bends so much from knot to knot where
+#: it is not negligible is computed at every point, for so many sites at most.
+_CLOSE, _BENT, _NEGLIGIBLE, _MOST = 0.98, 4.0, -60.0, 16
+#: Nodes of the polynomials from _SERIES to _TABLED, and what takes values there to coefficients.
 _ANGLES = math.pi * (np.arange(_DEGREES) + 0.5) / _DEGREES
 _NODES = 0.5 * (_TABLED + _SERIES) + 0.5 * (_TABLED - _SERIES) * np.cos(_ANGLES)
 _COEFFICIENTS = 2.0 / _DEGREES * np.cos(np.arange(_DEGREES)[:, None] * _ANGLES)
@@ -107,11 +110,28 @@ def add_tabled(table, r, sums):
         before, now = now, 2.0 * x * now - before
 
 
+@kernel
+def bends_much(values):
+    """Whether there is a cliff between knots."""
+    for k in range(1, values.size - 1):
+        middle = max(values[k - 1], values[k], values[k + 1])
+        if middle > _NEGLIGIBLE:
+            bend = values[k - 1] - 2.0 * values[k] + values[k + 1]
+            if not abs(bend) < _BENT:
+                return True
+    return False
+
+
 @contracted
-def conditional_sums(rule, fixed, tilted, targets, t, out):
-    """Fill the sums over the other sites (T, G), at so many standard deviations from the mean."""
+def conditional_sums(rule, fixed, tilted, targets, t, out, close):
+    """Fill the sums over the other sites (T, G), at so many standard deviations from the mean.
+
+    But for those in `close` (T, 16), which has sites that are left out, and -1 behind them.
+    """
     count = out.shape[0]
-    table, r = np.empty((_DEGREES, t.size)), np.empty(count)
+    table, r, own = np.empty((_DEGREES, t.size)), np.empty(count), np.empty(t.size)
+    full = np.zeros(count, np.int64)
+    close[:] = -1
     product = np.ones(out.shape)
     out[:] = 0.0
     for j in range(fixed.mean.size):
@@ -133,7 +153,12 @@ def conditional_sums(rule, fixed, tilted, targets, t, out):
                 add_tabled(table, r[i], out[i])
             else:
                 for k in range(t.size):
-                    out[i, k] += log_given(rule, fixed, tilted, j, r[i], t[k])
+                    own[k] = log_given(rule, fixed, tilted, j, r[i], t[k])
+                if abs(r[i]) > _CLOSE and full[i] < _MOST and bends_much(own):
+                    close[i, full[i]] = j
+                    full[i] += 1
+                else:
+                    out[i] += own
         if j % 64 == 63 or j == fixed.mean.size - 1:  # 0.01^64 is no underflow
             for i in range(count):
                 for k in range(t.size):
@@ -161,14 +186,22 @@ def evaluate(sums, bends, reach, mean, std, points, out):
 
 
 @kernel
-def own_factors(rule, fixed, tilted, own, points, out):
-    """Fill log e_i at the points of targets that are sites, 0 at those of others."""
+def own_factors(rule, fixed, tilted, targets, close, points, out):
+    """Fill log e_i at the points of targets that are sites, and what close sites add to it."""
     for i in range(points.shape[0]):
-        j = own[i]
+        j = targets.own[i]
         out[i, :] = 0.0
         if j >= 0:
             for k in range(points.shape[1]):
                 out[i, k] = log_factor(rule, fixed, j, points[i, k])
+        for a in range(close.shape[1]):
+            j = close[i, a]
+            if j < 0:
+                break
+            r = targets.rows[i, j] / (targets.std[i] * fixed.std[j])
+            for k in range(points.shape[1]):
+                t = (points[i, k] - targets.mean[i]) / targets.std[i]
+                out[i, k] += log_given(rule, fixed, tilted, j, r, t)
 
 
 @kernel
@@ -237,13 +270,14 @@ def log_densities(
     """
     sums = np.empty((targets.mean.size, _KNOTS))
     knots = np.linspace(-REACH, REACH, _KNOTS)
-    conditional_sums(rule, fixed, tilted, targets, knots, sums)
+    close = np.empty((targets.mean.size, _MOST), np.int64)
+    conditional_sums(rule, fixed, tilted, targets, knots, sums, close)
     bends = sums @ bending(_KNOTS)
 
     def between_ends(low: Array, high: Array, count: int) -> tuple[Array, Array, Array]:
         points = between(low, high, count)
         own, rest = np.empty(points.shape), np.empty(points.shape)
-        own_factors(rule, fixed, tilted, targets.own, points, own)
+        own_factors(rule, fixed, tilted, targets, close, points, own)
         evaluate(sums, bends, REACH, targets.mean, targets.std, points, rest)
         return points, own, rest
 
