@@ -436,6 +436,8 @@ def engine() -> list[Row]:
 
 def corrections() -> list[Row]:
     """What corrected evidence, means and variances cost beside EP itself, and new points."""
+    from qpruntime import GPClassifier
+
     rows: list[Row] = []
     for n in (300, 1000):
         _, y, K = problem(n)
@@ -468,6 +470,17 @@ def corrections() -> list[Row]:
     new = K[500:, :500], K[500:, 500:].diagonal()
     post.corrected_evidence()
     rows.append(("N=500: marginals at 1000 new points", best(lambda: post.marginals(*new), 3), "s"))
+    X, y, _ = problem(2000)
+    plain = GPClassifier(peers.kernel(), method="ep")
+    blend = GPClassifier(peers.kernel(), method="ep", correction="blend")
+    ways = {
+        "fit and 500 predictions": lambda model: model.fit(X[:500], y[:500]).predict_proba(X[:500]),
+        "2000 predictions": lambda model: model.predict_proba(X),
+    }
+    for name, way in ways.items():
+        seconds = in_turns({"plain": partial(way, plain), "blend": partial(way, blend)}, 2)
+        ratio = seconds["blend"] / seconds["plain"]
+        rows.append((f'N=500: {name}, correction="blend" / none', ratio, "x"))
     return rows
 
 
