@@ -19,7 +19,7 @@ __all__ = ["BINARY", "REGRESSION", "load", "split"]
 Array = NDArray[np.float64]
 
 REGRESSION = ("boston", "concrete", "diabetes", "friedman1")
-BINARY = ("cancer", "crabs", "ionosphere", "pima", "sonar")
+BINARY = ("cancer", "crabs", "ionosphere", "pima532", "sonar")
 
 
 def load(name: str, directory: Path | None = None) -> tuple[Array, Array]:

@@ -36,13 +36,14 @@ MODELS = {"GP": (), "DGP-1": (1,), "DGP-2": (2,), "DGP-3": (3,)}
 
 
 class Task(NamedTuple):
-    """One fit: data, model, inducing inputs of a layer, power, steps, number of the split."""
+    """One fit: data, model, inducing inputs of a layer, power, steps, type, number of the split."""
 
     data: str
     model: str
     inducing: int
     power: float
     steps: int
+    dtype: str
     split: int
 
 
@@ -60,6 +61,7 @@ def run(task: Task, X: Any, y: Any) -> dict[str, Any]:
         power=task.power,
         max_iter=task.steps,
         tol=-0.5,
+        dtype=task.dtype,
         random_state=task.split,
     )
     wall, cpu = time.perf_counter(), time.process_time()
@@ -147,6 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--inducing", nargs="+", type=int, default=[50, 100])
     parser.add_argument("--power", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
     parser.add_argument("--first", type=int, default=0, help="number of the first split")
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--data", type=Path, default=os.environ.get("QP_DATA"))
@@ -159,7 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
     records: Records[Task] = Records(options.file, Task)
     if not options.report:
         tasks = [
-            Task(data, model, inducing, options.power, options.steps, split)
+            Task(data, model, inducing, options.power, options.steps, options.dtype, split)
             for inducing in options.inducing
             for split in range(options.first, options.first + options.splits)
             for data in options.data_sets

@@ -3,7 +3,8 @@
 ``python scripts/write_pages.py`` rewrites docs/measurements.md and docs/paper.md from
 ``tables/results/bench.json`` (kept by ``python scripts/bench.py --json``), the stored references
 and ``tables/results/table1.json``, docs/bayesian-optimisation.md from what bench_bayesopt.py
-keeps. No number between the marks is typed by hand.
+keeps, docs/deep.md from what reproduce_deep.py and bench_deep.py keep. No number between the marks
+is typed by hand.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import bayesopt_page
+import deep_report
 import truth_report
 import weights_report
 from qpruntime import likelihoods, project
@@ -168,6 +170,11 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "pays": bayesopt_page.pays,
         "gaps": bayesopt_page.gaps,
         "times": bayesopt_page.times,
+    },
+    "deep.md": {
+        "published": deep_report.regression,
+        "gains": deep_report.gains,
+        "peers": deep_report.peers,
     },
     "which-posterior.md": {
         "by method": truth_report.by_method,

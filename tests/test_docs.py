@@ -116,6 +116,9 @@ def page_writer():
         "weights_report",
         "bayesopt_report",
         "bayesopt_page",
+        "datasets",
+        "deep_data",
+        "deep_report",
     ):
         script(name)
     return script("write_pages")

