@@ -52,7 +52,9 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("name", ["guide", "likelihoods", "bayesian-optimisation", "time-series"])
+@pytest.mark.parametrize(
+    "name", ["guide", "likelihoods", "bayesian-optimisation", "time-series", "million-rows"]
+)
 def test_python_of_a_page(name, tmp_path, monkeypatch):
     printed = run(TOP / "docs" / f"{name}.md", tmp_path, monkeypatch)
     assert printed

@@ -10,7 +10,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
@@ -21,8 +26,10 @@ from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.sparse.lazy import as_array, inputs_of, is_lazy
 from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
+from qpruntime.learning.inducing import SAMPLE, rows_at, sample
 from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import Settings, generator
 from qpruntime.learning.training import Fit, train
@@ -30,7 +37,15 @@ from qpruntime.projection.opening import reopen
 from qpruntime.projection.table import Table
 from qpruntime.validation import choice
 
-__all__ = ["GPEstimator", "check_correction", "checked", "moments_at", "one_or_columns", "weighed"]
+__all__ = [
+    "GPEstimator",
+    "check_correction",
+    "checked",
+    "fit_data",
+    "moments_at",
+    "one_or_columns",
+    "weighed",
+]
 
 # Sums of squares of larger numbers overflow.
 _LARGEST = 1e150
@@ -203,8 +218,8 @@ class GPEstimator(Parameters):
         if isinstance(settings.kernel, Kernel):
             begin = Start(settings.kernel)
         else:
-            units = Units.of(X, processes[0].weights)
-            scaled = units.scaled(X)
+            units = _units(X, processes[0].weights, rng)
+            scaled = units.of_any(X)
             processes = [replace(data, X=scaled) for data in processes]
             settings = settings.in_units(units)
             start = default_start if settings.kernel is None else automatic_start
@@ -212,7 +227,7 @@ class GPEstimator(Parameters):
         fits = [train(data, begin, settings, rng) for data in processes]
         self._remember(processes[0].projector.table)
         # A copy, for the caller may change the array; inducing points need no rows.
-        self.X_train_ = X.copy() if settings.sparse is None else X[:0].copy()
+        self.X_train_ = X.copy() if settings.sparse is None else np.empty((0, X.shape[1]))
         kernels = [fit.kernel for fit in fits]
         if units is not None:
             kernels = [units.kernel_of_features(kernel) for kernel in kernels]
@@ -254,6 +269,14 @@ def moments_at(
 def _by_kind(model: GPEstimator, fitted: bool) -> dict[str, Any]:
     """Attributes that a fit sets, whose names end in an underscore, or all the others."""
     return {name: value for name, value in vars(model).items() if name.endswith("_") == fitted}
+
+
+def _units(X: Any, weights: Array | None, rng: np.random.Generator) -> Units:
+    """Units of features; of rows that are read in parts, those of a sample."""
+    if not is_lazy(X):
+        return Units.of(X, weights)
+    some = sample(int(X.shape[0]), SAMPLE, rng)
+    return Units.of(rows_at(X, some), None if weights is None else weights[some])
 
 
 def _in_features(posterior: Posterior, kernel: Kernel, X: Array, units: Units) -> Posterior:
@@ -314,6 +337,22 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
     return found
 
 
+def fit_data(model: GPEstimator, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
+    """Validate training data; rows to be read in parts stay where they are with inducing points.
+
+    Those are zarr arrays, memory maps, dask arrays and data frames: `qpruntime.infer_sparse`.
+    """
+    if model.inducing is None or not is_lazy(X):
+        points, targets = checked(validate_data, model, X, y, dtype=np.float64, **options)
+        return points, targets
+    points = inputs_of(X, "X")
+    targets = checked(column_or_1d, as_array(y, "y"))
+    if len(targets) != points.shape[0]:
+        raise InputError(f"y must have {points.shape[0]} rows like X, got {len(targets)}")
+    model.n_features_in_ = int(points.shape[1])
+    return points, targets
+
+
 def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tuple[Any, ...]:
     """Check sample weights and drop the rows of weight 0.
 
@@ -345,4 +384,8 @@ def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tup
     if not kept.any():
         raise InputError("every sample weight is zero: nothing is left to fit")
     weights = None if (given[kept] == 1.0).all() else given[kept]
+    if is_lazy(points):
+        if not kept.all():
+            raise InputError("rows of weight 0 cannot be left out of what is read in parts: do so")
+        return weights, points, *others
     return weights, *(rows[kept] for rows in (points, *others))

@@ -12,7 +12,6 @@ from scipy.special import logsumexp, ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from qpruntime import likelihoods
 from qpruntime.arrays import Array
@@ -21,6 +20,7 @@ from qpruntime.estimators.base import (
     GPEstimator,
     check_correction,
     checked,
+    fit_data,
     moments_at,
     one_or_columns,
     weighed,
@@ -98,7 +98,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         "markov" fits in time that grows with N what has one column and a kernel of a Markov
         process, see `qpruntime.infer_series`; "auto" takes it where it can from 300 rows on.
     scheduler : str, optional
-        Address of a dask scheduler whose workers fit blocks of such a series.
+        Address of a dask scheduler whose workers fit blocks of such a series, or chunks of rows
+        where there are inducing points.
     random_state : int, RandomState or None
         For restarts.
     correction : {None, "blend", "fact", "tilt", "sample"}
@@ -120,6 +121,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         Rows on which a fit by inducing points begins.
     dtype : {"mixed", "float64"}
         Of its steering; the posterior is always of double precision.
+    memory : float
+        Bytes for what inducing points make of rows, M numbers a row; see `qpruntime.infer_sparse`.
 
     Attributes
     ----------
@@ -195,7 +198,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         own, draft = projector.likelihood, self._draft()
         # What stands in for code that is not at hand neither predicts nor can be pickled.
         draft._likelihood_ = own if own.has_density else None
-        points, labels = checked(validate_data, draft, X, y, dtype=np.float64, ensure_min_samples=2)
+        points, labels = fit_data(draft, X, y, ensure_min_samples=2)
         _check_one_type(labels)
         checked(check_classification_targets, labels)
         weights, points, labels = weighed(sample_weight, points, labels)
@@ -204,7 +207,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
             raise InputError(
                 f"GPClassifier needs two classes or more, got one class: {draft.classes_.tolist()}"
             )
-        prior = np.zeros(len(points))
+        prior = np.zeros(len(labels))
         positive = [1] if draft.classes_.size == 2 else range(draft.classes_.size)
         signs = [np.where(encoded == k, 1.0, -1.0) for k in positive]
         draft._train([Data(points, y, projector, prior, weights) for y in signs], settings)

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.inference.corrections.corrected import Correction
+from qpruntime.inference.sparse.keeper import MEMORY
 from qpruntime.learning.settings import Callback, ObjectiveName
 from qpruntime.projection.table import Table
 
@@ -47,3 +48,4 @@ class Parameters(BaseEstimator):
     optimize_inducing: bool = True
     subsample: int = 10_000
     dtype: Literal["mixed", "float64"] = "mixed"
+    memory: float = MEMORY

@@ -12,11 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, warn
-from qpruntime.estimators.base import GPEstimator, check_correction, checked, moments_at, weighed
+from qpruntime.estimators.base import (
+    GPEstimator,
+    check_correction,
+    fit_data,
+    moments_at,
+    weighed,
+)
 from qpruntime.estimators.predictive import density as distribution
 from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
 from qpruntime.estimators.predictive.links import COUNTS, LINKS, exposures
@@ -81,7 +87,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
         of `method` as it is, as published: corrected predictions score no better and cost more per
         point, but their intervals cover what they should; see ``docs/which-posterior.md``.
-    inducing, power, optimize_inducing, subsample, dtype
+    inducing, power, optimize_inducing, subsample, dtype, memory
         As for `GPClassifier`.
 
     Attributes
@@ -169,10 +175,10 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         draft._link_ = choice(self.link, "link", LINKS)
         link = LINKS[draft._link_]
         projector = Projector(COUNTS[draft._link_], self.method, self._resolved_table())
-        points, given = checked(validate_data, draft, X, y, dtype=np.float64, y_numeric=True)
+        points, given = fit_data(draft, X, y, y_numeric=True)
         events = counts(column_or_1d(given, warn=True))
         projector.check_outcomes(events)
-        exposed = exposures(exposure, len(points))
+        exposed = exposures(exposure, len(events))
         weights, points, events, draft.exposure_ = weighed(sample_weight, points, events, exposed)
         draft.mean_ = draft._prior_mean(events, weights)
         # With an exposure f is another Gaussian process under no other model.

@@ -11,11 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils.validation import validate_data
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.estimators.base import GPEstimator, check_correction, checked, moments_at, weighed
+from qpruntime.estimators.base import (
+    GPEstimator,
+    check_correction,
+    fit_data,
+    moments_at,
+    weighed,
+)
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.grid import t_quantiles_by_grid
 from qpruntime.inference.corrections.marginals import Marginals
@@ -92,7 +97,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
         of `method` as it is, as published: corrected predictions score no better and cost more per
         point, but their intervals cover what they should; see ``docs/which-posterior.md``.
-    inducing, power, optimize_inducing, subsample, dtype
+    inducing, power, optimize_inducing, subsample, dtype, memory
         As for `GPClassifier`.
 
     Attributes
@@ -177,7 +182,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         check_correction(self)
         choice(self.method, "method", ("qp", "ep"))
         draft = self._draft()
-        points, targets = checked(validate_data, draft, X, y, dtype=np.float64, y_numeric=True)
+        points, targets = fit_data(draft, X, y, y_numeric=True)
         targets = get("student-t").validate(targets.astype(float))
         weights, points, targets = weighed(sample_weight, points, targets)
         spread = _robust_std(targets, weights)
@@ -195,7 +200,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
             points,
             (targets - centre) / unit,
             Projector(likelihood, self.method, self._resolved_table()),
-            prior=np.zeros(len(points)),
+            prior=np.zeros(len(targets)),
             weights=weights,
             learn=learn,
             discrete=False,

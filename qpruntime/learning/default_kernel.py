@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern
 
 from qpruntime.arrays import Array
+from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.starts import degenerate
 
 __all__ = [
@@ -131,6 +133,12 @@ class Units:
             return np.zeros((len(X), 1))
         return (X[:, kept] - self.centre[kept]) / self.spread[kept]
 
+    def of_any(self, X: Any) -> Any:
+        """`scaled` of inputs of any kind; those that are read in parts still are."""
+        if not is_lazy(X) or hasattr(X, "__dask_graph__"):
+            return self.scaled(X)
+        return _Scaled(X, self)
+
     def unscaled(self, Z: Array) -> Array:
         """Points in these units as points of the features; ignored features are in the middle."""
         points = np.tile(self.centre, (len(Z), 1))
@@ -153,6 +161,29 @@ class Units:
             if isinstance(value, Kernel):
                 parameters[name] = self.kernel_of_features(value)
         return type(kernel)(**parameters)
+
+
+@dataclass(frozen=True, eq=False)
+class _Scaled:
+    """Inputs in other units, scaled as they are read."""
+
+    X: Any
+    units: Units
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.X.shape[0], max(self.units.count, 1)
+
+    @property
+    def dtype(self) -> Any:
+        return np.dtype(float)
+
+    @property
+    def chunks(self) -> Any:
+        return getattr(self.X, "chunks", None)
+
+    def __getitem__(self, some: slice) -> Array:
+        return self.units.scaled(np.asarray(self.X[some], dtype=float))
 
 
 def default_start(units: Units, scale: float = 1.0, smooth: bool = False) -> Start:

@@ -16,8 +16,10 @@ from sklearn.cluster import MiniBatchKMeans
 
 from qpruntime.arrays import Array
 from qpruntime.inference.sparse.cross import cross_covariance, diagonal
+from qpruntime.inference.sparse.lazy import is_lazy
+from qpruntime.inference.sparse.lazy import sample as read_rows
 
-__all__ = ["SAMPLE", "clusters", "pivots", "sample"]
+__all__ = ["SAMPLE", "clusters", "pivots", "rows_at", "sample"]
 
 #: Rows that inducing inputs are chosen from, at most.
 SAMPLE = 20_000
@@ -32,6 +34,11 @@ def sample(n: int, most: int, rng: np.random.Generator) -> NDArray[np.intp]:
     if n <= most:
         return np.arange(n)
     return np.sort(rng.choice(n, most, replace=False))
+
+
+def rows_at(X: Any, some: NDArray[np.intp]) -> Array:
+    """Return some rows, in ascending order, of inputs of any kind."""
+    return read_rows(X, some) if is_lazy(X) else X[some]
 
 
 def clusters(X: Array, count: int, rng: np.random.Generator, units: Array | None = None) -> Array:

@@ -44,6 +44,7 @@ class Sparse:
     optimize: bool
     subsample: int
     dtype: str
+    memory: float
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,7 @@ def _sparse_of(model: Any) -> Sparse | None:
         optimize=flag(model.optimize_inducing, "optimize_inducing"),
         subsample=whole(model.subsample, "subsample", 1),
         dtype=choice(model.dtype, "dtype", ("mixed", "float64")),
+        memory=number(model.memory, "memory", above=-1.0),
     )
 
 

@@ -18,16 +18,18 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
-from qpruntime.execution.calls import Threads
+from qpruntime.execution.calls import Executor, Threads
+from qpruntime.execution.executors import executor_of
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sparse.complaints import warn_unsettled
 from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.lazy import rows_of
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
-from qpruntime.inference.sparse.rows import Held
+from qpruntime.inference.sparse.rows import Held, Rows
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.settle import settle
 from qpruntime.learning.default_kernel import Start, learns_nothing
-from qpruntime.learning.inducing import clusters, pivots, sample
+from qpruntime.learning.inducing import clusters, pivots, rows_at, sample
 from qpruntime.learning.maximise import Optimum, all_bounds, first_theta
 from qpruntime.learning.parameter_slopes import learnt, reparametrised
 from qpruntime.learning.progress import both
@@ -71,7 +73,10 @@ def train_sparse(data: Data, begin: Start, settings: Settings, rng: np.random.Ge
         If double precision does not suffice.
     """
     fit = _Fit(data, begin, settings, rng)
-    return fit.run()
+    if settings.scheduler is None:
+        return fit.run()
+    with executor_of(None, settings.scheduler) as fit.executor:
+        return fit.run()
 
 
 @dataclass(eq=False)
@@ -86,18 +91,20 @@ class _Fit:
     def __post_init__(self) -> None:
         assert self.settings.sparse is not None
         self.sparse: Sparse = self.settings.sparse
-        check(self.data, self.settings)
-        self.n = len(self.data.X)
+        self.n = len(self.data.y)
         self.kernel = self.begin.kernel
         self.judge = self.data.projector.for_evidence()
         self.optima: list[Optimum] = []
-        self.executor = Threads(self.settings.n_jobs if (self.settings.n_jobs or 0) > 0 else None)
-        self.spread = self.data.X.std(axis=0)
+        self.local = Threads(self.settings.n_jobs if (self.settings.n_jobs or 0) > 0 else None)
+        self.executor: Executor = self.local
+        self.some = sample(self.n, self.sparse.subsample, self.rng)
+        self.points = rows_at(self.data.X, self.some)
+        check(self.data, self.settings, self.points)
+        self.spread = self.points.std(axis=0)
 
     def run(self) -> Trained:
-        sparse, X = self.sparse, self.data.X
-        some = sample(self.n, sparse.subsample, self.rng)
-        Z = self._first_inputs(X[some])
+        sparse, some = self.sparse, self.some
+        Z = self._first_inputs(self.points)
         place = Place(first_theta(self.kernel, self.judge, self.data.learn), Z)
         engine = None
         if self.settings.optimize and place.theta.size:
@@ -110,7 +117,7 @@ class _Fit:
                 for size in sizes:
                     place, engine = self._on_more(size, place, engine)
         elif isinstance(sparse.inducing, str):
-            place = Place(place.theta, self._chosen(X, self.kernel))
+            place = Place(place.theta, self._chosen(self.points, self.kernel))
             self._said()
         return self._end(place, engine)
 
@@ -159,14 +166,18 @@ class _Fit:
             projector = reparametrised(projector, tuple(self.data.learn), logs)
         dtype = np.float32 if self.sparse.dtype == "mixed" else np.float64
         rule = Rule(projector, self.sparse.power)
-        return Engine(rows, rule, kernel, place.Z, dtype=dtype, executor=self.executor)
+        here = self.executor if rows.n == self.n else self.local
+        options: Any = {"dtype": dtype, "executor": here, "memory": self.sparse.memory}
+        return Engine(rows, rule, kernel, place.Z, **options)
 
-    def _rows(self, some: NDArray[np.intp] | slice) -> Held:
+    def _rows(self, some: NDArray[np.intp] | slice) -> Rows:
         data = self.data
         weights, prior = (None if a is None else a[some] for a in (data.weights, data.prior))
         if prior is not None and not prior.any():
             prior = None
-        return Held(data.X[some], data.y[some], weights, prior)
+        if isinstance(some, slice):
+            return rows_of(data.X, data.y[some], weights, prior)
+        return Held(rows_at(data.X, some), data.y[some], weights, prior)
 
     def _on_sample(self, some: NDArray[np.intp], place: Place) -> tuple[Place, Engine]:
         """Parameters on the sample, then inducing inputs too."""
@@ -179,7 +190,7 @@ class _Fit:
             place, engine = self._by_feature(rows, place, engine)
         if isinstance(self.sparse.inducing, str):
             kernel = self.kernel.clone_with_theta(place.theta[: self.kernel.n_dims])
-            place = Place(place.theta, self._chosen(rows.X, kernel))
+            place = Place(place.theta, self._chosen(self.points, kernel))
             engine = self._engine(rows, self.judge, place)
         if self.sparse.optimize:
             self.report.begin(1)
@@ -202,7 +213,7 @@ class _Fit:
         search.go(search.place)
         return search.place
 
-    def _by_feature(self, rows: Held, place: Place, engine: Engine) -> tuple[Place, Engine]:
+    def _by_feature(self, rows: Rows, place: Place, engine: Engine) -> tuple[Place, Engine]:
         """A length-scale for each feature, if that raises the evidence by more than chance."""
         before, kernel, begin = self.optima[0], self.kernel, self.begin
         further = begin.refined(place.theta)
@@ -288,18 +299,18 @@ class _Fit:
         self._advise(kernel)
         priors = np.unique(self.data.prior)
         posterior = conclude(engine, ended, float(priors[0]) if priors.size == 1 else None)
+        engine.executor = self.local
         return kernel, projector.likelihood, posterior, tuple(self.optima)
 
     def _advise(self, kernel: Kernel) -> None:
-        if self.optima and not self.settings.given:
-            some = self.data.X[sample(self.n, 2000, self.rng)]
-            if blind := learns_nothing(kernel, some):
-                warn(blind, ConvergenceWarning)
+        learnt_default = self.optima and not self.settings.given
+        if learnt_default and (blind := learns_nothing(kernel, self.points[:2000])):
+            warn(blind, ConvergenceWarning)
 
 
-def check(data: Data, settings: Settings) -> None:
-    """Raise `InputError` if inducing points cannot serve this fit."""
-    sparse, n = settings.sparse, len(data.X)
+def check(data: Data, settings: Settings, points: Array) -> None:
+    """Raise `InputError` if inducing points cannot serve this fit; `points` are some rows of X."""
+    sparse, n = settings.sparse, len(data.y)
     assert sparse is not None
     if data.projector.method == "vb":
         raise InputError('method "vb" is dense only: use "ep" or "qp" with a small power=')
@@ -320,11 +331,11 @@ def check(data: Data, settings: Settings) -> None:
             "or fewer"
         )
     if isinstance(given, np.ndarray):
-        if given.shape[1] != data.X.shape[1]:
+        if given.shape[1] != points.shape[1]:
             raise InputError(
-                f"inducing must have {data.X.shape[1]} columns like X, got {given.shape[1]}"
+                f"inducing must have {points.shape[1]} columns like X, got {given.shape[1]}"
             )
-        low, high = data.X.min(axis=0), data.X.max(axis=0)
+        low, high = points.min(axis=0), points.max(axis=0)
         reach = 10.0 * np.maximum(high - low, 1e-12)
         beyond = (given < low - reach) | (given > high + reach)
         if beyond.any(axis=1).all():

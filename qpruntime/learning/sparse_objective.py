@@ -32,6 +32,8 @@ _FIRST = Limits(tol=3e-3, sweeps=12)
 _FIRST_STEP = 0.5
 # Inducing inputs stay within the data and so much of their spread beyond.
 _BEYOND = 1.0
+# Iterations in a row that have to gain little, after the first few.
+_PATIENCE, _WARMING = 2, 4
 # An evaluation whose value is lower than this many times N below the best has lost its sites.
 _LOST = 1.0
 
@@ -164,7 +166,7 @@ def climb(
     iterations : int
         At most.
     change : float
-        Stop where an iteration raises the score per row by less.
+        Stop where two iterations in a row raise the score per row by less.
     report : callable, optional
         Called with theta and the score after every evaluation.
 
@@ -218,14 +220,16 @@ def climb(
             report(place.theta, found[0])
         return -unit * found[0], -unit * joined(found)
 
-    last = first[0]
+    last, done, small = first[0], 0, 0
 
     def enough(intermediate_result: Any) -> None:
-        nonlocal last
+        nonlocal last, done, small
         reached = -float(intermediate_result.fun) / unit
-        if reached - last < change * n:
-            raise StopIteration
+        done, small = done + 1, small + 1 if reached - last < change * n else 0
         last = reached
+        # The first steps are short, before curvatures are known.
+        if small == _PATIENCE and done > _WARMING:
+            raise StopIteration
 
     x0 = theta if units is None else np.concatenate([theta, np.zeros(start.Z.size)])
     result = minimize(

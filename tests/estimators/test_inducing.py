@@ -169,6 +169,26 @@ def test_refusals_say_what_to_do(options, words, labelled):
     assert not hasattr(model, "posterior_")
 
 
+def test_rows_are_read_where_they_are(tmp_path, labelled):
+    """A zarr array, a memory map and a dask array, features scaled as they are read."""
+    dask_array, zarr = pytest.importorskip("dask.array"), pytest.importorskip("zarr")
+    X, labels = 50.0 * labelled[0] + 3.0, labelled[1]
+    stored = zarr.create_array(tmp_path / "X.zarr", shape=X.shape, dtype="f8", chunks=(150, 2))
+    stored[:] = X
+    np.save(tmp_path / "X.npy", X)
+    kinds = [stored, np.load(tmp_path / "X.npy", mmap_mode="r"), dask_array.from_array(X, (90, 2))]
+    options = {"inducing": 15, "max_iter": 3, "random_state": 0, "subsample": 200}
+    held = GPClassifier(**options).fit(X, labels)
+    for rows in kinds:
+        model = GPClassifier(**options).fit(rows, labels)
+        assert np.abs(model.predict_proba(X) - held.predict_proba(X)).max() < 1e-6
+        assert model.n_features_in_ == 2
+    with pytest.raises(InputError, match="weight 0"):
+        model.fit(stored, labels, sample_weight=np.arange(len(X)))
+    with pytest.raises(InputError, match="rows like X"):
+        model.fit(stored, labels[1:])
+
+
 def test_exposures_in_the_square_link_are_refused():
     X, f, rng = rows(50)
     model = GPPoissonRegressor(inducing=5)
