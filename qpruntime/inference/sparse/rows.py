@@ -29,6 +29,10 @@ class Chunk(NamedTuple):
 class Piece(Protocol):
     """What travels to whoever computes a chunk."""
 
+    @property
+    def prior(self) -> Array | None:
+        """Prior means, or None for zeros."""
+
     def load(self) -> Chunk:
         """Read the rows."""
 

@@ -94,7 +94,7 @@ def settle(
 def _sweeps(engine: Engine, limits: Limits, share: float, ended: Ended) -> bool:
     """Sweep within the limits; return whether every row has a proper cavity."""
     share *= limits.damping
-    least, last, stale, skipped = np.inf, np.inf, 0, 0
+    least, last, stale, skipped, steady, full = np.inf, np.inf, 0, 0, 0, share
     concave = engine.rule.nonnegative and not engine.rule.bounded
     warm = bool(engine.tau.any())
     for number in range(limits.sweeps):
@@ -117,4 +117,9 @@ def _sweeps(engine: Engine, limits: Limits, share: float, ended: Ended) -> bool:
         if stale == _PATIENCE:
             # Going round in circles. Means that are matched overshoot there as well.
             share, stale, least = max(0.5 * share, _LEAST_SHARE), 0, np.inf
+        elif share < full:
+            # Out of the circle: small steps would take for ever from here.
+            steady = 0 if stale else steady + 1
+            if steady == _PATIENCE:
+                share, steady = min(2.0 * share, full), 0
     return not skipped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -15,7 +15,7 @@ from qpruntime.inference.sparse.inducing import Inducing
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.sums import unpacked
 
-__all__ = ["State", "posterior_of", "prior_of"]
+__all__ = ["Base", "State", "posterior_of", "prior_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,15 +47,32 @@ class State:
         return State(self.inducing, self.rule, self.root, h, _solved(self.root, h))
 
 
-def posterior_of(inducing: Inducing, rule: Rule, sums: dict[str, Any]) -> State:
-    """Return the posterior of the sums "B" (packed) and "h" over all rows.
+class Base(NamedTuple):
+    """What rows seen before have left: their sums B (packed) and h, which stay as they are.
+
+    `rest` is their log evidence less `State.own_evidence` of their posterior, and `n` their number.
+    """
+
+    B: Array
+    h: Array
+    rest: float
+    n: int
+
+
+def posterior_of(
+    inducing: Inducing, rule: Rule, sums: dict[str, Any], base: Base | None = None
+) -> State:
+    """Return the posterior of the sums "B" (packed) and "h" over all rows, and of earlier ones.
 
     Raises
     ------
     ImproperPosterior
         If B is not positive definite.
     """
-    B = unpacked(sums["B"], inducing.size)
+    packed, h = sums["B"], sums["h"]
+    if base is not None:
+        packed, h = packed + base.B, h + base.h
+    B = unpacked(packed, inducing.size)
     B.flat[:: inducing.size + 1] += 1.0
     try:
         root = np.asarray(np.linalg.cholesky(B), dtype=float)
@@ -64,12 +81,14 @@ def posterior_of(inducing: Inducing, rule: Rule, sums: dict[str, Any]) -> State:
             "negative site precisions leave no proper posterior; use a smaller prior variance or "
             "a prior mean away from zero"
         ) from error
-    return State(inducing, rule, root, sums["h"], _solved(root, sums["h"]))
+    return State(inducing, rule, root, h, _solved(root, h))
 
 
-def prior_of(inducing: Inducing, rule: Rule) -> State:
+def prior_of(inducing: Inducing, rule: Rule, base: Base | None = None) -> State:
     """Return the posterior of no sites."""
     none = np.zeros(inducing.size)
+    if base is not None:
+        return posterior_of(inducing, rule, {"B": np.zeros(base.B.size), "h": none}, base)
     return State(inducing, rule, np.eye(inducing.size), none, none)
 
 

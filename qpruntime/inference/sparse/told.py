@@ -1,0 +1,71 @@
+"""Rows as users hand them over, checked."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qpruntime.errors import InputError
+from qpruntime.inference.arguments import check_powers
+from qpruntime.inference.sites import Sites
+from qpruntime.inference.sparse.lazy import as_array, inputs_of, rows_of
+from qpruntime.inference.sparse.rows import Rows
+from qpruntime.inference.sparse.rule import Rule
+from qpruntime.projection.projector import Projector
+from qpruntime.validation import finite
+
+__all__ = ["Told", "about_prior", "told_rows"]
+
+
+class Told(NamedTuple):
+    """Rows, how their sites are projected, and the prior mean if all rows share one."""
+
+    rows: Rows
+    rule: Rule
+    prior: float | None
+
+
+def told_rows(
+    X: Any,
+    y: ArrayLike,
+    projector: Projector,
+    power: float,
+    weights: ArrayLike | None,
+    mean: ArrayLike,
+    d: int,
+) -> Told:
+    """Check N rows of `d` columns, of any kind that `inputs_of` takes.
+
+    Raises
+    ------
+    InputError
+        If an argument is not usable; the message says which.
+    """
+    inputs = inputs_of(X, "X")
+    n = int(inputs.shape[0])
+    if inputs.shape[1] != d:
+        raise InputError(f"Z must have {inputs.shape[1]} columns like X, got {d}")
+    projector, encoded = projector.observing(as_array(y, "y"))
+    weights = None if weights is None else as_array(weights, "weights")
+    if encoded.shape != (n,):
+        raise InputError(f"y must have shape ({n},) like the rows of X, got {encoded.shape}")
+    projector.check_outcomes(encoded)
+    prior = finite(as_array(mean, "mean"), "mean")
+    if prior.shape not in ((), (n,)):
+        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
+    power, checked = check_powers(power, weights, projector, n)
+    offset = np.array(np.broadcast_to(prior, (n,))) if prior.any() else None
+    rows = rows_of(inputs, np.ascontiguousarray(encoded), checked, offset)
+    return Told(rows, Rule(projector, power), float(prior) if prior.ndim == 0 else None)
+
+
+def about_prior(sites: Sites, rows: Rows) -> Sites:
+    """Return sites about zero as sites about the prior means of their rows."""
+    nu = sites.nu.copy()
+    for number in range(rows.chunks):
+        some, prior = rows.slice(number), rows.piece(number).prior
+        if prior is not None:
+            nu[some] -= sites.tau[some] * prior
+    return Sites(sites.tau, nu)
