@@ -210,6 +210,9 @@ def main() -> None:
         places(sizes[-1], options.repeat)
         return
     if options.peers:
+        fits([400])  # compiles
+        peer(100)
+        print()
         for n in sizes:
             peer(n)
         return

@@ -87,7 +87,9 @@ class Series:
     @cached_property
     def exponents(self) -> Array:
         """`weights`, 1 by default."""
-        return np.ones(self.t.size) if self.weights is None else self.weights
+        if self.weights is not None:
+            return self.weights
+        return self.scales if self.scale is None else np.ones(self.t.size)
 
     @property
     def plain(self) -> bool:

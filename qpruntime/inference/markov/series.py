@@ -168,6 +168,7 @@ def infer_series(
     if start is not None:
         start = Sites(start.tau[order], start.nu[order])
     placed = Placed(clock, order, chosen, n)
+    del times, given, observed, events, rows, prior, weighed  # 50 bytes a point
     with sweeping(series.t.size, workers, scheduler, blocks) as sweeper:
         post = conclude(kernel, space, series, limits, start, placed, sweeper)
     warn_unsettled_series(post, limits.tol)
