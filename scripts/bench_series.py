@@ -181,7 +181,13 @@ def peer(n: int) -> None:
         matrix_inversion_method="cholesky",
         num_parallel_threads=1,
     )
-    show(f"N={n}: GPBoost, fit", best(lambda: model.fit(y=(labels > 0.0).astype(float)), 1), "s")
+
+    def fit() -> None:
+        # From where ours begin: from its own start it does not leave 0.69 nats at 1e5.
+        start = np.array([2.0, 1.0])
+        model.fit(y=(labels > 0.0).astype(float), params={"init_cov_pars": start})
+
+    show(f"N={n}: GPBoost, fit", best(fit, 1), "s")
     found: list[np.ndarray] = []
 
     def predict() -> None:

@@ -81,6 +81,27 @@ def test_noise_is_learnt_with_the_gradient_of_the_evidence():
     assert model.scale_ == pytest.approx(GPRobustRegressor(method="ep").fit(X, y).scale_, rel=1e-3)
 
 
+def test_predictions_pass_over_the_rows_once(monkeypatch):
+    """In blocks of points, which the dense engine takes, they would take N times N/500."""
+    X, labels, counts, exposure, _ = data(3000)
+    kernel = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
+    passes = []
+    predict = SeriesPosterior.predict
+    monkeypatch.setattr(
+        SeriesPosterior, "predict", lambda self, *new: passes.append(0) or predict(self, *new)
+    )
+    new = np.linspace(-1.0, 160.0, 4000)[:, None]
+    fixed = {"optimize": False, "method": "ep"}
+    model = GPClassifier(kernel, **fixed).fit(X, labels)
+    found = model.predict_proba(new)
+    assert len(passes) == 1
+    np.testing.assert_array_equal(found[:7], model.predict_proba(new[:7]))
+    rates = GPPoissonRegressor(kernel, link="exp", **fixed).fit(X, counts, exposure=exposure)
+    passes.clear()
+    rates.predict_quantiles(new[:, :1], [0.05, 0.95])
+    assert len(passes) == 1
+
+
 def test_the_solver_is_chosen():
     X, labels, _, _, _ = data(300)
     kernel = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
