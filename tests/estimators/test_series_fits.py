@@ -95,7 +95,8 @@ def test_predictions_pass_over_the_rows_once(monkeypatch):
     model = GPClassifier(kernel, **fixed).fit(X, labels)
     found = model.predict_proba(new)
     assert len(passes) == 1
-    np.testing.assert_array_equal(found[:7], model.predict_proba(new[:7]))
+    # More rows are merged: steps are parted elsewhere.
+    np.testing.assert_allclose(found[:7], model.predict_proba(new[:7]), rtol=1e-12)
     rates = GPPoissonRegressor(kernel, link="exp", **fixed).fit(X, counts, exposure=exposure)
     passes.clear()
     rates.predict_quantiles(new[:, :1], [0.05, 0.95])
