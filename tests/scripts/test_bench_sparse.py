@@ -1,0 +1,39 @@
+"""The benchmark of sparse fits: its judge against closed forms, its data, its words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from script_modules import script
+
+
+def test_predictions_are_judged():
+    """All means m and variances v: Phi(m/sqrt(1 + v)), whose labels are as often as it says."""
+    judge = script("sparse_peers").judge
+    mean, variance, y = np.full(1000, 1.2), np.full(1000, 0.44), np.ones(1000)
+    p = ndtr(1.0)
+    y[: round(1000 * (1.0 - p))] = -1.0
+    nll, gap = judge(mean, variance, y)
+    assert nll == pytest.approx(-(p * np.log(p) + (1.0 - p) * np.log1p(-p)), abs=1e-3)
+    assert gap < 1e-3
+    assert judge(mean, variance, -np.ones(1000))[1] == pytest.approx(p)
+
+
+def test_synthetic_labels_follow_a_function_of_variance_4():
+    sets = script("sparse_sets")
+    data = sets.synthetic(300)
+    assert data.X.shape == (300, 5)
+    assert set(np.unique(data.y)) == {-1.0, 1.0}
+    rng = np.random.default_rng(1)
+    f = np.array([sets.latent(np.zeros((1, 5)), rng)[0] for _ in range(300)])
+    # A variance from 300 draws has a relative deviation of 0.08.
+    assert f.var() == pytest.approx(4.0, rel=0.3)
+
+
+def test_times_are_compared():
+    words = script("bench_sparse").compared(
+        {"path": [[1.0, 0.5, 0.1], [4.0, 0.3, 0.1]]}, {"path": [[10.0, 0.4, 0.2]]}
+    )
+    assert "0.40 of its time" in words
