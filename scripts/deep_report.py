@@ -12,7 +12,7 @@ import numpy as np
 
 import deep_data
 
-__all__ = ["binary", "peers", "regression", "write"]
+__all__ = ["binary", "gains", "peers", "regression", "single", "write"]
 
 RESULTS = Path(__file__).resolve().parents[1] / "tables" / "results"
 Records = list[dict[str, Any]]
@@ -119,6 +119,23 @@ def gains(records: Records | None = None) -> str:
         if pair[0] is not None and pair[1] is not None:
             stated = f"{pair[0].log_density - pair[1].log_density:.2f}"
         lines.append([data, str(m), model, str(len(both)), spread(both, "gain"), stated])
+    return markdown(lines)
+
+
+def single(records: Records | None = None) -> str:
+    """What single precision of pairs changes on the same splits."""
+    lines = [["data", "M", "model", "splits", "change of log-likelihood", "CPU time beside double"]]
+    groups = grouped(kept() if records is None else records, deep_data.REGRESSION)
+    for (data, m, power, steps, dtype, model), rows in groups.items():
+        double = groups.get((data, m, power, steps, "float64", model), [])
+        base = {row["split"]: row for row in double}
+        pairs = [(row, base[row["split"]]) for row in rows if row["split"] in base]
+        if dtype == "float64" or not pairs:
+            continue
+        change = [{"of": one["log_density"] - two["log_density"]} for one, two in pairs]
+        ratio = np.median([one["cpu"] / two["cpu"] for one, two in pairs])
+        cells = [spread(change, "of"), f"{ratio:.2f}"]
+        lines.append([data, str(m), model, str(len(pairs)), *cells])
     return markdown(lines)
 
 

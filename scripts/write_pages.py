@@ -175,6 +175,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "published": deep_report.regression,
         "gains": deep_report.gains,
         "peers": deep_report.peers,
+        "single": deep_report.single,
     },
     "which-posterior.md": {
         "by method": truth_report.by_method,

@@ -167,6 +167,7 @@ def test_a_likelihood_that_fails_says_so(data):
     assert not hasattr(model, "layers_")
 
 
+@pytest.mark.slow  # each compiles a model of its own
 @pytest.mark.parametrize("options", [{"hidden": (2, 2)}, {"hidden": ()}, {"linear_mean": True}])
 def test_other_depths(options, data):
     model = DeepGPRegressor(**{"hidden": (2,), **QUICK, **options}).fit(*data)

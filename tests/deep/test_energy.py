@@ -52,7 +52,7 @@ def printed(own, epsilon):
 def test_stable_beside_printed(rows):
     """As printed it subtracts numbers N times as large: at 1e7 rows eight digits would be left."""
     own = layer(points=4)
-    _, found = shared([own], 1.0 / rows)
+    found = jax.jit(lambda own, epsilon: shared([own], epsilon)[1])(own, 1.0 / rows)
     # log L_c / epsilon has the rounding of L_c, N times as large.
     assert float(found) == pytest.approx(printed(own, 1.0 / rows), rel=1e-13, abs=3e-16 * rows)
 
@@ -83,7 +83,7 @@ def test_one_layer_is_the_tied_site_energy():
     own, batch = layer(outputs=1, linear=False), data(signs=True)
     F, (*_, m, v) = tied(own, batch, 1.0)
     wanted = F + log_ndtr(batch.y * m / np.sqrt(1.0 + v)).sum()
-    found = energy((own,), batch, float(ROWS), 1.0, probit)
+    found = jax.jit(lambda one: energy((one,), batch, float(ROWS), 1.0, probit))(own)
     assert float(found) == pytest.approx(wanted, rel=1e-12)
 
 
@@ -91,7 +91,7 @@ def test_stationary_where_moments_match():
     """Its slopes in eta and R are differences of tilted moments and those of q, signs and all."""
     own, batch = layer(outputs=1, linear=False), data(signs=True)
     _, (phi, V, mean, m, v) = tied(own, batch, 1.0)
-    slope = jax.grad(lambda one: energy((one,), batch, float(ROWS), 1.0, probit))(own)
+    slope = jax.jit(jax.grad(lambda one: energy((one,), batch, float(ROWS), 1.0, probit)))(own)
     z = batch.y * m / np.sqrt(1.0 + v)
     ratio = np.exp(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(z))
     b1, b2 = batch.y * ratio / np.sqrt(1.0 + v), ratio * (z + ratio) / (1.0 + v)
@@ -148,7 +148,8 @@ def test_weights_count_rows():
     own, batch = (deep()[2],), data()
     twice = Batch(*(np.concatenate([c, c[:5]]) for c in batch))
     heavy = batch._replace(weight=np.where(np.arange(ROWS) < 5, 2.0, 1.0))
-    value = [energy(own, b, ROWS + 5.0, 1.0, evidence(None, 1.0)) for b in (twice, heavy)]
+    of = jax.jit(lambda b: energy(own, b, ROWS + 5.0, 1.0, evidence(None, 1.0)))
+    value = [of(b) for b in (twice, heavy)]
     assert float(value[0]) == pytest.approx(float(value[1]), rel=1e-13)
 
 
@@ -193,7 +194,7 @@ def test_gaussian_noise_to_a_power():
 def test_hidden_outputs_far_out_are_finite():
     """Rows far from every inducing input: psi underflows, the prior is left."""
     own = layer(linear=False), layer(outputs=1, seed=1, linear=False)
-    known, _ = shared(own, 0.1)
-    mean, variance = forward(own, known, np.array([[1e6, -1e6]]))[-1]
+    far = np.array([[1e6, -1e6]])
+    mean, variance = jax.jit(lambda own: forward(own, shared(own, 0.1)[0], far)[-1])(own)
     assert np.isfinite(mean).all()
     assert 0.0 < float(variance[0, 0]) < 10.0

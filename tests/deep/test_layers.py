@@ -95,8 +95,9 @@ def test_reference_values():
 @pytest.mark.parametrize("linear", [False, True])
 def test_moments_beside_quadrature(linear):
     own = layer(linear=linear)
-    (known,), _ = shared([own], EPSILON)
-    found = at_normals(own, known, MEANS, VARIANCES)
+    (known,), _ = jax.jit(shared)([own], EPSILON)
+    normals = jax.jit(at_normals)
+    found = normals(own, known, MEANS, VARIANCES)
     wanted = through(own, MEANS, VARIANCES)
     # Inverses of K lose cond(K) = 1e2 of the rounding.
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-12, atol=1e-12)
@@ -104,14 +105,14 @@ def test_moments_beside_quadrature(linear):
     at, exact = at_points(own, known, MEANS), given(own, MEANS)
     np.testing.assert_allclose(at[0], exact[0], rtol=1e-12)
     np.testing.assert_allclose(at[1], exact[1], rtol=1e-12)
-    close = at_normals(own, known, MEANS, np.full_like(MEANS, 1e-14))
+    close = normals(own, known, MEANS, np.full_like(MEANS, 1e-14))
     np.testing.assert_allclose(close[0], at[0], rtol=1e-11)
     np.testing.assert_allclose(close[1], at[1], rtol=1e-10)
 
 
 def test_single_precision_of_pairs():
     own = layer(linear=False)
-    (known,), _ = shared([own], EPSILON)
+    (known,), _ = jax.jit(shared)([own], EPSILON)
     exact, found = (at_normals(own, known, MEANS, VARIANCES, t) for t in (None, np.float32))
     assert found[1].dtype == np.float64
     # 6e-8 times coefficients of some hundreds.
@@ -122,9 +123,13 @@ def test_single_precision_of_pairs():
 def test_two_layers_average_over_the_layer_below():
     """Eq. (3): the hidden layer's own distribution, with its noise, is what is averaged over."""
     below, above = layer(), layer(outputs=1, seed=1)
-    known, _ = shared([below, above], EPSILON)
     x = MEANS
-    mean, variance = forward((below, above), known, x)[-1]
+
+    @jax.jit
+    def moved(both):
+        return forward(both, shared(both, EPSILON)[0], x)[-1]
+
+    mean, variance = moved((below, above))
     m, s = given(below, x)
     wanted = through(above, m, s + np.exp(below.log_noise))
     np.testing.assert_allclose(mean, wanted[0], rtol=1e-12, atol=1e-12)
@@ -137,7 +142,7 @@ def test_two_layers_average_over_the_layer_below():
 def test_variances_are_of_psi2():
     """Eq. (5) as printed has psi1 psi1^T where psi2 belongs: variances no quadrature confirms."""
     own = layer(linear=False)
-    (known,), _ = shared([own], EPSILON)
+    (known,), _ = jax.jit(shared)([own], EPSILON)
     psi1 = np.asarray(rooms.expected(own, MEANS, VARIANCES))
     logs, factor = rooms.log_pairs(own, MEANS, VARIANCES)
     number = rooms.upper(5)[2]
