@@ -79,34 +79,41 @@ def multiply(hermite, r, t, product):
         product[k] *= value if value > 0.01 else 0.01
 
 
-@inlined
-def log_given(rule, fixed, tilted, j, r, t):
-    """log E e_j given a target of correlation r at t standard deviations."""
+@contracted
+def fill_given(rule, fixed, tilted, j, r, t, out):
+    """log E e_j given a target of correlation r at t standard deviations.
+
+    The one copy of what `log_mean` compiles to, for many t at once.
+    """
     std = fixed.std[j]
-    mean, variance = fixed.mean[j] + r * std * t, std * std * (1.0 - r * r)
-    return log_mean(rule, fixed, tilted, j, mean, variance)
+    variance = std * std * (1.0 - r * r)
+    for k in range(t.size):
+        out[k] = log_mean(rule, fixed, tilted, j, fixed.mean[j] + r * std * t[k], variance)
 
 
 @kernel
-def tabulate(rule, fixed, tilted, j, t, table):
-    """Fill Chebyshev coefficients in r (18, G) of `log_given` at every knot."""
+def tabulate(rule, fixed, tilted, j, t, values, table):
+    """Fill Chebyshev coefficients in r (18, G) of `fill_given` at every knot."""
     table[:] = 0.0
     for m in range(_DEGREES):
-        for k in range(t.size):
-            value = log_given(rule, fixed, tilted, j, _NODES[m], t[k])
-            for d in range(_DEGREES):
-                table[d, k] += _COEFFICIENTS[d, m] * value
+        fill_given(rule, fixed, tilted, j, _NODES[m], t, values)
+        for d in range(_DEGREES):
+            for k in range(t.size):
+                table[d, k] += _COEFFICIENTS[d, m] * values[k]
 
 
 @inlined
 def add_tabled(table, r, sums):
     """Add what `tabulate` knows; r and t change their signs together."""
     x = (abs(r) - 0.5 * (_TABLED + _SERIES)) / (0.5 * (_TABLED - _SERIES))
-    turned = sums if r > 0.0 else sums[::-1]
     before, now = x, 1.0
     for d in range(_DEGREES):
-        for k in range(sums.size):
-            turned[k] += now * table[d, k]
+        if r > 0.0:
+            for k in range(sums.size):
+                sums[k] += now * table[d, k]
+        else:
+            for k in range(sums.size):
+                sums[sums.size - 1 - k] += now * table[d, k]
         before, now = now, 2.0 * x * now - before
 
 
@@ -143,7 +150,7 @@ def conditional_sums(rule, fixed, tilted, targets, t, out, close):
             middle += _SERIES <= abs(r[i]) <= _TABLED
         tabled = middle > _DEGREES
         if tabled:
-            tabulate(rule, fixed, tilted, j, t, table)
+            tabulate(rule, fixed, tilted, j, t, own, table)
         for i in range(count):
             if r[i] == 0.0:
                 continue
@@ -152,13 +159,13 @@ def conditional_sums(rule, fixed, tilted, targets, t, out, close):
             elif tabled and abs(r[i]) <= _TABLED:
                 add_tabled(table, r[i], out[i])
             else:
-                for k in range(t.size):
-                    own[k] = log_given(rule, fixed, tilted, j, r[i], t[k])
+                fill_given(rule, fixed, tilted, j, r[i], t, own)
                 if abs(r[i]) > _CLOSE and full[i] < _MOST and bends_much(own):
                     close[i, full[i]] = j
                     full[i] += 1
                 else:
-                    out[i] += own
+                    for k in range(t.size):
+                        out[i, k] += own[k]
         if j % 64 == 63 or j == fixed.mean.size - 1:  # 0.01^64 is no underflow
             for i in range(count):
                 for k in range(t.size):
@@ -188,6 +195,7 @@ def evaluate(sums, bends, reach, mean, std, points, out):
 @kernel
 def own_factors(rule, fixed, tilted, targets, close, points, out):
     """Fill log e_i at the points of targets that are sites, and what close sites add to it."""
+    t, added = np.empty(points.shape[1]), np.empty(points.shape[1])
     for i in range(points.shape[0]):
         j = targets.own[i]
         out[i, :] = 0.0
@@ -199,9 +207,11 @@ def own_factors(rule, fixed, tilted, targets, close, points, out):
             if j < 0:
                 break
             r = targets.rows[i, j] / (targets.std[i] * fixed.std[j])
-            for k in range(points.shape[1]):
-                t = (points[i, k] - targets.mean[i]) / targets.std[i]
-                out[i, k] += log_given(rule, fixed, tilted, j, r, t)
+            for k in range(t.size):
+                t[k] = (points[i, k] - targets.mean[i]) / targets.std[i]
+            fill_given(rule, fixed, tilted, j, r, t, added)
+            for k in range(t.size):
+                out[i, k] += added[k]
 
 
 @kernel

@@ -300,6 +300,12 @@ def resolve(rule, fixed, j, found, stack, halves):
 
 
 @kernel
+def own_mean(rule, fixed, j):
+    """log E e_j under q, before scaling."""
+    return closed_mean(rule, fixed, j, fixed.mean[j], fixed.std[j] ** 2)
+
+
+@kernel
 def even_moments(rule, fixed, j, logs, hermite):
     """Moments by even steps, as is best where e_j is smooth; return log E e_j, NaN if it is not.
 
@@ -334,11 +340,12 @@ def even_moments(rule, fixed, j, logs, hermite):
         and abs(2.0 * far_coarse - far) <= _HALVES * max(far, 15.0 * total)
     ):
         return math.nan
-    base = closed_mean(rule, fixed, j, fixed.mean[j], fixed.std[j] ** 2)
+    base = own_mean(rule, fixed, j)
     seen = top + math.log(total * step) - _HALF_LOG_2PI
     if not abs(seen - base) <= _HALVES * max(1.0, abs(base)):
         return math.nan
-    hermite /= total
+    for order in range(ORDERS):
+        hermite[order] /= total
     return base
 
 
@@ -375,7 +382,7 @@ def fill_moments(rule, fixed, hermite, base, nodes, masses, counts):
         counts[j] = count
         base[j] = top + math.log(total) - _HALF_LOG_2PI
         if rule.closed:
-            base[j] = closed_mean(rule, fixed, j, fixed.mean[j], fixed.std[j] ** 2)
+            base[j] = own_mean(rule, fixed, j)
     return -1
 
 
