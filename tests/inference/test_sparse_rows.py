@@ -12,7 +12,7 @@ from qpruntime import ConvergenceWarning, InputError, infer_sparse
 from qpruntime.inference.sparse import rows, sums
 
 N = 1000
-CHUNK = 64
+CHUNK = 200
 
 
 @pytest.fixture(autouse=True)
