@@ -3,7 +3,7 @@
 On splits of Table 1's data sets: the optimum of either over the logarithms of variance and
 length-scale from the same start, EP's predictions at both, and the seconds. The gradient is EP's
 own and central differences of the sums over pairs at warm-started fixed points. One JSON line for
-each split; what is there is not done again. docs/which-posterior.md is made of the records.
+each split; what is there is not done again. docs/corrections.md is made of the records.
 """
 
 from __future__ import annotations

@@ -182,6 +182,8 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "by kind": truth_report.by_kind,
         "wrong": truth_report.wrong,
         "said": truth_report.by_word,
+    },
+    "corrections.md": {
         "weights": weights_report.by_group,
         "held out": weights_report.held_out,
         "loops": weights_report.by_loops,
