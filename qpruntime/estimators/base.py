@@ -360,7 +360,11 @@ def fit_data(model: GPEstimator, X: Any, y: Any, **options: Any) -> tuple[Any, A
     targets = checked(column_or_1d, as_array(y, "y"))
     if len(targets) != points.shape[0]:
         raise InputError(f"y must have {points.shape[0]} rows like X, got {len(targets)}")
-    model.n_features_in_ = int(points.shape[1])
+    width = int(points.shape[1])
+    if options.get("reset", True):
+        model.n_features_in_ = width
+    elif width != model.n_features_in_:
+        raise InputError(f"X must have {model.n_features_in_} columns as before, got {width}")
     return points, targets
 
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from qpruntime import likelihoods
@@ -25,6 +26,7 @@ from qpruntime.estimators.base import (
     one_or_columns,
     weighed,
 )
+from qpruntime.estimators.parts import begun, extended, takes_parts
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
@@ -212,6 +214,53 @@ class GPClassifier(ClassifierMixin, _Fitted):
         signs = [np.where(encoded == k, 1.0, -1.0) for k in positive]
         draft._train([Data(points, y, projector, prior, weights) for y in signs], settings)
         return self._commit(draft)
+
+    @available_if(takes_parts)
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> GPClassifier:
+        """Fit to the first part of the rows; add later parts to the posterior, with `inducing`.
+
+        The first call is `fit`: kernel and inducing points are learnt from its rows, which should
+        be a fair sample. Later calls only add sites and never see earlier rows again, so that
+        memory does not grow; `SparsePosterior.extend` says how far the evidence drifts.
+
+        Parameters
+        ----------
+        X : array-like, shape (n, d)
+        y : array-like, shape (n,)
+            Labels, of the first part all there will be.
+        classes : array-like, optional
+            All labels, as scikit-learn hands them over: the first part must have rows of each.
+        sample_weight : array-like, shape (n,), optional
+
+        Raises
+        ------
+        ValueError
+            As of `fit`; also for labels that the first part did not have.
+        """
+        if not begun(self):
+            if classes is not None and (missing := np.setdiff1d(classes, y)).size:
+                raise InputError(
+                    f"the first part has no rows of {missing.tolist()}, and kernels are learnt "
+                    "from it: begin with rows of every class"
+                )
+            return self.fit(X, y, sample_weight)
+        points, labels = fit_data(self, X, y, reset=False)
+        weights, points, labels = weighed(sample_weight, points, labels)
+        if (new := np.setdiff1d(labels, self.classes_)).size:
+            raise InputError(
+                f"labels {new.tolist()} are not among the classes of the first part, "
+                f"{self.classes_.tolist()}: fit all rows, or begin with rows of every class"
+            )
+        positive = self.classes_[1:] if self.classes_.size == 2 else self.classes_
+        signs = [np.where(labels == label, 1.0, -1.0) for label in positive]
+        self.__dict__ = vars(self) | extended(self, points, signs, weights, 0.0)
+        return self
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function at `X`.

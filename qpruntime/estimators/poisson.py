@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.metrics import r2_score
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from qpruntime.arrays import Array
@@ -23,6 +24,7 @@ from qpruntime.estimators.base import (
     moments_at,
     weighed,
 )
+from qpruntime.estimators.parts import begun, extended, takes_parts
 from qpruntime.estimators.predictive import density as distribution
 from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
 from qpruntime.estimators.predictive.links import COUNTS, LINKS, exposures
@@ -31,6 +33,7 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import settings_of
+from qpruntime.learning.sparse import check_scale
 from qpruntime.likelihoods.observations import counts
 from qpruntime.projection.projector import Projector
 from qpruntime.validation import choice, flag, levels, number, shown
@@ -190,6 +193,32 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         if settings.sparse is not None:
             draft.exposure_ = draft.exposure_[:0]
         return self._commit(draft)
+
+    @available_if(takes_parts)
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        exposure: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> GPPoissonRegressor:
+        """Fit to the first part of the rows; add later parts to the posterior, with `inducing`.
+
+        As of `GPClassifier.partial_fit`: kernel, prior mean and inducing points are learnt from the
+        rows of the first call. Arguments are those of `fit`.
+        """
+        if not begun(self):
+            return self.fit(X, y, exposure, sample_weight)
+        points, given = fit_data(self, X, y, y_numeric=True, reset=False)
+        events = counts(column_or_1d(given, warn=True))
+        exposed = exposures(exposure, len(events))
+        weights, points, events, exposed = weighed(sample_weight, points, events, exposed)
+        slope, shift = LINKS[self._link_].exposed(exposed)
+        check_scale(slope)
+        changed = extended(self, points, [events], weights, self.mean_ * slope + shift)
+        some = self._exposed_ or bool((exposed != 1.0).any())
+        self.__dict__ = vars(self) | changed | {"_exposed_": some}
+        return self
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function f at `X`, each of shape (T,)."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils.metaestimators import available_if
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
@@ -21,6 +22,7 @@ from qpruntime.estimators.base import (
     moments_at,
     weighed,
 )
+from qpruntime.estimators.parts import begun, extended, takes_parts
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.grid import t_quantiles_by_grid
 from qpruntime.inference.corrections.marginals import Marginals
@@ -213,6 +215,26 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         settled = fit.optimum is None or fit.optimum.success
         draft.converged_ = fit.posterior.converged and settled
         return self._commit(draft)
+
+    @available_if(takes_parts)
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> GPRobustRegressor:
+        """Fit to the first part of the rows; add later parts to the posterior, with `inducing`.
+
+        As of `GPClassifier.partial_fit`: kernel, noise, inducing points and the units of y are
+        learnt from the rows of the first call.
+        """
+        if not begun(self):
+            return self.fit(X, y, sample_weight)
+        points, targets = fit_data(self, X, y, y_numeric=True, reset=False)
+        targets = get("student-t").validate(targets.astype(float))
+        weights, points, targets = weighed(sample_weight, points, targets)
+        scaled = (targets - self._centre_) / self._unit_
+        changed = extended(self, points, [scaled], weights, 0.0)
+        settled = self.converged_ and changed["posterior_"].converged
+        self.__dict__ = vars(self) | changed | {"converged_": settled}
+        return self
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the function without noise at `X`, each of shape (T,)."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
@@ -40,7 +40,7 @@ from qpruntime.learning.stages import Stage, staged
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
 
-__all__ = ["train_sparse"]
+__all__ = ["check_scale", "train_sparse"]
 
 #: Kernel, likelihood with what was learnt, posterior, and one run for each stage, the last first.
 Trained = tuple[Kernel, Likelihood, SparsePosterior, tuple[Optimum, ...]]
@@ -319,11 +319,7 @@ def check(data: Data, settings: Settings, points: Array) -> None:
             'objective="loo" needs inducing=None: inducing points are learnt by '
             'objective="evidence"'
         )
-    if data.scale is not None and not np.all(np.asarray(data.scale) == 1.0):
-        raise InputError(
-            'inducing points take no exposures in the link "square", which scale the latent '
-            'function: use link="exp"'
-        )
+    check_scale(data.scale)
     given = sparse.inducing
     if isinstance(given, int) and given > n:
         raise InputError(
@@ -343,6 +339,15 @@ def check(data: Data, settings: Settings, points: Array) -> None:
                 "every inducing input is more than ten times the range of X away from X: give "
                 "them in the units of X, or their number"
             )
+
+
+def check_scale(scale: ArrayLike | None) -> None:
+    """Raise `InputError` unless rows observe the latent function itself."""
+    if scale is not None and not np.all(np.asarray(scale) == 1.0):
+        raise InputError(
+            'inducing points take no exposures in the link "square", which scale the latent '
+            'function: use link="exp"'
+        )
 
 
 def _units(kernel: Kernel, spread: Array) -> Array:

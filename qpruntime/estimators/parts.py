@@ -1,0 +1,76 @@
+"""`partial_fit` of the estimators: rows that come in parts, each seen once, with inducing points.
+
+Kernel, noise and inducing points are those of the first part; every later one adds its sites
+(`SparsePosterior.extend`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.inference.sparse.posterior import SparsePosterior
+
+__all__ = ["begun", "extended", "takes_parts"]
+
+
+def takes_parts(model: Any) -> bool:
+    """Whether `partial_fit` is there; it is not without inducing points, as scikit-learn has it."""
+    if model.inducing is None:
+        raise AttributeError(
+            "partial_fit takes inducing points: set inducing=200, or fit all rows at once"
+        )
+    return True
+
+
+def begun(model: Any) -> bool:
+    """Whether there is a posterior that rows can be added to.
+
+    Raises
+    ------
+    InputError
+        If there is one without inducing points.
+    """
+    if not hasattr(model, "posterior_"):
+        return False
+    if not all(isinstance(post, SparsePosterior) for post in _all(model)):
+        raise InputError(
+            "the model was fitted without inducing points, and no rows can be added to it: call "
+            "partial_fit of a sklearn.base.clone"
+        )
+    return True
+
+
+def extended(
+    model: Any, points: Any, targets: Sequence[Array], weights: Array | None, mean: ArrayLike
+) -> dict[str, Any]:
+    """Return what changes of a fitted model when every process sees these rows as well.
+
+    Parameters
+    ----------
+    points : array-like, shape (n, d)
+    targets : sequence of ndarray, shape (n,)
+        Of each process, as it observes them.
+    weights : ndarray, shape (n,), or None
+    mean : float or ndarray, shape (n,)
+        Prior mean.
+    """
+    later = [
+        post.extend(points, y, weights=weights, mean=mean)
+        for post, y in zip(_all(model), targets, strict=True)
+    ]
+    return {
+        "posterior_": tuple(later) if isinstance(model.posterior_, tuple) else later[0],
+        "log_marginal_likelihood_value_": float(np.mean([post.log_evidence for post in later])),
+    }
+
+
+def _all(model: Any) -> tuple[Any, ...]:
+    """Posteriors of all processes."""
+    own = model.posterior_
+    return own if isinstance(own, tuple) else (own,)

@@ -1,0 +1,108 @@
+"""Measure fits by inducing points by size: seconds and memory of a fit, products of an evaluation.
+
+    python scripts/bench_sparse_size.py --products
+    python scripts/bench_sparse_size.py --rows 1000000 --inducing 200
+
+An evaluation is gather, sweep and gradient, on one core; a product is one of (N, M) and (M, M) by
+dgemm, in the same process and interleaved, so that ratios count on a busy machine too. Rows are
+drawn as in `sparse_sets.synthetic`, and times of fits are elapsed ones, on all cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+
+import numpy as np
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from threadpoolctl import threadpool_limits
+
+from qpruntime import GPClassifier
+from qpruntime.execution.calls import Threads
+from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.rows import Held
+from qpruntime.inference.sparse.rule import Rule
+from qpruntime.projection.projector import Projector
+from sparse_sets import synthetic
+
+# Rows of an evaluation, and of a product.
+_ROWS, _BLOCK = 65_536, 4096
+
+
+def products(size: int, dtype: str, power: float, rounds: int = 5) -> tuple[float, ...]:
+    """Medians of gather, sweep, gradient and all three, in products of (N, M) and (M, M)."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((_ROWS, 5))
+    y = np.sign(np.sin(X[:, 0]) + X[:, 1] + 0.3 * rng.standard_normal(_ROWS))
+    kernel, Z = ConstantKernel(2.0) * RBF(np.full(5, 2.0)), X[:size].copy()
+    rule = Rule(Projector("probit", "ep"), power)
+    engine = Engine(Held(X, y), rule, kernel, Z, dtype=dtype, executor=Threads(1))
+    engine.sweep()
+    engine.sweep()
+    some, square = rng.standard_normal((_BLOCK, size)), rng.standard_normal((size, size))
+
+    def seconds(function: Callable[[], object], repeat: int = 1) -> float:
+        start = time.process_time()
+        for _ in range(repeat):
+            function()
+        return time.process_time() - start
+
+    found = []
+    with threadpool_limits(1):
+        for _ in range(rounds):
+            unit = seconds(lambda: some @ square, _ROWS // _BLOCK)
+            parts = (
+                seconds(lambda: engine.move(kernel, Z)),
+                seconds(engine.sweep),
+                seconds(lambda: engine.evaluate(0)),
+            )
+            found.append([part / unit for part in (*parts, sum(parts))])
+    return tuple(np.median(found, axis=0))
+
+
+def fit(rows: int, size: int, method: str) -> None:
+    """Seconds, negative log density and calibration of one fit of the default kernel."""
+    warm = synthetic(400)
+    GPClassifier(inducing=20, method=method, random_state=0).fit(warm.X, warm.y)
+    data = synthetic(rows)
+    start = time.perf_counter()
+    model = GPClassifier(inducing=size, method=method, random_state=0, verbose=1)
+    model.fit(data.X, data.y)
+    seconds = time.perf_counter() - start
+    chance = model.predict_proba(data.X_test)[:, 1]
+    loss = -np.mean(np.log(np.where(data.y_test > 0, chance, 1.0 - chance)))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    print(
+        f"{rows} rows, M = {size}, {method}: {seconds:.1f} s, test NLL {loss:.4f}, "
+        f"{peak:.0f} MB at most, {model.posterior_.converged=}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--products", action="store_true")
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--inducing", type=int, default=200)
+    parser.add_argument("--method", choices=("qp", "ep"), default="qp")
+    wanted = parser.parse_args()
+    if wanted.products:
+        for size, dtype, power in (
+            (200, "float64", 0.5),
+            (200, "float32", 0.5),
+            (500, "float64", 0.5),
+            (500, "float32", 0.5),
+        ):
+            gather, sweep, gradient, total = products(size, dtype, power)
+            print(
+                f"M = {size}, {dtype}: gather {gather:.2f}, sweep {sweep:.2f}, gradient "
+                f"{gradient:.2f}, an evaluation {total:.2f} products",
+                flush=True,
+            )
+    if wanted.rows:
+        fit(wanted.rows, wanted.inducing, wanted.method)
+
+
+if __name__ == "__main__":
+    main()

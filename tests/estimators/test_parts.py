@@ -1,0 +1,95 @@
+"""Rows that come in parts: `partial_fit` against inference of all rows with the same parameters."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF
+
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError
+
+FIXED = {"optimize": False, "random_state": 0, "method": "ep", "tol": 1e-8, "power": 1.0}
+KERNEL = 2.0 * RBF(1.0)
+
+
+def data(rows=400):
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-3.0, 3.0, (rows, 1))
+    return X, np.sin(1.5 * X[:, 0]), rng
+
+
+def in_parts(model, Z, X, y, **columns):
+    """The model of two parts, and the model of all rows."""
+    model.set_params(inducing=Z)
+    half = slice(None, len(X) // 2), slice(len(X) // 2, None)
+    for some in half:
+        model.partial_fit(X[some], y[some], **{k: v[some] for k, v in columns.items()})
+    return model, clone(model).fit(X, y, **columns)
+
+
+def test_parts_are_near_all_rows_at_once():
+    """Sites of the first part are not updated: nearly nothing, where they are many."""
+    X, f, rng = data()
+    Z, new = np.linspace(-3.0, 3.0, 12)[:, None], np.linspace(-2.5, 2.5, 30)[:, None]
+    labels = np.where(f + rng.standard_normal(len(f)) > 0.0, "yes", "no")
+    exposure = rng.uniform(0.5, 2.0, len(f))
+    cases = (
+        (GPClassifier(KERNEL, **FIXED), labels, {}),
+        (
+            GPPoissonRegressor(KERNEL, link="exp", mean=0.0, **FIXED),
+            rng.poisson(exposure * np.exp(f)),
+            {"exposure": exposure},
+        ),
+        (
+            GPRobustRegressor(KERNEL, scale=0.3, normalize_y=False, **FIXED),
+            f + 0.3 * rng.standard_t(4.0, len(f)),
+            {},
+        ),
+    )
+    for model, y, columns in cases:
+        parts, whole = in_parts(model, Z, X, y, **columns)
+        (mean, variance), (true, width) = parts.latent(new), whole.latent(new)
+        assert np.abs(mean - true).max() < 0.15 * np.sqrt(width).min()
+        assert np.abs(np.log(variance / width)).max() < 0.1
+        off = parts.log_marginal_likelihood_value_ - whole.log_marginal_likelihood_value_
+        assert abs(off) < 0.5
+        # And not what the first part alone says.
+        half = clone(model).fit(X[:200], y[:200], **{k: v[:200] for k, v in columns.items()})
+        assert np.abs(np.log(half.latent(new)[1] / width)).min() > 0.2
+
+
+def test_several_classes_and_weights():
+    X, f, _ = data()
+    y = np.digitize(f, [-0.5, 0.5])
+    model = GPClassifier(KERNEL, inducing=10, **FIXED)
+    model.partial_fit(X[:200], y[:200], classes=[0, 1, 2])
+    model.partial_fit(X[200:], y[200:], sample_weight=np.ones(200))
+    assert model.score(X, y) > 0.9
+    assert len(model.posterior_) == 3
+
+
+def test_what_cannot_be_added():
+    X, f, _ = data(60)
+    y = f > 0.0
+    assert not hasattr(GPClassifier(), "partial_fit")
+    with pytest.raises(AttributeError) as raised:
+        GPClassifier().partial_fit(X, y)
+    assert "inducing=200" in str(raised.value.__cause__)
+    dense = GPClassifier(KERNEL, **FIXED).fit(X, y).set_params(inducing=5)
+    with pytest.raises(InputError, match="clone"):
+        dense.partial_fit(X, y)
+    model = GPClassifier(KERNEL, inducing=5, **FIXED)
+    with pytest.raises(InputError, match=r"first part has no rows of \[2\]"):
+        model.partial_fit(X, y.astype(int), classes=[0, 1, 2])
+    model.partial_fit(X, y.astype(int))
+    before = model.latent(X)
+    for bad, words in (
+        ((X, np.where(y, 1, 7)), r"labels \[7\] are not among"),
+        ((np.hstack([X, X]), y.astype(int)), "features"),
+        ((X * np.nan, y.astype(int)), "NaN"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            model.partial_fit(*bad)
+    np.testing.assert_array_equal(model.latent(X), before)
+    counts = GPPoissonRegressor(KERNEL, inducing=5, **FIXED).fit(X, np.full(60, 3))
+    with pytest.raises(InputError, match='link="exp"'):
+        counts.partial_fit(X, np.full(60, 3), exposure=2.0)
