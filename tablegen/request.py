@@ -165,7 +165,9 @@ def check(
         raise InputError(f"force must be True or False, got {shown(force)}")
     local = Threads(workers)
     timeout = number(timeout, "timeout", above=0.0, most=LONGEST)
-    executor = executor_of(workers, scheduler, timeout, ("qpruntime", "tablegen"))
+    executor: Executor = local
+    if scheduler is not None:
+        executor = executor_of(workers, scheduler, timeout, ("qpruntime", "tablegen"))
     if tolerance is None:
         tolerance = recipe.tolerance
     tolerance = number(tolerance, "tolerance", above=0.0)

@@ -60,12 +60,17 @@ def cavity(kept, variance, mean, pull):
     """Return (mean, standard deviation) of the cavity, or standard deviation 0 if it has none.
 
     `kept` is 1 - tau variance, the share of the marginal's precision that is not the site's own,
-    and `pull` is nu - tau mean: what the mean is moved by the site, in precision units.
+    and `pull` is nu - tau mean: what the mean is moved by the site, in precision units. Means and
+    variances that are not finite are no cavity.
     """
     if not (kept > 0.0 and variance > 0.0):
         return 0.0, 0.0
     square = variance / kept
-    return mean - pull * square, math.sqrt(square)
+    centre = mean - pull * square
+    # Quadrature has no answer there, and looks for the peak without end or outside its arrays.
+    if not (abs(centre) < math.inf and square < math.inf):
+        return 0.0, 0.0
+    return centre, math.sqrt(square)
 
 
 @kernel

@@ -12,7 +12,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import laplace, norm, t
 
-from qpruntime import infer
+from qpruntime import NumericalError, infer
 from qpruntime.inference.dense.factor import Factor
 from qpruntime.inference.fixed_point import ORDERS
 from qpruntime.inference.sites import Sites
@@ -110,3 +110,18 @@ def test_covariance_and_cavities_of_strong_sites_among_weak_ones(tau):
     np.testing.assert_allclose(got, kept, rtol=1e-12)
     np.testing.assert_allclose(variance, exact.diagonal(), rtol=1e-12)
     np.testing.assert_allclose(factor.covariance().diagonal(), exact.diagonal(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("order", ["parallel", "sequential"])
+def test_sites_that_grow_beyond_numbers_end_in_an_error(order):
+    """Steps and their fractions have no cavity any more once a mean is infinite."""
+    far, near, own = 1.2964757134982806e8, 1.0165393938129144e9, 1.1467428565150893e9
+    other = 1.0553281966875944e8
+    K = np.full((6, 6), own)
+    K[np.ix_([0, 1, 5], [2, 3, 4])] = K[np.ix_([2, 3, 4], [0, 1, 5])] = far
+    K[1, 2:5] = K[2:5, 1] = other
+    K[[0, 5], 1] = K[1, [0, 5]] = near
+    y = np.repeat([-1.0, 1.0], 3)
+    options = {"power": 0.5, "tol": 5e-12, "damping": 0.9686804206748877, "max_sweeps": 20}
+    with pytest.raises(NumericalError, match="jitter"):
+        infer(K, y, "heaviside", order=order, **options)

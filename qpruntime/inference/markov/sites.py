@@ -46,7 +46,7 @@ def revise(rules, row, site, cavity, scratch, found, i):
         square = variance / left
     if weight == 0.0:
         new_tau, new_nu = 0.0, 0.0
-    elif variance > 0.0 and square > 0.0:
+    elif variance > 0.0 and 0.0 < square < math.inf and abs(centre) < math.inf:
         sigma, where = math.sqrt(square), 0
         if closed:
             # A fifth of the time of what follows, which has to be ready for everything.

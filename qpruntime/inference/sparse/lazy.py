@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.sparse.rows import Chunk, Held, Rows, chunk_count, chunk_slice
+from qpruntime.inference.sparse.rows import Chunk, Columns, Held, Rows, chunk_count, chunk_slice
 from qpruntime.validation import finite, real
 
 __all__ = ["Lazy", "as_array", "inputs_of", "is_lazy", "known_chunks", "rows_of", "sample"]
@@ -112,34 +112,15 @@ class Part:
         return Chunk(_read(self.X, self.some, self.first), self.y, self.weights, self.prior)
 
 
-@dataclass(frozen=True, eq=False)
-class Lazy:
-    """Rows of inputs X (N, d) that are sliced chunk by chunk; the rest as of `Held`."""
-
-    X: Any
-    y: Array
-    weights: Array | None = None
-    prior: Array | None = None
-
-    @property
-    def n(self) -> int:
-        return len(self.y)
-
-    @property
-    def chunks(self) -> int:
-        return chunk_count(self.n)
-
-    def slice(self, number: int) -> slice:
-        return chunk_slice(number, self.n)
+class Lazy(Columns):
+    """Rows of inputs X (N, d) that are sliced chunk by chunk."""
 
     def piece(self, number: int) -> Part:
         some = self.slice(number)
-        weights, prior = (None if a is None else a[some] for a in (self.weights, self.prior))
         if hasattr(self.X, "__dask_graph__"):
             # Only this chunk's part of the graph travels.
-            part = _culled(self.X[some])
-            return Part(part, slice(None), some.start, self.y[some], weights, prior)
-        return Part(self.X, some, some.start, self.y[some], weights, prior)
+            return Part(_culled(self.X[some]), slice(None), some.start, *self.others(some))
+        return Part(self.X, some, some.start, *self.others(some))
 
     def read(self, number: int) -> Chunk:
         return self.piece(number).load()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from qpruntime.arrays import Array
 
-__all__ = ["CHUNK", "Chunk", "Held", "Piece", "Rows", "chunk_count", "chunk_slice"]
+__all__ = ["CHUNK", "Chunk", "Columns", "Held", "Piece", "Rows", "chunk_count", "chunk_slice"]
 
 #: Rows in a chunk, whoever holds them: sums over chunks have the same bits everywhere.
 CHUNK = 32_768
@@ -69,10 +69,10 @@ def chunk_slice(number: int, n: int) -> slice:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
-    """Rows that are arrays of this process: X (N, d), encoded y (N,), weights and prior means."""
+class Columns:
+    """Inputs of N rows, encoded y (N,), weights and prior means (N,) if there are any."""
 
-    X: Array
+    X: Any
     y: Array
     weights: Array | None = None
     prior: Array | None = None
@@ -85,14 +85,21 @@ class Held:
     def chunks(self) -> int:
         return chunk_count(self.n)
 
-    def piece(self, number: int) -> Chunk:
-        some = chunk_slice(number, self.n)
-        weights = None if self.weights is None else self.weights[some]
-        prior = None if self.prior is None else self.prior[some]
-        return Chunk(self.X[some], self.y[some], weights, prior)
-
-    def read(self, number: int) -> Chunk:
-        return self.piece(number)
+    def others(self, some: slice) -> tuple[Array, Array | None, Array | None]:
+        """y, weights and prior means of some rows."""
+        weights, prior = (None if a is None else a[some] for a in (self.weights, self.prior))
+        return self.y[some], weights, prior
 
     def slice(self, number: int) -> slice:
         return chunk_slice(number, self.n)
+
+
+class Held(Columns):
+    """Rows that are arrays of this process; X has shape (N, d)."""
+
+    def piece(self, number: int) -> Chunk:
+        some = self.slice(number)
+        return Chunk(self.X[some], *self.others(some))
+
+    def read(self, number: int) -> Chunk:
+        return self.piece(number)
