@@ -5,6 +5,7 @@ from __future__ import annotations
 import mpmath as mp
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared, Matern, WhiteKernel
 
 from qpruntime import QPError, infer_series
@@ -148,3 +149,15 @@ def test_random_series_are_never_nan():
 @pytest.mark.filterwarnings("ignore::qpruntime.ConvergenceWarning")
 def test_ten_thousand_random_series_are_never_nan():
     assert never_nan(10_000, 1) > 0.9
+
+
+@pytest.mark.parametrize("name", ["laplace(scale={})", "student-t(nu=4.0, scale={})"])
+def test_evidence_under_noise_far_below_the_prior(name):
+    """It tends to that of y under the prior, from which it differs by terms of scale^2."""
+    t = np.linspace(-3.0, 3.0, 5)
+    y, kernel = np.sin(2.0 * t), 2.0 * Matern(1.0, nu=1.5)
+    exact = multivariate_normal(np.zeros(5), kernel(t[:, None])).logpdf(y)
+    for scale in (1e-6, 1e-8, 1e-10):
+        post = infer_series(t, y, kernel, name.format(scale), "ep")
+        assert post.converged
+        assert post.log_evidence == pytest.approx(exact, rel=1e-10)

@@ -134,7 +134,8 @@ def _fill(rows: Finished, whole: Array, some: slice, found: Summary) -> float:
     likelihood, source, table = projector.likelihood, projector.without_table, projector.table
     log_z = project_many(likelihood, source, prior + m, np.sqrt(v), y, table).log_z
     found.mean[some], found.variance[some], found.log_z[some] = prior + mean, variance, log_z
-    beta = nu - tau * mean
+    # nu - tau mean, which would cancel where a site dominates its marginal.
+    beta = (nu - tau * m) / kept
     own, own_v = log_z, v
     if not series.plain:
         k = 1.0 + (1.0 - alpha) * tau * v

@@ -185,7 +185,8 @@ class SparsePosterior:
         New rows get sites of their own, settled under all; sites of earlier rows stay as they were.
         Measured on 4000 rows in 10 parts, shuffled or sorted, 60 inducing inputs: the evidence is
         0.02 to 1.0 nats off that of all rows at once (in 100 parts 0 to 3.1), the log density of
-        new labels by less than 0.001. `sites`, `loo`, `mean` and `variance` are of the last
+        new labels by less than 0.001; variances at single points are 0.5 to 1.3 times those of all
+        rows at once. `sites`, `loo`, `mean` and `variance` are of the last
         part's rows; indices of rows count from its first.
 
         Parameters
