@@ -2,10 +2,13 @@
 
     python scripts/bench_sparse_size.py --products
     python scripts/bench_sparse_size.py --rows 1000000 --inducing 200
+    python scripts/bench_sparse_size.py --rows 10000000 --zarr FOLDER
 
 An evaluation is gather, sweep and gradient, on one core; a product is one of (N, M) and (M, M) by
 dgemm, in the same process and interleaved, so that ratios count on a busy machine too. Rows are
-drawn as in `sparse_sets.synthetic`, and times of fits are elapsed ones, on all cores.
+drawn as in `sparse_sets.synthetic`, and times of fits are elapsed ones, on all cores. With --zarr
+they are drawn once into that folder, and read from there as the fit goes: run it twice, for the
+memory that is told has been taken at any time.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import argparse
 import resource
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -25,7 +29,7 @@ from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.rows import Held
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.projection.projector import Projector
-from sparse_sets import synthetic
+from sparse_sets import Split, stored, synthetic
 
 # Rows of an evaluation, and of a product.
 _ROWS, _BLOCK = 65_536, 4096
@@ -62,21 +66,26 @@ def products(size: int, dtype: str, power: float, rounds: int = 5) -> tuple[floa
     return tuple(np.median(found, axis=0))
 
 
-def fit(rows: int, size: int, method: str) -> None:
-    """Seconds, negative log density and calibration of one fit of the default kernel."""
+def peak() -> float:
+    """Megabytes that this process has held at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+
+
+def fit(data: Split, size: int, method: str) -> None:
+    """Seconds, memory, negative log density and calibration of one fit of the default kernel."""
     warm = synthetic(400)
     GPClassifier(inducing=20, method=method, random_state=0).fit(warm.X, warm.y)
-    data = synthetic(rows)
-    start = time.perf_counter()
+    before, rows = peak(), data.X.shape[0]
+    used, start = time.process_time(), time.perf_counter()
     model = GPClassifier(inducing=size, method=method, random_state=0, verbose=1)
     model.fit(data.X, data.y)
-    seconds = time.perf_counter() - start
+    seconds, used = time.perf_counter() - start, time.process_time() - used
     chance = model.predict_proba(data.X_test)[:, 1]
     loss = -np.mean(np.log(np.where(data.y_test > 0, chance, 1.0 - chance)))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
     print(
-        f"{rows} rows, M = {size}, {method}: {seconds:.1f} s, test NLL {loss:.4f}, "
-        f"{peak:.0f} MB at most, {model.posterior_.converged=}"
+        f"{rows} rows, M = {size}, {method}: {seconds:.1f} s, {used:.1f} s of CPU, test NLL "
+        f"{loss:.4f}, {before:.0f} MB at most before and {peak():.0f} MB after, "
+        f"{model.posterior_.converged=}"
     )
 
 
@@ -86,6 +95,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int)
     parser.add_argument("--inducing", type=int, default=200)
     parser.add_argument("--method", choices=("qp", "ep"), default="qp")
+    parser.add_argument("--zarr", type=Path, help="folder the rows are read from")
     wanted = parser.parse_args()
     if wanted.products:
         for size, dtype, power in (
@@ -101,7 +111,9 @@ def main() -> None:
                 flush=True,
             )
     if wanted.rows:
-        fit(wanted.rows, wanted.inducing, wanted.method)
+        rows = wanted.rows
+        data = stored(wanted.zarr, rows) if wanted.zarr else synthetic(rows)
+        fit(data, wanted.inducing, wanted.method)
 
 
 if __name__ == "__main__":
