@@ -59,8 +59,8 @@ def infer_sparse(
     kernel : scikit-learn kernel
         Its hyper-parameters stay as they are. White noise in it is part of the latent values.
     X : array-like, shape (N, d)
-        Or a zarr array, a memory map, a dask array or data frame: these are read in chunks of
-        32 768 rows and never held; y, weights and means are.
+        Or a zarr array, a memory map, a dask array or data frame: these are read in chunks of at
+        most 32 768 rows and never held; y, weights and means are.
     y : array-like, shape (N,)
         Observations; -1 and +1 for ``"probit"``.
     Z : array-like, shape (M, d)

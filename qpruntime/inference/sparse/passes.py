@@ -6,6 +6,7 @@ walked through in blocks that stay in the cache, always the same ones.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -31,9 +32,10 @@ from qpruntime.inference.sparse.turn import (
 __all__ = ["Done", "Features", "Job", "gather", "means", "outcome", "sweep"]
 
 # Numbers in the features of a block, 2 MB of float64, and rows at least. What a block needs is
-# allocated once for a chunk: fresh pages for every block cost more than what is written there.
+# allocated once for a thread: fresh pages for every block cost more than what is written there.
 _NUMBERS = 2**18
 _FEWEST = 256
+_ROOMS = threading.local()
 
 
 class Features(NamedTuple):
@@ -77,8 +79,9 @@ def parts(state: State, job: Job, chunk: Chunk) -> Iterator[Part]:
     inducing, kept = state.inducing, job.kept
     step = block_rows(inducing.size)
     n = len(chunk.y)
-    room = np.empty((min(step, n), inducing.size), inducing.dtype)
-    phi = np.empty_like(room) if kept is None else kept.phi
+    width = inducing.size, inducing.dtype
+    room = room_for("room", min(step, n), *width)
+    phi = room_for("phi", min(step, n), *width) if kept is None else kept.phi
     for start in range(0, n, step):
         some = slice(start, min(start + step, n))
         X = chunk.X[some]
@@ -100,6 +103,15 @@ def parts(state: State, job: Job, chunk: Chunk) -> Iterator[Part]:
 def block_rows(size: int) -> int:
     """Rows in a block for so many inducing inputs."""
     return max(_FEWEST, _NUMBERS // size)
+
+
+def room_for(name: str, rows: int, size: int, dtype: Any) -> Any:
+    """Return what this thread wrote to last under a name, (rows, size), or fresh memory."""
+    kept = vars(_ROOMS).get(name)
+    if kept is None or kept.dtype != dtype or kept.size < rows * size:
+        kept = np.empty(max(rows, block_rows(size)) * size, dtype)
+        setattr(_ROOMS, name, kept)
+    return kept[: rows * size].reshape(rows, size)
 
 
 class Accumulated:

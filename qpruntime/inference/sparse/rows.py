@@ -7,10 +7,22 @@ from typing import Any, NamedTuple, Protocol
 
 from qpruntime.arrays import Array
 
-__all__ = ["CHUNK", "Chunk", "Columns", "Held", "Piece", "Rows", "chunk_count", "chunk_slice"]
+__all__ = [
+    "CHUNK",
+    "Chunk",
+    "Columns",
+    "Held",
+    "Piece",
+    "Rows",
+    "chunk_count",
+    "chunk_rows",
+    "chunk_slice",
+]
 
-#: Rows in a chunk, whoever holds them: sums over chunks have the same bits everywhere.
-CHUNK = 32_768
+#: Rows in a chunk at most, and in one of few rows; both are powers of two.
+CHUNK, _SMALL = 32_768, 1024
+# Chunks there should be at least, for all cores of a machine.
+_MANY = 16
 
 
 class Chunk(NamedTuple):
@@ -58,14 +70,23 @@ class Rows(Protocol):
         """Return which rows a chunk has."""
 
 
+def chunk_rows(n: int) -> int:
+    """Rows in a chunk of `n` rows, whoever holds them: sums over chunks have the same bits.
+
+    Powers of two: a chunk that is stored as `CHUNK` rows is read by few.
+    """
+    return min(CHUNK, max(_SMALL, 1 << max(n // _MANY, 1).bit_length() - 1))
+
+
 def chunk_count(n: int) -> int:
     """Number of chunks of `n` rows."""
-    return -(-n // CHUNK)
+    return -(-n // chunk_rows(n))
 
 
 def chunk_slice(number: int, n: int) -> slice:
     """Rows of chunk `number` of `n` rows."""
-    return slice(number * CHUNK, min((number + 1) * CHUNK, n))
+    size = chunk_rows(n)
+    return slice(number * size, min((number + 1) * size, n))
 
 
 @dataclass(frozen=True, eq=False)

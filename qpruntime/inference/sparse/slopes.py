@@ -19,7 +19,15 @@ from scipy.linalg import solve_triangular
 from qpruntime.arrays import Array
 from qpruntime.inference.sparse.blas import divide, divide_transposed
 from qpruntime.inference.sparse.cross import contract
-from qpruntime.inference.sparse.passes import Accumulated, Done, Job, block_rows, marginals, parts
+from qpruntime.inference.sparse.passes import (
+    Accumulated,
+    Done,
+    Job,
+    block_rows,
+    marginals,
+    parts,
+    room_for,
+)
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.state import State
 from qpruntime.inference.sparse.sums import Sums, unpacked
@@ -61,7 +69,7 @@ def slopes(state: State, job: Job, moved: Sequence[dict[int, Rule]] = ()) -> Don
     evidence, by_mean, by_parameters = 0.0, 0.0, np.zeros(len(moved))
     by_theta, by_Z = np.zeros(inducing.kernel.theta.size), np.zeros(inducing.Z.shape)
     rows = min(block_rows(inducing.size), len(chunk.y))
-    spare = np.empty((rows, inducing.size), inducing.dtype)
+    spare = room_for("spare", rows, inducing.size, inducing.dtype)
     for part in parts(state, job, chunk):
         block, phi = part.block, part.phi
         mean, w = marginals(state, part)

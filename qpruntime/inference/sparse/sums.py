@@ -7,9 +7,11 @@ chunks that are out of order.
 from __future__ import annotations
 
 import threading
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
 
@@ -58,13 +60,19 @@ class Tree:
         return total
 
 
+@lru_cache(maxsize=4)
+def _lower(size: int) -> NDArray[np.intp]:
+    """Where the lower triangle of (M, M) is among its numbers."""
+    return np.flatnonzero(np.tri(size, dtype=bool))
+
+
 def packed(square: Array) -> Array:
     """Return the lower triangle of (M, M) as a vector."""
-    return square[np.tril_indices(len(square))]
+    return np.take(square, _lower(len(square)))
 
 
 def unpacked(vector: Array, size: int) -> Array:
     """Return the lower triangle (M, M) that was `packed`; zeros above."""
     square = np.zeros((size, size))
-    square[np.tril_indices(size)] = vector
+    square.flat[_lower(size)] = vector
     return square
