@@ -63,6 +63,59 @@ def test_fits_are_those_of_the_dense_engine():
             np.testing.assert_array_equal(ours.predict_quantiles(new), dense.predict_quantiles(new))
 
 
+def same_optimum(n, cases):
+    """Fits by states and by the dense engine, of sites to 1e-9 and optima to 1e-13."""
+    X, labels, counts, exposure, f = data(n)
+    reals = f + 0.2 * np.random.default_rng(1).standard_t(4, n)
+    observed = {"labels": labels, "counts": counts, "reals": reals}
+    options = {"method": "ep", "tol": 1e-9, "ftol": 1e-13}
+    for estimator, kernel, kind, own in cases:
+        given = {"exposure": exposure} if kind == "counts" else {}
+        ours, dense = (
+            estimator(kernel, solver=solver, **options, **own).fit(X, observed[kind], **given)
+            for solver in ("markov", "dense")
+        )
+        case = f"{estimator.__name__}, {kernel}, N = {n}"
+        assert isinstance(ours.posterior_, SeriesPosterior), case
+        # An optimiser that ends at slopes of 1e-5 is 1e-5 from the optimum where curvatures are 1.
+        for found, right in (
+            (ours.kernel_.theta, dense.kernel_.theta),
+            (ours.optimum_.theta, dense.optimum_.theta),
+        ):
+            np.testing.assert_allclose(found, right, rtol=0.0, atol=1e-4, err_msg=case)
+        np.testing.assert_allclose(
+            ours.log_marginal_likelihood_value_,
+            dense.log_marginal_likelihood_value_,
+            rtol=1e-6,
+            err_msg=case,
+        )
+
+
+def test_optima_are_those_of_the_dense_engine():
+    kernel = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
+    robust = kernel + WhiteKernel(0.01, "fixed")
+    cases = [
+        (GPClassifier, kernel, "labels", {}),
+        (GPPoissonRegressor, kernel, "counts", {"link": "exp"}),
+        (GPRobustRegressor, robust, "reals", {}),
+    ]
+    same_optimum(200, cases)
+
+
+@pytest.mark.slow
+def test_optima_at_1500_rows_are_those_of_the_dense_engine():
+    kernel = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
+    smooth = ConstantKernel(2.0) * Matern(1.0, nu=2.5)
+    rough = ConstantKernel(2.0) * Matern(5.0, nu=0.5)
+    cases = [
+        (GPClassifier, kernel, "labels", {}),
+        (GPClassifier, smooth + rough, "labels", {}),
+        (GPPoissonRegressor, smooth, "counts", {"link": "exp"}),
+        (GPRobustRegressor, kernel + WhiteKernel(0.01, "fixed"), "reals", {}),
+    ]
+    same_optimum(1500, cases)
+
+
 def test_noise_is_learnt_with_the_gradient_of_the_evidence():
     X, _, _, _, f = data(80)
     y = f + 0.2 * np.random.default_rng(1).standard_t(4, f.size)

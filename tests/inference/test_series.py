@@ -9,7 +9,6 @@ import pytest
 from scipy.linalg import expm
 from sklearn.gaussian_process.kernels import (
     RBF,
-    ConstantKernel,
     DotProduct,
     ExpSineSquared,
     Matern,
@@ -19,51 +18,15 @@ from sklearn.gaussian_process.kernels import (
 
 from qpruntime import InputError, Likelihood, infer, infer_series, likelihoods
 from qpruntime.inference.markov.state_space import NotMarkov, state_space
+from series_cases import KERNELS, series, worst
 
 TIGHT = {"tol": 1e-11, "max_sweeps": 500}
-KERNELS = {
-    "half": 2.0 * Matern(0.9, nu=0.5),
-    "three halves": 2.0 * Matern(0.9, nu=1.5),
-    "five halves": 2.0 * Matern(0.9, nu=2.5),
-    "sum": 1.5 * Matern(0.7, nu=2.5) + 0.5 * Matern(4.0, nu=0.5) + WhiteKernel(0.1),
-    "products": ConstantKernel(0.3) + 2.0 * Matern(3.0, nu=0.5) * Matern(2.0, nu=1.5),
-    "power and noise": (Matern(2.0, nu=1.5) + WhiteKernel(0.1)) ** 2,
-    "trend": DotProduct(0.7) * 0.2 + Matern([1.0], nu=1.5),
-    "quasi-periodic": 2.0 * Matern(6.0, nu=1.5) * ExpSineSquared(1.3, 1.9),
-}
 SMOOTH = Likelihood.from_log_prob(
     lambda f, y, theta: -0.5 * (y - f) ** 2 / 0.3 - 0.1 * abs(y - f) ** 3,
     name="steep",
     log_concave=True,
     location=True,
 )
-
-
-def series(n, seed=0):
-    """Irregular times, some repeated, one large gap; and observations of every kind."""
-    rng = np.random.default_rng(seed)
-    t = np.round(rng.uniform(0.0, n / 15.0, n), 2)
-    t[rng.random(n) < 0.2] += 40.0
-    f = np.sin(1.3 * t) + 0.4 * np.cos(3.1 * t)
-    real = f + 0.2 * rng.standard_t(3, n)
-    return t, {
-        "signs": np.where(f + 0.5 * rng.standard_normal(n) > 0.0, 1.0, -1.0),
-        "counts": rng.poisson(np.exp(f)).astype(float),
-        "reals": real,
-    }
-
-
-def worst(post, dense):
-    """Largest difference of what both engines report, of numbers of order 1."""
-    pairs = [
-        (post.mean, dense.mean),
-        (post.variance, dense.variance),
-        (post.sites.tau, dense.sites.tau),
-        (post.sites.nu, dense.sites.nu),
-        (post.loo(), dense.loo()),
-    ]
-    found = [np.max(np.abs(a - b) / (1.0 + np.abs(b))) for a, b in pairs]
-    return max(*found, abs(post.log_evidence - dense.log_evidence) / abs(dense.log_evidence))
 
 
 def both(t, y, kernel, likelihood, dense_options=None, **options):
@@ -255,19 +218,6 @@ def test_what_is_refused():
             infer_series(*args)
     with pytest.raises(InputError, match="dense"):
         infer_series(t, y, good, method="vb")
-
-
-@pytest.mark.slow
-def test_the_dense_engine_at_1500_points():
-    """All kernels and likelihoods to 1e-8, as at 150 points."""
-    t, data = series(1500, seed=5)
-    for name, kernel in KERNELS.items():
-        post, dense = both(t, data["signs"], kernel + WhiteKernel(1e-3), "probit")
-        assert worst(post, dense) < 1e-8, name
-    for likelihood, kind in [("poisson-exp", "counts"), ("laplace", "reals")]:
-        for method in ("ep", "qp"):
-            post, dense = both(t, data[kind], KERNELS["sum"], likelihood, method=method)
-            assert worst(post, dense) < 1e-8, (likelihood, method)
 
 
 def test_extending_is_inference_from_all_rows():

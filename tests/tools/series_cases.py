@@ -1,0 +1,55 @@
+"""Series that tests share: times, observations, kernels, and how far two posteriors differ."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.gaussian_process.kernels import (
+    ConstantKernel,
+    DotProduct,
+    ExpSineSquared,
+    Matern,
+    WhiteKernel,
+)
+
+KERNELS = {
+    "half": 2.0 * Matern(0.9, nu=0.5),
+    "three halves": 2.0 * Matern(0.9, nu=1.5),
+    "five halves": 2.0 * Matern(0.9, nu=2.5),
+    "sum": 1.5 * Matern(0.7, nu=2.5) + 0.5 * Matern(4.0, nu=0.5) + WhiteKernel(0.1),
+    "products": ConstantKernel(0.3) + 2.0 * Matern(3.0, nu=0.5) * Matern(2.0, nu=1.5),
+    "power and noise": (Matern(2.0, nu=1.5) + WhiteKernel(0.1)) ** 2,
+    "trend": DotProduct(0.7) * 0.2 + Matern([1.0], nu=1.5),
+    "quasi-periodic": 2.0 * Matern(6.0, nu=1.5) * ExpSineSquared(1.3, 1.9),
+}
+
+
+def series(n, seed=0):
+    """Irregular times, some repeated, one large gap; and observations of every kind."""
+    rng = np.random.default_rng(seed)
+    t = np.round(rng.uniform(0.0, n / 15.0, n), 2)
+    t[rng.random(n) < 0.2] += 40.0
+    f = np.sin(1.3 * t) + 0.4 * np.cos(3.1 * t)
+    real = f + 0.2 * rng.standard_t(3, n)
+    data = {
+        "signs": np.where(f + 0.5 * rng.standard_normal(n) > 0.0, 1.0, -1.0),
+        "counts": rng.poisson(np.exp(f)).astype(float),
+        "reals": real,
+    }
+    # A rate that keeps away from zero, where the square link has two peaks.
+    data["squares"] = rng.poisson((3.0 + 0.7 * f) ** 2).astype(float)
+    trials = rng.integers(1, 9, n)
+    data["trials"] = np.column_stack([rng.binomial(trials, 1.0 / (1.0 + np.exp(-f))), trials])
+    return t, data
+
+
+def worst(post, other):
+    """Largest difference of what both report, of numbers of order 1."""
+    pairs = [
+        (post.mean, other.mean),
+        (post.variance, other.variance),
+        (post.sites.tau, other.sites.tau),
+        (post.sites.nu, other.sites.nu),
+        (post.loo(), other.loo()),
+    ]
+    found = [np.max(np.abs(a - b) / (1.0 + np.abs(b))) for a, b in pairs]
+    return max(*found, abs(post.log_evidence - other.log_evidence) / abs(other.log_evidence))
