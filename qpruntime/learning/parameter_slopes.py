@@ -34,7 +34,7 @@ def reparametrised(projector: Projector, names: Sequence[str], logs: Array) -> P
     likelihood = projector.likelihood.with_parameters(**values)
     if likelihood is projector.likelihood:
         return projector
-    return Projector(likelihood, projector.method, "exact")
+    return projector.for_parameters(likelihood)
 
 
 def learnt(projector: Projector, names: Sequence[str], logs: Array) -> Projector:

@@ -56,11 +56,16 @@ class Powers:
         NaN where it has none.
     whole : bool
         Whether one of the two answers for every power: then the adaptive rule is never compiled.
+    member : callable, optional
+        ``member(parameters, power) -> (shape, scale, constant)`` or None: p(y|f)^power is
+        exp(constant) times the density of (y - f)/scale of a family at unit scale, of that shape.
+        Tables at unit scale serve every scale then: `qpruntime.projection.scaled`.
     """
 
     moments: Pointer | None = None
     frame: Pointer | None = None
     whole: bool = True
+    member: Callable[[Mapping[str, float], float], tuple[float, float, float] | None] | None = None
 
 
 _NO_POWERS = Powers(whole=False)

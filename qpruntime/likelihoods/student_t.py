@@ -8,6 +8,7 @@ functions: one trapezoid rule holds also where the density in f has two peaks fa
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -92,6 +93,16 @@ def _raised_moments(mu, sigma, y, theta, power):
     return log_z + weight + (power * theta[2] - top), mean, variance
 
 
+def _member(parameters: Mapping[str, float], power: float) -> tuple[float, float, float] | None:
+    """Degrees of freedom and scale of the t that p^power is, but for a constant."""
+    nu, scale = parameters["nu"], parameters["scale"]
+    own = power * (nu + 1.0) - 1.0
+    if own < _LEAST:
+        return None
+    constant = power * _constants(nu, scale)[0] - _constants(own, 1.0)[0]
+    return own, scale * math.sqrt(nu / own), constant
+
+
 @kernel
 def mixture(mu, sigma, y, nu, scale):
     """Moments under a t, log Z without the constant weight of its mixture."""
@@ -172,7 +183,7 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     log_concave=False,
     location=True,
-    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
+    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False, member=_member),
     parameters={"nu": 4.0, "scale": 1.0},
     limits={"nu": (_LEAST, 1e6), "scale": (1e-50, 1e50)},
     derive=_constants,

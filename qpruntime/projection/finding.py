@@ -13,7 +13,7 @@ from qpruntime.artifact import zarr_group
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
 
-__all__ = ["ENDS", "find", "shipped_path", "stems_of", "table_directory"]
+__all__ = ["ENDS", "find", "scaled_path", "shipped_path", "stems_of", "table_directory"]
 
 #: How the names of tables end: one file, or a zarr group.
 ENDS = (".h5", ".zarr")
@@ -33,6 +33,12 @@ def shipped_path(likelihood: str, power: float = 1.0) -> Path:
     ending = "compact" if power == 1.0 else f"power-{power:g}".replace(".", "_")
     with as_file(files("qpruntime") / "data" / f"{likelihood}-{ending}.h5") as path:
         return path
+
+
+def scaled_path(likelihood: str, shape: float) -> Path:
+    """Return where the table of a family at unit scale stands inside the package, if it does."""
+    with as_file(files("qpruntime") / "data" / f"{likelihood}-scaled-{shape:g}.h5") as path:
+        return path.with_stem(path.stem.replace(".", "_"))
 
 
 def find(table: str | os.PathLike[str]) -> Path:

@@ -25,11 +25,18 @@ from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import without_code as standin
-from qpruntime.projection.finding import ENDS, find, shipped_path, stems_of, table_directory
+from qpruntime.projection.finding import (
+    ENDS,
+    find,
+    scaled_path,
+    shipped_path,
+    stems_of,
+    table_directory,
+)
 from qpruntime.projection.table import OUTSIDE, Outside, Table
 from qpruntime.validation import choice, shown
 
-__all__ = ["open_table", "reopen", "shipped", "shipped_power", "stated"]
+__all__ = ["open_table", "reopen", "shipped", "shipped_power", "shipped_scaled", "stated"]
 
 
 def open_table(
@@ -159,6 +166,19 @@ def shipped_power(likelihood: Likelihood, power: float) -> Table | None:
     if power == 1.0 or not _registered(likelihood) or not path.is_file():
         return None
     return open_table(path)
+
+
+@cache
+def shipped_scaled(name: str, shape: float) -> Table | None:
+    """Return the table of a location and scale family at unit scale; None if none ships."""
+    path = scaled_path(name, shape)
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        metadata, values = _read(file, path)
+    opened = Table(path, metadata, likelihoods.get(name, **metadata.parameters), values)
+    opened.verify_hash()
+    return opened
 
 
 def _registered(likelihood: Likelihood) -> bool:

@@ -29,10 +29,8 @@ def moved(projector: Projector, name: str) -> dict[int, Projector]:
     low, high = likelihood.limits.get(name, (0.0, np.inf))
     centre = min(max(likelihood.parameters[name], low * _INSIDE), high / _INSIDE)
     return {
-        k: Projector(
-            likelihood.with_parameters(**{name: centre * float(np.exp(k * STEP))}),
-            projector.method,
-            "exact",
+        k: projector.for_parameters(
+            likelihood.with_parameters(**{name: centre * float(np.exp(k * STEP))})
         )
         for k in PLACES
     }

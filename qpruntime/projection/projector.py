@@ -18,6 +18,7 @@ from qpruntime.artifact.metadata import LARGEST, MOST_OUTCOMES, SMALLEST
 from qpruntime.errors import InputError
 from qpruntime.jit import plain
 from qpruntime.likelihoods import Likelihood
+from qpruntime.projection import scaled
 from qpruntime.projection.kernel import (
     EP,
     EXACT,
@@ -32,7 +33,7 @@ from qpruntime.projection.kernel import (
     check_range,
     project_many,
 )
-from qpruntime.projection.opening import open_table, shipped, shipped_power
+from qpruntime.projection.opening import open_table, shipped, shipped_power, shipped_scaled
 from qpruntime.projection.table import Table
 from qpruntime.validation import choice, number, shown
 
@@ -174,14 +175,40 @@ class Projector:
         if not self._automatic or self.method not in ("ep", "qp"):
             return self
         table = shipped_power(self.likelihood, power)
-        if table is None:
+        if table is not None:
+            _, mirror, exact, values, axes, lookup = table.source(RAISED_EP)
+        elif (found := self._scaled(power)) is not None:
+            mirror, exact, (values, axes, lookup) = False, True, found
+        else:
             return self
-        _, mirror, exact, values, axes, lookup = table.source(RAISED_EP)
         rest = mirror, exact, values, np.append(axes, power), lookup
         raised = copy.copy(self)
         raised.means = raised.without_table = (RAISED_EP, *rest)
         raised.source = (RAISED_QP if self.method == "qp" else RAISED_EP, *rest)
         return raised
+
+    def _scaled(self, power: float) -> tuple[Any, Any, Any] | None:
+        """Values, axes and lookup of a table at unit scale, if the likelihood has one."""
+        likelihood = self.likelihood
+        member = likelihood.powers.member if likelihood.powers else None
+        known = likelihood.name in likelihoods.names() and likelihood.recipe is None
+        if member is None or not known or power == 1.0:
+            return None
+        found = member(likelihood.parameters, power)
+        table = None if found is None else shipped_scaled(likelihood.name, found[0])
+        if found is None or table is None:
+            return None
+        x, e = table.metadata.axes
+        shape, scale, constant = found
+        return table.values, scaled.pack(x, e, scale, shape, constant), scaled.lookup.handle
+
+    def for_parameters(self, likelihood: Likelihood) -> Projector:
+        """Return the projector of other parameters, which nothing but EP's looks anything up for.
+
+        Tables are of the parameters that they were built with; one at unit scale serves more.
+        """
+        automatic = self._automatic and self.method == "ep"
+        return Projector(likelihood, self.method, None if automatic else "exact")
 
     def need_density(self, reason: str) -> None:
         """Raise `InputError` if log p(y|f) is not at hand."""

@@ -32,6 +32,7 @@ __all__ = [
     "encode",
     "lookup",
     "pack",
+    "slab",
 ]
 
 #: What is stored at every node, in this order.
@@ -112,7 +113,7 @@ def _four(values, k, i, q, x):
 
 
 @contracted
-def _slab(values, k, i, j, x, w):
+def slab(values, k, i, j, x, w):
     """Return the four bands of slab k in cell (i, j), with weights x along mu and w along sigma."""
     q = np.uint64(4 * j)
     four = np.uint64(4)
@@ -162,13 +163,13 @@ def _lookup(mu, sigma, y, values, axes):
         v = quintic_weights(c - k)
         s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
         for d in range(6):
-            t0, t1, t2, t3 = _slab(values, k + d, i, j, x, w)
+            t0, t1, t2, t3 = slab(values, k + d, i, j, x, w)
             s0 += v[d] * t0
             s1 += v[d] * t1
             s2 += v[d] * t2
             s3 += v[d] * t3
     else:
-        s0, s1, s2, s3 = _slab(values, k, i, j, x, w)
+        s0, s1, s2, s3 = slab(values, k, i, j, x, w)
     std = sigma * math.exp(s2)
     return s0, origin + flip * (at + std * s1), std, std * math.exp(min(s3, 0.0))
 

@@ -51,10 +51,13 @@ def _lookups(handle, mu, sigma, y, values, axes, out):  # type: ignore[no-untype
         out[i] = call_surfaces(handle, mu[i], sigma[i], y[i], values, axes)
 
 
-def lookups(table: Table, mu: Array, sigma: Array, y: Array) -> Array:
-    """Return rows (log Z, mean, sigma_EP, sigma*) as the table has them, NaN outside."""
+def lookups(table: Table | tuple[Array, Array, Any], mu: Array, sigma: Array, y: Array) -> Array:
+    """Return rows (log Z, mean, sigma_EP, sigma*) as the table has them, NaN outside.
+
+    Instead of a `Table` the last three of `Table.source` do.
+    """
     out = np.empty((mu.size, surfaces.BANDS))
-    _, _, _, values, axes, handle = table.source()
+    values, axes, handle = table.source()[3:] if isinstance(table, Table) else table
     _lookups(handle, mu, sigma, y, values, axes, out)
     return out
 
