@@ -3,17 +3,20 @@
     python scripts/bench_sparse_size.py --products
     python scripts/bench_sparse_size.py --rows 1000000 --inducing 200
     python scripts/bench_sparse_size.py --rows 10000000 --zarr FOLDER
+    python scripts/bench_sparse_size.py --rows 1000000 --workers 1,2
 
 An evaluation is gather, sweep and gradient, on one core; a product is one of (N, M) and (M, M) by
 dgemm, in the same process and interleaved, so that ratios count on a busy machine too. Rows are
 drawn as in `sparse_sets.synthetic`, and times of fits are elapsed ones, on all cores. With --zarr
 they are drawn once into that folder, and read from there as the fit goes: run it twice, for the
-memory that is told has been taken at any time.
+memory that is told has been taken at any time. --workers has passes over all rows timed on clusters
+of this machine, to the same bits.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
 import time
 from collections.abc import Callable
@@ -23,6 +26,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from threadpoolctl import threadpool_limits
 
+import sparse_workers
 from qpruntime import GPClassifier
 from qpruntime.execution.calls import Threads
 from qpruntime.inference.sparse.engine import Engine
@@ -96,6 +100,10 @@ def main() -> None:
     parser.add_argument("--inducing", type=int, default=200)
     parser.add_argument("--method", choices=("qp", "ep"), default="qp")
     parser.add_argument("--zarr", type=Path, help="folder the rows are read from")
+    parser.add_argument(
+        "--workers", help="sizes of local clusters, like 1,2: passes over --rows are timed, no fit"
+    )
+    parser.add_argument("--keep", type=Path, help="append what --workers measured to this file")
     wanted = parser.parse_args()
     if wanted.products:
         for size, dtype, power in (
@@ -110,7 +118,14 @@ def main() -> None:
                 f"{gradient:.2f}, an evaluation {total:.2f} products",
                 flush=True,
             )
-    if wanted.rows:
+    if wanted.workers:
+        counts = [int(count) for count in wanted.workers.split(",")]
+        found = sparse_workers.measured(counts, wanted.rows or 100_000, wanted.inducing)
+        print(sparse_workers.words(found))
+        if wanted.keep:
+            with wanted.keep.open("a") as file:
+                file.writelines(json.dumps(row) + "\n" for row in found)
+    elif wanted.rows:
         rows = wanted.rows
         data = stored(wanted.zarr, rows) if wanted.zarr else synthetic(rows)
         fit(data, wanted.inducing, wanted.method)

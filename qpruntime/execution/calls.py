@@ -12,13 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from qpruntime.errors import InputError
 from qpruntime.validation import whole
 
 __all__ = [
     "Call",
+    "Divided",
     "Executor",
     "ExecutorError",
     "Progress",
@@ -38,6 +39,19 @@ Result = TypeVar("Result")
 #: A function of one argument, and the argument. Calls that share a function should follow each
 #: other: a cluster gets it once.
 Call = tuple[Callable[[Any], Any], Any]
+
+
+class Divided(NamedTuple):
+    """An argument in two parts, handed over as (lasting, rest).
+
+    The lasting part is what calls to come with the same `owner` and `number` have as well: a
+    cluster gets it once, and keeps it until another owner comes.
+    """
+
+    owner: object
+    number: int
+    make: Callable[[int], Any]
+    rest: Any
 
 
 #: More threads than this are a slip of the keyboard.

@@ -29,7 +29,7 @@ from distributed.scheduler import KilledWorker
 from qpruntime.errors import InputError, QPError
 from qpruntime.execution import worker
 from qpruntime.execution.calls import Call, Executor, ExecutorError
-from qpruntime.execution.connection import GONE, TICK, Flight, Task, connect, quiet
+from qpruntime.execution.connection import GONE, TICK, Flight, Held, Task, connect, quiet
 from qpruntime.execution.provenance import provenance
 
 __all__ = ["Cluster"]
@@ -114,7 +114,7 @@ class Cluster(Executor):
     def each(self, calls: Iterable[Call], take: Callable[[int, Any], None]) -> None:
         fresh = (Task(number, call) for number, call in enumerate(calls))
         again: deque[Task] = deque()
-        flight = Flight(self._connected(), self._pack)
+        flight = Flight(self._connected(), self._pack, self._held)
         lost, since = 0, time.monotonic()
         try:
             while True:
@@ -143,7 +143,7 @@ class Cluster(Executor):
                         ) from error
                     again.extend(flight.drop())
                     self._connect()
-                    flight = Flight(self._connected(), self._pack)
+                    flight = Flight(self._connected(), self._pack, self._held)
                     continue
                 if result is not None:
                     take(task.number, result[0])
@@ -219,6 +219,7 @@ class Cluster(Executor):
     def _connect(self) -> None:
         self._disconnect()
         self._client = connect(self.address, self.timeout)
+        self._held = Held(self._client)
         self._alone = None
         since = time.monotonic()
         try:

@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
+import cloudpickle
+import dask
 from distributed import Client, Future
 from distributed.client import ClosedClientError
 
 from qpruntime.errors import InputError
 from qpruntime.execution import worker
-from qpruntime.execution.calls import Call, ExecutorError
+from qpruntime.execution.calls import Call, Divided, ExecutorError
 
-__all__ = ["GONE", "TICK", "Flight", "Task", "connect", "quiet"]
+__all__ = ["GONE", "TICK", "Flight", "Held", "Task", "connect", "quiet"]
 
 #: Seconds between two looks at the cluster.
 TICK = 1.0
@@ -40,13 +42,14 @@ class Task:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep distributed from logging what is handled, or raised, here."""
+    """Keep distributed from logging what is handled, or raised, here, and from advice on sizes."""
     loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
     try:
-        yield
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+            yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
@@ -77,12 +80,42 @@ def connect(address: str, timeout: float) -> Client:
     return found
 
 
+class Held:
+    """The lasting parts of arguments that one connection has on the cluster, of one owner."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._name = f"tablegen-{uuid.uuid4().hex[:12]}"
+        self._owner: object = None
+        self._parts: dict[int, Future] = {}
+        self._count = 0
+
+    def part(self, item: Divided) -> Future:
+        """Return where a part is; it is sent if it is not there.
+
+        It is the result of a task like any other: if a worker is lost, dask makes it again.
+        """
+        if item.owner is not self._owner:
+            self._owner, self._parts = item.owner, {}
+        found = self._parts.get(item.number)
+        if found is None:
+            self._count += 1
+            sent = cloudpickle.dumps(item.make(item.number))
+            key = f"{self._name}-part-{self._count}"
+            found = self._client.submit(worker.keep, sent, key=key, pure=False)
+            self._parts[item.number] = found
+        return found
+
+
 class Flight:
     """Calls that were handed out over one connection, and have not come back."""
 
-    def __init__(self, client: Client, pack: Callable[[Callable[[Any], Any]], bytes]) -> None:
+    def __init__(
+        self, client: Client, pack: Callable[[Callable[[Any], Any]], bytes], held: Held
+    ) -> None:
         self._client = client
         self._pack = pack
+        self._held = held
         self._name = f"tablegen-{uuid.uuid4().hex[:12]}"
         self._tasks: dict[Any, tuple[Task, Future]] = {}
         self._arrived: SimpleQueue[Any] = SimpleQueue()
@@ -109,7 +142,8 @@ class Flight:
             shared = self._pack(function)
             self._shared = self._client.submit(bytes, shared, key=f"{key}-function", pure=False)
             self._function = function
-        future = self._client.submit(worker.call, self._shared, item, key=key, pure=False)
+        items = (item.rest, self._held.part(item)) if isinstance(item, Divided) else (item,)
+        future = self._client.submit(worker.call, self._shared, *items, key=key, pure=False)
         self._tasks[key] = task, future
         future.add_done_callback(lambda future: self._arrived.put(future.key))
 

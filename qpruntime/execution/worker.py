@@ -16,7 +16,7 @@ from distributed import get_worker
 from qpruntime.execution.one_thread import one_blas_thread
 from qpruntime.execution.provenance import difference, provenance
 
-__all__ = ["Unlike", "call", "pack"]
+__all__ = ["Unlike", "call", "keep", "pack"]
 
 
 class Unlike(Exception):
@@ -38,10 +38,15 @@ def _loaded(shared: bytes) -> tuple[str, Callable[[Any], Any]]:
     return words, (str if words else pickle.loads(function))
 
 
-def call(shared: bytes, item: Any) -> Any:
-    """Do what a worker does: check itself, then call."""
+def keep(pickled: bytes) -> Any:
+    """Return the lasting part of arguments, which dask keeps here for the calls that want it."""
+    return pickle.loads(pickled)
+
+
+def call(shared: bytes, item: Any, *lasting: Any) -> Any:
+    """Do what a worker does: check itself, then call; with (lasting, item), if there is such."""
     with one_blas_thread():
         words, function = _loaded(shared)
         if words:
             raise Unlike(get_worker().address, words)
-        return function(item)
+        return function((*lasting, item) if lasting else item)

@@ -18,7 +18,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
-from qpruntime.execution.calls import Executor, Threads
+from qpruntime.execution.calls import Executor, ExecutorError, Threads
 from qpruntime.execution.executors import executor_of
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sparse.complaints import warn_unsettled
@@ -71,12 +71,19 @@ def train_sparse(data: Data, begin: Start, settings: Settings, rng: np.random.Ge
         If what is asked for cannot be had with inducing points.
     NumericalError
         If double precision does not suffice.
+    ExecutorError
+        If the cluster of ``settings.scheduler`` went away for good.
     """
     fit = _Fit(data, begin, settings, rng)
     if settings.scheduler is None:
         return fit.run()
-    with executor_of(None, settings.scheduler) as fit.executor:
-        return fit.run()
+    try:
+        with executor_of(None, settings.scheduler) as fit.executor:
+            return fit.run()
+    except ExecutorError as error:
+        raise ExecutorError(
+            f"{error}; then fit again, from the first stage, or without scheduler= on this machine"
+        ) from error
 
 
 @dataclass(eq=False)

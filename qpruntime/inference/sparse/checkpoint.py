@@ -92,8 +92,7 @@ def _content(engine: Engine) -> dict[str, Any]:
     projector = engine.rule.projector
     digest = hashlib.sha256(np.ascontiguousarray(engine.Z).tobytes())
     for number in range(engine.rows.chunks):
-        piece: Any = engine.rows.piece(number)
-        for values in (piece.y, piece.weights, piece.prior):
+        for values in engine.rows.others(engine.rows.slice(number)):
             digest.update(b"-" if values is None else np.ascontiguousarray(values).tobytes())
     return {
         "kernel": np.array(repr(engine.kernel)),

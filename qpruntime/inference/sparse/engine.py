@@ -13,13 +13,13 @@ from numpy.typing import DTypeLike
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution.calls import Executor, Threads
+from qpruntime.execution.calls import Divided, Executor, Threads
 from qpruntime.execution.one_thread import one_blas_thread
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from qpruntime.inference.sparse.inducing import Inducing
 from qpruntime.inference.sparse.keeper import MEMORY, Keeper
 from qpruntime.inference.sparse.passes import Done, Job, gather, means, outcome, sweep
-from qpruntime.inference.sparse.rows import Rows
+from qpruntime.inference.sparse.rows import Piece, Rows
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.slopes import Evaluation, evaluation, slopes
 from qpruntime.inference.sparse.state import Base, State, posterior_of, prior_of
@@ -291,11 +291,22 @@ class Engine:
 
         def jobs() -> Any:
             told = partial(function, state, **options)
+            there = partial(_there, told)
             for number in range(self.rows.chunks):
                 some = self.rows.slice(number)
                 tau, nu = self.tau[some], self.nu[some]
-                kept = keeper.chunk(number, some)
-                yield told, Job(self.rows.piece(number), some.start, tau, nu, kept)
+                if local:
+                    kept = keeper.chunk(number, some)
+                    yield told, Job(self.rows.piece(number), some.start, tau, nu, kept)
+                else:
+                    rest = some.start, tau, nu
+                    yield there, Divided(self.rows, number, self.rows.piece, rest)
 
         self.executor.each(jobs(), take)
         return tree.total()
+
+
+def _there(told: Callable[[Job], Done], divided: tuple[Piece, tuple[int, Array, Array]]) -> Done:
+    """Carry out a pass where the piece is kept."""
+    piece, rest = divided
+    return told(Job(piece, *rest))

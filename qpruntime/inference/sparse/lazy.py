@@ -7,7 +7,10 @@ by whoever computes the chunk. Nothing here imports the libraries that made them
 from __future__ import annotations
 
 import math
+import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,21 +42,34 @@ def known_chunks(X: Any, name: str) -> Any:
     """
     if not hasattr(X, "__dask_graph__"):
         return X
-    if hasattr(X, "to_dask_array"):
-        X = X.to_dask_array(lengths=True)
-    if any(math.isnan(size) for size in X.shape):
-        # A copy, for this sets the sizes in place.
-        X = X.copy()
-        X.compute_chunk_sizes()
+    home = _home(X, name)
+    with nullcontext() if home is None else home.as_current():
+        if hasattr(X, "to_dask_array"):
+            X = X.to_dask_array(lengths=True)
+        if any(math.isnan(size) for size in X.shape):
+            # A copy, for this sets the sizes in place.
+            X = X.copy()
+            X.compute_chunk_sizes()
     if X.dtype.kind not in "fiub":
         raise InputError(f"{name} must have real numbers in all columns, got dtype {X.dtype}")
     return X
 
 
+def _home(X: Any, name: str) -> Any:
+    """Return the dask client of the cluster where a collection was persisted, None for others."""
+    distributed: Any = sys.modules.get("distributed")
+    if distributed is None or not hasattr(X, "__dask_graph__"):
+        return None
+    held = distributed.client.futures_of(X)
+    if any(future.cancelled() for future in held):
+        raise InputError(f"{name} was persisted on a cluster that lost it: persist it anew")
+    return held[0].client if held else None
+
+
 def as_array(value: Any, name: str) -> Any:
     """Return what is not lazy any more: a column of a collection, computed."""
     if hasattr(value, "__dask_graph__"):
-        return value.compute()
+        return value.compute(scheduler=_home(value, name))
     return value[:] if is_lazy(value) else value
 
 
@@ -79,10 +95,10 @@ def rows_of(X: Any, y: Array, weights: Array | None, prior: Array | None) -> Row
     return (Lazy if is_lazy(X) else Held)(X, y, weights, prior)
 
 
-def _read(X: Any, some: slice, first: int) -> Array:
+def _read(X: Any, some: slice, first: int, home: Any = None) -> Array:
     part = X[some]
     if hasattr(part, "__dask_graph__"):
-        part = part.compute(scheduler="synchronous")
+        part = part.compute(scheduler="synchronous" if home is None else home)
     values = real(part, "X")
     if not np.isfinite(values).all():
         row, column = (int(k) for k in np.argwhere(~np.isfinite(values))[0])
@@ -92,7 +108,7 @@ def _read(X: Any, some: slice, first: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A chunk of inputs that are not read yet."""
+    """A chunk of inputs that are not read yet; `home` is the client of those of a cluster."""
 
     X: Any
     some: slice
@@ -100,6 +116,7 @@ class Part:
     y: Array
     weights: Array | None
     prior: Array | None
+    home: Any = None
 
     def load(self) -> Chunk:
         """Read the inputs.
@@ -109,17 +126,32 @@ class Part:
         InputError
             If they are not finite.
         """
-        return Chunk(_read(self.X, self.some, self.first), self.y, self.weights, self.prior)
+        X = _read(self.X, self.some, self.first, self.home)
+        return Chunk(X, self.y, self.weights, self.prior)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        others = self.y, self.weights, self.prior
+        # What another connection holds does not travel.
+        if self.home is not None:
+            return Chunk, tuple(self.load())
+        return Part, (self.X, self.some, self.first, *others)
 
 
 class Lazy(Columns):
     """Rows of inputs X (N, d) that are sliced chunk by chunk."""
 
+    @cached_property
+    def home(self) -> Any:
+        """Client of the cluster that holds the inputs, if one does."""
+        return _home(self.X, "X")
+
     def piece(self, number: int) -> Part:
         some = self.slice(number)
         if hasattr(self.X, "__dask_graph__"):
-            # Only this chunk's part of the graph travels.
-            return Part(_culled(self.X[some]), slice(None), some.start, *self.others(some))
+            part = self.X[some]
+            if self.home is None:
+                part = _culled(part)  # only this chunk's part of the graph travels
+            return Part(part, slice(None), some.start, *self.others(some), self.home)
         return Part(self.X, some, some.start, *self.others(some))
 
     def read(self, number: int) -> Chunk:
@@ -136,10 +168,10 @@ def _culled(part: Any) -> Any:
 def sample(X: Any, rows: ArrayLike) -> Array:
     """Return some rows of inputs of any kind, chunk by chunk, in ascending order."""
     wanted = np.sort(np.asarray(rows))
-    n, found = int(X.shape[0]), []
+    n, found, home = int(X.shape[0]), [], _home(X, "X")
     for number in range(chunk_count(n)):
         some = chunk_slice(number, n)
         here = wanted[(wanted >= some.start) & (wanted < some.stop)]
         if here.size:
-            found.append(_read(X, some, some.start)[here - some.start])
+            found.append(_read(X, some, some.start, home)[here - some.start])
     return np.concatenate(found)

@@ -105,7 +105,8 @@ class SparsePosterior:
         engine = self._engine
         tau, nu = engine.sites
         for number in range(engine.rows.chunks):
-            prior, some = engine.rows.piece(number).prior, engine.rows.slice(number)
+            some = engine.rows.slice(number)
+            prior = engine.rows.others(some)[2]
             if prior is not None:
                 nu[some] += tau[some] * prior
         return Sites(tau, nu)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from qpruntime.arrays import Array
 
 __all__ = [
@@ -41,10 +43,6 @@ class Chunk(NamedTuple):
 class Piece(Protocol):
     """What travels to whoever computes a chunk."""
 
-    @property
-    def prior(self) -> Array | None:
-        """Prior means, or None for zeros."""
-
     def load(self) -> Chunk:
         """Read the rows."""
 
@@ -65,6 +63,9 @@ class Rows(Protocol):
 
     def read(self, number: int) -> Chunk:
         """Read a chunk in this process."""
+
+    def others(self, some: slice) -> tuple[Array, Array | None, Array | None]:
+        """Return y, weights and prior means of some rows."""
 
     def slice(self, number: int) -> slice:
         """Return which rows a chunk has."""
@@ -120,7 +121,8 @@ class Held(Columns):
 
     def piece(self, number: int) -> Chunk:
         some = self.slice(number)
-        return Chunk(self.X[some], *self.others(some))
+        # Scaled columns may be in Fortran's order, which travel in another, and round otherwise.
+        return Chunk(np.ascontiguousarray(self.X[some]), *self.others(some))
 
     def read(self, number: int) -> Chunk:
         return self.piece(number)

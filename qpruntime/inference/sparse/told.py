@@ -65,7 +65,8 @@ def about_prior(sites: Sites, rows: Rows) -> Sites:
     """Return sites about zero as sites about the prior means of their rows."""
     nu = sites.nu.copy()
     for number in range(rows.chunks):
-        some, prior = rows.slice(number), rows.piece(number).prior
+        some = rows.slice(number)
+        prior = rows.others(some)[2]
         if prior is not None:
             nu[some] -= sites.tau[some] * prior
     return Sites(sites.tau, nu)
