@@ -34,6 +34,7 @@ CASES = [
     (kernel(), LABELS, MANY, "probit", {}),
     (ConstantKernel(2.0) * Matern(0.9, nu=1.5), COUNTS, Z, "poisson-exp", {"power": 0.3}),
     (kernel(), HEAVY, Z, T4, {"power": 0.7}),
+    (kernel(), HEAVY, Z, "laplace(scale=1e-7)", {"power": 1.0}),
 ]
 
 

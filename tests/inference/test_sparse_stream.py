@@ -9,6 +9,7 @@ import pytest
 from scipy.linalg import solve_triangular
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from cases import every_case
 from qpruntime import InputError, infer, infer_sparse
 
 KERNEL = ConstantKernel(2.0) * RBF(0.9)
@@ -22,14 +23,16 @@ def data(n=60):
     return x, np.sign(np.sin(1.7 * x[:, 0]) + rng.standard_normal(n))
 
 
-def test_it_is_dense_inference_from_the_posterior_there_was():
+@every_case("likelihood", ["probit", "laplace(scale=1e-8)"])
+def test_it_is_dense_inference_from_the_posterior_there_was(likelihood):
     x, y = data()
-    old = infer_sparse(KERNEL, x[:40], y[:40], Z, power=1.0, mean=0.2, **EXACT)
+    given = {"likelihood": likelihood, **EXACT}
+    old = infer_sparse(KERNEL, x[:40], y[:40], Z, power=1.0, mean=0.2, **given)
     new = pickle.loads(pickle.dumps(old)).extend(x[40:], y[40:])
     phi, r = old.inducing.features(x[40:])
     half = solve_triangular(old.root, phi.T, lower=True)
     mean = old.predict(x[40:])[0]
-    dense = infer(half.T @ half + np.diag(r), y[40:], mean=mean, **EXACT)
+    dense = infer(half.T @ half + np.diag(r), y[40:], mean=mean, **given)
     # What the tolerance of the fixed points leaves.
     gain = new.log_evidence - old.log_evidence
     np.testing.assert_allclose(gain, dense.log_evidence, rtol=0.0, atol=1e-9)
@@ -60,6 +63,7 @@ def test_bad_rows_leave_the_posterior_as_it_was():
         ({"y": y[:3]}, "y must have shape"),
         ({"y": 0.5 * y}, "labels must be"),
         ({"mean": [0.0]}, "mean must be"),
+        ({"sites": "shared"}, "sites must be"),
     ):
         with pytest.raises(InputError, match=words):
             post.extend(**{"X": x, "y": y, **change})

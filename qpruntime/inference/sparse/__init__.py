@@ -49,6 +49,8 @@ What is where, from the ground up; each module imports from those above it:
     end with QP's.
 `settle`
     ``settle(engine, limits, after=None) -> Ended``: sweeps to the fixed point.
+`tied`
+    ``settle_tied(engine, limits) -> Ended``: the same by one site that all rows share.
 `keeper`
     Features of all rows, kept from pass to pass if they fit ``memory=`` of the engine.
 `slopes`

@@ -22,14 +22,14 @@ from qpruntime.inference.sparse.passes import Done, Job, gather, means, outcome,
 from qpruntime.inference.sparse.rows import Piece, Rows
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.slopes import Evaluation, evaluation, slopes
-from qpruntime.inference.sparse.state import Base, State, posterior_of, prior_of
+from qpruntime.inference.sparse.state import Base, State, evidence, posterior_of, prior_of
 from qpruntime.inference.sparse.sums import Sums, Tree
 from qpruntime.projection.parameters import moved
 
-__all__ = ["Engine", "Outcome", "Swept"]
+__all__ = ["HALVINGS", "Engine", "Outcome", "Swept", "bounded"]
 
-# A step that leaves no proper posterior is halved so often, as in the dense engine.
-_HALVINGS = 40
+#: A step that leaves no proper posterior is halved so often, as in the dense engine.
+HALVINGS = 40
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,6 @@ class Swept:
     ----------
     change : float
         Root mean squared change of the sites that was asked for, as `qpruntime.infer` has it.
-    log_evidence : float
-        Of the sites before the sweep.
     counts : ndarray, shape (4,)
         Lookups inside and outside a grid, updates skipped, and precisions held at zero.
     worst : int
@@ -49,7 +47,6 @@ class Swept:
     """
 
     change: float
-    log_evidence: float
     counts: Array
     worst: int
 
@@ -70,6 +67,23 @@ class Outcome:
     log_evidence: float
     least: tuple[float, int]
     rows: Array | None = None
+
+
+def bounded(change: float, worst: int) -> float:
+    """Return the change of a sweep.
+
+    Raises
+    ------
+    NumericalError
+        If it is not finite.
+    """
+    if math.isfinite(change):
+        return change
+    raise NumericalError(
+        f"the sites grow without bound, row {worst} first: observations that the kernel ties "
+        'together contradict each other; use likelihood="probit", or add a WhiteKernel to the '
+        "kernel"
+    )
 
 
 @dataclass
@@ -175,7 +189,7 @@ class Engine:
         with one_blas_thread():
             for _ in range(steps):
                 sums = self._pass(means, self._told, (self.tau, self.nu))
-                h = sums["h"] if self.base is None else sums["h"] + self.base.h
+                h = sums["h"] if self.base is None else sums["h"] + self.base.state.h
                 self.state = self.state.relocated(h)
 
     def sweep(self, share: float = 1.0) -> Swept:
@@ -192,16 +206,10 @@ class Engine:
             told = self._told
             # Only where precisions may be negative a step may have to be taken back.
             new = (self.tau, self.nu) if self.rule.nonnegative else np.empty((2, self.rows.n))
-            for _ in range(_HALVINGS):
+            for _ in range(HALVINGS):
                 sums = self._pass(sweep, told, (*new,), share=share)
                 _, worst = sums["worst"]
-                change = math.sqrt(sums["change"].max() / self.rows.n)
-                if not math.isfinite(change):
-                    raise NumericalError(
-                        f"the sites grow without bound, row {worst} first: observations that the "
-                        "kernel ties together contradict each other; use likelihood="
-                        '"probit", or add a WhiteKernel to the kernel'
-                    )
+                change = bounded(math.sqrt(sums["change"].max() / self.rows.n), int(worst))
                 try:
                     self.state = posterior_of(told.inducing, self.rule, sums, self.base)
                 except ImproperPosterior:
@@ -210,8 +218,7 @@ class Engine:
                     share *= 0.5
                     continue
                 self.tau, self.nu = new
-                value = told.own_evidence + float(sums["terms"])
-                return Swept(change, value, sums["counts"], int(worst))
+                return Swept(change, sums["counts"], int(worst))
         raise ImproperPosterior(
             "negative site precisions leave no proper posterior however short the step; "
             "use a smaller prior variance or a prior mean away from zero"
@@ -229,8 +236,7 @@ class Engine:
             columns = np.empty((3, self.rows.n)) if rows else None
             given = () if columns is None else (*columns,)
             sums = self._pass(outcome, self._told, given, rows=rows)
-            value = self.state.own_evidence + float(sums["terms"])
-            value += 0.0 if self.base is None else self.base.rest
+            value = evidence(self.state, sums, self.base)
             if not math.isfinite(value):
                 raise NumericalError(
                     f"the log evidence is {value}: an observation has no likelihood left in "

@@ -182,12 +182,11 @@ def gather(state: State, job: Job) -> Done:
 def sweep(state: State, job: Job, share: float = 1.0) -> Done:
     """Update all sites by the share of what the posterior asks for.
 
-    Sums are B and h of the new sites; "terms" of the evidence of the old ones; "change", "counts"
-    and "worst", of whole updates.
+    Sums are B and h of the new sites; "change", "counts" and "worst", of whole updates.
     """
     total, power = Accumulated(state), state.rule.power
     tau, nu = np.empty(job.tau.size), np.empty(job.tau.size)
-    change, counts, evidence, worst = np.zeros(4), np.zeros(4), 0.0, (-1.0, 0)
+    change, counts, worst = np.zeros(4), np.zeros(4), (-1.0, 0)
     for part in parts(state, job, job.piece.load()):
         block = part.block
         mean, w = marginals(state, part)
@@ -195,7 +194,6 @@ def sweep(state: State, job: Job, share: float = 1.0) -> Done:
         new = propose(state.rule, block, at)
         squares, sizes = changes(block, new, at, power)
         change, counts = change + squares, counts + new.counts
-        evidence += float(np.sum(terms(at, new.log_z, power)))
         largest = int(np.argmax(sizes))
         if sizes[largest] > worst[0]:
             worst = (float(sizes[largest]), job.first + part.some.start + largest)
@@ -204,7 +202,7 @@ def sweep(state: State, job: Job, share: float = 1.0) -> Done:
         T, N = _sites(block._replace(tau=tau[part.some], nu=nu[part.some]), part.r, power)
         total.project(part.phi, N)
         total.square(part.phi, T, part.room)
-    own = {"change": change, "counts": counts, "terms": evidence, "worst": worst}
+    own = {"change": change, "counts": counts, "worst": worst}
     return Done({**total.sums(), **own}, (tau, nu))
 
 
@@ -221,7 +219,7 @@ def means(state: State, job: Job) -> Done:
     return Done({"h": total.h}, (job.tau, nu))
 
 
-def outcome(state: State, job: Job, rows: bool = True) -> Done:
+def outcome(state: State, job: Job, rows: bool = False) -> Done:
     """Terms of the evidence; "worst" is the least expected row and its negative log density.
 
     With `rows` also mean and variance of f, and leave-one-out log densities, of every row.

@@ -29,9 +29,9 @@ from qpruntime.inference.sparse.passes import (
     room_for,
 )
 from qpruntime.inference.sparse.rule import Rule
-from qpruntime.inference.sparse.state import State
+from qpruntime.inference.sparse.state import State, evidence
 from qpruntime.inference.sparse.sums import Sums, unpacked
-from qpruntime.inference.sparse.turn import cavities, project, terms
+from qpruntime.inference.sparse.turn import cavities, project, pulls, terms
 from qpruntime.projection.parameters import PLACES, derivative
 
 __all__ = ["Evaluation", "evaluation", "slopes"]
@@ -79,7 +79,7 @@ def slopes(state: State, job: Job, moved: Sequence[dict[int, Rule]] = ()) -> Don
         for k, rules in enumerate(moved):
             found = {j: project(rules[j], block, at, "log_z")[0].sum() for j in PLACES}
             by_parameters[k] += float(derivative(found)) / power
-        beta = at.N - at.T * mean
+        beta = pulls(at, power)
         rho = power * beta * beta - at.T * (1.0 - power * at.T * w)
         by_mean += float(beta.sum())
         # H = -(T B^-1 phi + rho phi) L^-1 + beta (L^-T mu)^T, in the place of phi.
@@ -117,7 +117,7 @@ def evaluation(state: State, sums: Sums) -> Evaluation:
     S = divide_transposed(np.ascontiguousarray(divide_transposed(S, inducing.L).T), inducing.L)
     by_theta, by_Z = inducing.slopes(-0.25 * (S + S.T))
     return Evaluation(
-        state.own_evidence + float(sums["terms"]),
+        evidence(state, sums),
         sums["theta"] + by_theta,
         sums["Z"] + by_Z,
         float(sums["mean"]),

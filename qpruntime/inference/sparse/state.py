@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -13,9 +13,9 @@ from qpruntime.arrays import Array
 from qpruntime.inference.sites import ImproperPosterior
 from qpruntime.inference.sparse.inducing import Inducing
 from qpruntime.inference.sparse.rule import Rule
-from qpruntime.inference.sparse.sums import unpacked
+from qpruntime.inference.sparse.sums import packed, unpacked
 
-__all__ = ["Base", "State", "posterior_of", "prior_of"]
+__all__ = ["Base", "State", "evidence", "posterior_of", "prior_of", "with_base"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,27 +36,33 @@ class State:
         """The root in the dtype of the features."""
         return self.root.astype(self.inducing.dtype, copy=False)
 
-    @property
-    def own_evidence(self) -> float:
-        """The part of the log evidence that is no sum over rows."""
-        half_log_det = float(np.sum(np.log(self.root.diagonal())))
-        return 0.5 * float(self.h @ self.mean) - half_log_det
+    @cached_property
+    def B(self) -> Array:
+        """What sites have added to the identity, packed."""
+        return packed(self.root @ self.root.T - np.eye(len(self.root)))
 
     def relocated(self, h: Array) -> State:
         """Return the state of other means, B as it is."""
         return State(self.inducing, self.rule, self.root, h, _solved(self.root, h))
 
 
-class Base(NamedTuple):
-    """What rows seen before have left: their sums B (packed) and h, which stay as they are.
+@dataclass(frozen=True, eq=False)
+class Base:
+    """What `n` rows seen before have left: the posterior of w, and their log evidence.
 
-    `rest` is their log evidence less `State.own_evidence` of their posterior, and `n` their number.
+    Their sites stay as they are; these add up to `B` and `h` of this posterior.
     """
 
-    B: Array
-    h: Array
-    rest: float
+    state: State
+    log_evidence: float
     n: int
+
+
+def with_base(sums: dict[str, Any], base: Base | None) -> dict[str, Any]:
+    """Return sums "B" (packed) and "h" with those of earlier rows."""
+    if base is None:
+        return sums
+    return {"B": sums["B"] + base.state.B, "h": sums["h"] + base.state.h}
 
 
 def posterior_of(
@@ -69,10 +75,8 @@ def posterior_of(
     ImproperPosterior
         If B is not positive definite.
     """
-    packed, h = sums["B"], sums["h"]
-    if base is not None:
-        packed, h = packed + base.B, h + base.h
-    B = unpacked(packed, inducing.size)
+    total = with_base(sums, base)
+    B, h = unpacked(total["B"], inducing.size), total["h"]
     B.flat[:: inducing.size + 1] += 1.0
     try:
         root = np.asarray(np.linalg.cholesky(B), dtype=float)
@@ -86,10 +90,24 @@ def posterior_of(
 
 def prior_of(inducing: Inducing, rule: Rule, base: Base | None = None) -> State:
     """Return the posterior of no sites."""
-    none = np.zeros(inducing.size)
     if base is not None:
-        return posterior_of(inducing, rule, {"B": np.zeros(base.B.size), "h": none}, base)
+        return posterior_of(inducing, rule, {"B": base.state.B, "h": base.state.h})
+    none = np.zeros(inducing.size)
     return State(inducing, rule, np.eye(inducing.size), none, none)
+
+
+def evidence(state: State, sums: dict[str, Any], base: Base | None = None) -> float:
+    """Return the log evidence of the sites that `state` belongs to; "terms" are their sum.
+
+    Of the rows seen before as well, whose posterior is then what the others begin from.
+    """
+    found = float(sums["terms"]) - float(np.sum(np.log(state.root.diagonal())))
+    if base is None:
+        return found - 0.5 * float(state.mean @ state.mean)
+    root = base.state.root
+    moved = root.T @ (state.mean - base.state.mean)
+    before = base.log_evidence + float(np.sum(np.log(root.diagonal())))
+    return before + found - 0.5 * float(moved @ moved)
 
 
 def _solved(root: Array, h: Array) -> Array:

@@ -16,7 +16,17 @@ from qpruntime.arrays import Array
 from qpruntime.inference.sparse.rule import Rule, Wanted
 from qpruntime.projection.kernel import INSIDE, OUTSIDE_GRID
 
-__all__ = ["Block", "Cavities", "Proposal", "cavities", "changes", "propose", "settled", "terms"]
+__all__ = [
+    "Block",
+    "Cavities",
+    "Proposal",
+    "cavities",
+    "changes",
+    "propose",
+    "pulls",
+    "settled",
+    "terms",
+]
 
 
 #: A site counts as held if its precision, in units of the cavity's, would be this far below zero.
@@ -58,11 +68,10 @@ class Cavities(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """Sites that are asked for, log Z of the cavities, and (inside, outside, skipped, held)."""
+    """Sites that are asked for, and (inside, outside, skipped, held)."""
 
     tau: Array
     nu: Array
-    log_z: Array
     counts: Array
 
 
@@ -97,7 +106,7 @@ def project(
 
 def propose(rule: Rule, block: Block, at: Cavities) -> Proposal:
     """Return the sites of f that the cavities ask for; sites without one stay as they are."""
-    log_z, mean, std, where = project(rule, block, at, "sites")
+    _, mean, std, where = project(rule, block, at, "sites")
     precision = 1.0 / at.v
     with np.errstate(all="ignore"):
         own = 1.0 / (std * std) - precision
@@ -114,7 +123,7 @@ def propose(rule: Rule, block: Block, at: Cavities) -> Proposal:
         nu[block.weights == 0.0] = 0.0
     skipped = np.sum(~taken)
     counts = np.array([np.sum(where == INSIDE), np.sum(where == OUTSIDE_GRID), skipped, held])
-    return Proposal(tau, nu, log_z, counts)
+    return Proposal(tau, nu, counts)
 
 
 def settled(rule: Rule, block: Block, at: Cavities, mean: Array, r: Array) -> Array:
@@ -125,12 +134,24 @@ def settled(rule: Rule, block: Block, at: Cavities, mean: Array, r: Array) -> Ar
     return np.where(at.proper & np.isfinite(nu), nu, block.nu)
 
 
+def pulls(at: Cavities, power: float) -> Array:
+    """beta = N - T m_g of each row, whose sum of beta phi is the posterior mean of w, shape (n,).
+
+    From the cavity: where a site dominates its marginal the difference itself cancels.
+    """
+    found: Array = (at.N - at.T * at.mean) / (1.0 + power * at.T * at.c)
+    return found
+
+
 def terms(at: Cavities, log_z: Array, power: float) -> Array:
-    """Terms of the rows in the log evidence, shape (n,)."""
-    t, n = power * at.T, power * at.N
-    quadratic = at.mean * (t * at.mean - 2.0 * n) - n * n * at.c
-    spread = 1.0 + t * at.c
-    found: Array = (log_z + 0.5 * np.log1p(t * at.c) + 0.5 * quadratic / spread) / power
+    """Terms of the rows in the log evidence, shape (n,), besides `State.evidence`.
+
+    The quadratic forms of means and sites, of order T m^2 and cancelling, come to power c beta^2/2
+    here and -|mean of w|^2/2 there, since the sum of beta phi is that mean. So the evidence is
+    stationary in the means as they were computed too.
+    """
+    t = power * at.T * at.c
+    found: Array = (log_z + 0.5 * np.log1p(t)) / power + 0.5 * power * at.c * pulls(at, power) ** 2
     return found
 
 
@@ -138,8 +159,11 @@ def changes(block: Block, new: Proposal, at: Cavities, power: float) -> tuple[Ar
     """Sums of squares of the changes of tau and nu, plain and in posterior units; sizes of rows."""
     width = at.v / (1.0 + power * block.tau * at.v)
     d_tau, d_nu = new.tau - block.tau, new.nu - block.nu
+    # Smaller changes than rounding are none: of sites, and plain ones also that of cavities.
+    still = 1e-14 * np.abs(block.nu)
+    d_nu = np.where(np.abs(d_nu) < still, 0.0, d_nu)
     in_units, moved = d_tau * width, d_nu * np.sqrt(np.abs(width))
-    # tau is the difference of two precisions: smaller changes than their rounding are none.
-    d_tau = np.where(np.abs(in_units) < 1e-14, 0.0, d_tau)
+    d_tau = np.where(np.abs(in_units) * at.kept < 1e-14, 0.0, d_tau)
+    d_nu = np.where(np.abs(d_nu) * at.kept < still, 0.0, d_nu)
     sums = np.array([np.vdot(a, a) for a in (d_tau, d_nu, in_units, moved)])
     return sums, np.abs(in_units) + np.abs(moved)
