@@ -14,45 +14,22 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from qpruntime.arrays import Array
 from qpruntime.deep.drawing import draw_history, draw_layers
-from qpruntime.deep.energy import Batch
+from qpruntime.deep.feed import Units, feed_of
 from qpruntime.deep.passes import drawn, normals
+from qpruntime.deep.polishing import polished
 from qpruntime.deep.progress import reporting
 from qpruntime.deep.start import first_layers
 from qpruntime.deep.training import Plan, Trained, train
 from qpruntime.errors import InputError
 from qpruntime.estimators.base import checked
+from qpruntime.inference.sparse.lazy import is_lazy
+from qpruntime.learning.inducing import SAMPLE, rows_at, sample
 from qpruntime.learning.progress import both
 from qpruntime.learning.settings import generator
 from qpruntime.likelihoods import Likelihood
 from qpruntime.validation import choice, flag, number, whole
 
-__all__ = ["DeepGP", "Units"]
-
-
-@dataclass(frozen=True)
-class Units:
-    """Columns' means and standard deviations, (D,)."""
-
-    centre: Array
-    scale: Array
-
-    @classmethod
-    def of(cls, X: Array, weight: Array) -> Units:
-        """Weighted, as if rows were repeated; `InputError` if a column is constant."""
-        centre = np.average(X, axis=0, weights=weight)
-        scale = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weight))
-        constant = np.flatnonzero(~(scale > 1e-14 * np.abs(X).max(axis=0)))
-        if constant.size:
-            names = ", ".join(map(str, constant[:5])) + (", ..." if constant.size > 5 else "")
-            raise InputError(
-                f"X has the same number in every row of column {names}, which has no scale and "
-                "tells nothing: leave it out"
-            )
-        return cls(centre, scale)
-
-    def scaled(self, X: Array) -> Array:
-        """Standardise."""
-        return np.asarray((X - self.centre) / self.scale)
+__all__ = ["DeepGP"]
 
 
 @dataclass(eq=False, repr=False, match_args=False)
@@ -71,6 +48,8 @@ class DeepGP(BaseEstimator):
     verbose: int = 0
     callback: Callable[[int, float], Any] | None = None
     random_state: int | np.random.RandomState | None = None
+    devices: int = 1
+    polish: int = 0
 
     def _plan(self, likelihood: Likelihood | None) -> Plan:
         """Check the parameters."""
@@ -85,6 +64,8 @@ class DeepGP(BaseEstimator):
             number(self.learning_rate, "learning_rate", above=0.0),
             number(self.tol, "tol", above=-1.0),
             choice(self.dtype, "dtype", ("float64", "float32")),
+            whole(self.devices, "devices", 1),
+            whole(self.polish, "polish", 0),
         )
 
     def _draft(self) -> Self:
@@ -100,24 +81,31 @@ class DeepGP(BaseEstimator):
         return self
 
     def _train(
-        self, X: Array, targets: Sequence[Array], weights: Array | None, plan: Plan
+        self, X: Any, targets: Sequence[Array], weights: Array | None, plan: Plan
     ) -> list[Trained]:
         """Train one process after the other, of the same rows, and store what all models have."""
-        weight = np.ones(len(X)) if weights is None else weights
+        weight = np.ones(len(targets[0])) if weights is None else weights
         if not weight.sum() > plan.power:
             raise InputError(
                 f"the weights sum to {weight.sum():.3g}: they count rows, of which more than "
                 f"power={plan.power:g} are needed"
             )
-        self._units_ = Units.of(X, weight)
-        scaled = self._units_.scaled(X)
+        if plan.polish and is_lazy(X):
+            raise InputError("polish takes rows in memory, not those read in parts: leave it at 0")
+        units = self._units_ = Units.of(X, weight)
         rng = generator(self.random_state)
-        with jax.enable_x64(True), reporting(self.verbose, self.max_iter, len(targets)) as shown:
+        some = units.scaled(rows_at(X, sample(len(weight), SAMPLE, rng)))
+        steps = plan.max_iter + plan.polish
+        with jax.enable_x64(True), reporting(self.verbose, steps, len(targets)) as shown:
             found = []
             for y in targets:
-                layers = first_layers(scaled, self.hidden, self.inducing, self.linear_mean, rng)
+                layers = first_layers(some, self.hidden, self.inducing, self.linear_mean, rng)
                 report = both(shown, self.callback)
-                found.append(train(layers, Batch(scaled, y, weight), plan, rng, report))
+                feed = feed_of(X, y, weight, units)
+                one = train(layers, feed, plan, rng, report)
+                if plan.polish and one.converged:
+                    one = polished(one, feed.data, plan, report)
+                found.append(one)
         self.layers_ = tuple(one.layers for one in found)
         self.history_ = found[0].history if len(found) == 1 else [one.history for one in found]
         self.n_iter_ = max(len(one.history) for one in found)

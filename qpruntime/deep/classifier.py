@@ -10,12 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from qpruntime.arrays import Array
 from qpruntime.deep.base import DeepGP
 from qpruntime.errors import InputError
-from qpruntime.estimators.base import checked, weighed
+from qpruntime.estimators.base import checked, fit_data, weighed
 from qpruntime.likelihoods import get
 
 __all__ = ["DeepGPClassifier"]
@@ -31,7 +30,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGP):
     ----------
     hidden, inducing, power, linear_mean, max_iter, batch_size, learning_rate, tol, dtype
         As for `DeepGPRegressor`.
-    verbose, callback, random_state
+    verbose, callback, random_state, devices, polish
         As for `DeepGPRegressor`.
 
     Attributes
@@ -65,6 +64,8 @@ class DeepGPClassifier(ClassifierMixin, DeepGP):
     ) -> DeepGPClassifier:
         """Train on X (N, D) and labels y (N,), rows weighted (N,) if they are.
 
+        X may be what `DeepGPRegressor` reads in windows.
+
         Raises
         ------
         ValueError
@@ -78,7 +79,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGP):
         """
         plan = self._plan(get("probit"))
         draft = self._draft()
-        points, labels = checked(validate_data, draft, X, y, dtype=np.float64, ensure_min_samples=2)
+        points, labels = fit_data(draft, X, y, ensure_min_samples=2)
         checked(check_classification_targets, labels)
         weights, points, labels = weighed(sample_weight, points, labels)
         draft.classes_, encoded = np.unique(labels, return_inverse=True)

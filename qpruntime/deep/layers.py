@@ -33,32 +33,34 @@ def whitener(A: jax.Array) -> jax.Array:
     Its slope is products alone. Autodiff's solves of several triangles at once, which XLA unrolls,
     took four fifths of compiling a step.
     """
-    return _factors(A)[1]
-
-
-def _factors(A: jax.Array) -> tuple[jax.Array, jax.Array]:
-    chol = jnp.linalg.cholesky(A)
     eye = np.eye(A.shape[-1])
     # One by one they are LAPACK's.
-    return chol, jnp.stack([solve_triangular(one, eye, lower=True) for one in chol])
+    return jnp.stack([solve_triangular(one, eye, lower=True) for one in jnp.linalg.cholesky(A)])
 
 
-def _whiten(A: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    chol, inverse = _factors(A)
-    return inverse, (chol, inverse)
+def _whiten(A: jax.Array) -> tuple[jax.Array, jax.Array]:
+    inverse = whitener(A)
+    return inverse, inverse
 
 
-def _whiten_back(kept: tuple[jax.Array, jax.Array], slope: jax.Array) -> tuple[jax.Array]:
-    chol, inverse = kept
-    lower = np.tril(np.ones(chol.shape[1:]))
-    of_chol = -(inverse.mT @ slope @ inverse.mT) * lower
-    # Murray (2016), "Differentiation of the Cholesky decomposition", eq. 10.
-    inner = (chol.mT @ of_chol) * (lower - 0.5 * np.eye(len(lower)))
-    full = inverse.mT @ inner @ inverse
-    return (0.5 * (full + full.mT),)
+def _whiten_back(inverse: jax.Array, slope: jax.Array) -> tuple[jax.Array]:
+    # W A W^T = I: dW = -low(W dA W^T) W, where low takes half of the diagonal and what is below.
+    m = inverse.shape[-1]
+    low = np.tril(np.ones((m, m))) - 0.5 * np.eye(m)
+    full = inverse.mT @ (low * (slope @ inverse.mT)) @ inverse
+    return (-0.5 * (full + full.mT),)
 
 
 whitener.defvjp(_whiten, _whiten_back)
+
+
+@jax.custom_vjp
+def gram(a: jax.Array) -> jax.Array:
+    """a a^T, whose slope is one product where autodiff takes two."""
+    return a @ a.mT
+
+
+gram.defvjp(lambda a: (gram(a), a), lambda a, slope: ((slope + slope.mT) @ a,))
 
 
 class Layer(NamedTuple):
@@ -157,9 +159,9 @@ def shared(layers: Sequence[Layer], epsilon: Any) -> tuple[list[Shared], jax.Arr
     inverses = whitener(jnp.stack([_covariance(layer, eye) for layer in layers]))
     eta = jnp.concatenate([layer.eta for layer in layers])
     root = jnp.concatenate([layer.root for layer in layers]) * np.tril(np.ones((m, m)))
-    unit = whitener(eye + root @ root.mT)
+    unit = whitener(eye + gram(root))
     half = unit @ root
-    unit_c = whitener(eye - epsilon * half @ half.mT)
+    unit_c = whitener(eye - epsilon * gram(half))
     spread = unit_c @ unit
     q = _times(unit, eta)
     turned = _times(unit_c, q)
@@ -172,7 +174,7 @@ def shared(layers: Sequence[Layer], epsilon: Any) -> tuple[list[Shared], jax.Arr
         + 0.5 * (epsilon - 1.0) * jnp.sum(q * q)
         + 0.5 * (1.0 - epsilon) ** 2 * jnp.sum(between)
     )
-    inner = spread.mT @ spread - eye + white[:, :, None] * white[:, None, :]
+    inner = gram(spread.mT) - eye + white[:, :, None] * white[:, None, :]
     known, end = [], 0
     for layer, inverse in zip(layers, inverses, strict=True):
         own = slice(end, end + layer.eta.shape[0])

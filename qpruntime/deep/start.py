@@ -16,8 +16,8 @@ from qpruntime.errors import InputError
 
 __all__ = ["first_layers"]
 
-#: Rows that clusters, scores and distances are made of; at most.
-_ROWS, _PAIRED = 20_000, 500
+#: Rows that distances are made of, at most.
+_PAIRED = 500
 #: Precision of sites of hidden and of last layers, noise, and the size of random numbers.
 _SURE, _UNSURE, _NOISE, _SMALL = 100.0, 0.01, 0.01, 0.01
 
@@ -30,7 +30,7 @@ def first_layers(
     Parameters
     ----------
     X : ndarray, shape (N, D)
-        Standardised.
+        Standardised rows, or a sample of them.
     hidden : sequence of int
         Widths of the hidden layers; the last layer has one output.
     inducing : int
@@ -44,8 +44,6 @@ def first_layers(
     InputError
         If there are fewer different rows than inducing inputs.
     """
-    if len(X) > _ROWS:
-        X = X[rng.choice(len(X), _ROWS, replace=False)]
     different = len(np.unique(X, axis=0))
     if different < inducing:
         raise InputError(

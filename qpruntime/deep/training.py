@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,12 +14,13 @@ import optax
 
 from qpruntime.arrays import Array
 from qpruntime.deep.energy import Batch, Layers, energy
+from qpruntime.deep.feed import Feed
 from qpruntime.deep.layers import Layer
 from qpruntime.deep.observing import ByKernel, evidence
-from qpruntime.errors import ConvergenceWarning, NumericalError, warn
+from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
 from qpruntime.likelihoods import Likelihood
 
-__all__ = ["Plan", "Trained", "train"]
+__all__ = ["Plan", "Report", "Trained", "flattened", "raise_failure", "restoring", "train"]
 
 #: Steps that one call of the compiled function makes.
 CHUNK = 10
@@ -41,6 +42,8 @@ class Plan(NamedTuple):
     learning_rate: float
     tol: float
     dtype: str
+    devices: int = 1
+    polish: int = 0
 
 
 class Trained(NamedTuple):
@@ -105,7 +108,7 @@ def restoring(like: Layers) -> Callable[[Any], Layers]:
 
 
 def train(
-    layers: Layers, data: Batch, plan: Plan, rng: np.random.Generator, report: Report | None = None
+    layers: Layers, feed: Feed, plan: Plan, rng: np.random.Generator, report: Report | None = None
 ) -> Trained:
     """Maximise the energy of the data from these layers on.
 
@@ -119,25 +122,29 @@ def train(
     ------
     NumericalError
         If it is not finite at the start, or a likelihood cannot be integrated.
+    InputError
+        If rows that are read are not finite, or devices cannot share batches.
     """
     advance, begin, log_z = _advance(plan.likelihood, plan.power, plan.dtype)
-    rows = float(np.sum(data.weight))
-    chosen = _rows(len(data.y), min(plan.batch_size, len(data.y)), rng)
+    rows = float(np.sum(feed.data.weight))
+    size = min(plan.batch_size, feed.n)
+    shared, everywhere = _shares(plan.devices, size)
+    chosen = feed.batches(size, rng)
     flat, restored = flattened(layers), restoring(layers)
-    state = jax.device_put((flat, begin(flat)))
+    state = jax.device_put((flat, begin(flat)), everywhere)
     history: list[float] = []
     best, best_layers, mark, since, diverged = -np.inf, layers, -np.inf, 0, False
     averages: list[float] = []
     while len(history) < plan.max_iter and not diverged and since < PATIENCE:
         done = len(history)
         at = np.minimum(np.arange(done, done + CHUNK), plan.max_iter)
-        index = np.array([next(chosen) for _ in at])
-        batches = Batch(*(np.asarray(part)[index] for part in data))
+        batches = Batch(*map(np.stack, zip(*(next(chosen) for _ in at), strict=True)))
+        batches = jax.device_put(batches, shared)
         state, values = advance(state, batches, _rates(plan, at), rows, layers)
         found = np.asarray(values)[: plan.max_iter - done]
         finite = np.isfinite(found)
         if not finite.all():
-            _raise_failure(log_z)
+            raise_failure(log_z)
             diverged = True
             found = found[: int(np.argmin(finite))]
         history.extend(found.tolist())
@@ -166,17 +173,31 @@ def train(
     return Trained(final, np.array(history), not diverged)
 
 
-def _rows(n: int, size: int, rng: np.random.Generator) -> Iterator[Array]:
-    """Yield batches of row numbers: every row once before any row a second time, in turns."""
-    left = np.empty(0, dtype=int)
-    while True:
-        while left.size < size:
-            left = np.append(left, rng.permutation(n))
-        yield left[:size]
-        left = left[size:]
+def _shares(devices: int, size: int) -> tuple[Any, Any]:
+    """Return where stacks of batches go, shared by rows, and where what all need goes.
+
+    Raises
+    ------
+    InputError
+        If there are fewer devices, or rows that cannot be shared in equal parts.
+    """
+    if devices == 1:
+        return None, None
+    here = jax.devices()
+    if devices > len(here):
+        raise InputError(f"devices is {devices}, and JAX has {len(here)} here: {here}")
+    if size % devices:
+        raise InputError(
+            f"{devices} devices cannot have equal shares of batches of {size} rows: "
+            f"take batch_size={max(size // devices, 1) * devices}"
+        )
+    mesh = jax.sharding.Mesh(np.array(here[:devices]), ("rows",))
+    parts = (jax.sharding.PartitionSpec(None, "rows"), jax.sharding.PartitionSpec())
+    by_rows, everywhere = (jax.sharding.NamedSharding(mesh, part) for part in parts)
+    return by_rows, everywhere
 
 
-def _raise_failure(log_z: Any) -> None:
+def raise_failure(log_z: Any) -> None:
     """Raise what a likelihood raised, once."""
     if isinstance(log_z, ByKernel) and log_z.failure is not None:
         failure, log_z.failure = log_z.failure, None

@@ -21,7 +21,7 @@ from qpruntime.errors import InputError
 from qpruntime.inference.sparse.rows import Chunk, Columns, Held, Rows, chunk_count, chunk_slice
 from qpruntime.validation import finite, real
 
-__all__ = ["Lazy", "as_array", "inputs_of", "is_lazy", "known_chunks", "rows_of", "sample"]
+__all__ = ["Lazy", "as_array", "inputs_of", "is_lazy", "known_chunks", "read", "rows_of", "sample"]
 
 
 def is_lazy(X: Any) -> bool:
@@ -163,6 +163,11 @@ def _culled(part: Any) -> Any:
 
     (found,) = optimize(part)
     return found
+
+
+def read(X: Any, some: slice) -> Array:
+    """Return a slice of inputs of any kind; `InputError` if it is not finite."""
+    return _read(X, some, some.start, _home(X, "X"))
 
 
 def sample(X: Any, rows: ArrayLike) -> Array:

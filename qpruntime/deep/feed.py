@@ -1,0 +1,126 @@
+"""Where batches come from: rows of this process, or inputs that are read in windows.
+
+Inputs that stay where they are (zarr, HDF5, memory maps, dask arrays and data frames) are read in
+windows of `WINDOW` rows: blocks of `BLOCK` rows that lie together, drawn from everywhere without
+repetition, whose rows are shuffled. Up to `WINDOW` rows that is the order of rows in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.arrays import Array
+from qpruntime.deep.energy import Batch
+from qpruntime.errors import InputError
+from qpruntime.inference.sparse.lazy import is_lazy, read, rows_of
+
+__all__ = ["BLOCK", "WINDOW", "Feed", "Units", "feed_of"]
+
+#: Rows that are shuffled together, and rows that are read together: what is sorted in the file is
+#: seen from 32 places at once.
+WINDOW, BLOCK = 32_768, 1_024
+
+
+@dataclass(frozen=True)
+class Units:
+    """Columns' means and standard deviations, (D,)."""
+
+    centre: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, X: Any, weight: Array) -> Self:
+        """Weighted, as if rows were repeated, in one pass; `InputError` if a column is constant."""
+        rows = rows_of(X, weight, None, None)
+        width = int(X.shape[1])
+        total, centre, squares, largest = 0.0, np.zeros(width), np.zeros(width), np.zeros(width)
+        for number in range(rows.chunks):
+            part, here, *_ = rows.read(number)
+            mean = np.average(part, axis=0, weights=here)
+            # Chan, Golub & LeVeque (1983): sums of squares about means of parts.
+            before, share = total, float(here.sum())
+            total += share
+            squares += (here[:, None] * (part - mean) ** 2).sum(axis=0)
+            squares += (mean - centre) ** 2 * (before * share / total)
+            centre = centre + (mean - centre) * (share / total)
+            largest = np.maximum(largest, np.abs(part).max(axis=0))
+        scale = np.sqrt(squares / total)
+        constant = np.flatnonzero(~(scale > 1e-14 * largest))
+        if constant.size:
+            names = ", ".join(map(str, constant[:5])) + (", ..." if constant.size > 5 else "")
+            raise InputError(
+                f"X has the same number in every row of column {names}, which has no scale and "
+                "tells nothing: leave it out"
+            )
+        return cls(centre, scale)
+
+    def scaled(self, X: Array) -> Array:
+        """Standardise."""
+        return np.asarray((X - self.centre) / self.scale)
+
+
+@dataclass(frozen=True, eq=False)
+class Feed:
+    """All rows of one training: standardised X, y (N,) and weights (N,)."""
+
+    data: Batch
+
+    @property
+    def n(self) -> int:
+        return len(self.data.y)
+
+    def batches(self, size: int, rng: np.random.Generator) -> Iterator[Batch]:
+        """Yield batches: every row once before any row a second time, in turns."""
+        left: list[Array] = []
+        while True:
+            for window in self._windows(rng):
+                if left:
+                    window = [np.concatenate(both) for both in zip(left, window, strict=True)]
+                left, start = window, 0
+                while start + size <= len(left[1]):
+                    yield Batch(*(part[start : start + size] for part in left))
+                    start += size
+                left = [part[start:] for part in left]
+
+    def _windows(self, rng: np.random.Generator) -> Iterator[list[Array]]:
+        """All rows once, in an order of their own every time."""
+        order = rng.permutation(self.n)
+        for start in range(0, self.n, WINDOW):
+            yield [part[order[start : start + WINDOW]] for part in self.data]
+
+
+@dataclass(frozen=True, eq=False)
+class Streamed(Feed):
+    """Rows whose inputs are read, and standardised, window by window."""
+
+    units: Units
+
+    def _windows(self, rng: np.random.Generator) -> Iterator[list[Array]]:
+        blocks: NDArray[np.int64] = np.arange(-(-self.n // BLOCK))
+        if self.n > WINDOW:
+            blocks = rng.permutation(blocks)
+        count = WINDOW // BLOCK
+        for start in range(0, len(blocks), count):
+            yield self._window(np.sort(blocks[start : start + count]), rng)
+
+    def _window(self, blocks: NDArray[np.int64], rng: np.random.Generator) -> list[Array]:
+        some = [slice(BLOCK * k, min(BLOCK * (k + 1), self.n)) for k in blocks.tolist()]
+        X, *others = self.data
+        parts = [
+            self.units.scaled(np.concatenate([read(X, each) for each in some])),
+            *(np.concatenate([other[each] for each in some]) for other in others),
+        ]
+        order = rng.permutation(len(parts[0]))
+        return [part[order] for part in parts]
+
+
+def feed_of(X: Any, y: Array, weight: Array, units: Units) -> Feed:
+    """Rows of inputs of any kind, not standardised yet."""
+    if is_lazy(X):
+        return Streamed(Batch(X, y, weight), units)
+    return Feed(Batch(units.scaled(X), y, weight))
