@@ -2,12 +2,13 @@
 
     python scripts/bench_deep.py --python PEERS/bin/python --data-sets boston
 
-Both train on the same rows of published split 0 (diamonds: a split of its own, log price), one
+All train on the same rows of published split 0 (diamonds: a split of its own, log price), one
 thread, two hidden units, the same number of inducing inputs. CPU seconds count everything from raw
 rows on, compiling too. Each figure of a program is a run of its own, so that learning rates fall to
-their end. GPyTorch is run by another interpreter, which has it: its own deep GP by doubly
-stochastic variational inference, linear means in hidden layers, 10 samples, Adam at .01. Records
-are kept in tables/results/bench_deep.jsonl.
+their end. "robust" is this package's sparse Student-t regression, without layers. GPyTorch is run
+by another interpreter, which has it: its own deep GP by doubly stochastic variational inference,
+linear means in hidden layers, 10 samples, Adam at .01. Records are kept in
+tables/results/bench_deep.jsonl; those of --rows in bench_deep_rows.jsonl.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -32,8 +34,10 @@ from numpy.typing import NDArray  # noqa: E402
 
 Array = NDArray[np.float64]
 RESULTS = Path(__file__).resolve().parents[1] / "tables" / "results"
-STEPS = {"deep": (500, 1000, 2000, 4000), "gpytorch": (200, 500, 1000, 2000)}
+STEPS = {"deep": (500, 1000, 2000, 4000), "gpytorch": (200, 500, 1000, 2000), "robust": (0,)}
 INDUCING, BATCH, HIDDEN, SAMPLES = 50, 100, 2, 10
+#: Made rows: columns, of which two matter, and the standard deviation of the noise.
+COLUMNS, NOISE = 8, 0.2
 
 
 def rows(name: str) -> tuple[Array, Array, Array, Array]:
@@ -151,6 +155,53 @@ def gpytorch(name: str, steps: int) -> dict[str, float]:
     return judged(density, middle + unit * mean.mean(axis=0), target, cpu)
 
 
+def robust(name: str, steps: int) -> dict[str, float]:
+    """This package's regression by inducing points; it has no number of steps."""
+    import deep_beside
+
+    X, y, new, target = rows(name)
+    each, mean, more = deep_beside.robust(X, y, new, target, INDUCING)
+    return judged(each, mean, target, more["cpu"])
+
+
+def streamed(path: str, steps: int) -> dict[str, float]:
+    """Fit rows that stay in a zarr array: CPU seconds, and the most memory of this process."""
+    import resource
+
+    import zarr
+
+    from qpruntime.deep import DeepGPRegressor
+
+    columns = zarr.open_array(path, mode="r")
+    y = truth(columns) + np.random.default_rng(1).normal(0.0, NOISE, columns.shape[0])
+    options = {"inducing": INDUCING, "batch_size": BATCH, "max_iter": steps, "tol": -0.5}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    begun = time.process_time()
+    model = DeepGPRegressor((HIDDEN,), random_state=0, **options).fit(columns, y)
+    cpu = time.process_time() - begun
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    new = np.random.default_rng(2).uniform(-2.0, 2.0, (1000, columns.shape[1]))
+    error = float(np.sqrt(np.mean((model.predict(new) - truth(new)) ** 2)))
+    return {"rows": len(y), "cpu": cpu, "before": before, "memory": most, "error": error}
+
+
+def truth(X: Any) -> Array:
+    """The function of made rows, read in parts."""
+    parts = (X[at : at + 100_000] for at in range(0, X.shape[0], 100_000))
+    return np.concatenate([np.sin(2.0 * some[:, 0]) + 0.5 * some[:, 1] ** 2 for some in parts])
+
+
+def stored(path: str, count: int) -> None:
+    """Write so many rows of COLUMNS columns to a zarr array."""
+    import zarr
+
+    rng = np.random.default_rng(0)
+    shape, chunks = (count, COLUMNS), (8192, COLUMNS)
+    columns = zarr.create_array(path, shape=shape, chunks=chunks, dtype=np.float64)
+    for at in range(0, count, 8192):
+        columns[at : at + 8192] = rng.uniform(-2.0, 2.0, (min(8192, count - at), COLUMNS))
+
+
 def judged(density: Array, mean: Array, target: Array, cpu: float) -> dict[str, float]:
     """One mark."""
     rmse = float(np.sqrt(np.mean((mean - target) ** 2)))
@@ -158,13 +209,16 @@ def judged(density: Array, mean: Array, target: Array, cpu: float) -> dict[str, 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run both programs, each figure in a process of its own."""
+    """Run the programs, each figure in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-sets", nargs="+", default=["boston"])
     parser.add_argument("--programs", nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--python", default=sys.executable, help="interpreter that has GPyTorch")
     parser.add_argument("--file", type=Path, default=RESULTS / "bench_deep.jsonl")
     parser.add_argument("--one", nargs=3, metavar=("PROGRAM", "DATA", "STEPS"))
+    parser.add_argument(
+        "--rows", nargs="+", type=int, help="fit so many rows of zarr arrays, and nothing else"
+    )
     parser.add_argument("--step", action="store_true", help="time one step, and nothing else")
     options = parser.parse_args(arguments)
     if options.step:
@@ -172,22 +226,41 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.one:
         program, name, steps = options.one
-        print(json.dumps({"deep": deep, "gpytorch": gpytorch}[program](name, int(steps))))
+        known = {"deep": deep, "gpytorch": gpytorch, "robust": robust, "streamed": streamed}
+        print(json.dumps(known[program](name, int(steps))))
         return 0
-    found = []
+    if options.rows:
+        found = []
+        for count in options.rows:
+            with tempfile.TemporaryDirectory() as folder:
+                path = str(Path(folder) / "rows.zarr")
+                stored(path, count)
+                found.append(measured(sys.executable, "streamed", path, 2000))
+            print(found[-1], file=sys.stderr, flush=True)
+        target = options.file.with_name("bench_deep_rows.jsonl")
+        target.write_text("".join(json.dumps(record) + "\n" for record in found))
+        return 0
+    lines = options.file.read_text().splitlines() if options.file.exists() else []
+    kept = {(one["data"], one["program"]): one for one in map(json.loads, lines)}
     for name in options.data_sets:
         for program in options.programs:
             record: dict[str, Any] = {"data": name, "program": program, "marks": []}
             for steps in STEPS[program]:
                 python = options.python if program == "gpytorch" else sys.executable
-                command = [python, __file__, "--one", program, name, str(steps)]
-                run = subprocess.run(command, capture_output=True, text=True, check=True)
-                mark = {"steps": steps, **json.loads(run.stdout.splitlines()[-1])}
+                mark = {"steps": steps, **measured(python, program, name, steps)}
                 record["marks"].append(mark)
                 print(name, program, mark, file=sys.stderr, flush=True)
-            found.append(record)
-    options.file.write_text("".join(json.dumps(record) + "\n" for record in found))
+            kept[name, program] = record
+            options.file.write_text("".join(json.dumps(one) + "\n" for one in kept.values()))
     return 0
+
+
+def measured(python: str, program: str, name: str, steps: int) -> dict[str, float]:
+    """One figure, in a process of its own."""
+    command = [python, __file__, "--one", program, name, str(steps)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+    return found
 
 
 if __name__ == "__main__":

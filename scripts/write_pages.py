@@ -174,6 +174,9 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "deep.md": {
         "published": deep_report.regression,
         "gains": deep_report.gains,
+        "bound": deep_report.bound,
+        "binary": deep_report.binary,
+        "streamed": deep_report.streamed,
         "peers": deep_report.peers,
         "single": deep_report.single,
     },
