@@ -33,24 +33,25 @@ def drawn(rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def measured(counts: list[int], rows: int, size: int, rounds: int = 3) -> list[dict[str, Any]]:
-    """Least seconds of each pass by so many workers, and CPU seconds of this process in it.
+    """Least seconds of each pass by so many workers, and CPU seconds of this process and of theirs.
 
     Raises
     ------
     SystemExit
         If the evidence, its gradient or sites differ in a bit between clusters.
     """
-    from distributed import LocalCluster
+    from distributed import Client, LocalCluster
 
     X, y = drawn(rows)
     kernel, Z = ConstantKernel(2.0) * RBF(np.full(_FEATURES, 2.0)), X[:size].copy()
     rule = Rule(Projector("probit", "ep"), 0.5)
     with ExitStack() as stack:
-        engines, found = [], []
+        engines, clients, found = [], [], []
         for count in counts:
             local = stack.enter_context(
                 LocalCluster(count, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
             )
+            clients.append(stack.enter_context(Client(local, set_as_default=False)))
             executor = stack.enter_context(executor_of(None, local.scheduler_address))
             engine = Engine(Held(X, y), rule, kernel, Z, executor=executor)
             first = _timed(engine.sweep)[1]
@@ -58,24 +59,35 @@ def measured(counts: list[int], rows: int, size: int, rounds: int = 3) -> list[d
             engines.append(engine)
             found.append(
                 {"rows": rows, "inducing": size, "workers": count, "chunks": engine.rows.chunks}
-                | {"first": first}
-                | {name: np.inf for stage in STAGES for name in (stage, f"{stage}_client")}
+                | {"first": round(first, 4)}
+                | {name: np.inf for stage in STAGES for name in _names(stage)}
             )
         for _ in range(rounds):
             results = []
-            for engine, row in zip(engines, found, strict=True):
+            for engine, client, row in zip(engines, clients, found, strict=True):
                 calls = (lambda e=engine: e.move(kernel, Z), engine.sweep)
                 for stage, call in zip(
                     STAGES, (*calls, lambda e=engine: e.evaluate(0)), strict=True
                 ):
+                    before = _used(client)
                     value, seconds, own = _timed(call)
-                    row[stage] = min(row[stage], seconds)
-                    row[f"{stage}_client"] = min(row[f"{stage}_client"], own)
+                    told = seconds, own, _used(client) - before
+                    for name, new in zip(_names(stage), told, strict=True):
+                        row[name] = min(row[name], round(new, 4))
                 results.append((value.value, value.by_theta, value.by_Z, *engine.sites))
             for other in results[1:]:
                 if not all(map(np.array_equal, other, results[0])):
                     raise SystemExit("workers: results differ between clusters")
     return found
+
+
+def _names(stage: str) -> tuple[str, str, str]:
+    """Of seconds, of CPU seconds of this process, and of those of all workers."""
+    return stage, f"{stage}_client", f"{stage}_workers"
+
+
+def _used(client: Any) -> float:
+    return sum(client.run(time.process_time).values())
 
 
 def _timed(call: Any) -> tuple[Any, float, float]:

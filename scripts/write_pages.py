@@ -3,7 +3,8 @@
 ``python scripts/write_pages.py`` rewrites docs/measurements.md and docs/paper.md from
 ``tables/results/bench.json`` (kept by ``python scripts/bench.py --json``), the stored references
 and ``tables/results/table1.json``, docs/bayesian-optimisation.md from what bench_bayesopt.py
-keeps, docs/deep.md from what reproduce_deep.py and bench_deep.py keep. No number between the marks
+keeps, docs/deep.md from what reproduce_deep.py and bench_deep.py keep, docs/rows-on-a-cluster.md
+from what bench_sparse_size.py keeps of --workers. No number between the marks
 is typed by hand.
 """
 
@@ -21,6 +22,7 @@ import numpy as np
 
 import bayesopt_page
 import deep_report
+import sparse_cluster_page
 import truth_report
 import weights_report
 from qpruntime import likelihoods, project
@@ -179,6 +181,11 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "streamed": deep_report.streamed,
         "peers": deep_report.peers,
         "single": deep_report.single,
+    },
+    "rows-on-a-cluster.md": {
+        "passes": sparse_cluster_page.passes,
+        "constants": sparse_cluster_page.constants,
+        "estimates": sparse_cluster_page.estimates,
     },
     "which-posterior.md": {
         "by method": truth_report.by_method,
