@@ -84,6 +84,16 @@ def counts(n: int, seed: int = 0) -> tuple[Split, np.ndarray, np.ndarray]:
     return Split(X[:n], y[:n], X[n:], y[n:]), exposure[:n], exposure[n:]
 
 
+def outliers(n: int, seed: int = 0) -> Split:
+    """A draw of five features and normal noise of 0.2; a tenth of all targets are far off."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n + TEST, 5))
+    y = latent(X, rng) + 0.2 * rng.normal(size=len(X))
+    wrong = np.flatnonzero(rng.random(n) < 0.1)
+    y[wrong] += rng.choice([-1.0, 1.0], wrong.size) * rng.uniform(3.0, 30.0, wrong.size)
+    return Split(X[:n], y[:n], X[n:], y[n:])
+
+
 def flights(packages: Path, n: int, seed: int = 0) -> Split:
     """Whether a flight from New York in 2013 arrived late, by eight features in units of spread."""
     import pandas as pd

@@ -33,7 +33,7 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import settings_of
-from qpruntime.learning.sparse import check_scale
+from qpruntime.learning.sparse_checks import check_scale
 from qpruntime.likelihoods.observations import counts
 from qpruntime.projection.projector import Projector
 from qpruntime.validation import choice, flag, levels, number, shown

@@ -6,6 +6,7 @@ largest residual variance next, if only the share of the variance is that they m
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import Any
 
@@ -13,13 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dgemv
 from sklearn.cluster import MiniBatchKMeans
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.inference.sparse.cross import cross_covariance, diagonal
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.inference.sparse.lazy import sample as read_rows
 
-__all__ = ["SAMPLE", "clusters", "pivots", "rows_at", "sample"]
+__all__ = ["SAMPLE", "clusters", "enough", "first", "pivots", "rows_at", "sample", "tell"]
+
+_LOG = logging.getLogger("qpruntime")
+
+#: For "auto": the share of the prior variance that rows of a sample may be left with, and between
+#: how many inducing inputs that is sought.
+TOLERANCE, FEWEST, MOST = 0.05, 50, 1000
 
 #: Rows that inducing inputs are chosen from, at most.
 SAMPLE = 20_000
@@ -126,3 +134,45 @@ def pivots(
         residual[best] = 0.0
         chosen.append(best)
     return some[chosen], float(residual.sum()) / total
+
+
+def first(
+    given: Array | int | str, kernel: Kernel, X: Array, spread: Array, rng: np.random.Generator
+) -> Array:
+    """Return the inducing inputs that parameters are first learnt with; "auto" begins with 200."""
+    if isinstance(given, np.ndarray):
+        return given
+    count = min(FEWEST * 4, len(X) // 4 or 1) if isinstance(given, str) else int(given)
+    return clusters(X, count, rng, units(kernel, spread))
+
+
+def enough(
+    kernel: Kernel, X: Array, spread: Array, rng: np.random.Generator
+) -> tuple[Array, float]:
+    """Return as many centres as `TOLERANCE` takes under a kernel, and the share that is left."""
+    most = min(MOST, len(X))
+    found, share = pivots(kernel, X, most, TOLERANCE, rng)
+    count = max(len(found), min(FEWEST, most))
+    return clusters(X, count, rng, units(kernel, spread)), share
+
+
+def tell(count: int, share: float) -> None:
+    """Say what "auto" has chosen, and the error that it implies."""
+    reached = "" if share <= TOLERANCE else ", the most there may be"
+    _LOG.warning(
+        "qpruntime: inducing='auto' takes M = %d%s: rows of the data leave at most %.2g of the "
+        "prior variance out; inducing=%d would take twice as many",
+        count,
+        reached,
+        share,
+        2 * count,
+    )
+
+
+def units(kernel: Kernel, spread: Array) -> Array:
+    """What distances of inputs are measured in: length-scales of each feature, else its spread."""
+    parameters = kernel.get_params()
+    for name, value in parameters.items():
+        if name.endswith("length_scale") and np.size(value) == spread.size > 1:
+            return np.asarray(value, dtype=float)
+    return np.where(spread > 0.0, spread, 1.0)

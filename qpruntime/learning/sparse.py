@@ -7,45 +7,41 @@ settled by EP and then by the method asked for.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
-from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
+from qpruntime.errors import NumericalError
 from qpruntime.execution.calls import Executor, ExecutorError, Threads
 from qpruntime.execution.executors import executor_of
-from qpruntime.inference.schedules import Limits
-from qpruntime.inference.sparse.complaints import warn_unsettled
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.lazy import rows_of
-from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
+from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.inference.sparse.rows import Held, Rows
 from qpruntime.inference.sparse.rule import Rule
-from qpruntime.inference.sparse.settle import settle
-from qpruntime.learning.default_kernel import Start, learns_nothing
-from qpruntime.learning.inducing import clusters, pivots, rows_at, sample
+from qpruntime.learning.default_kernel import Start
+from qpruntime.learning.inducing import enough, first, rows_at, sample, tell
 from qpruntime.learning.maximise import Optimum, all_bounds, first_theta
 from qpruntime.learning.parameter_slopes import learnt, reparametrised
 from qpruntime.learning.progress import both
 from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import Settings, Sparse
-from qpruntime.learning.sparse_objective import Climbed, Place, Search, climb
-from qpruntime.learning.stages import Stage, staged
+from qpruntime.learning.sparse_checks import check
+from qpruntime.learning.sparse_end import advise, optimum_of, posterior_of
+from qpruntime.learning.sparse_objective import Place, Search, climb
+from qpruntime.learning.stages import planned, staged
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
 
-__all__ = ["check_scale", "train_sparse"]
+__all__ = ["train_sparse"]
 
 #: Kernel, likelihood with what was learnt, posterior, and one run for each stage, the last first.
 Trained = tuple[Kernel, Likelihood, SparsePosterior, tuple[Optimum, ...]]
-
-_LOG = logging.getLogger("qpruntime")
 
 # Above so many rows a sample of that many comes between.
 _MANY, _BETWEEN = 1_000_000, 100_000
@@ -53,9 +49,6 @@ _MANY, _BETWEEN = 1_000_000, 100_000
 _EARLY, _LATE = 2e-5, 1e-5
 # Iterations at most: of theta, of theta and Z on the sample, on more rows.
 _THETA, _BOTH, _ALL = 40, 80, 20
-#: For "auto": the share of the prior variance that rows of a sample may be left with, and between
-#: how many inducing inputs that is sought.
-TOLERANCE, _FEWEST, _MOST = 0.05, 50, 1000
 # A length-scale for each feature has to raise the evidence by that much at least, as in dense fits.
 _BEYOND_CHANCE = 10.0
 
@@ -107,64 +100,33 @@ class _Fit:
         self.some = sample(self.n, self.sparse.subsample, self.rng)
         self.points = rows_at(self.data.X, self.some)
         check(self.data, self.settings, self.points)
+        self.between = self.n > _MANY and len(self.some) < _BETWEEN
         self.spread = self.points.std(axis=0)
 
     def run(self) -> Trained:
         sparse, some = self.sparse, self.some
-        Z = self._first_inputs(self.points)
+        Z = first(sparse.inducing, self.kernel, self.points, self.spread, self.rng)
         place = Place(first_theta(self.kernel, self.judge, self.data.learn), Z)
         engine = None
         if self.settings.optimize and place.theta.size:
-            with staged(self.settings.verbose, self._stages(len(Z))) as report:
+            sizes = len(some), _BETWEEN * self.between, self.n
+            stages = planned(sizes, len(Z), sparse.optimize)
+            with staged(self.settings.verbose, stages) as report:
                 self.report = report
                 place, engine = self._on_sample(some, place)
                 if isinstance(sparse.inducing, str):
-                    self._said()
-                sizes = [_BETWEEN] * (self.n > _MANY) + [self.n] * (self.n > len(some))
-                for size in sizes:
+                    tell(len(place.Z), self.share)
+                for size in [_BETWEEN] * self.between + [self.n] * (self.n > len(some)):
                     place, engine = self._on_more(size, place, engine)
         elif isinstance(sparse.inducing, str):
-            place = Place(place.theta, self._chosen(self.points, self.kernel))
-            self._said()
+            place = Place(place.theta, self._chosen(self.kernel))
+            tell(len(place.Z), self.share)
         return self._end(place, engine)
 
-    def _stages(self, m: int) -> list[Stage]:
-        """What is to come, as the bar shows it."""
-        some = min(self.n, self.sparse.subsample)
-        found = [Stage(f"parameters on {some} rows", some, m, 25)]
-        if self.sparse.optimize:
-            found.append(Stage(f"inducing inputs too, on {some} rows", some, m, 40))
-        if self.n > _MANY:
-            found.append(Stage(f"{_BETWEEN} rows", _BETWEEN, m, 15))
-        if self.n > some:
-            found.append(Stage(f"all {self.n} rows", self.n, m, 8))
-        return found
-
-    def _first_inputs(self, X: Array) -> Array:
-        given = self.sparse.inducing
-        if isinstance(given, np.ndarray):
-            return given
-        count = min(_FEWEST * 4, len(X) // 4 or 1) if isinstance(given, str) else int(given)
-        return clusters(X, count, self.rng, _units(self.kernel, self.spread))
-
-    def _chosen(self, X: Array, kernel: Kernel) -> Array:
+    def _chosen(self, kernel: Kernel) -> Array:
         """Inducing inputs for these parameters, as many as the tolerance takes."""
-        most = min(_MOST, len(X))
-        found, self.share = pivots(kernel, X, most, TOLERANCE, self.rng)
-        count = max(len(found), min(_FEWEST, most))
-        self.count = count
-        return clusters(X, count, self.rng, _units(kernel, self.spread))
-
-    def _said(self) -> None:
-        reached = "" if self.share <= TOLERANCE else ", the most there may be"
-        _LOG.warning(
-            "qpruntime: inducing='auto' takes M = %d%s: rows of the data leave at most %.2g of the "
-            "prior variance out; inducing=%d would take twice as many",
-            self.count,
-            reached,
-            self.share,
-            2 * self.count,
-        )
+        found, self.share = enough(kernel, self.points, self.spread, self.rng)
+        return found
 
     def _engine(self, rows: Any, projector: Projector, place: Place) -> Engine:
         kernel = self.kernel.clone_with_theta(place.theta[: self.kernel.n_dims])
@@ -196,8 +158,7 @@ class _Fit:
         if self.begin.by_feature:
             place, engine = self._by_feature(rows, place, engine)
         if isinstance(self.sparse.inducing, str):
-            kernel = self.kernel.clone_with_theta(place.theta[: self.kernel.n_dims])
-            place = Place(place.theta, self._chosen(self.points, kernel))
+            place = Place(place.theta, self._chosen(engine.kernel))
             engine = self._engine(rows, self.judge, place)
         if self.sparse.optimize:
             self.report.begin(1)
@@ -266,101 +227,23 @@ class _Fit:
             ended = go()
         assert search.place is not None
         search.go(search.place)
-        self.optima.insert(0, self._optimum(search, ended, place))
+        self.optima.insert(0, optimum_of(search, ended, place.theta))
         return search.place
 
-    def _optimum(self, search: Search, ended: Climbed, start: Place) -> Optimum:
-        assert search.place is not None
-        theta, prior = search.place.theta, self.begin.log_prior
-        extra = 0.0 if prior is None else prior(theta)[0]
-        return Optimum(
-            theta=theta,
-            value=search.best - extra,
-            n_iterations=ended.iterations,
-            n_evaluations=search.evaluations,
-            success=ended.success,
-            message=ended.message,
-            start=start.theta,
-            slope=search.slope,
-            log_prior=extra,
-        )
-
     def _end(self, place: Place, engine: Engine | None) -> Trained:
-        """Settle all rows in double precision, by EP and then by the method asked for."""
-        settings, dims = self.settings, self.kernel.n_dims
-        kernel = self.kernel.clone_with_theta(place.theta[:dims])
+        """The posterior of all rows, and what was learnt."""
+        kernel = self.kernel.clone_with_theta(place.theta[: self.kernel.n_dims])
         projector = self.data.projector
         if self.data.learn:
-            projector = learnt(projector, tuple(self.data.learn), place.theta[dims:])
+            logs = place.theta[self.kernel.n_dims :]
+            projector = learnt(projector, tuple(self.data.learn), logs)
         if engine is None:
             engine = self._engine(self._rows(slice(None)), self.judge, place)
         engine.move(kernel, place.Z, np.float64)
-        limits = Limits(settings.tol, settings.max_sweeps, 1.0)
-        rough = projector.method != "ep"
-        ended = settle(engine, limits._replace(tol=max(settings.tol, 1e-4)) if rough else limits)
-        if rough:
-            engine.rule = Rule(projector, self.sparse.power)
-            first, ended = ended, settle(engine, limits)
-            ended.history[:0] = first.history
-        warn_unsettled(ended, limits.tol)
-        self._advise(kernel)
         priors = np.unique(self.data.prior)
-        posterior = conclude(engine, ended, float(priors[0]) if priors.size == 1 else None)
+        prior = float(priors[0]) if priors.size == 1 else None
+        posterior = posterior_of(engine, projector, self.settings, prior)
+        if self.optima and not self.settings.given:
+            advise(kernel, self.points)
         engine.executor = self.local
         return kernel, projector.likelihood, posterior, tuple(self.optima)
-
-    def _advise(self, kernel: Kernel) -> None:
-        learnt_default = self.optima and not self.settings.given
-        if learnt_default and (blind := learns_nothing(kernel, self.points[:2000])):
-            warn(blind, ConvergenceWarning)
-
-
-def check(data: Data, settings: Settings, points: Array) -> None:
-    """Raise `InputError` if inducing points cannot serve this fit; `points` are some rows of X."""
-    sparse, n = settings.sparse, len(data.y)
-    assert sparse is not None
-    if data.projector.method == "vb":
-        raise InputError('method "vb" is dense only: use "ep" or "qp" with a small power=')
-    if settings.objective == "loo":
-        raise InputError(
-            'objective="loo" needs inducing=None: inducing points are learnt by '
-            'objective="evidence"'
-        )
-    check_scale(data.scale)
-    given = sparse.inducing
-    if isinstance(given, int) and given > n:
-        raise InputError(
-            f"inducing={given} is more than the {n} rows: use inducing=None, the dense engine, "
-            "or fewer"
-        )
-    if isinstance(given, np.ndarray):
-        if given.shape[1] != points.shape[1]:
-            raise InputError(
-                f"inducing must have {points.shape[1]} columns like X, got {given.shape[1]}"
-            )
-        low, high = points.min(axis=0), points.max(axis=0)
-        reach = 10.0 * np.maximum(high - low, 1e-12)
-        beyond = (given < low - reach) | (given > high + reach)
-        if beyond.any(axis=1).all():
-            raise InputError(
-                "every inducing input is more than ten times the range of X away from X: give "
-                "them in the units of X, or their number"
-            )
-
-
-def check_scale(scale: ArrayLike | None) -> None:
-    """Raise `InputError` unless rows observe the latent function itself."""
-    if scale is not None and not np.all(np.asarray(scale) == 1.0):
-        raise InputError(
-            'inducing points take no exposures in the link "square", which scale the latent '
-            'function: use link="exp"'
-        )
-
-
-def _units(kernel: Kernel, spread: Array) -> Array:
-    """What distances of inputs are measured in: length-scales of each feature, else its spread."""
-    parameters = kernel.get_params()
-    for name, value in parameters.items():
-        if name.endswith("length_scale") and np.size(value) == spread.size > 1:
-            return np.asarray(value, dtype=float)
-    return np.where(spread > 0.0, spread, 1.0)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from qpruntime.arrays import Array
 from qpruntime.learning.progress import drawn_bar, time_left
 
-__all__ = ["Stage", "Stages", "staged"]
+__all__ = ["Stage", "Stages", "planned", "staged"]
 
 # Steps of the bar.
 _TOTAL = 1000
@@ -29,6 +29,19 @@ class Stage(NamedTuple):
     def cost(self) -> float:
         """Of one evaluation, in some unit."""
         return float(self.rows) * self.inducing**2
+
+
+def planned(sizes: tuple[int, int, int], m: int, moving: bool) -> list[Stage]:
+    """Return the stages of a fit with rows of the sample, between (0 for none), and in all."""
+    some, between, n = sizes
+    found = [Stage(f"parameters on {some} rows", some, m, 25)]
+    if moving:
+        found.append(Stage(f"inducing inputs too, on {some} rows", some, m, 40))
+    if between:
+        found.append(Stage(f"{between} rows", between, m, 15))
+    if n > some:
+        found.append(Stage(f"all {n} rows", n, m, 8))
+    return found
 
 
 class Stages:

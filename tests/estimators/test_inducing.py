@@ -195,3 +195,26 @@ def test_exposures_in_the_square_link_are_refused():
     with pytest.raises(InputError, match='link="exp"'):
         model.fit(X, rng.poisson(np.exp(f)), exposure=np.linspace(1.0, 2.0, 50))
     assert model.set_params(max_iter=2).fit(X, rng.poisson(np.exp(f))).predict(X).min() > 0.0
+
+
+def test_a_sample_comes_between_where_rows_are_many(labelled, monkeypatch, capsys):
+    """Constants lowered: three sizes of rows, unless the first sample is as large as the second."""
+    X, labels = labelled
+    monkeypatch.setattr("qpruntime.learning.sparse._MANY", 300)
+    monkeypatch.setattr("qpruntime.learning.sparse._BETWEEN", 150)
+    options = {"inducing": 15, "max_iter": 4, "random_state": 0, "verbose": 2}
+    model = GPClassifier(KERNEL, subsample=60, **options).fit(X, labels)
+    told = capsys.readouterr().err
+    stages = ["parameters on 60", "too, on 60", "150", "all 400"]
+    for number, words in enumerate(stages, 1):
+        assert f"stage {number} of 4" in told
+        assert f"{words} rows: 1 evaluations" in told
+    assert len(model.optima_) == 4
+    # Scores are those of all rows, of which the last stage is.
+    values = [run.value / n for run, n in zip(model.optima_, (400, 150, 60, 60), strict=True)]
+    assert abs(model.log_marginal_likelihood_value_ / 400 - values[0]) < 0.02
+    assert np.ptp(values) < 0.2
+    assert model.score(X, labels) > 0.75
+    other = GPClassifier(KERNEL, subsample=200, **options).fit(X, labels)
+    assert "of 3, all 400 rows" in capsys.readouterr().err
+    assert len(other.optima_) == 3

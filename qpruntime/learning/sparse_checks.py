@@ -1,0 +1,55 @@
+"""Whether inducing points can serve a fit at all; raised before anything is computed."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.learning.runs import Data
+from qpruntime.learning.settings import Settings
+
+__all__ = ["check", "check_scale"]
+
+
+def check(data: Data, settings: Settings, points: Array) -> None:
+    """Raise `InputError` if inducing points cannot serve this fit; `points` are some rows of X."""
+    sparse, n = settings.sparse, len(data.y)
+    assert sparse is not None
+    if data.projector.method == "vb":
+        raise InputError('method "vb" is dense only: use "ep" or "qp" with a small power=')
+    if settings.objective == "loo":
+        raise InputError(
+            'objective="loo" needs inducing=None: inducing points are learnt by '
+            'objective="evidence"'
+        )
+    check_scale(data.scale)
+    given = sparse.inducing
+    if isinstance(given, int) and given > n:
+        raise InputError(
+            f"inducing={given} is more than the {n} rows: use inducing=None, the dense engine, "
+            "or fewer"
+        )
+    if isinstance(given, np.ndarray):
+        if given.shape[1] != points.shape[1]:
+            raise InputError(
+                f"inducing must have {points.shape[1]} columns like X, got {given.shape[1]}"
+            )
+        low, high = points.min(axis=0), points.max(axis=0)
+        reach = 10.0 * np.maximum(high - low, 1e-12)
+        beyond = (given < low - reach) | (given > high + reach)
+        if beyond.any(axis=1).all():
+            raise InputError(
+                "every inducing input is more than ten times the range of X away from X: give "
+                "them in the units of X, or their number"
+            )
+
+
+def check_scale(scale: ArrayLike | None) -> None:
+    """Raise `InputError` unless rows observe the latent function itself."""
+    if scale is not None and not np.all(np.asarray(scale) == 1.0):
+        raise InputError(
+            'inducing points take no exposures in the link "square", which scale the latent '
+            'function: use link="exp"'
+        )

@@ -1,0 +1,71 @@
+"""How a fit by inducing points ends: what a stage has found, and the posterior of all rows.
+
+That is of double precision, settled by EP and then by the method asked for.
+"""
+
+from __future__ import annotations
+
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.arrays import Array
+from qpruntime.errors import ConvergenceWarning, warn
+from qpruntime.inference.schedules import Limits
+from qpruntime.inference.sparse.complaints import warn_unsettled
+from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
+from qpruntime.inference.sparse.rule import Rule
+from qpruntime.inference.sparse.settle import settle
+from qpruntime.learning.default_kernel import learns_nothing
+from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.settings import Settings
+from qpruntime.learning.sparse_objective import Climbed, Search
+from qpruntime.projection.projector import Projector
+
+__all__ = ["advise", "optimum_of", "posterior_of"]
+
+# EP settles so far before QP goes on.
+_ROUGH = 1e-4
+# Rows that the default kernel is looked at on.
+_LOOKED_AT = 2000
+
+
+def optimum_of(search: Search, ended: Climbed, start: Array) -> Optimum:
+    """Return what a stage that began at `start` has found."""
+    assert search.place is not None
+    theta, prior = search.place.theta, search.log_prior
+    extra = 0.0 if prior is None else prior(theta)[0]
+    return Optimum(
+        theta=theta,
+        value=search.best - extra,
+        n_iterations=ended.iterations,
+        n_evaluations=search.evaluations,
+        success=ended.success,
+        message=ended.message,
+        start=start,
+        slope=search.slope,
+        log_prior=extra,
+    )
+
+
+def posterior_of(
+    engine: Engine, projector: Projector, settings: Settings, prior: float | None
+) -> SparsePosterior:
+    """Settle the sites of an engine of double precision, which has EP's rule, and conclude.
+
+    `projector` is that of the method asked for; `prior` is the prior mean that all rows share.
+    """
+    limits = Limits(settings.tol, settings.max_sweeps, 1.0)
+    rough = projector.method != "ep"
+    ended = settle(engine, limits._replace(tol=max(settings.tol, _ROUGH)) if rough else limits)
+    if rough:
+        engine.rule = Rule(projector, engine.rule.power)
+        first, ended = ended, settle(engine, limits)
+        ended.history[:0] = first.history
+    warn_unsettled(ended, limits.tol)
+    return conclude(engine, ended, prior)
+
+
+def advise(kernel: Kernel, points: Array) -> None:
+    """Warn if what the default kernel has learnt from these rows is nothing."""
+    if blind := learns_nothing(kernel, points[:_LOOKED_AT]):
+        warn(blind, ConvergenceWarning)

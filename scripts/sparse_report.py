@@ -1,0 +1,102 @@
+"""Tables of docs/million-rows.md, of what bench_sparse.py and sparse_curve.py keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench_sparse import KEPT as PEERS
+from bench_sparse import Row as PeerRow
+from records import Records
+from sparse_curve import KEPT as CURVE
+from sparse_curve import Row as CurveRow
+from sparse_noise import NOISY
+
+__all__ = ["curve", "dense", "noise", "peers"]
+
+_NAMES = {"svgp": "SVGP", "fitc": "FITC", "vecchia": "Vecchia"}
+
+
+def _table(header: list[str], lines: list[list[str]]) -> str:
+    rule = ["---"] * len(header)
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *lines])
+
+
+def _spoken(case: str) -> str:
+    name, n, m = case.split("-")
+    return f"{name}, N = {int(n):,}, M = {m}".replace(",0", " 0").replace(",9", " 9")
+
+
+def _pairs(noisy: bool) -> list[tuple[str, str, dict[str, Any], dict[str, Any]]]:
+    """Case, peer, our record and the peer's, in the order of the file."""
+    kept = Records(PEERS, PeerRow).records
+    names = {"-".join(map(str, case)) for case in NOISY}
+    found = []
+    for key, record in kept.items():
+        own = kept.get(PeerRow(key.case, "own"))
+        if key.peer != "own" and own is not None and (key.case in names) == noisy:
+            found.append((key.case, key.peer, own, record))
+    return found
+
+
+def peers() -> str:
+    """Labels: how soon the peer's last figure is passed, and both ends."""
+    lines = []
+    for case, name, ours, theirs in _pairs(noisy=False):
+        own = ours["path"][-1]
+        row = [_spoken(case), _NAMES[name]]
+        if not theirs["path"]:
+            lines.append([*row, theirs["ended"], "", f"{own[1]:.4f}", f"{own[0]:.0f} s", "", ""])
+            continue
+        end = theirs["path"][-1]
+        passed = [at for at, nll, _ in ours["path"] if nll <= end[1]]
+        share = f"{min(passed) / end[0]:.2f}" if passed else "not passed"
+        row += [f"{end[1]:.4f}", f"{end[0]:.0f} s", f"{own[1]:.4f}", f"{own[0]:.0f} s"]
+        lines.append([*row, share, f"{end[2]:.4f}, {own[2]:.4f}"])
+    header = ["", "peer", "its NLL", "after", "ours", "after", "its NLL passed, share of its time"]
+    return _table([*header, "calibration errors"], lines)
+
+
+def noise() -> str:
+    """Counts and outliers: seconds, log density and coverage of both."""
+    kept = Records(PEERS, PeerRow).records
+    lines = []
+    for case in NOISY:
+        title = "-".join(map(str, case))
+        for key, record in kept.items():
+            if key.case == title:
+                spent, nlpd, covered = record["path"][-1]
+                who = "ours" if key.peer == "own" else _NAMES[key.peer]
+                lines.append(
+                    [
+                        _spoken(title),
+                        who,
+                        f"{spent:.0f} s",
+                        f"{nlpd:.4f}",
+                        f"{100.0 * covered:.1f} %",
+                    ]
+                )
+    return _table(["", "", "CPU time", "NLPD", "coverage of 90 % intervals"], lines)
+
+
+def curve() -> str:
+    """What M buys."""
+    kept = Records(CURVE, CurveRow).records
+    found = sorted((key.inducing, record) for key, record in kept.items() if key.what == "m")
+    lines = [
+        [str(m), f"{r['evidence']:.0f}", f"{r['nll']:.4f}", f"{r['seconds']:.0f} s"]
+        for m, r in found
+    ]
+    return _table(["M", "log evidence", "test NLL", "CPU time"], lines)
+
+
+def dense() -> str:
+    """Both engines by rows."""
+    kept = Records(CURVE, CurveRow).records
+    sizes = sorted({key.rows for key in kept if key.what == "dense" and not key.inducing})
+    lines = []
+    for n in sizes:
+        pair = [r for key, r in kept.items() if key.what == "dense" and key.rows == n]
+        pair.sort(key=lambda r: r["inducing"])
+        cells = [f"{r['seconds']:.1f} s, {r['nll']:.4f}" for r in pair]
+        lines.append([str(n), *cells])
+    return _table(["N", "dense: CPU time, test NLL", "M = 100"], lines)
