@@ -50,6 +50,9 @@ def test_every_kernel_has_the_fixed_point_of_the_dense_engine():
         assert worst(post, dense) < 1e-8, name
         assert post.converged
         check_predictions(post, dense, kernel, t, 0.0, 1e-7)
+        slopes = dense.evidence_gradient(kernel(t[:, None], eval_gradient=True)[1])
+        # scikit-learn takes the derivative by a period to 6e-8.
+        np.testing.assert_allclose(post.evidence_gradient(), slopes, rtol=1e-6, atol=1e-7)
 
 
 def test_every_likelihood_has_the_fixed_point_of_the_dense_engine():

@@ -88,7 +88,7 @@ def test_messages_between_parts_are_those_of_one_pass():
     rng = np.random.default_rng(2)
     tau, nu = rng.uniform(0.0, 2.0, 60), rng.standard_normal(60)
     whole = Series(t, y, Projector("probit", "ep"), np.zeros(60))
-    for kernel in (KERNEL, 2.0 * Matern(0.9, nu=0.5), LONG):
+    for kernel in (KERNEL, 2.0 * Matern(0.9, nu=0.5), 2.0 * Matern(0.9, nu=2.5), LONG):
         space = state_space(kernel)
         rows = Rows(whole, space, Sites(tau, nu))
         rows.run(ahead=False)

@@ -1,7 +1,7 @@
 """Messages as they are kept in rows of numbers, and as vectors and matrices.
 
-A message ahead is N(m, P), one behind exp(eta' x - x' J x / 2); how `pair` and `wide` write them
-down is said there.
+A message ahead is N(m, P), one behind exp(eta' x - x' J x / 2); how `pair`, `trio` and `wide` write
+them down is said there.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ def opening(space: StateSpace, begin: float) -> Array:
 def written(space: StateSpace, vector: Array, matrix: Array, ahead: bool) -> Array:
     """Return a message as a row of numbers."""
     d = vector.size
+    if space.trio is not None:
+        return _factored(vector, matrix, ahead)
     if space.pair is None:
         return np.concatenate([vector, matrix[np.tril_indices(d)]])
     v, M = np.zeros(2), np.zeros((2, 2))
@@ -44,6 +46,8 @@ def written(space: StateSpace, vector: Array, matrix: Array, ahead: bool) -> Arr
 def read(space: StateSpace, row: Array, ahead: bool) -> tuple[Array, Array]:
     """Return the vector and the matrix of a message."""
     d = space.dimension
+    if space.trio is not None:
+        return _multiplied(row, ahead)
     if space.pair is None:
         M = np.zeros((d, d))
         M[np.tril_indices(d)] = row[d:]
@@ -55,3 +59,31 @@ def read(space: StateSpace, row: Array, ahead: bool) -> tuple[Array, Array]:
         sigma, E, g = row[2:]
         both = np.array([[sigma + E * g * g, E * g], [E * g, E]])
     return row[:d], both[:d, :d]
+
+
+def _factored(vector: Array, matrix: Array, ahead: bool) -> Array:
+    """A message in the factors of `trio`: L diag(p) L' ahead, U diag(e) U' and U z behind."""
+    # U diag U' is L diag L' of the states in reverse.
+    turn = slice(None, None, 1 if ahead else -1)
+    rest, L, D = matrix[turn, turn].astype(float), np.eye(3), np.zeros(3)
+    for k in range(3):
+        D[k] = rest[k, k]
+        if D[k] != 0.0:
+            L[:, k] = np.where(np.arange(3) < k, 0.0, rest[:, k] / D[k])
+            rest = rest - D[k] * np.outer(L[:, k], L[:, k])
+    L, D = L[turn, turn], D[turn]
+    off = L[_BELOW] if ahead else L.T[_BELOW]
+    return np.concatenate([vector if ahead else np.linalg.solve(L, vector), D, off])
+
+
+def _multiplied(row: Array, ahead: bool) -> tuple[Array, Array]:
+    """Vector and matrix of a message in the factors of `trio`."""
+    L = np.eye(3)
+    L[_BELOW] = row[6:]
+    if ahead:
+        return row[:3], L @ np.diag(row[3:6]) @ L.T
+    return L.T @ row[:3], L.T @ np.diag(row[3:6]) @ L
+
+
+#: Entries (1, 0), (2, 0) and (2, 1).
+_BELOW = np.array([1, 2, 2]), np.array([0, 0, 1])

@@ -14,6 +14,7 @@ from qpruntime.inference.markov.messages import opening, width
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.pair import pair_pass, pair_slope, pair_sweep
 from qpruntime.inference.markov.state_space import StateSpace
+from qpruntime.inference.markov.trio import trio_pass, trio_slope, trio_sweep
 from qpruntime.inference.markov.wide import wide_pass, wide_slope, wide_sweep
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
@@ -25,6 +26,15 @@ __all__ = ["NOTHING", "Rows"]
 
 #: No report is wanted.
 NOTHING = np.empty((0, 4))
+
+
+def _kernels(space: StateSpace, begin: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """What passes take of a kernel, and those of its state: a pass, a sweep and the gradient's."""
+    if space.pair is not None:
+        return space.pair, (pair_pass, pair_sweep, pair_slope)
+    if space.trio is not None:
+        return space.trio, (trio_pass, trio_sweep, trio_slope)
+    return space.arrays(begin), (wide_pass, wide_sweep, wide_slope)
 
 
 class Rows:
@@ -46,12 +56,12 @@ class Rows:
     ) -> None:
         self.series, self.space = series, space
         self.tau, self.nu = sites
-        self.pair = space.pair is not None
         self.noise = space.noise
         self.edges = np.zeros((4, width(space)))
         self.edges[:2] = opening(space, float(series.t[0])) if edges is None else edges
         self.buffer = np.zeros((self.tau.size, self.edges.shape[1]))
-        self.chain = space.pair or space.arrays(float(series.t[0]))
+        self.chain: tuple[Any, ...]
+        self.chain, (self._pass, self._sweep, self._slope) = _kernels(space, float(series.t[0]))
 
     @cached_property
     def _functions(self) -> tuple[Any, ...]:
@@ -60,8 +70,7 @@ class Rows:
 
     def run(self, ahead: bool, report: Array = NOTHING) -> None:
         """Pass with the sites as they are; fill a report (N, 4) if there is one."""
-        run = pair_pass if self.pair else wide_pass
-        run(*self._given(), ahead, report)
+        self._pass(*self._given(), ahead, report)
 
     def refresh(self) -> None:
         """Make messages those of the sites, which were set from outside."""
@@ -87,8 +96,7 @@ class Rows:
         projector = series.projector
         functions = self._functions
         closed = bool(series.plain and projector.source[0] == EP and functions[1])
-        run = pair_sweep if self.pair else wide_sweep
-        status, site = run(
+        status, site = self._sweep(
             self.chain,
             series.steps,
             (self.noise, series.scales, series.y, series.prior, series.exponents),
@@ -139,14 +147,12 @@ class Rows:
         d = self.space.dimension
         far = self.space.far()
         first = self.series.before is None
-        if self.pair:
-            sums = np.zeros((4, 2, 2))
-            reach = float(far[0] * self.chain[1])
-            pair_slope(*self._given(), (reach, first), sums)
-            return sums[:, :d, :d]
-        sums = np.zeros((4, d, d))
-        wide_slope(*self._given(), (far, first), sums)
-        return sums
+        short = self.space.pair is not None or self.space.trio is not None
+        size = 2 if self.space.pair is not None else d
+        sums = np.zeros((4, size, size))
+        rate = self.space.terms[0].factors[0].rate if short else 1.0
+        self._slope(*self._given(), (float(far[0] * rate) if short else far, first), sums)
+        return sums[:, :d, :d]
 
     def _given(self) -> tuple[Any, ...]:
         """What every pass takes that leaves the sites as they are."""

@@ -175,6 +175,13 @@ class StateSpace:
         return None
 
     @property
+    def trio(self) -> tuple[float, float] | None:
+        """Rate and variance of Matern 5/2, whose path is nearly as fast; None if it is not that."""
+        if len(self.terms) == 1 and [f.kind for f in self.terms[0].factors] == [MATERN_5]:
+            return self.terms[0].factors[0].rate, self.terms[0].variance
+        return None
+
+    @property
     def has_line(self) -> bool:
         """Whether there is a linear trend."""
         return any(f.kind == LINE for t in self.terms for f in t.factors)

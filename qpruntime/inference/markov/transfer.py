@@ -34,11 +34,13 @@ class Transfer(NamedTuple):
 def folded(rows: Rows) -> Transfer:
     """Return what these rows, and the step that leads to them, are to messages."""
     series, d = rows.series, rows.space.dimension
-    size = 2 if rows.pair else d
+    short = rows.space.pair is not None
+    size = 2 if short else d
     zero = np.zeros((size, size))
     found = Transfer(np.eye(size), np.zeros(size), zero, np.zeros(size), zero.copy())
-    given = rows.chain, series.steps, (rows.noise, series.scales), (rows.tau, rows.nu)
-    (pair_fold if rows.pair else fold)(*given, tuple(found))
+    chain = rows.chain if short else rows.space.arrays(float(series.t[0]))
+    given = chain, series.steps, (rows.noise, series.scales), (rows.tau, rows.nu)
+    (pair_fold if short else fold)(*given, tuple(found))
     return Transfer(*(part[:d, :d] if part.ndim == 2 else part[:d] for part in found))
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "fill",
     "gamma_share",
     "matern_3",
+    "matern_5",
     "smooth_states",
 ]
 
@@ -190,26 +191,33 @@ def matern_3(x):
 
 
 @kernel
-def matern_5(x, A, Q):
-    """Fill A and Q of Matern 5/2."""
+def matern_5(x):
+    """(A by rows, Q00, Q01, Q02, Q11, Q12, Q22) of Matern 5/2, of which `matern_3` is 3/2."""
     decay = math.exp(-x)
     half = 0.5 * x * x
-    # exp(-x) (I + x N + x^2/2 N^2), N = F + I.
-    A[0, 0], A[0, 1], A[0, 2] = decay * (1.0 + x + half), decay * (x + 2.0 * half), decay * half
-    A[1, 0], A[1, 1] = -decay * half, decay * (1.0 + x - 2.0 * half)
-    A[1, 2] = decay * (x - half)
-    A[2, 0], A[2, 1] = decay * (half - x), decay * (2.0 * half - 3.0 * x)
-    A[2, 2] = decay * (1.0 - 2.0 * x + half)
     y, e, q = 2.0 * x, decay * decay, 16.0 / 3.0
     fifth = gamma_share(5, y, e)
     g0, g1 = decay * half, decay * (x - half)
     y3 = y * y * y
-    middle = q * (y3 * e / 24.0 - y3 * y * e / 192.0 + fifth / 16.0)
-    Q[0, 0], Q[1, 1] = fifth, middle
-    Q[0, 1] = Q[1, 0] = 0.5 * q * g0 * g0
-    Q[1, 2] = Q[2, 1] = 0.5 * q * g1 * g1
-    Q[0, 2] = Q[2, 0] = q * g0 * g1 - middle
-    Q[2, 2] = q * (e * (0.5 * y - 0.25 * y * y + 0.125 * y3) + 3.0 * fifth / 16.0)
+    middle = q * (y3 * e * (1.0 / 24.0 - y / 192.0) + fifth / 16.0)
+    # exp(-x) (I + x N + x^2/2 N^2), N = F + I.
+    return (
+        decay * (1.0 + x + half),
+        decay * (x + 2.0 * half),
+        g0,
+        -g0,
+        decay * (1.0 + x - 2.0 * half),
+        g1,
+        -g1,
+        decay * (2.0 * half - 3.0 * x),
+        decay * (1.0 - 2.0 * x + half),
+        fifth,
+        0.5 * q * g0 * g0,
+        q * g0 * g1 - middle,
+        middle,
+        0.5 * q * g1 * g1,
+        q * (e * (0.5 * y - 0.25 * y * y + 0.125 * y3) + 3.0 * fifth / 16.0),
+    )
 
 
 @kernel
@@ -226,7 +234,13 @@ def factor(kind, rate, dt, A, Q, P):
         P[0, 0], P[0, 1], P[1, 0], P[1, 1] = 1.0, 0.0, 0.0, 1.0
         return 2
     if kind == MATERN_5:
-        matern_5(min(rate * dt, _FAR), A, Q)
+        numbers = matern_5(min(rate * dt, _FAR))
+        for i in range(3):
+            A[i, 0], A[i, 1], A[i, 2] = numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2]
+        Q[0, 0], Q[1, 1], Q[2, 2] = numbers[9], numbers[12], numbers[14]
+        Q[0, 1] = Q[1, 0] = numbers[10]
+        Q[0, 2] = Q[2, 0] = numbers[11]
+        Q[1, 2] = Q[2, 1] = numbers[13]
         P[0, 1] = P[1, 0] = P[1, 2] = P[2, 1] = 0.0
         P[0, 0], P[1, 1], P[2, 2] = 1.0, 1.0 / 3.0, 1.0
         P[0, 2] = P[2, 0] = -1.0 / 3.0
