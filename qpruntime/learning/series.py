@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.markov.evidence import gradient, require_evidence
+from qpruntime.inference.markov.evidence import require_evidence
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.posterior import Placed, SeriesPosterior, Sweeper, conclude
 from qpruntime.inference.markov.rows import Rows
@@ -119,7 +119,7 @@ class SeriesObjective(Objective):
             raise NumericalError("the sites have no fixed point at these parameters")
         found = end.summary
         require_evidence(found)
-        slopes = gradient(space, series, sites, found, rows.slope())
+        slopes = space.gradient(rows.slope(), found.noise)
         if self.learn:
             own = parameter_slopes(series, self.learn, *rows.cavities())[0]  # type: ignore[arg-type]
             slopes = np.concatenate([slopes, own.sum(axis=1)])

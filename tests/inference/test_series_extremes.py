@@ -9,6 +9,7 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared, Matern, WhiteKernel
 
 from qpruntime import QPError, infer_series
+from qpruntime.inference.markov.evidence import noise_slope
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.state_space import state_space
@@ -80,6 +81,29 @@ def test_cavities_at_the_ends_against_80_digits():
                 # Means where they are of the size of the data, not of the prior's deviation.
                 off = np.abs(report[:, 0] - mean) / (np.sqrt(square) + np.abs(mean))
                 assert off.max() < FACTORED, case
+
+
+def test_the_gradient_in_white_noise_under_any_noise_against_50_digits():
+    """Of log N(nu/tau; 0, K + w I + 1/tau), which EP's evidence is to sites that are given."""
+    rng = np.random.default_rng(3)
+    t, y = np.sort(rng.uniform(0.0, 3.0, 7)), rng.standard_normal(7)
+    for noise, most in [(1e-14, 1e14), (1e-9, 1e3), (0.3, 1e10), (1e12, 2.0)]:
+        tau = most * rng.uniform(0.1, 1.0, 7)
+        series = Series(t, y, Projector("probit", "ep"), np.zeros(7))
+        space = state_space(2.0 * Matern(1.0, nu=1.5) + WhiteKernel(noise))
+        rows = Rows(series, space, Sites(tau.copy(), tau * y))
+        rows.refresh()
+        with mp.workdps(50):
+            S = mp.matrix(7, 7)
+            for i in range(7):
+                for j in range(7):
+                    S[i, j] = 2 * correlation(1.5, 1, mp.mpf(float(t[i])) - mp.mpf(float(t[j])))
+                S[i, i] += mp.mpf(noise) + 1 / mp.mpf(float(tau[i]))
+            inverse = S**-1
+            beta = inverse * mp.matrix([mp.mpf(float(v)) for v in y])
+            right = sum(beta[i] ** 2 - inverse[i, i] for i in range(7)) / 2
+        # Of squares of the data and precisions, which have the size of their sum here.
+        assert noise_slope(rows, rows.report()) == pytest.approx(float(right), rel=1e-12), noise
 
 
 def drawn(rng):

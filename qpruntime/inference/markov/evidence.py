@@ -16,16 +16,14 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.markov.observations import Series
-from qpruntime.inference.markov.state_space import StateSpace
-from qpruntime.inference.sites import Sites
 from qpruntime.projection.kernel import project_many
 
 __all__ = [
     "NO_SUMMARY",
     "Summary",
     "cavities",
-    "gradient",
     "joined",
+    "noise_slope",
     "require_evidence",
     "summarise",
 ]
@@ -47,6 +45,7 @@ class Finished(Protocol):
 class Summary:
     """In order of time: moments of g, leave-one-out log densities; and the log evidence.
 
+    `noise` is the derivative of EP's evidence by white noise at its fixed point, and
     `balance` is how many innovations of positive sites are negative, less those of negative sites;
     `sound` says that cavities are proper. Moments are there only if they are.
     """
@@ -57,6 +56,7 @@ class Summary:
     log_evidence: float
     balance: int = 0
     sound: bool = True
+    noise: float = 0.0
 
     @property
     def proper(self) -> bool:
@@ -79,7 +79,8 @@ def joined(parts: Sequence[Summary]) -> Summary:
         for name in ("mean", "variance", "log_z")
     )
     total = math.fsum(part.log_evidence for part in parts)
-    return Summary(mean, variance, log_z, total, sum(part.balance for part in parts))
+    balance, noise = sum(part.balance for part in parts), sum(part.noise for part in parts)
+    return Summary(mean, variance, log_z, total, balance, noise=noise)
 
 
 def require_evidence(found: Summary) -> None:
@@ -107,7 +108,9 @@ def summarise(rows: Finished, report: Array) -> Summary:
         return NO_SUMMARY
     found = Summary(np.empty(n), np.empty(n), np.empty(n), 0.0)
     total = math.fsum(_fill(rows, report, some, found) for some in blocks)
-    return replace(found, log_evidence=total, balance=sum(balance for _, balance in signs))
+    balance = sum(balance for _, balance in signs)
+    noise = math.fsum(noise_slope(rows, report, some) for some in blocks)
+    return replace(found, log_evidence=total, balance=balance, noise=noise)
 
 
 def _signs(rows: Finished, whole: Array, some: slice) -> tuple[bool, int]:
@@ -157,14 +160,14 @@ def _fill(rows: Finished, whole: Array, some: slice, found: Summary) -> float:
     return float(total)
 
 
-def gradient(space: StateSpace, series: Series, sites: Sites, found: Summary, sums: Array) -> Array:
-    """Derivatives of EP's log evidence by the kernel's log parameters, at a fixed point of EP.
+def noise_slope(rows: Finished, whole: Array, some: slice = slice(None)) -> float:
+    """Derivative of EP's log evidence by the variance of white noise, from a report.
 
-    Everything is in order of time, sites are about the prior mean, and `sums` are those of `slope`.
+    1 - tau var would cancel where noise is small: it is cavity over marginal precision, 1/(1 + tau
+    v_c), and nu - tau mean is (nu - tau m_c) times that.
     """
-    noise = 0.0
-    if space.noises:
-        h, tau = series.scales, sites.tau
-        beta = sites.nu - tau * (found.mean - series.prior)
-        noise = 0.5 * float(np.sum(h * h * (beta * beta - tau * (1.0 - tau * found.variance))))
-    return space.gradient(sums, noise)
+    report, h, tau = whole[some], rows.series.scales[some], rows.tau[some]
+    v, m = h * h * (report[:, 1] + rows.noise), h * report[:, 0]
+    kept = 1.0 + tau * v
+    beta = (rows.nu[some] - tau * m) / kept
+    return 0.5 * float(np.sum(h * h * (beta * beta - tau / kept)))

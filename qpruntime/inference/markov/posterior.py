@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.markov.evidence import Summary, gradient, require_evidence
+from qpruntime.inference.markov.evidence import noise_slope, require_evidence
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.sample import draw
@@ -348,9 +348,13 @@ class SeriesPosterior(Posterior):
         Exact at an EP fixed point only, like that of the dense engine.
         """
         rows = Rows(self.series, self.space, Sites(*self._sorted_sites()))
-        rows.run(ahead=True)
-        found = Summary(self.mean[self.order], self.variance[self.order], rows.tau, 0.0)
-        return gradient(self.space, self.series, Sites(rows.tau, rows.nu), found, rows.slope())
+        noise = 0.0
+        if self.space.noises:
+            rows.refresh()
+            noise = noise_slope(rows, rows.report())
+        else:
+            rows.run(ahead=True)
+        return self.space.gradient(rows.slope(), noise)
 
     def marginals(self, *args: Any, **options: Any) -> Any:
         """Refused: corrections are of the dense engine."""
