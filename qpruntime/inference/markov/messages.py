@@ -11,7 +11,7 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.inference.markov.state_space import StateSpace
 
-__all__ = ["opening", "read", "width", "written"]
+__all__ = ["factored", "multiplied", "opening", "read", "width", "written"]
 
 
 def width(space: StateSpace) -> int:
@@ -31,7 +31,7 @@ def written(space: StateSpace, vector: Array, matrix: Array, ahead: bool) -> Arr
     """Return a message as a row of numbers."""
     d = vector.size
     if space.trio is not None:
-        return _factored(vector, matrix, ahead)
+        return factored(vector, matrix, ahead)
     if space.pair is None:
         return np.concatenate([vector, matrix[np.tril_indices(d)]])
     v, M = np.zeros(2), np.zeros((2, 2))
@@ -47,7 +47,7 @@ def read(space: StateSpace, row: Array, ahead: bool) -> tuple[Array, Array]:
     """Return the vector and the matrix of a message."""
     d = space.dimension
     if space.trio is not None:
-        return _multiplied(row, ahead)
+        return multiplied(row, d, ahead)
     if space.pair is None:
         M = np.zeros((d, d))
         M[np.tril_indices(d)] = row[d:]
@@ -61,29 +61,34 @@ def read(space: StateSpace, row: Array, ahead: bool) -> tuple[Array, Array]:
     return row[:d], both[:d, :d]
 
 
-def _factored(vector: Array, matrix: Array, ahead: bool) -> Array:
-    """A message in the factors of `trio`: L diag(p) L' ahead, U diag(e) U' and U z behind."""
-    # U diag U' is L diag L' of the states in reverse.
+def factored(vector: Array, matrix: Array, ahead: bool) -> Array:
+    """A message in factors, as `trio` and `careful` keep it.
+
+    Ahead m and L diag(p) L', behind z and U diag(e) U' = J, eta = U z: the vector, and a triangle
+    with the diagonal in it.
+    """
+    # U diag(e) U' is L diag(e) L' of the states in reverse.
     turn = slice(None, None, 1 if ahead else -1)
-    rest, L, D = matrix[turn, turn].astype(float), np.eye(3), np.zeros(3)
-    for k in range(3):
-        D[k] = rest[k, k]
-        if D[k] != 0.0:
-            L[:, k] = np.where(np.arange(3) < k, 0.0, rest[:, k] / D[k])
+    d = vector.size
+    rest, L, D = matrix[turn, turn].astype(float), np.eye(d), np.zeros(d)
+    for k in range(d):
+        # Less is a rounding of the matrix.
+        if abs(rest[k, k]) > 1e-15 * abs(matrix[turn, turn][k, k]):
+            D[k] = rest[k, k]
+            L[k:, k] = rest[k:, k] / D[k]
             rest = rest - D[k] * np.outer(L[:, k], L[:, k])
     L, D = L[turn, turn], D[turn]
-    off = L[_BELOW] if ahead else L.T[_BELOW]
-    return np.concatenate([vector if ahead else np.linalg.solve(L, vector), D, off])
+    kept = L if ahead else L.T
+    inside = vector if ahead else np.linalg.solve(L, vector)
+    return np.concatenate([inside, (kept - np.eye(d) + np.diag(D))[np.tril_indices(d)]])
 
 
-def _multiplied(row: Array, ahead: bool) -> tuple[Array, Array]:
-    """Vector and matrix of a message in the factors of `trio`."""
-    L = np.eye(3)
-    L[_BELOW] = row[6:]
+def multiplied(row: Array, d: int, ahead: bool) -> tuple[Array, Array]:
+    """Vector and matrix of d states of a message in factors."""
+    L = np.zeros((d, d))
+    L[np.tril_indices(d)] = row[d:]
+    D = np.diag(L.diagonal())
+    L[np.diag_indices(d)] = 1.0
     if ahead:
-        return row[:3], L @ np.diag(row[3:6]) @ L.T
-    return L.T @ row[:3], L.T @ np.diag(row[3:6]) @ L
-
-
-#: Entries (1, 0), (2, 0) and (2, 1).
-_BELOW = np.array([1, 2, 2]), np.array([0, 0, 1])
+        return row[:d], L @ D @ L.T
+    return L.T @ row[:d], L.T @ D @ L

@@ -299,7 +299,7 @@ class SeriesPosterior(Posterior):
         if marks is None:
             rows = Rows(series, self.space, Sites(tau, nu))
             rows.run(ahead=True)
-            marks = rows.buffer[::EVERY].copy()
+            marks = rows.marks(EVERY)
         return Piece(
             *(series.t, series.y, series.prior, series.weights, series.scale),
             tau,
@@ -388,7 +388,7 @@ def conclude(
         sites = Sites(start.tau.copy(), start.nu - start.tau * series.prior)
     rows = sweeper(series, space, sites)
     end = settle(rows, limits, Trace(), warm=start is not None)
-    marks = rows.buffer[::EVERY].copy() if isinstance(rows, Rows) else None
+    marks = rows.marks(EVERY) if isinstance(rows, Rows) else None
     del rows
     require_evidence(end.summary)
     found = assemble(kernel, space, series, limits, sites, end, placed)

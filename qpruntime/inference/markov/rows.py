@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
+from qpruntime.inference.markov.careful import careful_pass, careful_sweep
 from qpruntime.inference.markov.evidence import Summary, cavities, summarise
-from qpruntime.inference.markov.messages import opening, width
+from qpruntime.inference.markov.messages import factored, multiplied, opening, read, width, written
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.pair import pair_pass, pair_slope, pair_sweep
 from qpruntime.inference.markov.state_space import StateSpace
@@ -26,6 +27,8 @@ __all__ = ["NOTHING", "Rows"]
 
 #: No report is wanted.
 NOTHING = np.empty((0, 4))
+#: A site's precision in units of the prior's from which on covariances lose more than 1e-11.
+_OUTWEIGHED = 1e6
 
 
 def _kernels(space: StateSpace, begin: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -60,8 +63,8 @@ class Rows:
         self.edges = np.zeros((4, width(space)))
         self.edges[:2] = opening(space, float(series.t[0])) if edges is None else edges
         self.buffer = np.zeros((self.tau.size, self.edges.shape[1]))
-        self.chain: tuple[Any, ...]
-        self.chain, (self._pass, self._sweep, self._slope) = _kernels(space, float(series.t[0]))
+        self.chain, self._kernels = _kernels(space, float(series.t[0]))
+        self._careful = False
 
     @cached_property
     def _functions(self) -> tuple[Any, ...]:
@@ -70,7 +73,63 @@ class Rows:
 
     def run(self, ahead: bool, report: Array = NOTHING) -> None:
         """Pass with the sites as they are; fill a report (N, 4) if there is one."""
-        self._pass(*self._given(), ahead, report)
+        if self._adapt() and report.shape[0]:
+            self._run(not ahead, NOTHING)
+        self._run(ahead, report)
+
+    def _run(self, ahead: bool, report: Array) -> None:
+        run = careful_pass if self._careful else self._kernels[0]
+        chain, steps, observed, sites, (buffer, _) = self._given()
+        edges = self._edges()
+        run(chain, steps, observed, sites, (buffer, edges), ahead, report)
+        self._keep(edges, ahead)
+
+    def _adapt(self) -> bool:
+        """Take to factors where sites outweigh the prior; return whether the buffer is void.
+
+        Covariances lose as many digits as precisions times the variance of f have. Sites below zero
+        are for covariances alone.
+        """
+        if self._kernels[1] is not wide_sweep or not self.tau.size:
+            return False
+        before, h = self._careful, self.series.scales
+        careful = bool(self.tau.min() >= 0.0)
+        if careful and not before:
+            share = h * h * self.tau
+            most = float(np.max(share / (1.0 + self.noise * share)))
+            careful = most * self._variance >= _OUTWEIGHED
+        self._careful = careful
+        return careful != before
+
+    @cached_property
+    def _variance(self) -> float:
+        """Largest variance of f under the prior."""
+        ends = (float(self.series.t[i]) for i in (0, -1))
+        return max(float(a[5] @ a[6] @ a[5]) for a in map(self.space.arrays, ends))
+
+    def _edges(self) -> Array:
+        """Messages that passes begin with, as they take them."""
+        if not self._careful:
+            return self.edges
+        found = np.zeros_like(self.edges)
+        for k, ahead in enumerate((True, False)):
+            found[k] = factored(*read(self.space, self.edges[k], ahead), ahead)
+        return found
+
+    def _keep(self, edges: Array, ahead: bool) -> None:
+        """Keep the message that a pass has ended with."""
+        if self._careful:
+            k = 2 if ahead else 3
+            self.edges[k] = self._plain(edges[k], ahead)
+
+    def _plain(self, row: Array, ahead: bool) -> Array:
+        """A message in factors as `messages` writes it."""
+        return written(self.space, *multiplied(row, self.space.dimension, ahead), ahead)
+
+    def marks(self, every: int) -> Array:
+        """The messages that the buffer holds of one row in so many, forward ones."""
+        found = self.buffer[::every].copy()
+        return np.array([self._plain(row, True) for row in found]) if self._careful else found
 
     def refresh(self) -> None:
         """Make messages those of the sites, which were set from outside."""
@@ -96,12 +155,16 @@ class Rows:
         projector = series.projector
         functions = self._functions
         closed = bool(series.plain and projector.source[0] == EP and functions[1])
-        status, site = self._sweep(
+        if self._adapt():
+            self._run(not ahead, NOTHING)
+        run = careful_sweep if self._careful else self._kernels[1]
+        edges = self._edges()
+        status, site = run(
             self.chain,
             series.steps,
             (self.noise, series.scales, series.y, series.prior, series.exponents),
             (self.tau, self.nu),
-            (self.buffer, self.edges),
+            (self.buffer, edges),
             ahead,
             (functions, projector.source, series.power, damping, hold, closed),
             found,
@@ -109,6 +172,7 @@ class Rows:
         if status != OK:
             place = found[10], found[11], series.y[site]
             raise_status(status, projector.likelihood, *place, projector.table)
+        self._keep(edges, ahead)
 
     @property
     def nonnegative(self) -> bool:
@@ -144,6 +208,10 @@ class Rows:
 
     def slope(self) -> Array:
         """Sums that the gradient is made of; the buffer has to hold forward messages."""
+        if self._careful:
+            # Sums have no factors: covariances do.
+            self._careful = False
+            self._run(True, NOTHING)
         d = self.space.dimension
         far = self.space.far()
         first = self.series.before is None
@@ -151,7 +219,7 @@ class Rows:
         size = 2 if self.space.pair is not None else d
         sums = np.zeros((4, size, size))
         rate = self.space.terms[0].factors[0].rate if short else 1.0
-        self._slope(*self._given(), (float(far[0] * rate) if short else far, first), sums)
+        self._kernels[2](*self._given(), (float(far[0] * rate) if short else far, first), sums)
         return sums[:, :d, :d]
 
     def _given(self) -> tuple[Any, ...]:

@@ -125,7 +125,7 @@ def _append(
     share, behind = old.finish(), old.edges[3].copy()
     own = limits._replace(tol=0.1 * limits.tol)
     ended = settle(both, own, Trace(), warm=True)
-    marks = both.buffer[::EVERY].copy()
+    marks = both.marks(EVERY)
     if before:
         both.refresh()
         moved = _moved(space, mark, behind, both.edges[3])

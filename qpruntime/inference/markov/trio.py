@@ -5,8 +5,8 @@ x' J x / 2), J = U diag(e) U' with unit upper U, and eta = U z. An observation c
 e0) alone. Steps are those of Thornton and Bierman (Bierman 1977, Factorization Methods, V and VI):
 rows that are made orthogonal under weights, and noise that is taken in column by column; every
 diagonal is a sum of squares while sites are positive. What is passed on and stored is what
-`qpruntime.inference.markov.pair` says, in rows (m, p, l10, l20, l21) and (z, e, u01, u02, u12).
-Kernels only.
+`qpruntime.inference.markov.pair` says, in rows of the vector and of the lower triangle of a matrix
+that has the diagonal, and L or U' beside it. Kernels only.
 """
 
 from __future__ import annotations
@@ -205,14 +205,14 @@ def take_in(T, N, message, ahead):
 def taken(rows, i):
     """A message as it is stored."""
     row = rows[i]
-    return row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8]
+    return row[0], row[1], row[2], row[3], row[5], row[8], row[4], row[6], row[7]
 
 
 @kernel
 def put(rows, i, message):
     """Store a message."""
     row = rows[i]
-    row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8] = message
+    row[0], row[1], row[2], row[3], row[5], row[8], row[4], row[6], row[7] = message
 
 
 @inlined

@@ -1,0 +1,317 @@
+"""States of any size where sites outweigh the prior: messages in factors instead of covariances.
+
+What `qpruntime.inference.markov.trio` does with three numbers: P = L diag(p) L' ahead, and J = U
+diag(e) U', eta = U z behind, by the steps of Thornton, Bierman, and Agee and Turner (Bierman 1977,
+Factorization Methods, III, V and VI), which subtract nothing while sites are positive. Factors are
+kept as symmetric matrices F: the diagonal, and column j of the factor in row j. Rows of the buffer
+are those of `qpruntime.inference.markov.wide`, with F for the matrix. Kernels only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qpruntime.inference.markov.sites import absorbed, revise
+from qpruntime.inference.markov.transitions import fill
+from qpruntime.inference.markov.wide import load, place, spans, store
+from qpruntime.jit import contracted, inlined, kernel
+from qpruntime.quadrature.sigma_star import OK
+
+__all__ = ["careful_pass", "careful_sweep"]
+
+
+@contracted
+def factors(Q, low, high, K):
+    """Fill K with the factors of Q, block by block: diagonal, and unit lower triangle."""
+    for j in range(Q.shape[0]):
+        for i in range(low[j], j + 1):
+            total = Q[j, i]
+            for k in range(low[j], i):
+                total -= K[j, k] * K[k, k] * K[i, k]
+            if i < j:
+                K[j, i] = total / K[i, i] if K[i, i] != 0.0 else 0.0
+            else:
+                # What is left of a variance after roundings alone is none.
+                K[j, j] = total if total > 1e-15 * Q[j, j] else 0.0
+
+
+@contracted
+def orthogonal(W, weights, ahead, F):
+    """F = factors of W diag(weights) W'; rows of W are made orthogonal, from the top if ahead."""
+    d, r = F.shape[0], weights.size
+    for a in range(d):
+        i = a if ahead else d - 1 - a
+        total = 0.0
+        for k in range(r):
+            total += W[i, k] * W[i, k] * weights[k]
+        F[i, i] = total
+        inverse = 1.0 / total if total > 1e-290 else 0.0
+        for b in range(a + 1, d):
+            j = b if ahead else d - 1 - b
+            total = 0.0
+            for k in range(r):
+                total += W[i, k] * W[j, k] * weights[k]
+            total *= inverse
+            F[i, j] = F[j, i] = total
+            for k in range(r):
+                W[j, k] -= total * W[i, k]
+
+
+@contracted
+def condense(F, f, q, ahead, b, z):
+    """Factors of M - M l l' M q/(1 + q l' M l) from those of M, f being the factor's l.
+
+    b becomes M l, and 1 + q l' M l is returned; z (zeros for forward messages) is that of
+    (I - M l l' q/(...)) eta.
+    """
+    d = f.size
+    alpha, seen = 1.0, 0.0
+    for i in range(d):
+        b[i] = 0.0
+    for a in range(d):
+        j = d - 1 - a if ahead else a
+        if f[j] == 0.0:
+            continue
+        own = F[j, j] * f[j]
+        more = alpha + q * f[j] * own
+        inverse = 1.0 / more
+        old = z[j]
+        z[j] = (alpha * old - q * own * seen) * inverse
+        seen += f[j] * old
+        F[j, j] *= alpha * inverse
+        ratio = q * f[j] / alpha
+        for i in range(j + 1 if ahead else 0, d if ahead else j):
+            value = F[j, i]
+            F[j, i] = value - ratio * b[i]
+            b[i] += value * own
+        b[j] = own
+        alpha = more
+    return alpha
+
+
+@contracted
+def step_ahead(A, K, low, high, m, F, W, weights):
+    """The forward message after a step; K has the factors of Q."""
+    d = m.size
+    for i in range(d):
+        total = 0.0
+        for k in range(low[i], high[i]):
+            total += A[i, k] * m[k]
+        weights[i] = total
+        for k in range(d):
+            # A L, L's column k in row k of F.
+            total = A[i, k] if low[i] <= k < high[i] else 0.0
+            for c in range(max(low[i], k + 1), high[i]):
+                total += A[i, c] * F[k, c]
+            W[i, k] = total
+            W[i, d + k] = K[i, k] if low[i] <= k < i else 0.0
+        W[i, d + i] = 1.0
+    for i in range(d):
+        m[i] = weights[i]
+    for i in range(d):
+        weights[i], weights[d + i] = F[i, i], K[i, i]
+    orthogonal(W, weights, True, F)
+
+
+@contracted
+def step_back(A, K, low, high, z, F, W, weights, f, b):
+    """The backward message before a step."""
+    d = z.size
+    for k in range(d - 1, -1, -1):
+        q = K[k, k]
+        if q == 0.0:
+            continue
+        for j in range(d):
+            f[j] = 0.0
+        for j in range(k, d):
+            total = 1.0 if j == k else (K[j, k] if j < high[k] else 0.0)
+            if j > k:
+                total += F[j, k]
+                for i in range(k + 1, min(j, high[k])):
+                    total += F[j, i] * K[i, k]
+            f[j] = total
+        condense(F, f, q, False, b, z)
+    for i in range(d):
+        for k in range(d):
+            # A' U, U's column k in row k of F.
+            total = A[k, i] if low[i] <= k < high[i] else 0.0
+            for c in range(low[i], min(high[i], k)):
+                total += A[c, i] * F[k, c]
+            W[i, k] = total
+    for i in range(d):
+        weights[i] = F[i, i]
+    orthogonal(W, weights[:d], False, F)
+    for i in range(d):
+        total = 0.0
+        for k in range(d):
+            total += W[i, k] * z[k]
+        f[i] = total
+    for i in range(d):
+        z[i] = f[i]
+
+
+@contracted
+def level(m, F, heads, f):
+    """Mean and variance of f under a forward message; f becomes L' h."""
+    mean, variance = 0.0, 0.0
+    d = m.size
+    for j in range(d):
+        total = heads[j]
+        for i in range(j + 1, d):
+            total += F[j, i] * heads[i]
+        f[j] = total
+        mean += heads[j] * m[j]
+        variance += total * total * F[j, j]
+    return mean, variance
+
+
+@contracted
+def meet(m, L, z, U, heads, mean, F, f, b, zero):
+    """Mean and variance of f = heads . x under both messages: one column of U after the other."""
+    d = m.size
+    for i in range(d):
+        mean[i] = m[i]
+        for j in range(d):
+            F[i, j] = L[i, j]
+    for k in range(d):
+        e = U[k, k]
+        if e == 0.0 and z[k] == 0.0:
+            continue
+        said = mean[k]
+        for i in range(k):
+            said += U[k, i] * mean[i]
+        for j in range(d):
+            f[j] = 0.0
+        for j in range(k + 1):
+            total = 1.0 if j == k else U[k, j] + F[j, k]
+            for i in range(j + 1, k):
+                total += F[j, i] * U[k, i]
+            f[j] = total
+        pull = (z[k] - e * said) / condense(F, f, e, True, b, zero)
+        for i in range(d):
+            mean[i] += b[i] * pull
+    return level(mean, F, heads, f)
+
+
+@contracted
+def take_in(T, N, heads, vector, F, ahead, f, b, zero):
+    """Take a site of f into the message of a pass."""
+    d = vector.size
+    if ahead:
+        mean, _ = level(vector, F, heads, f)
+        pull = (N - T * mean) / condense(F, f, T, True, b, zero)
+        for i in range(d):
+            vector[i] += b[i] * pull
+            for j in range(i):
+                F[i, j] = F[j, i]
+        return
+    # Two rows of a least squares problem at a time: that of a state, and what is left of the site.
+    for i in range(d):
+        b[i] = heads[i]
+    for j in range(d - 1, -1, -1):
+        own = b[j]
+        if own == 0.0:
+            continue
+        old, e = vector[j], F[j, j]
+        new = e + T * own * own
+        vector[j] = old + own * N
+        F[j, j] = new
+        inverse = 1.0 / new if new > 1e-290 else 0.0
+        ratio = T * own * inverse
+        if inverse != 0.0:
+            N = (e * N - T * own * old) * inverse
+            T *= e * inverse
+        for i in range(j):
+            b[i] -= own * F[j, i]
+            F[j, i] += ratio * b[i]
+            F[i, j] = F[j, i]
+
+
+@inlined
+def begin(chain, edges, ahead):
+    """(message of a pass as it begins, room for another one, for transitions, and for products)."""
+    d = chain[5].size
+    low, high = spans(chain[4])
+    A, Q, K, tensor = (
+        np.zeros((d, d)),
+        np.zeros((d, d)),
+        np.zeros((d, d)),
+        np.zeros((9, d + 3, d + 3)),
+    )
+    a, B, b, C = np.zeros(d), np.zeros((d, d)), np.zeros(d), np.zeros((d, d))
+    W, weights, F = np.zeros((d, 2 * d)), np.zeros(2 * d), np.zeros((d, d))
+    load(edges, 0 if ahead else 1, a, B)
+    room = W, weights, F, np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d)
+    return (a, B), (b, C), (A, Q, K, low, high, tensor), room
+
+
+@kernel
+def careful_pass(chain, steps, observed, sites, messages, ahead, report):
+    """`qpruntime.inference.markov.wide.wide_pass` in factors; edges are factors, too."""
+    heads = chain[5]
+    noise, scale = observed
+    tau, nu = sites
+    buffer, edges = messages
+    (a, B), (b, C), (A, Q, K, low, high, tensor), room = begin(chain, edges, ahead)
+    W, weights, F, mean, f, gain, zero = room
+    last = 0.0
+    for count in range(tau.size):
+        i, step = place(steps, count, ahead)
+        if step > 0.0:
+            if step != last:
+                fill(step, chain, A, Q, tensor)
+                factors(Q, low, high, K)
+                last = step
+            if ahead:
+                step_ahead(A, K, low, high, a, B, W, weights)
+            else:
+                step_back(A, K, low, high, a, B, W, weights, f, gain)
+        if report.shape[0]:
+            load(buffer, i, b, C)
+            if ahead:
+                report[i, 0], report[i, 1] = meet(a, B, b, C, heads, mean, F, f, gain, zero)
+                report[i, 2], report[i, 3] = level(a, B, heads, f)
+            else:
+                report[i, 0], report[i, 1] = meet(b, C, a, B, heads, mean, F, f, gain, zero)
+                report[i, 2], report[i, 3] = level(b, C, heads, f)
+        store(buffer, i, a, B)
+        T, N = absorbed(tau[i], nu[i], noise, scale[i])
+        take_in(T, N, heads, a, B, ahead, f, gain, zero)
+    store(edges, 2 if ahead else 3, a, B)
+
+
+@kernel
+def careful_sweep(chain, steps, rows, sites, messages, ahead, rules, found):
+    """`careful_pass` that updates every site when it comes to it; return (status, site)."""
+    heads = chain[5]
+    noise, scale, y, prior, weights = rows
+    tau, nu = sites
+    buffer, edges = messages
+    (a, B), (b, C), (A, Q, K, low, high, tensor), room = begin(chain, edges, ahead)
+    W, shares, F, mean, f, gain, zero = room
+    last, scratch = 0.0, np.empty((1, 4))
+    for count in range(tau.size):
+        i, step = place(steps, count, ahead)
+        if step > 0.0:
+            if step != last:
+                fill(step, chain, A, Q, tensor)
+                factors(Q, low, high, K)
+                last = step
+            if ahead:
+                step_ahead(A, K, low, high, a, B, W, shares)
+            else:
+                step_back(A, K, low, high, a, B, W, shares, f, gain)
+        load(buffer, i, b, C)
+        if ahead:
+            cavity = meet(a, B, b, C, heads, mean, F, f, gain, zero)
+        else:
+            cavity = meet(b, C, a, B, heads, mean, F, f, gain, zero)
+        store(buffer, i, a, B)
+        row = noise, scale[i], y[i], prior[i], weights[i]
+        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, found, i)
+        if status != OK:
+            return status, i
+        tau[i], nu[i] = site
+        take_in(T, N, heads, a, B, ahead, f, gain, zero)
+    store(edges, 2 if ahead else 3, a, B)
+    return OK, 0
