@@ -107,7 +107,7 @@ def gains(records: Records | None = None) -> str:
     lines = [["data", "M", "model", "splits", "gain over GP", "published"]]
     groups = grouped(kept() if records is None else records, deep_data.REGRESSION)
     for (data, m, power, steps, dtype, model), rows in groups.items():
-        single = groups.get((data, m, power, steps, dtype, "GP"), [])
+        single = groups.get((data, m, power, steps, dtype, model.replace(model[:5], "GP")), [])
         base = {row["split"]: row["log_density"] for row in single}
         both = [
             {"gain": row["log_density"] - base[row["split"]]}
