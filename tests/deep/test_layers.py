@@ -122,7 +122,7 @@ def test_single_precision_of_pairs():
 
 def test_two_layers_average_over_the_layer_below():
     """Eq. (3): the hidden layer's own distribution, with its noise, is what is averaged over."""
-    below, above = layer(), layer(outputs=1, seed=1)
+    below, above = layer(), layer(outputs=1, seed=1)._replace(log_noise=np.array(0.3))
     x = MEANS
 
     @jax.jit
