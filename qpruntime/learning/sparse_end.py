@@ -5,6 +5,9 @@ That is of double precision, settled by EP and then by the method asked for.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
@@ -19,12 +22,15 @@ from qpruntime.learning.default_kernel import learns_nothing
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.sparse_objective import Climbed, Search
+from qpruntime.notice import announce
 from qpruntime.projection.projector import Projector
 
 __all__ = ["advise", "optimum_of", "posterior_of"]
 
 # EP settles so far before QP goes on.
 _ROUGH = 1e-4
+# Sweeps that follow the first one, usually.
+_SWEEPS = 4
 # Rows that the default kernel is looked at on.
 _LOOKED_AT = 2000
 
@@ -59,10 +65,25 @@ def posterior_of(
     ended = settle(engine, limits._replace(tol=max(settings.tol, _ROUGH)) if rough else limits)
     if rough:
         engine.rule = Rule(projector, engine.rule.power)
-        first, ended = ended, settle(engine, limits)
+        first, ended = ended, settle(engine, limits, _announced(engine.rows.n, projector.method))
         ended.history[:0] = first.history
     warn_unsettled(ended, limits.tol)
     return conclude(engine, ended, prior)
+
+
+def _announced(n: int, method: str) -> Callable[[Engine], None]:
+    """Say after the first sweep how long the others will take, if that is long."""
+    begun, told = time.perf_counter(), False
+
+    def after(_: Engine) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            seconds = _SWEEPS * (time.perf_counter() - begun)
+            words = f'settling the sites of {n} rows by method "{method}"'
+            announce(words, seconds, 'method="ep" spares it')
+
+    return after
 
 
 def advise(kernel: Kernel, points: Array) -> None:

@@ -218,3 +218,16 @@ def test_a_sample_comes_between_where_rows_are_many(labelled, monkeypatch, capsy
     other = GPClassifier(KERNEL, subsample=200, **options).fit(X, labels)
     assert "of 3, all 400 rows" in capsys.readouterr().err
     assert len(other.optima_) == 3
+
+
+def test_what_remains_slow_is_announced(labelled, monkeypatch, caplog):
+    """QP's sweeps at the end, by how long the first one took: here a minute by the clock."""
+    X, labels = labelled
+    ticks = iter(range(0, 10**9, 60))
+    monkeypatch.setattr("qpruntime.learning.sparse_end.time.perf_counter", lambda: next(ticks))
+    for method in ("qp", "ep"):
+        caplog.clear()
+        GPClassifier(KERNEL, inducing=10, optimize=False, method=method).fit(X[:50], labels[:50])
+        told = [r.getMessage() for r in caplog.records if "will take about" in r.getMessage()]
+        assert len(told) == (method == "qp")
+        assert all("minutes" in words and 'method="ep"' in words for words in told)
