@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -86,6 +87,33 @@ def test_bad_chunks(data):
             infer_sparse(RBF(), inputs, y, z)
 
 
+def test_chunks_of_other_types_and_sizes(data):
+    """Truth values are numbers, dates and objects are not; blocks of other sizes are found out."""
+    import dask.array as da
+
+    x, y, z = data
+    mixed = da.concatenate([da.from_array(x[:300] > 0.0), da.from_array((x[300:] > 0.0) * 1.0)])
+    plain = infer_sparse(RBF(), (x > 0.0) * 1.0, y, z)
+    found = infer_sparse(RBF(), mixed, y, z)
+    assert found.log_evidence == plain.log_evidence
+    dates = da.from_array(np.zeros((N, 2), "M8[D]"), chunks=99)
+    objects = da.from_array(x.astype(object), chunks=99)
+    lost = da.from_array(x, chunks=99).map_blocks(lambda part: 1 / 0, dtype=float)
+    for inputs, words in ((dates, "datetime64"), (objects, "dtype object")):
+        with pytest.raises(InputError, match=words):
+            infer_sparse(RBF(), inputs, y, z)
+    with pytest.raises(ZeroDivisionError):
+        infer_sparse(RBF(), lost, y, z)
+    # Blocks that are not what their array says.
+    short = da.from_array(x, chunks=(100, 2)).map_blocks(lambda part: part[:-1], dtype=float)
+    wide = da.from_array(x, chunks=(100, 2)).map_blocks(
+        lambda part: np.c_[part, part], dtype=float, chunks=((100,) * 10, (2,))
+    )
+    for inputs in (short, wide):
+        with pytest.raises(InputError, match=r"X\[0:200\] has shape"):
+            infer_sparse(RBF(), inputs, y, z)
+
+
 def test_sums_do_not_depend_on_the_order_of_arrival():
     rng = np.random.default_rng(4)
     for count in (1, 2, 3, 7, 13):
@@ -145,3 +173,35 @@ def test_a_full_disk_at_a_checkpoint(data, tmp_path, monkeypatch):
     assert len(caught) == 1
     assert found.log_evidence == infer_sparse(RBF(), x, y, z).log_evidence
     assert list(tmp_path.iterdir()) == []
+
+
+class Made:
+    """Rows that are made as they are read, and look like an array of zarr."""
+
+    shape, dtype, chunks = (10**6, 2), np.dtype(float), (32_768, 2)
+
+    def __getitem__(self, some):
+        k = np.arange(some.start, some.stop)
+        return np.column_stack([np.sin(1.7 * k), np.cos(0.37 * k)])
+
+
+@pytest.mark.slow
+def test_a_row_takes_sixteen_bytes_beside_the_data(monkeypatch):
+    """A million rows that are read as they are needed: two numbers each, and a chunk's work."""
+    monkeypatch.undo()
+    x, n = Made(), Made.shape[0]
+    y = np.where(np.sin(1.7 * np.arange(n)) > 0.1, 1.0, -1.0)
+    z = x[slice(0, 10)]
+    infer_sparse(RBF(), x[slice(0, 200)], y[:200], z)  # compiles
+    tracemalloc.start()
+    try:
+        options = {"method": "ep", "memory": 0, "workers": 1, "max_sweeps": 2}
+        with pytest.warns(ConvergenceWarning, match="not converged"):
+            found = infer_sparse(RBF(), x, y, z, **options)
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.n == n
+    # Two blocks of features, 4 MB, stay; a chunk of 32 768 rows needs some 25 numbers a row.
+    assert held < 16 * n + 6e6
+    assert most < 16 * n + 14e6

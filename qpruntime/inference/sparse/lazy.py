@@ -97,9 +97,15 @@ def rows_of(X: Any, y: Array, weights: Array | None, prior: Array | None) -> Row
 
 def _read(X: Any, some: slice, first: int, home: Any = None) -> Array:
     part = X[some]
+    shape = part.shape
     if hasattr(part, "__dask_graph__"):
         part = part.compute(scheduler="synchronous" if home is None else home)
     values = real(part, "X")
+    if values.shape != shape:
+        raise InputError(
+            f"X[{first}:{first + shape[0]}] has shape {values.shape}, not {shape}: blocks of the "
+            "dask array are not of the sizes that it says; X.compute_chunk_sizes() finds them"
+        )
     if not np.isfinite(values).all():
         row, column = (int(k) for k in np.argwhere(~np.isfinite(values))[0])
         raise InputError(f"X[{first + row}, {column}] is {values[row, column]}: it must be finite")
