@@ -65,7 +65,7 @@ def test_blocks_have_the_fixed_point_of_one_piece(monkeypatch):
         (real, KERNEL, likelihoods.get("student-t", nu=3.0, scale=0.3), {"workers": 2}),
         (y, KERNEL, "probit", {"workers": 2, "blocks": 3, "weights": 1.0 + (t > 9.0)}),
     ]
-    monkeypatch.setattr("qpruntime.inference.markov.blocks.ROWS", 500)
+    monkeypatch.setattr("qpruntime.inference.markov.parts.ROWS", 500)
     for k, (given, kernel, likelihood, options) in enumerate(cases):
         options = {"method": "ep", **TIGHT, **options}
         one = {name: v for name, v in options.items() if name not in ("workers", "blocks")}

@@ -1,77 +1,65 @@
 """A series in blocks of time, swept at several places at once: threads, or workers of a cluster.
 
-Every round each block gets the messages at its borders, sweeps, and returns its sites and what it
-is to messages (`transfer`); those of the next round follow exactly. A block that is lost is swept
-again from what it was sent: workers keep nothing.
+Every round each block gets the messages at its borders, sweeps, and returns what it is to messages
+(`transfer`); those of the next round follow exactly. Rows and sites stay where they are swept
+(`parts`). Where a worker is lost its blocks begin anew, and from then on all sites travel.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.execution.calls import Executor
+from qpruntime.execution.calls import Divided, Executor, Threads
 from qpruntime.inference.markov.evidence import Summary, joined
 from qpruntime.inference.markov.messages import opening
 from qpruntime.inference.markov.observations import Series
+from qpruntime.inference.markov.parts import Part, Parts, Rest
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.markov.transfer import Transfer, folded, messages_between
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 
-__all__ = ["Blocks", "block_count"]
+__all__ = ["Blocks"]
 
-#: Rows of a block: its sweeps take a second, and it travels as some 10 MB.
-ROWS = 250_000
 #: Sweeps of a round: more are in vain where messages still change. The first round has more.
 _SWEEPS, _FIRST = 3, 10
-#: In the first round blocks know nothing of each other, and take in some of the rows around: so
-#: many length-scales, at most this share of their own.
-_LENGTHS, _SHARE = 12.0, 0.1
-
-
-def block_count(n: int, blocks: int | None, places: int) -> int:
-    """Return the number of blocks of n rows: as asked for, or for so many places."""
-    if blocks is not None:
-        return min(blocks, n)
-    return max(1, min(max(places, math.ceil(n / ROWS)), n // 1000))
 
 
 class Blocks:
-    """`Rows` of a series in blocks; sites are changed in place.
+    """`Rows` of a series in blocks; sites are changed in place once all has settled.
 
     Parameters
     ----------
     series, space, sites
         Those of `Rows`.
     executor : Executor
-    count : int
-        Of blocks.
+    parts : Parts
+        Of the rows of this series.
     """
 
     def __init__(
-        self,
-        series: Series,
-        space: StateSpace,
-        sites: Sites,
-        executor: Executor,
-        count: int,
+        self, series: Series, space: StateSpace, sites: Sites, executor: Executor, parts: Parts
     ) -> None:
         self.series, self.space = series, space
         self.tau, self.nu = sites
-        self._executor = executor
-        ends = np.linspace(0, series.t.size, count + 1).astype(int)
-        self._parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
-        self._series = [series.part(some) for some in self._parts]
+        self._executor, self._parts = executor, parts
+        none = series.t[:0]
+        self._how = replace(series, t=none, y=none, prior=none, weights=None, scale=None)
         #: None before any sweep: no block knows of the others.
         self._edges: list[Array] | None = None
+        #: Which sites parts are to have, whether ours are these, and whether they travel.
+        self._version = -1
+        self._known = [True] * len(parts)
+        self._travel = not self.nonnegative
+        self._last: tuple[Limits, bool] = (Limits(), True)
 
     @property
     def nonnegative(self) -> bool:
@@ -81,31 +69,48 @@ class Blocks:
     def refresh(self) -> None:
         """Make messages those of the sites, which were set from outside."""
         # Folds take no messages: any will do.
-        self._edges = [opening(self.space, float(part.t[0])) for part in self._series]
-        self._meet(self._each(_fold))
+        self._edges = [opening(self.space, float(self.series.t[0]))] * len(self._parts)
+        self._version, self._known = self._parts.version(), [True] * len(self._parts)
+        self._meet(self._run(_fold, range(len(self._parts)), True))
 
     def sweep(self, limits: Limits, hold: bool, found: Array) -> float:
         """Sweep every block a few times; return the largest change in the first of these, rms."""
+        self._last = limits, hold
+        every = range(len(self._parts))
+        new = self._parts.version()
+        ended = self._run(_sweep, every, self._travel, limits, hold, new, self._travel)
+        self._version = new
         moves: list[Transfer] = []
         squares = 0.0
-        if self._edges is None:
-            items = [self._wider(some) for some in self._parts]
-            ended = self._run(_begin, items, limits, hold)
-        else:
-            ended = self._each(_sweep, limits, hold, _SWEEPS)
-        for some, (tau, nu, own, change, transfer) in zip(self._parts, ended, strict=True):
-            self.tau[some], self.nu[some] = tau, nu
-            squares += change * change * tau.size
+        for number, (sites, own, change, transfer, lost) in zip(every, ended, strict=True):
+            some = self._parts.slices[number]
+            self._known[number] = sites is not None
+            if sites is not None:
+                self.tau[some], self.nu[some] = sites
+            squares += change * change * (some.stop - some.start)
             found[4:7] += own[4:7]
             if own[9] >= found[9]:
                 found[8], found[9] = some.start + own[8], own[9]
             moves.append(transfer)
+            self._travel |= lost
         self._meet(moves)
         return math.sqrt(squares / self.tau.size)
 
     def finish(self) -> Summary:
-        """What the sites stand for."""
-        return joined(self._each(_finish))
+        """What the sites stand for; the sites are ours after that."""
+        found = self._each(_finish)
+        if any(one is None for one in found):
+            # Their sites are lost: all have to settle once more, and to be sent here.
+            self._travel = True
+            limits, hold = self._last
+            for _ in range(limits.sweeps):
+                if self.sweep(limits, hold, np.zeros(12)) < limits.tol:
+                    break
+            found = self._each(_finish)
+        for number, (some, (sites, _)) in enumerate(zip(self._parts.slices, found, strict=True)):
+            self.tau[some], self.nu[some] = sites
+            self._known[number] = True
+        return joined([summary for _, summary in found])
 
     def cavities(self) -> tuple[Array, Array]:
         """Means and standard deviations of the cavities of g, each of shape (N,)."""
@@ -124,74 +129,84 @@ class Blocks:
     def _meet(self, moves: list[Transfer]) -> None:
         self._edges = messages_between(self.space, float(self.series.t[0]), moves)
 
-    def _wider(self, some: slice) -> Any:
-        """A block with rows around it, and where in these it is."""
-        t, most = self.series.t, int(_SHARE * (some.stop - some.start))
-        reach = _LENGTHS * self.space.memory()
-        low = max(int(np.searchsorted(t, t[some.start] - reach)), some.start - most, 0)
-        high = min(int(np.searchsorted(t, t[some.stop - 1] + reach)), some.stop + most, t.size)
-        rows = slice(low, high)
-        own = slice(some.start - low, some.stop - low)
-        edges = opening(self.space, float(t[low]))
-        return self.series.part(rows), self.tau[rows], self.nu[rows], edges, own
-
     def _each(self, task: Any, *options: Any) -> list[Any]:
-        """Return ``task(rows, *options)`` of every block."""
-        assert self._edges is not None
-        return self._run(
-            task,
-            [
-                (part, self.tau[some], self.nu[some], edges, None)
-                for part, some, edges in zip(self._series, self._parts, self._edges, strict=True)
-            ],
-            *options,
-        )
+        """Return ``task(rows, *options)`` of every block; None where sites are lost, for good."""
+        every = range(len(self._parts))
+        found = self._run(_exactly, every, self._travel, task, options)
+        lost = [number for number in every if found[number] is None and self._known[number]]
+        again = self._run(_exactly, lost, True, task, options)
+        for number, one in zip(lost, again, strict=True):
+            found[number] = one
+        return found
 
-    def _run(self, task: Any, items: list[Any], *options: Any) -> list[Any]:
+    def _run(self, task: Any, numbers: Any, send: bool, *options: Any) -> list[Any]:
+        """Return ``task(part, rest, space, *options)`` of some blocks, with their sites or not."""
+        items: list[Any] = []
+        for number in numbers:
+            some, sites = self._parts.slices[number], None
+            if send and self._known[number] and self._edges is not None:
+                sites = Sites(self.tau[some], self.nu[some])
+            edges = None if self._edges is None else self._edges[number]
+            rest = Rest(self._how, edges, self._version, sites)
+            if isinstance(self._executor, Threads):
+                items.append((self._parts.part(number), rest))
+            else:
+                items.append(Divided(self._parts, number, self._parts.part, rest))
         return self._executor.run(partial(_at_work, task, self.space, options), items)
 
 
-def _at_work(task: Any, space: StateSpace, options: tuple[Any, ...], item: Any) -> Any:
+def _at_work(task: Any, space: StateSpace, options: Any, given: tuple[Part, Rest]) -> Any:
     """Do a task on a block, wherever this runs."""
-    series, tau, nu, edges, own = item
-    if series.projector is None:
+    part, rest = given
+    if rest.how.projector is None:
         raise InputError(
             "this likelihood and its table do not travel to another process: give a registered "
             'one and table=None or "exact", or threads of this machine (workers)'
         )
-    rows = Rows(series, space, Sites(tau.copy(), nu.copy()), edges)
-    return task(rows, *options) if own is None else task(rows, own, *options)
+    return task(part, rest, space, *options)
 
 
-def _fold(rows: Rows) -> Transfer:
-    return folded(rows)
+def _fold(part: Part, rest: Rest, space: StateSpace) -> Transfer:
+    return folded(part.rows(rest, space))
 
 
-def _begin(rows: Rows, own: slice, limits: Limits, hold: bool) -> tuple[Any, ...]:
-    """`_sweep` of a block among others, of which nothing is known."""
-    _, _, found, change, _ = _sweep(rows, limits, hold, _FIRST)
-    sites = Sites(rows.tau[own], rows.nu[own])
-    found[8] -= own.start
-    return *sites, found, change, folded(Rows(rows.series.part(own), rows.space, sites))
+def _sweep(
+    part: Part, rest: Rest, space: StateSpace, limits: Limits, hold: bool, new: int, send: bool
+) -> tuple[Any, ...]:
+    """Sites if they are wanted, what `revise` found, the change, the step; if sites were lost.
 
-
-def _sweep(rows: Rows, limits: Limits, hold: bool, most: int) -> tuple[Any, ...]:
-    """Sites, what `revise` found, the change of the first sweep, and the block as a step."""
+    The change is that of the first sweep. Sites of a sweep before will do to begin with, or none.
+    """
+    begin = rest.edges is None
+    lost = not begin and rest.sites is None and part.sites is None
+    rows = part.begun(rest, space) if begin else part.rows(rest, space)
     rows.refresh()
     found = np.zeros(12)
     first = change = rows.sweep(limits, hold, found)
-    for _ in range(most - 1):
+    for _ in range((_FIRST if begin or lost else _SWEEPS) - 1):
         if not limits.tol <= change < math.inf:
             break
         more = np.zeros(12)
         change = rows.sweep(limits, hold, more)
         found[4:7] += more[4:7]
-    return rows.tau, rows.nu, found, first, None if most == _FIRST else folded(rows)
+    if begin:
+        found[8] -= part.own.start
+        rows = part.inside(rest, space, rows)
+    part.version = new
+    sites = Sites(rows.tau.copy(), rows.nu.copy()) if send else None
+    return sites, found, first, folded(rows), lost
 
 
-def _finish(rows: Rows) -> Summary:
+def _exactly(part: Part, rest: Rest, space: StateSpace, task: Any, options: Any) -> Any:
+    """Do a task on rows with the very sites that are wanted; None if these are not here."""
+    if rest.sites is None and part.version != rest.version:
+        return None
+    return task(part.rows(rest, space), *options)
+
+
+def _finish(rows: Rows) -> tuple[Sites, Summary]:
     rows.refresh()
-    return rows.finish()
+    return Sites(rows.tau.copy(), rows.nu.copy()), rows.finish()
 
 
 def _cavities(rows: Rows) -> tuple[Array, Array]:

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from qpruntime.errors import InputError
 from qpruntime.execution.calls import Threads
 from qpruntime.execution.executors import executor_of
-from qpruntime.inference.markov.blocks import Blocks, block_count
+from qpruntime.inference.markov.blocks import Blocks
 from qpruntime.inference.markov.observations import Series
+from qpruntime.inference.markov.parts import Parts, block_count
 from qpruntime.inference.markov.posterior import Sweeper
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.state_space import StateSpace
@@ -38,9 +39,13 @@ def sweeping(
         return
     executor = executor_of(workers, scheduler)
     count = block_count(n, blocks, executor.workers if isinstance(executor, Threads) else 1)
+    parts: list[Parts] = []
     with executor:
 
         def sweeper(series: Series, space: StateSpace, sites: Sites) -> Blocks:
-            return Blocks(series, space, sites, executor, count)
+            # Fits come back with the same rows.
+            if not (parts and parts[0].are_of(series)):
+                parts[:] = [Parts(series, space, count)]
+            return Blocks(series, space, sites, executor, parts[0])
 
         yield sweeper
