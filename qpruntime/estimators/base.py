@@ -24,13 +24,12 @@ from qpruntime.estimators.parameters import Parameters
 from qpruntime.inference.corrections.conditional import POINTS
 from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.marginals import Marginals
-from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.solver import Fitted
 from qpruntime.inference.sparse.lazy import as_array, inputs_of, is_lazy
-from qpruntime.inference.sparse.posterior import SparsePosterior
+from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
-from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import Settings, generator
 from qpruntime.learning.training import Fit, train
 from qpruntime.projection.opening import reopen
@@ -128,7 +127,7 @@ class GPEstimator(Parameters):
     def _restore(self) -> None:
         """Give posteriors that were unpickled their prior covariances again."""
         own = self.posterior_ if isinstance(self.posterior_, tuple) else (self.posterior_,)
-        if any(isinstance(post, (SeriesPosterior, SparsePosterior)) for post in own):
+        if not all(post.corrects for post in own):
             raise InputError(
                 "corrections take a covariance matrix, and this model was fitted by states or "
                 'inducing points: fit it with solver="dense" and inducing=None'
@@ -188,8 +187,7 @@ class GPEstimator(Parameters):
         `width` is how many numbers `finish` makes of a row, if more than there are training points.
         """
         own = self.posterior_ if isinstance(self.posterior_, tuple) else (self.posterior_,)
-        if self.correction is None and all(isinstance(post, SeriesPosterior) for post in own):
-            # A pass over all rows serves all points; for every block one would take N^2.
+        if self.correction is None and not any(post.width for post in own):
             found = self._latent(points)
 
             def ready(some: slice) -> Any:
@@ -208,9 +206,7 @@ class GPEstimator(Parameters):
     def _width(self) -> int:
         """Numbers that a prediction makes of a row: one for each that it is made from."""
         posts = self.posterior_ if isinstance(self.posterior_, tuple) else (self.posterior_,)
-        if isinstance(posts[0], SparsePosterior):
-            return max(len(post.Z) for post in posts)
-        return len(self.X_train_)
+        return max(post.width for post in posts) or len(self.X_train_)
 
     def _train(
         self, processes: Sequence[Data], settings: Settings, latent_scale: float = 1.0
@@ -221,6 +217,8 @@ class GPEstimator(Parameters):
         """
         if self.correction is not None and settings.solver == "auto":
             settings = replace(settings, solver="dense")  # corrections take the covariance
+        if self.correction is not None and settings.solver == "markov":
+            raise InputError('corrections take a covariance matrix: use solver="dense" with them')
         if self.correction is not None and settings.sparse is not None:
             raise InputError("corrections take a covariance matrix: use inducing=None with them")
         rng = generator(self.random_state)
@@ -246,7 +244,7 @@ class GPEstimator(Parameters):
         posteriors = [fit.posterior for fit in fits]
         if units is not None:
             pairs = zip(posteriors, kernels, strict=True)
-            posteriors = [_in_features(post, kernel, X, units) for post, kernel in pairs]
+            posteriors = [post.on(kernel, X, units.unscaled) for post, kernel in pairs]
         self.posterior_ = _one_or_all(posteriors)
         if settings.sparse is not None:
             self.inducing_points_ = _one_or_all([post.Z for post in posteriors])
@@ -259,7 +257,7 @@ class GPEstimator(Parameters):
 
 
 def moments_at(
-    posterior: Posterior,
+    posterior: Fitted,
     kernel: Kernel,
     points: Array,
     X_train: Array,
@@ -268,13 +266,13 @@ def moments_at(
     mean: float = 0.0,
 ) -> tuple[Array, Array]:
     """Latent mean and variance at points; those observed were `slope` times the latent ones."""
-    if isinstance(posterior, SeriesPosterior):
-        return posterior.predict(points[:, 0], mean)
-    if isinstance(posterior, SparsePosterior):
-        return posterior.predict(points, mean)
-    K_star = kernel(points, X_train)
-    K_star *= slope
-    return posterior.predict(K_star, kernel.diag(points), mean)
+
+    def crossed() -> tuple[Array, Array]:
+        K_star = kernel(points, X_train)
+        K_star *= slope
+        return K_star, kernel.diag(points)
+
+    return posterior.at_inputs(points, mean, crossed)
 
 
 def _by_kind(model: GPEstimator, fitted: bool) -> dict[str, Any]:
@@ -288,15 +286,6 @@ def _units(X: Any, weights: Array | None, rng: np.random.Generator) -> Units:
         return Units.of(X, weights)
     some = sample(int(X.shape[0]), SAMPLE, rng)
     return Units.of(rows_at(X, some), None if weights is None else weights[some])
-
-
-def _in_features(posterior: Posterior, kernel: Kernel, X: Array, units: Units) -> Posterior:
-    """Return a posterior of scaled features as one of the features themselves."""
-    if isinstance(posterior, SeriesPosterior):
-        return posterior.on(kernel, X[:, 0])
-    if isinstance(posterior, SparsePosterior):
-        return posterior.on(kernel, units.unscaled(posterior.Z))
-    return posterior
 
 
 def _path_or_none(table: Any) -> str | None:

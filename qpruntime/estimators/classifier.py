@@ -30,8 +30,8 @@ from qpruntime.estimators.parts import begun, extended, takes_parts
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
+from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import settings_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
@@ -65,7 +65,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         scaling. One length-scale, or one for each feature if the evidence is more than their
         number higher. The variances have a weak prior, which is not part of `Optimum.value`; see
         ``docs/defaults.md``. "auto" tries a squared exponential as well and takes the better of
-        the two. A kernel that is given is taken as it is.
+        the two, unless only the first is fitted by states. A kernel that is given is taken as it
+        is.
     likelihood : str, Likelihood or None
         ``"probit"``; ``"logistic"``; ``"heaviside"``, the sign of the latent function without any
         noise; or one of your own that takes the labels -1 and +1 and nothing else. None is that
@@ -102,6 +103,10 @@ class GPClassifier(ClassifierMixin, _Fitted):
     scheduler : str, optional
         Address of a dask scheduler whose workers fit blocks of such a series, or chunks of rows
         where there are inducing points.
+    approximate : float, optional
+        Let "markov" take squared exponentials, ``RBF``, by states whose covariances are off by this
+        share of the variance at most, from 1.3e-5 up; see `qpruntime.infer_series`. By default they
+        take the dense solver.
     random_state : int, RandomState or None
         For restarts.
     correction : {None, "blend", "fact", "tilt", "sample"}

@@ -41,6 +41,7 @@ class Parameters(BaseEstimator):
     callback: Callback | None = None
     solver: Literal["auto", "dense", "markov"] = "auto"
     scheduler: str | None = None
+    approximate: float | None = None
     random_state: int | np.random.RandomState | None = None
     correction: Correction | None = None
     inducing: int | str | ArrayLike | None = None

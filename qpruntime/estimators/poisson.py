@@ -30,8 +30,8 @@ from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
 from qpruntime.estimators.predictive.links import COUNTS, LINKS, exposures
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
+from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import settings_of
 from qpruntime.learning.sparse_checks import check_scale
 from qpruntime.likelihoods.observations import counts
@@ -83,7 +83,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         square link, and warns; predictions with a correction are then those of |f|.
     objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
         As for `GPClassifier`.
-    n_jobs, verbose, callback, solver, scheduler, random_state
+    n_jobs, verbose, callback, solver, scheduler, approximate, random_state
         As for `GPClassifier`.
     correction : {None, "blend", "fact", "tilt", "sample"}
         How predictions are corrected for what a normal per point leaves out: means, variances,

@@ -27,8 +27,8 @@ from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.grid import t_quantiles_by_grid
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
+from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import settings_of
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector
@@ -92,7 +92,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         either is learnt, the result is integrated instead.
     objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
         As for `GPClassifier`.
-    n_jobs, verbose, callback, solver, scheduler, random_state
+    n_jobs, verbose, callback, solver, scheduler, approximate, random_state
         As for `GPClassifier`.
     correction : {None, "blend", "fact", "tilt", "sample"}
         How predictions are corrected for what a normal per point leaves out: means, variances,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -202,6 +203,26 @@ class Posterior:
             Of the latent function, not of an observation (Rasmussen & Williams, 3.60 and 3.61).
         """
         return self.factor.predict(K_star, k_star_diag, mean_star)
+
+    def at_inputs(
+        self, points: Array, mean: ArrayLike, crossed: Callable[[], tuple[Array, Array]]
+    ) -> tuple[Array, Array]:
+        """Predict as `qpruntime.inference.solver.Fitted` asks for."""
+        return self.predict(*crossed(), mean)
+
+    @property
+    def corrects(self) -> bool:
+        """Whether there are corrections."""
+        return True
+
+    @property
+    def width(self) -> int:
+        """Numbers that a prediction makes of a point."""
+        return self.mean.size
+
+    def on(self, kernel: Any, X: Array, unscaled: Callable[[Array], Array]) -> Posterior:
+        """Return this posterior, which does not know its inputs."""
+        return self
 
     def marginals(
         self,

@@ -15,7 +15,7 @@ from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.solver import Prior
 from qpruntime.learning.kernel_gradient import covariance_function
 
-__all__ = ["Family", "KernelFamily", "prior_of"]
+__all__ = ["Family", "KernelFamily"]
 
 
 class Family(Protocol):
@@ -75,9 +75,3 @@ class KernelFamily(Family):
         if self._scales is not None:
             slope *= self._scales
         return self._covariance.contract(slope)
-
-
-def prior_of(kernel: Any, X: Array, mean: Array, scale: Array | None = None) -> DensePrior:
-    """Return the prior of one kernel as it is; arguments as those of `KernelFamily`."""
-    K = kernel(X)
-    return DensePrior(K if scale is None else K * np.outer(scale, scale), mean)

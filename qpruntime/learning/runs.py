@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,20 +11,16 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.markov.posterior import Sweeper
-from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.sites import Sites
 from qpruntime.learning import starts
 from qpruntime.learning.agreement import several_fixed_points
+from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.family import KernelFamily
 from qpruntime.learning.maximise import Optimum, all_bounds, first_theta, maximise
-from qpruntime.learning.objective import OBJECTIVES
-from qpruntime.learning.series import SeriesFamily, SeriesObjective, takes_states
 from qpruntime.learning.settings import Callback, Settings
-from qpruntime.projection.projector import Projector
+from qpruntime.learning.solvers import Solver
 
-__all__ = ["Data", "of_states", "optimise"]
+__all__ = ["optimise"]
 
 Run = tuple[Optimum, Sites | None]
 
@@ -36,55 +30,24 @@ _SPREAD = np.log(1e3)
 _SAME = 1e-4
 
 
-@dataclass(frozen=True)
-class Data:
-    """What one process is fitted to; the fields are those of `maximise`.
-
-    The projector is of the method that the posterior is to have; weights are positive, and None
-    if all are 1. `discrete` says that p(y|f) is a probability, not a density.
-    """
-
-    X: Array
-    y: Array
-    projector: Projector
-    prior: Array
-    weights: Array | None = None
-    scale: Array | None = None
-    learn: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    discrete: bool = True
-
-
-def of_states(data: Data, kernel: Kernel, settings: Settings, projector: Projector) -> bool:
-    """Whether this is a series, which `qpruntime.learning.series` fits."""
-    shape = settings.objective, settings.optimize
-    return takes_states(settings.solver, kernel, data.X, projector, *shape)
-
-
 def optimise(
     data: Data,
     begin: Start,
     settings: Settings,
     rng: np.random.Generator,
     callback: Callback | None,
-    sweeper: Sweeper = Rows,
+    solver: Solver,
 ) -> tuple[tuple[Optimum, ...], Sites | None, list[str]]:
-    """All optimiser runs, best first, the sites where the best one ended, and what to warn of.
-
-    `sweeper` is how a series is swept.
-    """
+    """All optimiser runs, best first, the sites where the best one ended, and what to warn of."""
     kernel, projector = begin.kernel, data.projector
     # The gradient of the evidence is exact for EP only: QP runs at EP's optimum, as published.
     # VB has its own bound.
     own = settings.objective == "loo" or projector.method == "vb"
     judge = projector if own else projector.for_evidence()
-    objective = OBJECTIVES[settings.objective]
-    family: Callable[..., Any] = KernelFamily
-    if of_states(data, kernel, settings, judge):
-        objective, family = SeriesObjective, partial(SeriesFamily, sweeper=sweeper)
 
     def one(start: Array, max_iter: int = settings.max_iter) -> Run:
         return maximise(
-            family(kernel, data.X, data.prior, data.scale),
+            solver.family(kernel, data),
             data.y,
             judge,
             start=start,
@@ -93,7 +56,7 @@ def optimise(
             tol=settings.tol,
             max_sweeps=settings.max_sweeps,
             weights=data.weights,
-            objective=objective,
+            objective=solver.objective,
             callback=callback,
             learn=data.learn,
             log_prior=begin.log_prior,

@@ -1,69 +1,91 @@
-"""Fits of a series: evidence and gradient in O(N), where X is one column and the kernel is Markov.
-
-The one place that chooses between the dense engine and states. Knows no labels.
-"""
+"""Fits of a series: evidence and gradient in O(N), for X of one column and a Markov kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
-from qpruntime.errors import InputError, NumericalError
+from qpruntime.errors import NumericalError
 from qpruntime.inference.markov.evidence import require_evidence
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.posterior import Placed, SeriesPosterior, Sweeper, conclude
 from qpruntime.inference.markov.rows import Rows
+from qpruntime.inference.markov.series import warn_unsettled_series
 from qpruntime.inference.markov.settle import settle
 from qpruntime.inference.markov.state_space import NotMarkov, StateSpace, state_space
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
-from qpruntime.learning.maximise import Objective
+from qpruntime.learning.data import Data
+from qpruntime.learning.objective import Objective
 from qpruntime.learning.parameter_slopes import parameter_slopes, reparametrised
+from qpruntime.learning.settings import Settings
 from qpruntime.projection.projector import Projector
 
-__all__ = ["SeriesFamily", "SeriesObjective", "infer_rows", "takes_states"]
-
-#: Below this many rows the dense engine is as fast, and nothing compiles for it.
-_FEWEST = 300
+__all__ = ["SeriesFamily", "SeriesObjective", "States", "why_not"]
 
 
-def takes_states(
-    solver: str, kernel: Any, X: Array, projector: Projector, objective: str, optimize: bool
-) -> bool:
-    """Whether a fit is that of a series.
+def why_not(kernel: Kernel, data: Data, settings: Settings) -> str:
+    """Say why a fit is none of a series; nothing if it is one."""
+    if data.X.shape[1] != 1:
+        return f"X must have one column, got {data.X.shape[1]}"
+    if data.projector.method == "vb":
+        return 'method "vb" needs the dense solver'
+    if settings.objective == "loo" and settings.optimize:
+        return 'objective "loo" needs the dense solver'
+    try:
+        state_space(kernel, settings.approximate)
+    except NotMarkov as error:
+        return str(error)
+    return ""
 
-    Raises
-    ------
-    InputError
-        If ``solver="markov"`` was asked for and cannot be had.
-    """
-    if solver == "dense" or (solver == "auto" and len(X) < _FEWEST):
-        return False
-    reason = ""
-    if X.shape[1] != 1:
-        reason = f"X must have one column, got {X.shape[1]}"
-    elif projector.method == "vb":
-        reason = 'method "vb" needs the dense solver'
-    elif objective == "loo" and optimize:
-        reason = 'objective "loo" needs the dense solver'
-    else:
-        try:
-            state_space(kernel)
-        except NotMarkov as error:
-            reason = str(error)
-    if reason and solver == "markov":
-        raise InputError(f'solver="markov": {reason}')
-    return not reason
+
+@dataclass(frozen=True)
+class States:
+    """The solver of series; see `qpruntime.learning.solvers.Solver`."""
+
+    settings: Settings
+    sweeper: Sweeper = Rows
+
+    @property
+    def objective(self) -> type[Objective]:
+        """What is maximised."""
+        return SeriesObjective
+
+    def expect(self, n: int) -> None:
+        """Say nothing: a million rows take seconds."""
+
+    def family(self, kernel: Kernel, data: Data) -> SeriesFamily:
+        """Return the priors of a kernel."""
+        how = self.sweeper, self.settings.approximate
+        return SeriesFamily(kernel, data.X, data.prior, data.scale, *how)
+
+    def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> SeriesPosterior:
+        """Return the posterior under a kernel as it is; warn if it has not settled."""
+        order, series = sorted_series(
+            data.X, data.y, data.projector, data.prior, data.scale, data.weights
+        )
+        if sites is not None:
+            sites = Sites(sites.tau[order], sites.nu[order])
+        settings, n = self.settings, len(data.X)
+        space = state_space(kernel, settings.approximate)
+        limits = Limits(settings.tol, settings.max_sweeps, 1.0)
+        placed = Placed(Clock(0, False), order, np.arange(n), n)
+        post = conclude(kernel, space, series, limits, sites, placed, self.sweeper)
+        warn_unsettled_series(post, settings.tol, "raise max_sweeps,")
+        return post
 
 
 class SeriesFamily:
-    """The priors of one kernel over a series; arguments as those of `KernelFamily`."""
+    """The priors of one kernel over a series; arguments as those of `KernelFamily`.
+
+    `sweeper` is how rows are swept, `approximate` as of `state_space`.
+    """
 
     def __init__(
         self,
@@ -72,9 +94,10 @@ class SeriesFamily:
         mean: Array,
         scale: Array | None = None,
         sweeper: Sweeper = Rows,
+        approximate: float | None = None,
     ) -> None:
         self.kernel, self.X, self.mean, self.scale = clone(kernel), X, mean, scale
-        self.sweeper = sweeper
+        self.sweeper, self.approximate = sweeper, approximate
 
     @property
     def theta(self) -> Array:
@@ -88,7 +111,7 @@ class SeriesFamily:
 
     def at(self, theta: Array) -> StateSpace:
         """Return the states of these log parameters."""
-        return state_space(self.kernel.clone_with_theta(theta))
+        return state_space(self.kernel.clone_with_theta(theta), self.approximate)
 
 
 class SeriesObjective(Objective):
@@ -150,26 +173,3 @@ def sorted_series(
         t[order], y[order].astype(float), projector, prior[order], some(weights), some(scale)
     )
     return order, series
-
-
-def infer_rows(
-    kernel: Any,
-    X: Array,
-    y: Array,
-    projector: Projector,
-    prior: Array,
-    limits: Limits,
-    *,
-    sites: Sites | None,
-    options: Mapping[str, Array | None],
-    sweeper: Sweeper = Rows,
-) -> SeriesPosterior:
-    """Posterior of the rows of X (N, 1) under a kernel; `options` are scale and weights."""
-    order, series = sorted_series(
-        X, y, projector, prior, options.get("scale"), options.get("weights")
-    )
-    if sites is not None:
-        sites = Sites(sites.tau[order], sites.nu[order])
-    space: StateSpace = state_space(kernel)
-    placed = Placed(Clock(0, False), order, np.arange(len(X)), len(X))
-    return conclude(kernel, space, series, limits, sites, placed, sweeper)

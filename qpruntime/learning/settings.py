@@ -64,6 +64,7 @@ class Settings:
     callback: Callback | None
     solver: str = "auto"
     scheduler: str | None = None
+    approximate: float | None = None
     sparse: Sparse | None = None
 
     @property
@@ -115,6 +116,12 @@ def settings_of(model: Any) -> Settings:
     scheduler = model.scheduler
     if not (scheduler is None or isinstance(scheduler, str)):
         raise InputError(f"scheduler must be None or an address, got {shown(scheduler)}")
+    solver = choice(model.solver, "solver", SOLVERS)
+    if model.inducing is not None and solver == "markov":
+        raise InputError('solver="markov" has no inducing points: leave one of the two out')
+    approximate = model.approximate
+    if approximate is not None:
+        approximate = number(approximate, "approximate", above=0.0, most=1.0)
     return Settings(
         kernel=kernel if automatic else clone(kernel),
         objective=choice(model.objective, "objective", tuple(OBJECTIVES)),
@@ -127,8 +134,9 @@ def settings_of(model: Any) -> Settings:
         n_jobs=model.n_jobs,
         verbose=whole(verbose, "verbose", 0),
         callback=model.callback,
-        solver=choice(model.solver, "solver", SOLVERS),
+        solver=solver,
         scheduler=scheduler,
+        approximate=approximate,
         sparse=_sparse_of(model),
     )
 

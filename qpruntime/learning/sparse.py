@@ -24,12 +24,12 @@ from qpruntime.inference.sparse.lazy import rows_of
 from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.inference.sparse.rows import Held, Rows
 from qpruntime.inference.sparse.rule import Rule
+from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.inducing import enough, first, rows_at, sample, tell
 from qpruntime.learning.maximise import Optimum, all_bounds, first_theta
 from qpruntime.learning.parameter_slopes import learnt, reparametrised
 from qpruntime.learning.progress import both
-from qpruntime.learning.runs import Data
 from qpruntime.learning.settings import Settings, Sparse
 from qpruntime.learning.sparse_checks import check
 from qpruntime.learning.sparse_end import advise, optimum_of, posterior_of

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.learning.runs import Data
+from qpruntime.learning.data import Data
 from qpruntime.learning.settings import Settings
 
 __all__ = ["check", "check_scale"]

@@ -17,23 +17,16 @@ from threadpoolctl import ThreadpoolController
 
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.arguments import check_powers
-from qpruntime.inference.complaints import warn_unsettled
-from qpruntime.inference.markov.places import sweeping
-from qpruntime.inference.markov.series import warn_unsettled_series
-from qpruntime.inference.problem import Problem
-from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.summary import summarise
 from qpruntime.learning import starts
+from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, learns_nothing
-from qpruntime.learning.family import prior_of
 from qpruntime.learning.maximise import LOST, Optimum
-from qpruntime.learning.objective import settle_fast
 from qpruntime.learning.parameter_slopes import learnt
-from qpruntime.learning.progress import both, expect, reporting
-from qpruntime.learning.runs import Data, of_states, optimise
-from qpruntime.learning.series import infer_rows
+from qpruntime.learning.progress import both, reporting
+from qpruntime.learning.runs import optimise
 from qpruntime.learning.settings import Callback, Settings
+from qpruntime.learning.solvers import Solver, solvers
 from qpruntime.learning.sparse import train_sparse
 from qpruntime.likelihoods import Likelihood
 
@@ -87,32 +80,28 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
     if settings.sparse is not None:
         return Fit(*train_sparse(data, begin, settings, rng))
     check_powers(1.0, data.weights, projector, len(data.X))
-    if settings.scheduler and not of_states(data, kernel, settings, projector):
-        raise InputError(
-            "scheduler is for a series, X of one column, whose kernel is Markov, from 300 rows on "
-            'or with solver="markov": leave it out'
-        )
-    places = sweeping(len(data.X), None, settings.scheduler)
-    with _threads(len(data.X)), places as sweeper:
+    with _threads(len(data.X)), solvers(data, kernel, settings) as solver_of:
+        solver = solver_of(kernel)
         optima: tuple[Optimum, ...] = ()
         sites: Sites | None = None
         advice: list[str] = []
         if settings.optimize and (kernel.n_dims or data.learn):
-            if not of_states(data, kernel, settings, projector):
-                expect(len(data.X), settings.n_restarts)
-            runs = (1 + settings.n_restarts) * (1 + len(begin.others))
+            solver.expect(len(data.X))
+            # Where N is large no kernel is tried that takes another solver.
+            others = [other for other in begin.others if solver_of(other.kernel) is solver]
+            runs = (1 + settings.n_restarts) * (1 + len(others))
             with reporting(settings.verbose, settings.objective, runs) as report:
                 callback = both(report, settings.callback)
-                optima, sites, advice = optimise(data, begin, settings, rng, callback, sweeper)
-                for other in begin.others:
-                    others, ended, _ = optimise(data, other, settings, rng, callback, sweeper)
-                    if others[0].score > optima[0].score:
-                        begin, sites, optima = other, ended, others + optima
+                optima, sites, advice = optimise(data, begin, settings, rng, callback, solver)
+                for other in others:
+                    further, ended, _ = optimise(data, other, settings, rng, callback, solver)
+                    if further[0].score > optima[0].score:
+                        begin, sites, optima = other, ended, further + optima
                     else:
-                        optima += others
+                        optima += further
                 kernel = begin.kernel
                 if begin.by_feature and optima[0].success:
-                    found = _refine(data, begin, settings, rng, callback, optima, sites)
+                    found = _refine(data, begin, settings, rng, callback, solver, optima, sites)
                     kernel, optima, sites = found
             if not optima[0].success:
                 advice.append(
@@ -129,25 +118,8 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
             advice.append(blind)
         for text in advice:
             warn(text, ConvergenceWarning)
-        if of_states(data, kernel, settings, projector):
-            post = infer_rows(
-                kernel,
-                data.X,
-                data.y,
-                projector,
-                data.prior,
-                Limits(settings.tol, settings.max_sweeps, 1.0),
-                sites=sites,
-                options={"scale": data.scale, "weights": data.weights},
-                sweeper=sweeper,
-            )
-            warn_unsettled_series(post, settings.tol, "raise max_sweeps,")
-            return Fit(kernel, projector.likelihood, post, optima)
-        prior = prior_of(kernel, data.X, data.prior, data.scale)
-        problem = Problem(prior, data.y, projector, weights=data.weights)
-        end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
-        warn_unsettled(end, settings.tol, of_estimator=True)
-        return Fit(kernel, projector.likelihood, summarise(problem, end), optima)
+        post = solver.infer(kernel, replace(data, projector=projector), sites)
+        return Fit(kernel, projector.likelihood, post, optima)
 
 
 def _refine(
@@ -156,6 +128,7 @@ def _refine(
     settings: Settings,
     rng: np.random.Generator,
     callback: Callback | None,
+    solver: Solver,
     optima: tuple[Optimum, ...],
     sites: Sites | None,
 ) -> tuple[Kernel, tuple[Optimum, ...], Sites | None]:
@@ -176,7 +149,7 @@ def _refine(
         ftol=max(settings.ftol, _EARLY),
         max_iter=min(settings.max_iter, _STEPS),
     )
-    (run, *_), ended, _ = optimise(data, further, settings, rng, callback)
+    (run, *_), ended, _ = optimise(data, further, settings, rng, callback, solver)
     if not run.value - optima[0].value > least:
         return begin.kernel, optima, sites
     # It is meant to end early: where it did is nothing for the user to mend.

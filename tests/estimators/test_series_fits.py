@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 
 import numpy as np
@@ -174,7 +175,59 @@ def test_the_solver_is_chosen():
         (GPClassifier(kernel, solver="markov"), two, "one column"),
         (GPClassifier(kernel, solver="markov", objective="loo"), X, "loo"),
         (GPClassifier(kernel, solver="markov", method="vb"), X, "vb"),
+        (GPClassifier(kernel, solver="markov", correction="fact"), X, "corrections"),
+        (GPClassifier(kernel, solver="markov", inducing=9), X, "no inducing points"),
+        (GPClassifier(kernel, approximate=-1.0), X, "approximate must be"),
+        (GPClassifier(RBF(1.0), solver="markov", approximate=1e-9), X, r"1\.3e-05 at least"),
         (GPClassifier(kernel, solver="fast"), X, "solver must be"),
     ]:
         with pytest.raises(InputError, match=words):
             model.fit(given, labels)
+
+
+def test_squared_exponentials_are_fitted_by_states_on_request():
+    """To what the error of the kernel does to a fit, 1.3e-5 of the variance."""
+    X, labels, _, _, _ = data(300)
+    kernel = ConstantKernel(2.0) * RBF(1.0) + WhiteKernel(0.1, "fixed")
+    ours = GPClassifier(kernel, method="ep", approximate=1e-4).fit(X, labels)
+    dense = GPClassifier(kernel, method="ep", solver="dense").fit(X, labels)
+    assert ours.posterior_.kernel_error == 1.3e-5
+    np.testing.assert_allclose(ours.kernel_.theta, dense.kernel_.theta, atol=5e-3)
+    assert ours.log_marginal_likelihood_value_ == pytest.approx(
+        dense.log_marginal_likelihood_value_, abs=1e-2
+    )
+    # Where only the first of two kernels has states, the other is not tried.
+    short = {"method": "ep", "max_iter": 2, "ftol": 1e-2}
+    for how, runs in (({}, 1), ({"approximate": 1e-3}, 2)):
+        with pytest.warns(match="not maximised") if how else contextlib.nullcontext():
+            model = GPClassifier("auto", **short, **how).fit(X, labels)
+        assert isinstance(model.posterior_, SeriesPosterior), how
+        assert len(model.optima_) == runs, how
+    assert pickle.loads(pickle.dumps(model)).latent(X[:2])[0].shape == (2,)
+
+
+def test_times_are_columns_of_any_kind():
+    _, labels, _, _, f = data(40)
+    days = np.arange(40)
+    kernel = ConstantKernel(2.0) * Matern(5.0, nu=1.5)
+    model = GPClassifier(kernel, solver="markov", method="ep", optimize=False)
+    right = model.fit(days[:, None].astype(float), labels).predict_proba([[7.5]])
+    dates = np.datetime64("2024-02-01") + days.astype("m8[D]")
+    for column, new in (
+        (days, [[7.5]]),
+        (days.astype(np.float32), np.array([[7.5]], np.float32)),
+        (dates, [[(dates[0] - np.datetime64("1970-01-01")).astype(int) + 7.5]]),
+    ):
+        found = model.fit(column[:, None], labels).predict_proba(new)
+        np.testing.assert_allclose(found, right, rtol=1e-9)
+    three = np.digitize(f, [-1.0, 1.0])
+    model.fit(days[:, None], three)
+    assert [type(post) for post in model.posterior_] == 3 * [SeriesPosterior]
+    new = np.array([[3.0], [-5.0], [3.0], [1e6], [39.0]])
+    found = pickle.loads(pickle.dumps(model)).predict_proba(new)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(found[0], found[2])
+    back = model.predict_proba(new[::-1])
+    np.testing.assert_allclose(found[::-1], back, rtol=1e-12)
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.fit(days[:, None], np.where(days == 3, np.nan, 1.0))

@@ -23,7 +23,8 @@ EVERY = {
     "period": ConstantKernel(0.5) + 1.5 * ExpSineSquared(1.3, 1.9),
     "squared exponential": 2.0 * RBF(0.8),
 }
-#: Their Fourier series are cut at 1e-10 of the variance, which matters in units of the noise.
+#: Their Fourier series leave 5e-11 of the variance out. So many observations of precision 1 move it
+#: by up to 1500 times that.
 CUT = ("quasi-periodic", "period")
 #: Of every likelihood observations, more noise where it has none of its own, and options.
 OBSERVED = {
@@ -64,14 +65,14 @@ def compared(n, kernel_name, likelihood, method, t, data):
     given = likelihoods.get(likelihood, nu=3.0, scale=0.5) if likelihood == "student-t" else None
     given = given or likelihood
     smooth = EVERY[kernel_name]
-    noise = WhiteKernel((0.1 if kernel_name in CUT else 1e-3) + noise)
+    noise = WhiteKernel(1e-3 + noise)
     how = {"approximate": 3e-3} if kernel_name == "squared exponential" else {}
     post = infer_series(t, data[kind], smooth + noise, given, **options, **how)
     K = covariance(smooth, t) + noise(t[:, None])
     dense = infer(K, data[kind], given, order="parallel", **options)
     case = f"{kernel_name}, {likelihood}, {method}, N = {n}"
     assert (post.status, dense.status) == ("converged", "converged"), case
-    assert worst(post, dense) < 1e-8, case
+    assert worst(post, dense) < (1e-7 if kernel_name in CUT else 1e-8), case
 
 
 def test_all_likelihoods_are_here():

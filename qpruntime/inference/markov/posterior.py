@@ -157,10 +157,26 @@ class SeriesPosterior(Posterior):
         rows = Rows(grid, self.space, Sites(merged(tau, none), merged(nu, none)))
         return rows, place[series.t.size :], offset
 
-    def on(self, kernel: Kernel, t: Array) -> SeriesPosterior:
-        """Return this posterior with times in another unit, shape (M,), and the kernel in it."""
-        space = state_space(kernel)
-        series = replace(self.series, t=np.ascontiguousarray(t[self.order]))
+    def at_inputs(
+        self, points: Array, mean: ArrayLike, crossed: Callable[[], tuple[Array, Array]]
+    ) -> tuple[Array, Array]:
+        """Predict as `qpruntime.inference.solver.Fitted` asks for."""
+        return self.predict(points[:, 0], mean)
+
+    @property
+    def corrects(self) -> bool:
+        """Whether there are corrections."""
+        return False
+
+    @property
+    def width(self) -> int:
+        """Nothing: a pass over all rows serves all points."""
+        return 0
+
+    def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> SeriesPosterior:
+        """Return this posterior with times in another unit, those of X, and the kernel in it."""
+        space = state_space(kernel, self.space.approximate)
+        series = replace(self.series, t=np.ascontiguousarray(X[self.order, 0]))
         return replace(self, kernel=kernel, series=series, space=space, how=series)
 
     def _sorted_sites(self) -> tuple[Array, Array]:

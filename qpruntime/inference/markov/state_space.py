@@ -148,12 +148,15 @@ class StateSpace:
         Free parameters of the kernel.
     error : float
         Bound of the error of the covariance, where a part is approximated.
+    approximate : float or None
+        The error that was allowed of squared exponentials.
     """
 
     terms: tuple[Term, ...]
     noises: tuple[Term, ...]
     n_theta: int
     error: float = 0.0
+    approximate: float | None = None
 
     @property
     def noise(self) -> float:
@@ -274,7 +277,11 @@ def state_space(kernel: Kernel, approximate: float | None = None) -> StateSpace:
         replace(t, factors=t.factors or (Factor(CONSTANT, 0.0),)) for t in terms if not t.white
     )
     found = StateSpace(
-        states, tuple(t for t in terms if t.white), next(counter), max(errors, default=0.0)
+        states,
+        tuple(t for t in terms if t.white),
+        next(counter),
+        max(errors, default=0.0),
+        approximate,
     )
     if not states:
         raise NotMarkov(f"the kernel {shown(kernel)} is white noise alone: add what is to be found")
@@ -307,7 +314,7 @@ def _terms(
     if reader is None:
         remedy = "Matern of nu 0.5, 1.5 or 2.5"
         if kind is RBF:
-            remedy += ", of which 2.5 is nearest to it; infer_series(..., approximate=1e-3)"
+            remedy += ", of which 2.5 is nearest to it; approximate=1e-3"
         raise NotMarkov(
             f"{shown(kernel)} is no Markov process: sums and products of Matern (nu 0.5, 1.5, "
             "2.5), ExpSineSquared, ConstantKernel, WhiteKernel and DotProduct are; use "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -168,8 +169,25 @@ class SparsePosterior:
         centre, variance = in_blocks(of, len(points), len(self.Z))
         return centre + prior, variance
 
-    def on(self, kernel: Any, Z: Array) -> SparsePosterior:
+    def at_inputs(
+        self, points: Array, mean: ArrayLike, crossed: Callable[[], tuple[Array, Array]]
+    ) -> tuple[Array, Array]:
+        """Predict as `qpruntime.inference.solver.Fitted` asks for."""
+        return self.predict(points, mean)
+
+    @property
+    def corrects(self) -> bool:
+        """Whether there are corrections."""
+        return False
+
+    @property
+    def width(self) -> int:
+        """Numbers that a prediction makes of a point."""
+        return len(self.Z)
+
+    def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> SparsePosterior:
         """Return this posterior in other units of the inputs: the same kernel and Z in those."""
+        Z = unscaled(self.Z)
         return replace(self, kernel=kernel, Z=Z, inducing=self.inducing.on(kernel, Z))
 
     def extend(

@@ -1,0 +1,53 @@
+"""Fits by the dense engine: any kernel, N^3 operations an evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.inference.complaints import warn_unsettled
+from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.sites import Sites
+from qpruntime.inference.summary import summarise
+from qpruntime.learning.data import Data
+from qpruntime.learning.family import KernelFamily
+from qpruntime.learning.objective import OBJECTIVES, Objective, settle_fast
+from qpruntime.learning.progress import expect
+from qpruntime.learning.settings import Settings
+
+__all__ = ["Dense"]
+
+
+@dataclass(frozen=True)
+class Dense:
+    """The solver of covariance matrices; see `qpruntime.learning.solvers.Solver`."""
+
+    settings: Settings
+
+    @property
+    def objective(self) -> type[Objective]:
+        """What is maximised."""
+        return OBJECTIVES[self.settings.objective]
+
+    def expect(self, n: int) -> None:
+        """Say before how long a fit of n rows will take, if that is long."""
+        expect(n, self.settings.n_restarts)
+
+    def family(self, kernel: Kernel, data: Data) -> KernelFamily:
+        """Return the priors of a kernel."""
+        return KernelFamily(kernel, data.X, data.prior, data.scale)
+
+    def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
+        """Return the posterior under a kernel as it is; warn if it has not settled."""
+        K, settings = kernel(data.X), self.settings
+        if data.scale is not None:
+            K *= np.outer(data.scale, data.scale)
+        prior = DensePrior(K, data.prior)
+        problem = Problem(prior, data.y, data.projector, weights=data.weights)
+        end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
+        warn_unsettled(end, settings.tol, of_estimator=True)
+        return summarise(problem, end)

@@ -1,0 +1,79 @@
+"""Which solver fits: the one place that chooses between covariance matrices and states.
+
+Fits by inducing points go in stages of their own: `qpruntime.learning.sparse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.errors import InputError
+from qpruntime.inference.markov.places import sweeping
+from qpruntime.inference.sites import Sites
+from qpruntime.learning.data import Data
+from qpruntime.learning.dense import Dense
+from qpruntime.learning.objective import Objective
+from qpruntime.learning.series import States, why_not
+from qpruntime.learning.settings import Settings
+
+__all__ = ["Solver", "solvers"]
+
+#: Below this many rows the dense engine is as fast, and nothing compiles for it.
+_FEWEST = 300
+
+
+class Solver(Protocol):
+    """What a fit asks of a way to infer: priors of a kernel, what is maximised, the end."""
+
+    @property
+    def objective(self) -> type[Objective]:
+        """What is maximised over the priors of `family`."""
+
+    def expect(self, n: int) -> None:
+        """Say before how long a fit of n rows will take, if that is long."""
+
+    def family(self, kernel: Kernel, data: Data) -> Any:
+        """Return the priors of a kernel, as `qpruntime.learning.maximise` takes them."""
+
+    def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Any:
+        """Return the posterior under a kernel as it is; warn if it has not settled.
+
+        `sites` are where to begin, in the order of the rows.
+        """
+
+
+@contextmanager
+def solvers(data: Data, kernel: Kernel, settings: Settings) -> Iterator[Callable[[Kernel], Solver]]:
+    """Yield what says which solver a kernel has; connections to workers last as long.
+
+    Raises
+    ------
+    InputError
+        If ``solver="markov"`` or a scheduler is asked for and this kernel has no states.
+    """
+    few = settings.solver == "auto" and len(data.X) < _FEWEST
+    dense = Dense(settings)
+
+    def reason(kernel: Kernel) -> str:
+        if settings.solver == "dense" or few:
+            return "the dense solver is taken"
+        return why_not(kernel, data, settings)
+
+    why = reason(kernel)
+    if why and settings.solver == "markov":
+        raise InputError(f'solver="markov": {why}')
+    if why and settings.scheduler:
+        raise InputError(
+            "scheduler is for a series, X of one column, whose kernel is Markov, from 300 rows on "
+            'or with solver="markov": leave it out'
+        )
+    if why:
+        yield lambda kernel: dense
+        return
+    with sweeping(len(data.X), None, settings.scheduler) as sweeper:
+        states = States(settings, sweeper)
+        yield lambda kernel: dense if reason(kernel) else states
