@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 
 import numpy as np
@@ -196,11 +195,14 @@ def test_squared_exponentials_are_fitted_by_states_on_request():
     assert ours.log_marginal_likelihood_value_ == pytest.approx(
         dense.log_marginal_likelihood_value_, abs=1e-2
     )
-    # Where only the first of two kernels has states, the other is not tried.
-    short = {"method": "ep", "max_iter": 2, "ftol": 1e-2}
+
+
+@pytest.mark.filterwarnings("ignore::qpruntime.ConvergenceWarning")  # after two iterations
+def test_of_two_kernels_those_with_states_are_tried():
+    X, labels, _, _, _ = data(300)
+    short = {"method": "ep", "max_iter": 2}
     for how, runs in (({}, 1), ({"approximate": 1e-3}, 2)):
-        with pytest.warns(match="not maximised") if how else contextlib.nullcontext():
-            model = GPClassifier("auto", **short, **how).fit(X, labels)
+        model = GPClassifier("auto", **short, **how).fit(X, labels)
         assert isinstance(model.posterior_, SeriesPosterior), how
         assert len(model.optima_) == runs, how
     assert pickle.loads(pickle.dumps(model)).latent(X[:2])[0].shape == (2,)
@@ -220,7 +222,7 @@ def test_times_are_columns_of_any_kind():
     ):
         found = model.fit(column[:, None], labels).predict_proba(new)
         np.testing.assert_allclose(found, right, rtol=1e-9)
-    three = np.digitize(f, [-1.0, 1.0])
+    three = np.digitize(f, np.quantile(f, [0.3, 0.7]))
     model.fit(days[:, None], three)
     assert [type(post) for post in model.posterior_] == 3 * [SeriesPosterior]
     new = np.array([[3.0], [-5.0], [3.0], [1e6], [39.0]])
