@@ -53,7 +53,15 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize(
-    "name", ["guide", "likelihoods", "bayesian-optimisation", "time-series", "million-rows"]
+    "name",
+    [
+        "guide",
+        "likelihoods",
+        "bayesian-optimisation",
+        "time-series",
+        "million-rows",
+        "rows-in-parts",
+    ],
 )
 def test_python_of_a_page(name, tmp_path, monkeypatch):
     printed = run(TOP / "docs" / f"{name}.md", tmp_path, monkeypatch)

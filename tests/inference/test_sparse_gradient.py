@@ -35,13 +35,18 @@ CASES = [
     (ConstantKernel(2.0) * Matern(0.9, nu=1.5), COUNTS, Z, "poisson-exp", {"power": 0.3}),
     (kernel(), HEAVY, Z, T4, {"power": 0.7}),
     (kernel(), HEAVY, Z, "laplace(scale=1e-7)", {"power": 1.0}),
+    (kernel(), HEAVY, Z, "laplace(scale=0.5)", {"power": 1.0, "weights": WEIGHTS}),
+    (kernel(), COUNTS, Z, "negative-binomial(dispersion=0.4)", {"power": 1.0}),
 ]
 
 
 @every_case("k, y, z, likelihood, options", CASES)
 def test_differences(k, y, z, likelihood, options):
     def settled(theta=0.0, move=0.0, mean=0.0, scale=0.0):
-        named = likelihood.replace("0.3", repr(0.3 * math.exp(scale)))
+        named = likelihood
+        if scale:
+            stem, value = likelihood[:-1].rsplit("=", 1)
+            named = f"{stem}={float(value) * math.exp(scale)!r})"
         at = k.clone_with_theta(k.theta + theta)
         moved = z + move * (np.arange(len(z)) == 1)[:, None]
         options_ = {"method": "ep", "tol": 1e-10, "mean": 0.2 + mean, "workers": 1, **options}
@@ -51,7 +56,7 @@ def test_differences(k, y, z, likelihood, options):
         ends = [settled(**{name: sign * STEP * unit}).log_evidence for sign in (1.0, -1.0)]
         return (ends[0] - ends[1]) / (2.0 * STEP)
 
-    names = ["scale"] if likelihood is T4 else []
+    names = [likelihood.rsplit("=", 1)[0].split("(")[1].split()[-1]] if "(" in likelihood else []
     found = settled().engine.evaluate(0, names)
     expected = [slope("theta", unit) for unit in np.eye(k.theta.size)]
     expected += [slope("move"), slope("mean")]

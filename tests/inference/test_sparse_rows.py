@@ -24,7 +24,7 @@ def small_chunks(monkeypatch):
 @pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(3)
-    x = rng.standard_normal((N, 2))
+    x = np.round(64.0 * rng.standard_normal((N, 2))) / 64.0  # numbers of any dtype
     x[CHUNK : 2 * CHUNK, 1] = 0.5  # a column that is constant in a chunk
     y = np.sign(x[:, 0] + 0.3 * rng.standard_normal(N))
     y[: 2 * CHUNK] = 1.0  # chunks of one class
@@ -32,7 +32,7 @@ def data():
 
 
 def test_where_rows_are_makes_no_difference(data, tmp_path):
-    """Memory maps, zarr, dask arrays of chunks of any size, also unknown or empty."""
+    """Memory maps, zarr, dask arrays of chunks of any size, also unknown, empty or mixed."""
     import dask.array as da
     import zarr
 
@@ -44,9 +44,12 @@ def test_where_rows_are_makes_no_difference(data, tmp_path):
     chunked = da.from_array(x, chunks=(77, 1))
     unknown = chunked[da.from_array(np.ones(N, bool), chunks=77)]
     empty = da.concatenate([chunked[:500], chunked[500:500], chunked[500:]])
+    mixed = da.concatenate([chunked[:500].astype("f4"), chunked[500:]])
+    mixed = mixed.map_blocks(lambda block: block.astype("f4"), dtype=float)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    for inputs in (stored, mapped, chunked, unknown, empty):
-        found = infer_sparse(RBF(), inputs, da.from_array(y, chunks=300), z)
+    for inputs in (stored, mapped, chunked, unknown, empty, mixed):
+        outputs = da.from_array(y.astype(np.int8 if inputs is mixed else float), chunks=300)
+        found = infer_sparse(RBF(), inputs, outputs, z)
         np.testing.assert_array_equal(found.sites, plain.sites)
         assert found.log_evidence == plain.log_evidence
     assert np.isnan(unknown.shape[0]), "the user's array was changed"

@@ -54,12 +54,29 @@ def test_parts_are_near_the_whole():
     assert (np.abs(one - two) < 0.5 * np.sqrt(width)).all()
 
 
+def test_odd_parts():
+    """One row; equal rows of one class; rows far away; in either way of sites."""
+    x, y = data()
+    post = infer_sparse(KERNEL, x, y, Z)
+    for part in (x[:1], np.full((30, 1), 0.3), np.full((5, 1), 1e8)):
+        for sites in ("own", "tied"):
+            found = post.extend(part, np.ones(len(part)), sites=sites)
+            assert found.converged
+            assert found.log_evidence < post.log_evidence
+            assert (found.predict(Z)[1] > 0.0).all()
+            assert np.isfinite(found.loo()).all()
+    # Rows that no inducing input is near say what they say alone.
+    np.testing.assert_allclose(found.loo(), np.log(0.5), rtol=1e-12)
+    np.testing.assert_allclose(found.predict(Z), post.predict(Z), rtol=0.0, atol=1e-12)
+
+
 def test_bad_rows_leave_the_posterior_as_it_was():
     x, y = data()
     post = infer_sparse(KERNEL, x, y, Z)
     before = post.predict(x), post.log_evidence
     for change, words in (
         ({"X": np.zeros((3, 2))}, "must have"),
+        ({"X": x[:0], "y": y[:0]}, "X must have shape"),
         ({"y": y[:3]}, "y must have shape"),
         ({"y": 0.5 * y}, "labels must be"),
         ({"mean": [0.0]}, "mean must be"),
