@@ -4,8 +4,8 @@
 ``tables/results/bench.json`` (kept by ``python scripts/bench.py --json``), the stored references
 and ``tables/results/table1.json``, docs/bayesian-optimisation.md from what bench_bayesopt.py
 keeps, docs/deep.md from what reproduce_deep.py and bench_deep.py keep, docs/rows-on-a-cluster.md
-from what bench_sparse_size.py keeps of --workers. No number between the marks
-is typed by hand.
+from what bench_sparse_size.py keeps of --workers, docs/rows-in-parts.md from what study_streams.py
+keeps. No number between the marks is typed by hand.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 import bayesopt_page
 import deep_report
 import sparse_cluster_page
+import streams_report
 import truth_report
 import weights_report
 from qpruntime import likelihoods, project
@@ -187,6 +188,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "constants": sparse_cluster_page.constants,
         "estimates": sparse_cluster_page.estimates,
     },
+    "rows-in-parts.md": {"drift": streams_report.drift},
     "which-posterior.md": {
         "by method": truth_report.by_method,
         "by kind": truth_report.by_kind,

@@ -232,7 +232,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
 
         The first call is `fit`: kernel and inducing points are learnt from its rows, which should
         be a fair sample. Later calls only add sites and never see earlier rows again, so that
-        memory does not grow; `SparsePosterior.extend` says how far the evidence drifts.
+        memory does not grow; docs/rows-in-parts.md says how far posteriors drift.
 
         Parameters
         ----------
