@@ -84,7 +84,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         Whether to maximise the objective over the kernel's free parameters.
     n_restarts : int
         Further optimiser runs, from parameters drawn log-uniformly within a factor of 1000 of the
-        kernel's own and within its bounds.
+        kernel's own and within its bounds. None with inducing points.
     max_iter : int
         Optimiser iterations at most.
     ftol : float

@@ -146,17 +146,16 @@ def _sparse_of(model: Any) -> Sparse | None:
     given = model.inducing
     if given is None:
         return None
+    kinds = "inducing must be None, a number, 'auto' or inputs of shape (M, d), got"
     if isinstance(given, str):
-        choice(given, "inducing", ("auto",))
+        if given != "auto":
+            raise InputError(f"{kinds} {given!r}")
     elif np.ndim(given) == 0:
         given = whole(given, "inducing", 1)
     else:
         given = np.array(finite(given, "inducing"))
         if given.ndim != 2 or 0 in given.shape:
-            raise InputError(
-                "inducing must be None, a number, 'auto' or inputs of shape (M, d), got shape "
-                f"{given.shape}"
-            )
+            raise InputError(f"{kinds} shape {given.shape}")
     return Sparse(
         inducing=given,
         power=number(model.power, "power", above=0.0, most=1.0),

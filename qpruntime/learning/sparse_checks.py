@@ -24,6 +24,11 @@ def check(data: Data, settings: Settings, points: Array) -> None:
             'objective="loo" needs inducing=None: inducing points are learnt by '
             'objective="evidence"'
         )
+    if settings.n_restarts:
+        raise InputError(
+            "n_restarts needs inducing=None: stages with inducing points go on from one another; "
+            "give a kernel that begins elsewhere, and compare log_marginal_likelihood_value_"
+        )
     check_scale(data.scale)
     given = sparse.inducing
     if isinstance(given, int) and given > n:
