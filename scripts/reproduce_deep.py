@@ -29,8 +29,10 @@ os.environ.setdefault(
 
 import numpy as np  # noqa: E402
 
+import datasets  # noqa: E402
 import deep_beside  # noqa: E402
 import deep_data  # noqa: E402
+import records as records_module  # noqa: E402
 from records import Records  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parents[1] / "tables" / "results"
@@ -147,7 +149,9 @@ def work(tasks: list[Task], options: argparse.Namespace, records: Records[Task])
                 n_workers=options.workers, threads_per_worker=1, dashboard_address=":0"
             )
             address = stack.enter_context(local).scheduler_address
-        modules = [__file__, deep_data.__file__, deep_beside.__file__]
+        # Workers import them as they come: what is imported first.
+        needed = (datasets, deep_data, deep_beside, records_module)
+        modules = [*(one.__file__ for one in needed), __file__]
         cluster = Cluster(address, options.timeout, same_rounding=False, modules=modules)
         executor = stack.enter_context(cluster)
         calls = ((run_packed, (task, *loaded[task.data])) for task in tasks)
