@@ -142,6 +142,7 @@ def test_classes(data, classes):
     assert len(three.layers_) == len(three.history_) == 3
 
 
+@pytest.mark.slow  # compiles Student-t kernels; counts below are the one of every run
 def test_any_likelihood(data):
     """Student-t noise by its kernel: outliers lose their pull, which Gaussian noise gives them."""
     X, y = data
