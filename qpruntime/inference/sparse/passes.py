@@ -77,8 +77,9 @@ class Part(NamedTuple):
 def parts(state: State, job: Job, chunk: Chunk) -> Iterator[Part]:
     """Walk through the blocks of a chunk; the room of a block is the next one's."""
     inducing, kept = state.inducing, job.kept
-    step = block_rows(inducing.size)
     n = len(chunk.y)
+    count = -(-n // block_rows(inducing.size))
+    step = -(-n // max(count, 1))  # a small block at the end would cost as much as others
     width = inducing.size, inducing.dtype
     room = room_for("room", min(step, n), *width)
     phi = room_for("phi", min(step, n), *width) if kept is None else kept.phi
