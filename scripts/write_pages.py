@@ -23,6 +23,7 @@ import numpy as np
 import bayesopt_page
 import deep_report
 import sparse_cluster_page
+import sparse_report
 import streams_report
 import truth_report
 import weights_report
@@ -182,6 +183,11 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "streamed": deep_report.streamed,
         "peers": deep_report.peers,
         "single": deep_report.single,
+    },
+    "million-rows.md": {
+        "curve": sparse_report.curve,
+        "peers": sparse_report.peers,
+        "noise": sparse_report.noise,
     },
     "rows-on-a-cluster.md": {
         "passes": sparse_cluster_page.passes,
