@@ -10,15 +10,11 @@ from records import Records
 from sparse_curve import KEPT as CURVE
 from sparse_curve import Row as CurveRow
 from sparse_noise import NOISY
+from truth_report import table
 
 __all__ = ["curve", "dense", "noise", "peers"]
 
 _NAMES = {"svgp": "SVGP", "fitc": "FITC", "vecchia": "Vecchia"}
-
-
-def _table(header: list[str], lines: list[list[str]]) -> str:
-    rule = ["---"] * len(header)
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *lines])
 
 
 def _spoken(case: str) -> str:
@@ -53,7 +49,7 @@ def peers() -> str:
         row += [f"{end[1]:.4f}", f"{end[0]:.0f} s", f"{own[1]:.4f}", f"{own[0]:.0f} s"]
         lines.append([*row, share, f"{end[2]:.4f}, {own[2]:.4f}"])
     header = ["", "peer", "its NLL", "after", "ours", "after", "its NLL passed, share of its time"]
-    return _table([*header, "calibration errors"], lines)
+    return table([*header, "calibration errors"], lines)
 
 
 def noise() -> str:
@@ -75,7 +71,7 @@ def noise() -> str:
                         f"{100.0 * covered:.1f} %",
                     ]
                 )
-    return _table(["", "", "CPU time", "NLPD", "coverage of 90 % intervals"], lines)
+    return table(["", "", "CPU time", "NLPD", "coverage of 90 % intervals"], lines)
 
 
 def curve() -> str:
@@ -86,7 +82,7 @@ def curve() -> str:
         [str(m), f"{r['evidence']:.0f}", f"{r['nll']:.4f}", f"{r['seconds']:.0f} s"]
         for m, r in found
     ]
-    return _table(["M", "log evidence", "test NLL", "CPU time"], lines)
+    return table(["M", "log evidence", "test NLL", "CPU time"], lines)
 
 
 def dense() -> str:
@@ -96,7 +92,9 @@ def dense() -> str:
     lines = []
     for n in sizes:
         pair = [r for key, r in kept.items() if key.what == "dense" and key.rows == n]
+        if len(pair) < 2:
+            continue
         pair.sort(key=lambda r: r["inducing"])
         cells = [f"{r['seconds']:.1f} s, {r['nll']:.4f}" for r in pair]
         lines.append([str(n), *cells])
-    return _table(["N", "dense: CPU time, test NLL", "M = 100"], lines)
+    return table(["N", "dense: CPU time, test NLL", "M = 100"], lines)

@@ -188,6 +188,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "curve": sparse_report.curve,
         "peers": sparse_report.peers,
         "noise": sparse_report.noise,
+        "dense": sparse_report.dense,
     },
     "rows-on-a-cluster.md": {
         "passes": sparse_cluster_page.passes,
