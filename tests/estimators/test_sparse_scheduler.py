@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from dask_cluster import RealCluster
+from dask_cluster import two_workers
 from qpruntime import GPClassifier
 from qpruntime.execution.calls import ExecutorError
 from qpruntime.learning.sparse_objective import Search
@@ -51,11 +51,7 @@ def plain(data, tmp_path_factory):
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    directory = tmp_path / "cluster"
-    directory.mkdir()
-    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "10s")
-    with RealCluster(directory, workers=2) as cluster:
-        cluster.wait_for_workers(2)
+    with two_workers(tmp_path / "cluster", monkeypatch) as cluster:
         yield cluster
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 
-from dask_cluster import RealCluster
+from dask_cluster import two_workers
 from qpruntime import infer_sparse
 from qpruntime.execution.calls import ExecutorError
 from qpruntime.inference.sparse.checkpoint import Checkpoint
@@ -37,11 +37,7 @@ def plain(data):
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    directory = tmp_path / "cluster"
-    directory.mkdir()
-    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "10s")
-    with RealCluster(directory, workers=2) as cluster:
-        cluster.wait_for_workers(2)
+    with two_workers(tmp_path / "cluster", monkeypatch) as cluster:
         yield cluster
 
 

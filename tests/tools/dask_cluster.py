@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-__all__ = ["RealCluster"]
+__all__ = ["RealCluster", "two_workers"]
 
 
 def free_port():
@@ -73,6 +73,16 @@ class RealCluster:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+@contextlib.contextmanager
+def two_workers(directory, monkeypatch):
+    """A cluster of two workers in a new directory, which takes frozen ones for lost after 10 s."""
+    directory.mkdir()
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "10s")
+    with RealCluster(directory, workers=2) as cluster:
+        cluster.wait_for_workers(2)
+        yield cluster
 
 
 def until(moment, process, timeout=120.0):
