@@ -4,23 +4,36 @@ One core; CPU seconds, the best of several runs, all in one process, so that rat
 ``python scripts/bench_series.py --most 1000000`` takes minutes, and 1e7 some GB.
 GPBoost (Vecchia in order of time, 10 neighbours) is measured beside it where it is installed;
 ``--peers`` measures nothing else. BayesNewton is not on the package index that was tried.
+``--keep FILE`` adds what was measured to ``tables/results/bench_series.json``, say, from which
+``scripts/write_pages.py`` writes tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared, Matern
 
 from qpruntime import GPClassifier, GPPoissonRegressor, infer, infer_series
+from qpruntime.inference.markov.observations import Series
+from qpruntime.inference.markov.rows import Rows
+from qpruntime.inference.markov.state_space import state_space
+from qpruntime.inference.markov.transfer import folded
+from qpruntime.inference.schedules import Limits
+from qpruntime.inference.sites import Sites
+from qpruntime.projection.projector import Projector
 
 KERNEL = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
+#: Values and units by name, of this run.
+FOUND: dict[str, tuple[float, str]] = {}
 
 
 def best(function: Callable[[], object], repeat: int) -> float:
@@ -43,6 +56,7 @@ def series(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def show(name: str, value: float, unit: str) -> None:
+    FOUND[name] = value, unit
     print(f"{name:58} {value:12.4g} {unit}", flush=True)
 
 
@@ -50,13 +64,30 @@ def inference(sizes: list[int], repeat: int) -> None:
     """Fixed points by size, and what they cost a point."""
     for n in sizes:
         t, y, counts = series(n)
+        repeat = repeat if n < 10**7 else 1
         ep = best(lambda t=t, y=y: infer_series(t, y, KERNEL, method="ep"), repeat)
         qp = best(lambda t=t, y=y: infer_series(t, y, KERNEL, method="qp"), repeat)
         show(f"N={n}: probit, EP", ep, "s")
         show(f"N={n}: probit, EP, a point", ep / n * 1e9, "ns")
         show(f"N={n}: probit, QP / EP", qp / ep, "x")
-        poisson = best(lambda t=t, c=counts: infer_series(t, c, KERNEL, "poisson-exp", "ep"), 1)
-        show(f"N={n}: poisson-exp, EP", poisson, "s")
+        if n < 10**7:
+            poisson = best(lambda t=t, c=counts: infer_series(t, c, KERNEL, "poisson-exp", "ep"), 1)
+            show(f"N={n}: poisson-exp, EP", poisson, "s")
+
+
+def pieces(n: int, repeat: int) -> None:
+    """What blocks of a series are made of, a point: EP, probit."""
+    t, y, _ = series(n)
+    own = Series(t, y, Projector("probit", "ep"), np.zeros(n))
+    rows = Rows(own, state_space(KERNEL), Sites(np.zeros(n), np.zeros(n)))
+    tasks: dict[str, Callable[[], object]] = {
+        "a sweep": lambda: rows.sweep(Limits(), True, np.zeros(12)),
+        "a fold": lambda: folded(rows),
+        "messages": rows.refresh,
+        "the summary": rows.finish,
+    }
+    for name, task in tasks.items():
+        show(f"{name}, a point", best(task, repeat + 1) / n * 1e9, "ns")
 
 
 def kernels(n: int, repeat: int) -> None:
@@ -94,8 +125,9 @@ def against_dense(repeat: int) -> None:
     """Ratios to the dense engine, covariance included."""
     for n in (100, 200, 300, 1000):
         t, y, _ = series(n)
-        ours = best(lambda t=t, y=y: infer_series(t, y, KERNEL, method="ep"), repeat)
-        dense = best(lambda t=t, y=y: infer(KERNEL(t[:, None]), y, method="ep"), repeat)
+        ours = best(lambda t=t, y=y: infer_series(t, y, KERNEL, method="ep"), repeat + 2)
+        # The first run compiles, the second wakes threads.
+        dense = best(lambda t=t, y=y: infer(KERNEL(t[:, None]), y, method="ep"), repeat + 2)
         show(f"N={n}: dense / series", dense / ours, "x")
 
 
@@ -209,7 +241,19 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--peers", action="store_true", help="GPBoost, nothing else")
     parser.add_argument("--places", action="store_true", help="one and two workers, nothing else")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="add the figures to this file")
     options = parser.parse_args()
+    try:
+        measure(options)
+    finally:
+        if options.keep is not None:
+            known = json.loads(options.keep.read_text()) if options.keep.exists() else {}
+            kept = known | {name: list(row) for name, row in FOUND.items()}
+            options.keep.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Measure what is asked for."""
     sizes = [n for n in (10_000, 100_000, 1_000_000, 10_000_000) if n <= options.most]
     sizes = sizes or [options.most]
     if options.places:
@@ -218,6 +262,7 @@ def main() -> None:
     if options.peers:
         fits([400])  # compiles
         peer(100)
+        FOUND.clear()
         print()
         for n in sizes:
             peer(n)
@@ -226,8 +271,10 @@ def main() -> None:
     inference([100], 1)  # compiles
     fits([400])
     kernels(400, 1)
+    FOUND.clear()
     print()
     inference(sizes, options.repeat)
+    pieces(min(sizes[-1], 10**6), options.repeat)
     kernels(small, options.repeat)
     fits([n for n in sizes if n <= 10**6])
     against_dense(options.repeat)

@@ -5,7 +5,8 @@
 and ``tables/results/table1.json``, docs/bayesian-optimisation.md from what bench_bayesopt.py
 keeps, docs/deep.md from what reproduce_deep.py and bench_deep.py keep, docs/rows-on-a-cluster.md
 from what bench_sparse_size.py keeps of --workers, docs/rows-in-parts.md from what study_streams.py
-keeps. No number between the marks is typed by hand.
+keeps, docs/time-series.md from what bench_series.py keeps. No number between the marks is typed by
+hand.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 import bayesopt_page
 import deep_report
+import series_page
 import sparse_cluster_page
 import sparse_report
 import streams_report
@@ -175,6 +177,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "gaps": bayesopt_page.gaps,
         "times": bayesopt_page.times,
     },
+    "time-series.md": {"times": series_page.times, "cost": series_page.cost},
     "deep.md": {
         "published": deep_report.regression,
         "gains": deep_report.gains,

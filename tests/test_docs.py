@@ -129,6 +129,7 @@ def page_writer():
         "datasets",
         "deep_data",
         "deep_report",
+        "series_page",
     ):
         script(name)
     return script("write_pages")
