@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_series.py"
 
 
-def test_every_figure_is_printed():
-    command = [sys.executable, str(SCRIPT), "--most", "300", "--repeat", "1"]
+def test_every_figure_is_printed_and_kept(tmp_path):
+    kept = tmp_path / "kept.json"
+    kept.write_text('{"an older figure": [1.0, "s"]}')
+    command = [sys.executable, str(SCRIPT), "--most", "300", "--repeat", "1", "--keep", str(kept)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = [line for line in done.stdout.splitlines() if line.startswith("N=300:")]
@@ -26,3 +29,8 @@ def test_every_figure_is_printed():
     for word in words:
         assert any(word in line for line in found), word
     assert all(float(line.split()[-2]) > 0.0 for line in found if line.split()[-1] == "s")
+    # Those of the run that compiles are not kept; older ones stay.
+    names = {line.rsplit(maxsplit=2)[0] for line in found if line.endswith(" s")}
+    figures = json.loads(kept.read_text())
+    assert names | {"an older figure", "a fold, a point"} <= set(figures)
+    assert "N=100: probit, EP" not in figures
