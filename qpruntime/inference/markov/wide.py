@@ -17,6 +17,9 @@ from qpruntime.quadrature.sigma_star import OK
 
 __all__ = ["wide_pass", "wide_slope", "wide_sweep"]
 
+#: More states than these have many blocks: sums over them pay in vector registers.
+_FEW = 8
+
 
 @contracted
 def eliminate(M, right, r):
@@ -53,12 +56,22 @@ def eliminate(M, right, r):
 
 @contracted
 def one_plus_product(left, right, out):
-    """out = I + left right."""
+    """out = I + left right; four rows at once, or sums would wait for memory."""
     d = left.shape[0]
+    whole = d - d % 4
     for i in range(d):
         for j in range(d):
             out[i, j] = 1.0 if i == j else 0.0
-        for k in range(d):
+        for k in range(0, whole, 4):
+            one, two, three, four = left[i, k], left[i, k + 1], left[i, k + 2], left[i, k + 3]
+            for j in range(d):
+                out[i, j] += (
+                    one * right[k, j]
+                    + two * right[k + 1, j]
+                    + three * right[k + 2, j]
+                    + four * right[k + 3, j]
+                )
+        for k in range(whole, d):
             value = left[i, k]
             for j in range(d):
                 out[i, j] += value * right[k, j]
@@ -115,6 +128,9 @@ def step_ahead(A, Q, low, high, m, P, work):
 def step_back(A, Q, low, high, eta, J, system, work):
     """J, eta = A' (I + J Q)^-1 J A, A' (I + J Q)^-1 eta."""
     d = eta.size
+    if d > _FEW:
+        many_back(A, Q, low, high, eta, J, system, work)
+        return
     for i in range(d):
         for j in range(d):
             total = 1.0 if i == j else 0.0
@@ -142,6 +158,87 @@ def step_back(A, Q, low, high, eta, J, system, work):
             for k in range(low[j], high[j]):
                 other += A[k, j] * system[k, i]
             J[i, j] = J[j, i] = 0.5 * (one + other)
+
+
+@contracted
+def many_back(A, Q, low, high, eta, J, system, work):
+    """`step_back` block by block of Q, in half the time where there are many.
+
+    (I + J Q)^-1 J = J - J_b M J_b', M = (I + Q_b J_bb)^-1 Q_b, for the block of Q that is noise;
+    turns and constants have none.
+    """
+    d = eta.size
+    first = 0
+    while first < d:
+        end = high[first]
+        if Q[first, first] > 0.0 or Q[end - 1, end - 1] > 0.0:
+            widen(Q, first, end, eta, J, system, work)
+        first = end
+    # A' J, transposed; and again.
+    for turn in range(2):
+        for i in range(d):
+            for j in range(d):
+                system[i, j] = 0.0
+            for k in range(low[i], high[i]):
+                value = A[k, i]
+                for j in range(d):
+                    system[i, j] += value * J[k, j]
+        for i in range(d):
+            if turn:
+                for j in range(i + 1):
+                    J[i, j] = J[j, i] = 0.5 * (system[i, j] + system[j, i])
+            else:
+                for j in range(d):
+                    J[j, i] = system[i, j]
+    for i in range(d):
+        total = 0.0
+        for k in range(low[i], high[i]):
+            total += A[k, i] * eta[k]
+        work[i, 0] = total
+    for i in range(d):
+        eta[i] = work[i, 0]
+
+
+@contracted
+def widen(Q, first, end, eta, J, system, work):
+    """J, eta = (I + J Q)^-1 J, (I + J Q)^-1 eta for one block of Q."""
+    d, size = eta.size, end - first
+    M, G = system[:size, :size], work[:size]
+    for i in range(size):
+        for j in range(size):
+            total = 1.0 if i == j else 0.0
+            for k in range(size):
+                total += Q[first + i, first + k] * J[first + k, first + j]
+            M[i, j] = total
+            G[i, j] = Q[first + i, first + j]
+    eliminate(M, G, size)
+    for i in range(size):
+        for j in range(size):
+            M[i, j] = 0.5 * (G[i, j] + G[j, i])
+    # M J_b', and beside it M eta_b.
+    for i in range(size):
+        for j in range(d):
+            G[i, j] = 0.0
+        G[i, d] = 0.0
+        for k in range(size):
+            value = M[i, k]
+            for j in range(d):
+                G[i, j] += value * J[first + k, j]
+            G[i, d] += value * eta[first + k]
+    hold, whole = system[0], size - size % 4
+    for i in range(d):
+        for k in range(size):
+            hold[k] = J[i, first + k]
+            eta[i] -= hold[k] * G[k, d]
+        for k in range(0, whole, 4):
+            one, two, three, four = hold[k], hold[k + 1], hold[k + 2], hold[k + 3]
+            for j in range(d):
+                J[i, j] -= (
+                    one * G[k, j] + two * G[k + 1, j] + three * G[k + 2, j] + four * G[k + 3, j]
+                )
+        for k in range(whole, size):
+            for j in range(d):
+                J[i, j] -= hold[k] * G[k, j]
 
 
 @contracted
