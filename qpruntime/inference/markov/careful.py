@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from qpruntime.inference.markov.covariances import load, spans, store
 from qpruntime.inference.markov.sites import absorbed, revise
 from qpruntime.inference.markov.transitions import fill
-from qpruntime.inference.markov.wide import load, place, spans, store
+from qpruntime.inference.markov.wide import place
 from qpruntime.jit import contracted, inlined, kernel
 from qpruntime.quadrature.sigma_star import OK
 

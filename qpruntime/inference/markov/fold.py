@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from qpruntime.inference.markov import pair
+from qpruntime.inference.markov.covariances import spans, step_ahead, take_in
 from qpruntime.inference.markov.sites import absorbed
 from qpruntime.inference.markov.transitions import fill
-from qpruntime.inference.markov.wide import spans, step_ahead, take_in
 from qpruntime.jit import kernel
 
 __all__ = ["fold", "pair_fold"]

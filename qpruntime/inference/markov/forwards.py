@@ -6,9 +6,7 @@ import math
 
 import numpy as np
 
-from qpruntime.inference.markov.sites import absorbed
-from qpruntime.inference.markov.transitions import fill
-from qpruntime.inference.markov.wide import (
+from qpruntime.inference.markov.covariances import (
     eliminate,
     load,
     one_plus_product,
@@ -17,6 +15,8 @@ from qpruntime.inference.markov.wide import (
     store,
     take_in,
 )
+from qpruntime.inference.markov.sites import absorbed
+from qpruntime.inference.markov.transitions import fill
 from qpruntime.jit import kernel
 
 __all__ = ["draw_states"]

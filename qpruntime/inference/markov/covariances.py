@@ -1,0 +1,315 @@
+"""Messages of any size as covariances: steps, sites, and what two messages say of f together.
+
+A message ahead is a mean and a covariance (m, P), one behind exp(eta' x - x' J x / 2); rows of a
+buffer have the vector and a triangle of the matrix. `wide` passes over rows with them, `fold` and
+`forwards` do other things. Kernels only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qpruntime.jit import contracted, kernel
+
+__all__ = [
+    "eliminate",
+    "level",
+    "load",
+    "meet",
+    "one_plus_product",
+    "spans",
+    "step_ahead",
+    "step_back",
+    "store",
+    "take_in",
+]
+
+#: More states than these have many blocks: sums over them pay in vector registers.
+_FEW = 8
+
+
+@contracted
+def eliminate(M, right, r):
+    """Solve M x = right, in place, for r columns, by elimination with partial pivoting."""
+    d = M.shape[0]
+    for k in range(d):
+        best = k
+        for i in range(k + 1, d):
+            if abs(M[i, k]) > abs(M[best, k]):
+                best = i
+        if best != k:
+            for j in range(k, d):
+                M[k, j], M[best, j] = M[best, j], M[k, j]
+            for j in range(r):
+                right[k, j], right[best, j] = right[best, j], right[k, j]
+        inverse = 1.0 / M[k, k]
+        for i in range(k + 1, d):
+            ratio = M[i, k] * inverse
+            if ratio != 0.0:
+                for j in range(k + 1, d):
+                    M[i, j] -= ratio * M[k, j]
+                for j in range(r):
+                    right[i, j] -= ratio * right[k, j]
+    # Row by row: in vector registers, which takes a third of the time of sums for every column.
+    for k in range(d - 1, -1, -1):
+        inverse = 1.0 / M[k, k]
+        for j in range(r):
+            right[k, j] *= inverse
+        for i in range(k):
+            ratio = M[i, k]
+            for j in range(r):
+                right[i, j] -= ratio * right[k, j]
+
+
+@contracted
+def one_plus_product(left, right, out):
+    """out = I + left right; four rows at once, or sums would wait for memory."""
+    d = left.shape[0]
+    whole = d - d % 4
+    for i in range(d):
+        for j in range(d):
+            out[i, j] = 1.0 if i == j else 0.0
+        for k in range(0, whole, 4):
+            one, two, three, four = left[i, k], left[i, k + 1], left[i, k + 2], left[i, k + 3]
+            for j in range(d):
+                out[i, j] += (
+                    one * right[k, j]
+                    + two * right[k + 1, j]
+                    + three * right[k + 2, j]
+                    + four * right[k + 3, j]
+                )
+        for k in range(whole, d):
+            value = left[i, k]
+            for j in range(d):
+                out[i, j] += value * right[k, j]
+
+
+@kernel
+def store(buffer, i, vector, matrix):
+    """Write a message: the vector, and one triangle of the matrix."""
+    d = vector.size
+    place = d
+    for a in range(d):
+        buffer[i, a] = vector[a]
+        for b in range(a + 1):
+            buffer[i, place] = matrix[a, b]
+            place += 1
+
+
+@kernel
+def load(buffer, i, vector, matrix):
+    """Read a message."""
+    d = vector.size
+    place = d
+    for a in range(d):
+        vector[a] = buffer[i, a]
+        for b in range(a + 1):
+            matrix[a, b] = matrix[b, a] = buffer[i, place]
+            place += 1
+
+
+@contracted
+def step_ahead(A, Q, low, high, m, P, work):
+    """m, P = A m, A P A' + Q; A and Q have blocks on the diagonal."""
+    d = m.size
+    for i in range(d):
+        total = 0.0
+        for j in range(d):
+            work[i, j] = 0.0
+        for k in range(low[i], high[i]):
+            value = A[i, k]
+            total += value * m[k]
+            for j in range(d):
+                work[i, j] += value * P[k, j]
+        work[i, d] = total
+    for i in range(d):
+        m[i] = work[i, d]
+        for j in range(i + 1):
+            total = Q[i, j]
+            for k in range(low[j], high[j]):
+                total += work[i, k] * A[j, k]
+            P[i, j] = P[j, i] = total
+
+
+@contracted
+def step_back(A, Q, low, high, eta, J, system, work):
+    """J, eta = A' (I + J Q)^-1 J A, A' (I + J Q)^-1 eta."""
+    d = eta.size
+    if d > _FEW:
+        many_back(A, Q, low, high, eta, J, system, work)
+        return
+    for i in range(d):
+        for j in range(d):
+            total = 1.0 if i == j else 0.0
+            for k in range(low[j], high[j]):
+                total += J[i, k] * Q[k, j]
+            system[i, j] = total
+            work[i, j] = J[i, j]
+        work[i, d] = eta[i]
+    eliminate(system, work, d + 1)
+    for i in range(d):
+        for j in range(d):
+            total = 0.0
+            for k in range(low[j], high[j]):
+                total += work[i, k] * A[k, j]
+            system[i, j] = total
+    for i in range(d):
+        total = 0.0
+        for k in range(low[i], high[i]):
+            total += A[k, i] * work[k, d]
+        eta[i] = total
+        for j in range(i + 1):
+            one, other = 0.0, 0.0
+            for k in range(low[i], high[i]):
+                one += A[k, i] * system[k, j]
+            for k in range(low[j], high[j]):
+                other += A[k, j] * system[k, i]
+            J[i, j] = J[j, i] = 0.5 * (one + other)
+
+
+@contracted
+def many_back(A, Q, low, high, eta, J, system, work):
+    """`step_back` block by block of Q, in half the time where there are many.
+
+    (I + J Q)^-1 J = J - J_b M J_b', M = (I + Q_b J_bb)^-1 Q_b, for the block of Q that is noise;
+    turns and constants have none.
+    """
+    d = eta.size
+    first = 0
+    while first < d:
+        end = high[first]
+        if Q[first, first] > 0.0 or Q[end - 1, end - 1] > 0.0:
+            widen(Q, first, end, eta, J, system, work)
+        first = end
+    # A' J, transposed; and again.
+    for turn in range(2):
+        for i in range(d):
+            for j in range(d):
+                system[i, j] = 0.0
+            for k in range(low[i], high[i]):
+                value = A[k, i]
+                for j in range(d):
+                    system[i, j] += value * J[k, j]
+        for i in range(d):
+            if turn:
+                for j in range(i + 1):
+                    J[i, j] = J[j, i] = 0.5 * (system[i, j] + system[j, i])
+            else:
+                for j in range(d):
+                    J[j, i] = system[i, j]
+    for i in range(d):
+        total = 0.0
+        for k in range(low[i], high[i]):
+            total += A[k, i] * eta[k]
+        work[i, 0] = total
+    for i in range(d):
+        eta[i] = work[i, 0]
+
+
+@contracted
+def widen(Q, first, end, eta, J, system, work):
+    """J, eta = (I + J Q)^-1 J, (I + J Q)^-1 eta for one block of Q."""
+    d, size = eta.size, end - first
+    M, G = system[:size, :size], work[:size]
+    for i in range(size):
+        for j in range(size):
+            total = 1.0 if i == j else 0.0
+            for k in range(size):
+                total += Q[first + i, first + k] * J[first + k, first + j]
+            M[i, j] = total
+            G[i, j] = Q[first + i, first + j]
+    eliminate(M, G, size)
+    for i in range(size):
+        for j in range(size):
+            M[i, j] = 0.5 * (G[i, j] + G[j, i])
+    # M J_b', and beside it M eta_b.
+    for i in range(size):
+        for j in range(d):
+            G[i, j] = 0.0
+        G[i, d] = 0.0
+        for k in range(size):
+            value = M[i, k]
+            for j in range(d):
+                G[i, j] += value * J[first + k, j]
+            G[i, d] += value * eta[first + k]
+    hold, whole = system[0], size - size % 4
+    for i in range(d):
+        for k in range(size):
+            hold[k] = J[i, first + k]
+            eta[i] -= hold[k] * G[k, d]
+        for k in range(0, whole, 4):
+            one, two, three, four = hold[k], hold[k + 1], hold[k + 2], hold[k + 3]
+            for j in range(d):
+                J[i, j] -= (
+                    one * G[k, j] + two * G[k + 1, j] + three * G[k + 2, j] + four * G[k + 3, j]
+                )
+        for k in range(whole, size):
+            for j in range(d):
+                J[i, j] -= hold[k] * G[k, j]
+
+
+@contracted
+def meet(m, P, eta, J, heads, system, work):
+    """Mean and variance of f = heads . x under both messages: z = (I + J P)^-1 h."""
+    d = m.size
+    one_plus_product(J, P, system)
+    for i in range(d):
+        work[i, 0] = heads[i]
+    eliminate(system, work, 1)
+    mean, variance = 0.0, 0.0
+    for i in range(d):
+        own, pulled = 0.0, m[i]
+        for j in range(d):
+            own += P[i, j] * heads[j]
+            pulled += P[i, j] * eta[j]
+        mean += work[i, 0] * pulled
+        variance += work[i, 0] * own
+    return mean, variance
+
+
+@contracted
+def level(m, P, heads):
+    """Mean and variance of f under a forward message alone."""
+    mean, variance = 0.0, 0.0
+    for i in range(m.size):
+        if heads[i] != 0.0:
+            mean += m[i]
+            for j in range(m.size):
+                variance += P[i, j] * heads[j]
+    return mean, variance
+
+
+@contracted
+def take_in(T, N, heads, vector, matrix, ahead, work):
+    """Take a site of f into the message of a pass."""
+    d = vector.size
+    if not ahead:
+        for i in range(d):
+            if heads[i] != 0.0:
+                vector[i] += N
+                for j in range(d):
+                    matrix[i, j] += T * heads[j]
+        return
+    mean, variance = level(vector, matrix, heads)
+    gain = 1.0 + T * variance
+    for i in range(d):
+        total = 0.0
+        for j in range(d):
+            total += matrix[i, j] * heads[j]
+        work[i, 0] = total
+    pull, ratio = (N - T * mean) / gain, T / gain
+    for i in range(d):
+        vector[i] += work[i, 0] * pull
+        for j in range(i + 1):
+            matrix[i, j] = matrix[j, i] = matrix[i, j] - work[i, 0] * work[j, 0] * ratio
+
+
+@kernel
+def spans(offset):
+    """First and last state, exclusive, of the block that every state belongs to."""
+    d = offset[offset.size - 1]
+    low, high = np.zeros(d, np.int64), np.zeros(d, np.int64)
+    for b in range(offset.size - 1):
+        for i in range(offset[b], offset[b + 1]):
+            low[i], high[i] = offset[b], offset[b + 1]
+    return low, high
