@@ -72,7 +72,7 @@ def test_core_dependencies_are_those_of_the_runtime():
     core = names(PROJECT["dependencies"])
     # What talks to clusters is imported when one is named.
     # So is what another optimiser's sampler, and what deep models are made of.
-    late = {"cloudpickle", "distributed", "optuna", "jax", "optax"}
+    late = {"cloudpickle", "dask", "distributed", "optuna", "jax", "optax"}
     assert imported("qpruntime", top=True) - late == core
     # Anything else comes with an extra, and when it is called for; data frames, if pandas is there.
     extras = names(["qpruntime[cluster,plot,optuna,deep]"])
