@@ -23,6 +23,7 @@ from qpruntime.projection.projector import Projector
 #: Passes of an evaluation, in its order; "first" is the first sweep, which brings rows to workers.
 STAGES = ("gather", "sweep", "gradient")
 _FEATURES = 5
+_ALONE: Any = {"threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
 
 
 def drawn(rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -48,9 +49,7 @@ def measured(counts: list[int], rows: int, size: int, rounds: int = 3) -> list[d
     with ExitStack() as stack:
         engines, clients, found = [], [], []
         for count in counts:
-            local = stack.enter_context(
-                LocalCluster(count, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
-            )
+            local = stack.enter_context(LocalCluster(n_workers=count, **_ALONE))
             clients.append(stack.enter_context(Client(local, set_as_default=False)))
             executor = stack.enter_context(executor_of(None, local.scheduler_address))
             engine = Engine(Held(X, y), rule, kernel, Z, executor=executor)
