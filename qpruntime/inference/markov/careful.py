@@ -247,26 +247,36 @@ def begin(chain, edges, ahead):
 
 
 @kernel
+def advance(step, last, chain, ahead, message, system, room):
+    """Move a message over a step; return what step the matrices of the system are of."""
+    if not step > 0.0:
+        return last
+    a, B = message
+    A, Q, K, low, high, tensor = system
+    W, weights, f, gain = room
+    if step != last:
+        fill(step, chain, A, Q, tensor)
+        factors(Q, low, high, K)
+    if ahead:
+        step_ahead(A, K, low, high, a, B, W, weights)
+    else:
+        step_back(A, K, low, high, a, B, W, weights, f, gain)
+    return step
+
+
+@kernel
 def careful_pass(chain, steps, observed, sites, messages, ahead, report):
     """`qpruntime.inference.markov.wide.wide_pass` in factors; edges are factors, too."""
     heads = chain[5]
     noise, scale = observed
     tau, nu = sites
     buffer, edges = messages
-    (a, B), (b, C), (A, Q, K, low, high, tensor), room = begin(chain, edges, ahead)
+    (a, B), (b, C), system, room = begin(chain, edges, ahead)
     W, weights, F, mean, f, gain, zero = room
     last = 0.0
     for count in range(tau.size):
         i, step = place(steps, count, ahead)
-        if step > 0.0:
-            if step != last:
-                fill(step, chain, A, Q, tensor)
-                factors(Q, low, high, K)
-                last = step
-            if ahead:
-                step_ahead(A, K, low, high, a, B, W, weights)
-            else:
-                step_back(A, K, low, high, a, B, W, weights, f, gain)
+        last = advance(step, last, chain, ahead, (a, B), system, (W, weights, f, gain))
         if report.shape[0]:
             load(buffer, i, b, C)
             if ahead:
@@ -288,20 +298,12 @@ def careful_sweep(chain, steps, rows, sites, messages, ahead, rules, found):
     noise, scale, y, prior, weights = rows
     tau, nu = sites
     buffer, edges = messages
-    (a, B), (b, C), (A, Q, K, low, high, tensor), room = begin(chain, edges, ahead)
+    (a, B), (b, C), system, room = begin(chain, edges, ahead)
     W, shares, F, mean, f, gain, zero = room
     last, scratch = 0.0, np.empty((1, 4))
     for count in range(tau.size):
         i, step = place(steps, count, ahead)
-        if step > 0.0:
-            if step != last:
-                fill(step, chain, A, Q, tensor)
-                factors(Q, low, high, K)
-                last = step
-            if ahead:
-                step_ahead(A, K, low, high, a, B, W, shares)
-            else:
-                step_back(A, K, low, high, a, B, W, shares, f, gain)
+        last = advance(step, last, chain, ahead, (a, B), system, (W, shares, f, gain))
         load(buffer, i, b, C)
         if ahead:
             cavity = meet(a, B, b, C, heads, mean, F, f, gain, zero)
