@@ -18,8 +18,7 @@ What is where, from the ground up; each module imports from those above it:
 `blas`
     The few products and triangular solves, in place, without the interpreter lock.
 `rows`
-    `Rows`: where X, y, weights and prior means are read from, in chunks of 1024 to 32 768 rows,
-    which follow from N alone;
+    `Rows`: where X, y, weights and prior means are read from, in chunks of 32 768 rows;
     `Held` holds arrays of this process. ``rows.n``, ``rows.chunks``, ``rows.read(number) ->
     Chunk(X, y, weights, prior)``, y encoded; weights and prior may be None.
 `lazy`

@@ -17,14 +17,12 @@ __all__ = [
     "Piece",
     "Rows",
     "chunk_count",
-    "chunk_rows",
     "chunk_slice",
 ]
 
-#: Rows in a chunk at most, and in one of few rows; both are powers of two.
-CHUNK, _SMALL = 32_768, 1024
-# Chunks there should be at least, for all cores of a machine.
-_MANY = 16
+#: Rows in a chunk, whoever holds them: sums over chunks have the same bits everywhere. Smaller ones
+#: for samples would give a second core work, and cost more than it gains.
+CHUNK = 32_768
 
 
 class Chunk(NamedTuple):
@@ -71,23 +69,14 @@ class Rows(Protocol):
         """Return which rows a chunk has."""
 
 
-def chunk_rows(n: int) -> int:
-    """Rows in a chunk of `n` rows, whoever holds them: sums over chunks have the same bits.
-
-    Powers of two: a chunk that is stored as `CHUNK` rows is read by few.
-    """
-    return min(CHUNK, max(_SMALL, 1 << max(n // _MANY, 1).bit_length() - 1))
-
-
 def chunk_count(n: int) -> int:
     """Number of chunks of `n` rows."""
-    return -(-n // chunk_rows(n))
+    return -(-n // CHUNK)
 
 
 def chunk_slice(number: int, n: int) -> slice:
     """Rows of chunk `number` of `n` rows."""
-    size = chunk_rows(n)
-    return slice(number * size, min((number + 1) * size, n))
+    return slice(number * CHUNK, min((number + 1) * CHUNK, n))
 
 
 @dataclass(frozen=True, eq=False)
