@@ -8,48 +8,20 @@ sites, coupled by their heights alone. All x* are solved together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.bayesopt.frame import Base, Frame
+from qpruntime.bayesopt.parts import Parts, begin, least_gap, stacked
+from qpruntime.bayesopt.settling import Projection, Steps, settle
 from qpruntime.bayesopt.surrogate import Surrogate, points
 from qpruntime.bayesopt.weights import log_heights
 from qpruntime.errors import ConvergenceWarning, InputError, warn
-from qpruntime.projection.kernel import project_many
-from qpruntime.projection.projector import Projector
 from qpruntime.validation import choice, number, whole
 
-__all__ = ["Conditioned", "Parts", "condition", "condition_all"]
-
-Projection = Literal["ep", "qp"]
-#: Var(f_n - f(x*)) below this part of the variances says that the points are one, so does this
-#: part of the prior variance, to which posterior variances are rounded.
-_SAME, _ROUNDED = 1e-12, 1e-14
-#: Each iteration moves by so much less than the last.
-_SLOWER = 0.99
-_HALVINGS = 40
-#: Functions that contradict their data by more than 1e5 standard deviations are left at that:
-#: the square of this, in B, is what double precision has to spare.
-_NARROWEST = 1e-5
-#: Steps shorter than this lead nowhere.
-_STUCK = 1e-3
-
-
-class Parts(NamedTuple):
-    """Sites of all functions at x* (first) and the observed points, for M x*.
-
-    root (M, K + 1, N + 1, r) and mean (M, K + 1, N + 1) of the coordinates before conditioning;
-    silent (M, N + 1): points that are x*; tau, nu (M, K + 1, N + 1).
-    """
-
-    root: Array
-    mean: Array
-    silent: NDArray[np.bool_]
-    tau: Array
-    nu: Array
+__all__ = ["Conditioned", "condition", "condition_all"]
 
 
 class Conditioned:
@@ -75,7 +47,7 @@ class Conditioned:
         base: Base,
         parts: Parts,
         place: int,
-        steps: _Steps,
+        steps: Steps,
         end: tuple[int, bool, bool],
     ) -> None:
         self.frame, self.points = frame, frame.points
@@ -129,8 +101,7 @@ class Conditioned:
         least = 1e-13 * np.array([[s.scale] for s in self.frame.surrogates]) + 1e-300
         variance = np.maximum(variance, np.minimum(least, base.variance + 1e-300))
         gap = variance[0] + variance_star - 2.0 * between
-        scale = base.variance[0] + star.variance[0, 0]
-        open_ = gap > np.maximum(_SAME * scale, _ROUNDED * self.frame.surrogates[0].scale)
+        open_ = gap > least_gap(self.frame, base.variance[0] + star.variance[0, 0])
         gap = np.where(open_, gap, 1.0)
         return self._own_factor(mean, variance, mean[0] - mean_star, gap, between, open_)
 
@@ -156,18 +127,6 @@ class Conditioned:
         new_mean[0] = first
         new_variance[0] = np.maximum(own, 1e-12 * variance[0])
         return new_mean, new_variance
-
-
-class _Steps:
-    """Project steps with cavities N(mean, sd^2), EP or QP."""
-
-    def __init__(self, method: Projection) -> None:
-        self._projector = Projector("step", method)
-
-    def __call__(self, mean: Array, sd: Array, y: Array) -> tuple[Array, Array]:
-        p = self._projector
-        found = project_many(p.likelihood, p.source, mean, sd, y)
-        return found.mean, found.std
 
 
 def condition(
@@ -226,18 +185,14 @@ def condition_all(
     choice(method, "method", ("ep", "qp"))
     number(tol, "tol", above=0.0)
     whole(max_iter, "max_iter", 1)
-    steps = _Steps(method)
+    steps = Steps(method)
     if len(frames) == 1:
         groups = [(frames[0], np.arange(len(X_star)))]
     else:
         groups = [(frame, np.array([m])) for m, frame in enumerate(frames)]
-    starts, bases = [], []
-    for frame, which in groups:
-        base = frame.base(X_star[which])
-        bases.append(base)
-        starts.append(_start(frame, base))
-    parts = _stack(starts)
-    parts, iterations, settled, held = _settle(parts, steps, tol, max_iter)
+    bases = [frame.base(X_star[which]) for frame, which in groups]
+    starts = [begin(frame, base) for (frame, _), base in zip(groups, bases, strict=True)]
+    parts, iterations, settled, held = settle(stacked(starts), steps, tol, max_iter)
     if complain and not settled.all():
         warn(
             f"not converged after {max_iter} iterations at {int((~settled).sum())} of "
@@ -252,152 +207,3 @@ def condition_all(
             end = int(iterations[n + i]), bool(settled[n + i]), bool(held[n + i])
             found.append(Conditioned(frame, base, own, i, steps, end))
     return found
-
-
-def _start(frame: Frame, base: Base) -> Parts:
-    """Roots and means of g and c at x* and the observed points, for every x* of the base."""
-    rows, left = frame.rows(base)
-    M, n = len(base.X), len(frame.points) + 1
-    widest = max(r.shape[1] for r in frame.roots) + 1
-    root = np.zeros((M, len(frame.roots), n, widest))
-    mean = np.empty((M, len(frame.roots), n))
-    for j, own in enumerate(frame.roots):
-        r = own.shape[1]
-        root[:, j, 0, :r], root[:, j, 0, r] = rows[j], np.sqrt(left[j])
-        root[:, j, 1:, :r] = own
-        mean[:, j, 0], mean[:, j, 1:] = base.mean[j], frame.mean[j]
-    variance = np.einsum("mnr,mnr->mn", root[:, 0], root[:, 0])
-    root[:, 0] -= root[:, 0, :1].copy()
-    mean[:, 0] -= mean[:, 0, :1].copy()
-    gap = np.einsum("mnr,mnr->mn", root[:, 0], root[:, 0])
-    least = np.maximum(_SAME * (variance + variance[:, :1]), _ROUNDED * frame.surrogates[0].scale)
-    zero = np.zeros(mean.shape)
-    return Parts(root, mean, gap <= least, zero, zero.copy())
-
-
-def _stack(starts: list[Parts]) -> Parts:
-    if len(starts) == 1:
-        return starts[0]
-    widest = max(s.root.shape[-1] for s in starts)
-    padded = [
-        np.pad(s.root, ((0, 0), (0, 0), (0, 0), (0, widest - s.root.shape[-1]))) for s in starts
-    ]
-    rest = [np.concatenate(arrays) for arrays in zip(*(s[1:] for s in starts), strict=True)]
-    return Parts(np.concatenate(padded), *rest)
-
-
-class _State(NamedTuple):
-    """Marginals (mean, variance) and cavities (centre, spread); fine (M,): all are proper."""
-
-    mean: Array
-    variance: Array
-    centre: Array
-    spread: Array
-    fine: NDArray[np.bool_]
-
-
-def _marginals(root: Array, prior: Array, tau: Array, nu: Array) -> _State:
-    """Posterior and cavities given the sites, by B = I + L' T L: variances are sums of squares."""
-    L = root.swapaxes(-1, -2)
-    B = L @ (tau[..., None] * root)
-    B[..., np.arange(B.shape[-1]), np.arange(B.shape[-1])] += 1.0
-    try:
-        R, proper = np.linalg.cholesky(B), np.ones(B.shape[:2], dtype=bool)
-    except np.linalg.LinAlgError:
-        R, proper = _roots_one_by_one(B)
-    H = np.linalg.solve(R, L)
-    variance = np.einsum("mkrn,mkrn->mkn", H, H)
-    inner = np.einsum("mkrn,mkn->mkr", H, nu - tau * prior)
-    mean = prior + np.einsum("mkrn,mkr->mkn", H, inner)
-    kept = 1.0 - tau * variance
-    fine = proper.all(axis=1) & (kept > 1e-12).all(axis=(1, 2))
-    kept = np.where(kept > 1e-12, kept, 1.0)
-    return _State(mean, variance, (mean - nu * variance) / kept, variance / kept, fine)
-
-
-def _roots_one_by_one(B: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Cholesky roots of those matrices that have one; the unit matrix for the others."""
-    R, proper = np.empty_like(B), np.ones(B.shape[:2], dtype=bool)
-    for at in np.ndindex(B.shape[:2]):
-        try:
-            R[at] = np.linalg.cholesky(B[at])
-        except np.linalg.LinAlgError:
-            R[at], proper[at] = np.eye(B.shape[-1]), False
-    return R, proper
-
-
-def _settle(
-    parts: Parts, steps: _Steps, tol: float, max_iter: int
-) -> tuple[Parts, NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Move all sites in parallel, by less every time, halved where something is improper."""
-    root, prior, silent, tau, nu = parts
-    M = len(root)
-    iterations, settled = np.zeros(M, dtype=np.int64), np.zeros(M, dtype=bool)
-    active = np.arange(M)
-    state = _marginals(root, prior, tau, nu)
-    step, held = np.ones(M), np.zeros(M, dtype=bool)
-    for n in range(1, max_iter + 1):
-        own = _State(*[a[active] for a in state])  # type: ignore[arg-type]
-        new_tau, new_nu, change = _propose(own, silent[active], held[active], steps)
-        d_tau, d_nu = new_tau - tau[active], new_nu - nu[active]
-        iterations[active] += 1
-        done = change < tol
-        settled[active[done]] = True
-        active, d_tau, d_nu = active[~done], d_tau[~done], d_nu[~done]
-        if not active.size:
-            break
-        trying = np.arange(active.size)
-        for _ in range(_HALVINGS):
-            at = active[trying]
-            scale = step[at][:, None, None]
-            new_tau = tau[at] + scale * d_tau[trying]
-            new_nu = nu[at] + scale * d_nu[trying]
-            tried = _marginals(root[at], prior[at], new_tau, new_nu)
-            good = at[tried.fine]
-            tau[good], nu[good] = new_tau[tried.fine], new_nu[tried.fine]
-            for kept, new in zip(state, tried, strict=True):
-                kept[good] = new[tried.fine]
-            trying = trying[~tried.fine]
-            if not trying.size:
-                break
-            step[active[trying]] *= 0.5
-        stuck = active[step[active] < _STUCK]
-        if stuck.size:
-            # Negative precisions leave no way to a fixed point: they are held at zero.
-            held[stuck] = True
-            negative = tau[stuck] < 0.0
-            tau[stuck], nu[stuck] = np.where(negative, 0.0, (tau[stuck], nu[stuck]))
-            for kept, new in zip(
-                state, _marginals(root[stuck], prior[stuck], tau[stuck], nu[stuck]), strict=True
-            ):
-                kept[stuck] = new
-            step[stuck] = 1.0
-        step = np.minimum(2.0 * step, _SLOWER**n)
-    return Parts(root, prior, silent, tau, nu), iterations, settled, held
-
-
-def _propose(
-    state: _State, silent: NDArray[np.bool_], held: NDArray[np.bool_], steps: _Steps
-) -> tuple[Array, Array, Array]:
-    """New sites, and by how much they would move the marginals, (M,); held ones stay positive."""
-    seen = state.spread > 1e-250
-    seen[:, 0] &= ~silent
-    centre = np.where(seen, state.centre, 0.0)
-    spread = np.where(seen, state.spread, 1.0)
-    sd = np.sqrt(spread)
-    y = log_heights(centre / sd)
-    y[:, 1:, 0] = np.inf
-    y[:, 1:, 1:][np.broadcast_to(silent[:, None, 1:], y[:, 1:, 1:].shape)] = 0.0
-    y[~seen] = 0.0
-    seen &= y != 0.0
-    mean, std = steps(centre, sd, y)
-    std = np.maximum(std, _NARROWEST * sd)
-    # As wide as the cavity at most, with the same mean, where no precision may be negative.
-    wide = (std**2 > spread) & held[:, None, None]
-    std = np.where(wide, sd, std)
-    tau = np.where(seen & ~wide, 1.0 / std**2 - 1.0 / spread, 0.0)
-    nu = np.where(seen, mean / std**2 - centre / spread, 0.0)
-    marginal = np.where(seen, state.variance, 1.0)
-    moved = np.abs(mean - np.where(seen, state.mean, mean)) / np.sqrt(marginal)
-    widened = np.abs(np.where(seen, std**2, 1.0) / marginal - 1.0)
-    return tau, nu, np.maximum(moved, widened).max(axis=(1, 2))
