@@ -11,13 +11,14 @@ from scipy.optimize import minimize
 from scipy.stats import qmc
 
 from qpruntime.arrays import Array
+from qpruntime.bayesopt.box import box
 from qpruntime.bayesopt.frame import checked
 from qpruntime.bayesopt.paths import FEATURES, Paths
 from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.errors import InputError
-from qpruntime.validation import generator, real, whole
+from qpruntime.validation import generator, whole
 
-__all__ = ["Minimisers", "box", "draw", "sample_minimisers", "sobol"]
+__all__ = ["Minimisers", "draw", "sample_minimisers", "sobol"]
 
 #: Points of the first look for each draw, and draws until one has a feasible point.
 _GRID, _REDRAWS = 1024, 10
@@ -29,20 +30,6 @@ class Minimisers(NamedTuple):
 
     X_star: Array
     feasible: NDArray[np.bool_]
-
-
-def box(bounds: ArrayLike) -> tuple[Array, Array]:
-    """Return lower and upper ends (d,) of a box given as d pairs, or raise `InputError`."""
-    found = real(bounds, "bounds")
-    if found.ndim != 2 or found.shape[1] != 2 or not len(found):
-        raise InputError(f"bounds must be pairs (low, high), one a variable, got {found.shape}")
-    for i, (low, high) in enumerate(found):
-        if not (np.isfinite([low, high]).all() and low < high and np.isfinite(high - low)):
-            raise InputError(
-                f"bounds[{i}] is ({low:g}, {high:g}): the low end must be below the high one, and "
-                "both finite; leave out variables that are fixed"
-            )
-    return found[:, 0].copy(), found[:, 1].copy()
 
 
 def sobol(n: int, d: int, rng: np.random.Generator) -> Array:

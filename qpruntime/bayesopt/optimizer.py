@@ -9,25 +9,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import log_ndtr
 
 from qpruntime.arrays import Array
-from qpruntime.bayesopt.acquisition import gains_of
-from qpruntime.bayesopt.conditioning import Conditioned, condition_all
-from qpruntime.bayesopt.frame import Frame
+from qpruntime.bayesopt.arguments import kernels_of, noises_of, outcome, prices_of
+from qpruntime.bayesopt.asking import Awaited, complain, given_minimisers, most_telling
+from qpruntime.bayesopt.box import box
+from qpruntime.bayesopt.conditioning import Conditioned
 from qpruntime.bayesopt.history import History, read_json, write_json
-from qpruntime.bayesopt.minimisers import box, draw, sobol
+from qpruntime.bayesopt.minimisers import sobol
 from qpruntime.bayesopt.models import Models
-from qpruntime.bayesopt.paths import terms
-from qpruntime.bayesopt.search import least_mean, maximise
+from qpruntime.bayesopt.recommending import log_feasible, recommended
 from qpruntime.bayesopt.surrogate import Surrogate, points
-from qpruntime.errors import ConvergenceWarning, InputError, warn
-from qpruntime.validation import choice, finite, number, path_of, real, shown, whole
+from qpruntime.errors import InputError
+from qpruntime.validation import choice, number, path_of, whole
 
 __all__ = ["Optimizer"]
-
-#: Of conditioning on one sample: 2 to 30 do nearly always.
-_ITERATIONS = 60
 
 
 class Optimizer:
@@ -98,10 +94,11 @@ class Optimizer:
         random_state: int | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.low, self.high = box(bounds)
+        self._box = box(bounds)
+        self.low, self.high = self._box
         self.d = len(self.low)
         self.constraints = whole(constraints, "constraints", 0)
-        self.method = choice_of(method)
+        self.method: Any = choice(method, "method", ("ep", "qp"))
         self.n_samples = whole(n_samples, "n_samples", 1)
         self.n_initial = whole(self.d + 1 if n_initial is None else n_initial, "n_initial", 1)
         self.hyper = whole(hyper, "hyper", 0)
@@ -109,7 +106,7 @@ class Optimizer:
             random_state = int(np.random.SeedSequence().entropy) % 2**63  # type: ignore[arg-type]
         self.seed = whole(random_state, "random_state", 0)
         outputs = self.constraints + 1
-        self._models = Models(self.d, _kernels(kernel, outputs), _noises(noise, outputs))
+        self._models = Models(self.d, kernels_of(kernel, outputs), noises_of(noise, outputs))
         self._history = History(outputs)
         self._asked = 0
         self.infeasible_draws = self.unsettled = 0
@@ -157,32 +154,17 @@ class Optimizer:
             If most samples of the minimiser had not settled, which makes the gains rough.
         """
         count = 1 if n is None else whole(n, "n", 1)
-        prices = np.ones(self.constraints + 1)
-        if cost is not None:
-            prices = finite(cost, "cost", (self.constraints + 1,))
-            if (prices <= 0.0).any():
-                raise InputError(f"costs must be positive, got {prices.min():g}")
+        prices = prices_of(cost, self.constraints + 1)
         found, most = [], 0
         with self._change():
             for _ in range(count):
                 found.append(self._ask(bool(decoupled), prices))
                 most = max(most, self.unsettled)
-            self._complain(most)
+            complain(most, self.n_samples)
         X, which = np.array([x for x, _ in found]), [j for _, j in found]
         if n is None:
             return (X[0], which[0]) if decoupled else X[0]
         return (X, which) if decoupled else X
-
-    def _complain(self, unsettled: int) -> None:
-        """Warn if so many samples of the minimiser are more than half of them."""
-        if 2 * unsettled > self.n_samples:
-            warn(
-                f"{unsettled} of {self.n_samples} samples of the minimiser had not settled after "
-                f"{_ITERATIONS} iterations: the point is chosen by rough gains. "
-                "Seen where the noise given is far above that of the observations: "
-                "noise=None learns it",
-                ConvergenceWarning,
-            )
 
     def _ask(self, decoupled: bool, prices: Array) -> tuple[Array, int]:
         outputs = self.constraints + 1
@@ -194,53 +176,25 @@ class Optimizer:
             design = sobol(self.n_initial, self.d, np.random.default_rng([self.seed, 0]))
             u, which = design[begun // outputs], begun % outputs
         else:
-            u, which = self._informed(decoupled, prices, rng)
-        x = np.clip(self.low + (self.high - self.low) * u, self.low, self.high)
+            posts = self._conditioned(rng)
+            u, which = most_telling(posts, prices if decoupled else None, rng)
+        x = self._box.from_unit(u)
         self._history.add(x, [which] if decoupled else range(outputs))
         self._asked += 1
         return x, which
 
-    def _informed(
-        self, decoupled: bool, prices: Array, rng: np.random.Generator
-    ) -> tuple[Array, int]:
-        posts = self._conditioned(rng)
-
-        def worth(U: Array) -> Array:
-            each = gains_of(posts, U)
-            return each / prices[:, None] if decoupled else each.sum(axis=0, keepdims=True)
-
-        return maximise(worth, np.array([p.x_star for p in posts]), self.d, rng)
-
     def _conditioned(self, rng: np.random.Generator) -> list[Conditioned]:
         """Functions conditioned on samples of the minimiser, pending outcomes imagined."""
-        zero, one = np.zeros(self.d), np.ones(self.d)
         groups = self._models.groups(self._data(), self.hyper, rng)
         self._models.remember()
-        waiting = self._history.pending()
-        at = self._unit(np.array([r.x for r in waiting])) if waiting else None
-        drawn, values = draw(groups, zero, one, self.n_samples, rng, at=at)
-        self.infeasible_draws = int((~drawn.feasible).sum())
-        frames = []
-        whole_frames = [Frame(group) for group in groups] if not waiting else []
-        for m in range(self.n_samples):
-            g = m % len(groups)
-            if at is None:
-                frames.append(whole_frames[g])
-                continue
-            imagined = []
-            for j, s in enumerate(groups[g]):
-                some = [i for i, r in enumerate(waiting) if j in r.awaited]
-                told = values[m][j][some] + np.sqrt(s.noise) * rng.standard_normal(len(some))
-                imagined.append(s.joined(at[some], told) if some else s)
-            frames.append(Frame(imagined))
-        if at is None and len(groups) == 1:
-            frames = frames[:1]
-        # One sample that has not settled is still a sample, and 60 iterations take 0.1 s.
-        posts = condition_all(
-            frames, drawn.X_star, self.method, max_iter=_ITERATIONS, complain=False
-        )
-        self.unsettled = sum(not post.converged for post in posts)
-        return posts
+        waiting, awaited = self._history.pending(), None
+        if waiting:
+            at = self._box.to_unit(np.array([r.x for r in waiting]))
+            awaited = Awaited(at, [r.awaited for r in waiting])
+        given = given_minimisers(groups, awaited, self.n_samples, self.method, rng)
+        self.infeasible_draws = given.infeasible
+        self.unsettled = sum(not post.converged for post in given.posts)
+        return given.posts
 
     # Telling
 
@@ -270,33 +224,22 @@ class Optimizer:
         InputError
             If x is outside the box, a value is infinite, or the id is that of something else.
         """
-        place = self._inside(x)
+        place = self._box.inside(x)
         values = np.full(self.constraints + 1, np.nan)
         if f is not None:
-            values[0] = _outcome(f, "f", ())
+            values[0] = outcome(f, "f", ())
         if c is not None:
-            values[1:] = _outcome(c, "c", (self.constraints,))
+            values[1:] = outcome(c, "c", (self.constraints,))
         with self._change():
             self._history.tell(place, values, None if id is None else str(id))
 
     def expect(self, x: ArrayLike, *, id: str | int | None = None) -> None:
         """Say that all functions are being evaluated at x, which was not asked for."""
-        place = self._inside(x)
+        place = self._box.inside(x)
         if id is not None and str(id) in self._history:
             raise InputError(f"id {str(id)!r} is taken: use another id")
         with self._change():
             self._history.add(place, range(self.constraints + 1), None if id is None else str(id))
-
-    def _inside(self, x: ArrayLike) -> Array:
-        place = finite(x, "x", (self.d,))
-        outside = (place < self.low) | (place > self.high)
-        if outside.any():
-            i = int(np.argmax(outside))
-            raise InputError(
-                f"x[{i}] = {place[i]:g} is outside its bounds ({self.low[i]:g}, "
-                f"{self.high[i]:g}): widen them in a new Optimizer"
-            )
-        return place
 
     def forget(self, id: str | int) -> None:
         """Await a pending evaluation no longer."""
@@ -310,14 +253,11 @@ class Optimizer:
 
     # What is known
 
-    def _unit(self, X: Array) -> Array:
-        return (X - self.low) / (self.high - self.low)
-
     def _data(self) -> list[tuple[Array, Array]]:
         found = []
         for j in range(self.constraints + 1):
             X, y = self._history.known(j)
-            found.append((self._unit(X.reshape(len(y), self.d)), y))
+            found.append((self._box.to_unit(X.reshape(len(y), self.d)), y))
         return found
 
     def surrogates(self) -> list[Surrogate]:
@@ -333,7 +273,7 @@ class Optimizer:
 
     def predict(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and standard deviation of (f, c_1, ..., c_K) at X, both (K + 1, T), latent."""
-        U = self._unit(points(X, "X", self.d))
+        U = self._box.to_unit(points(X, "X", self.d))
         means, stds = [], []
         for j, (s, (_, y)) in enumerate(zip(self.surrogates(), self._data(), strict=True)):
             centre, spread = self._models.scaled(j, U, y)[2:]
@@ -344,8 +284,8 @@ class Optimizer:
 
     def probability(self, X: ArrayLike) -> Array:
         """Probability that all constraints hold, shape (T,); they are taken as independent."""
-        U = self._unit(points(X, "X", self.d))
-        return np.asarray(np.exp(_log_feasible(self.surrogates(), U)))
+        U = self._box.to_unit(points(X, "X", self.d))
+        return np.asarray(np.exp(log_feasible(self.surrogates(), U)))
 
     def recommend(self, confidence: float = 0.95) -> Array:
         """Return the point of least mean objective whose constraints hold with this probability.
@@ -356,17 +296,7 @@ class Optimizer:
         surrogates = self.surrogates()
         rng = np.random.default_rng([self.seed, 2**32])
         known = np.vstack([U for U, _ in self._data()])
-        u = least_mean(
-            lambda U: surrogates[0].posterior_mean(U),
-            lambda U: _log_feasible(surrogates, U),
-            float(np.log(wanted)),
-            known,
-            rng,
-        )
-        if _log_feasible(surrogates, u[None])[0] < np.log(wanted) - 1e-6:
-            # Where all is known to be infeasible, the least violation and not the least certainty.
-            u = maximise(lambda U: _log_feasible(surrogates, U, 1e-6)[None], known, self.d, rng)[0]
-        return np.clip(self.low + (self.high - self.low) * u, self.low, self.high)
+        return self._box.from_unit(recommended(surrogates, known, wanted, rng))
 
     # Keeping
 
@@ -455,68 +385,3 @@ class Optimizer:
             self._history.restore(records)
             self._asked, self._models.last = asked, last
             raise
-
-
-def choice_of(method: str) -> Any:
-    """Return a method of conditioning, or raise `InputError`."""
-    choice(method, "method", ("ep", "qp"))
-    return method
-
-
-def _outcome(value: Any, name: str, shape: tuple[int, ...]) -> Array:
-    """Values of functions, NaN where not evaluated; infinities are refused."""
-    found = real(value, name)
-    if found.shape != shape:
-        wanted = f"shape {shape}, one value a constraint" if shape else "one number"
-        raise InputError(f"{name} must be {wanted}, got shape {found.shape}")
-    if np.isinf(found).any() or (np.abs(found[np.isfinite(found)]) > 1e100).any():
-        raise InputError(
-            f"{name} is {found}: values must be within 1e100; leave out what failed, or make "
-            "failure a constraint"
-        )
-    return found
-
-
-def _log_feasible(surrogates: Sequence[Surrogate], U: Array, least: float = 1e-14) -> Array:
-    """Log probability that all constraints hold; `least` is of variances, in prior ones."""
-    total = np.zeros(len(U))
-    for s in surrogates[1:]:
-        mean, variance = s.predict(U)
-        total += log_ndtr(mean / np.sqrt(np.maximum(variance, least * s.scale + 1e-300)))
-    return total
-
-
-def _kernels(kernel: Any, outputs: int) -> list[Any]:
-    kernels = list(kernel) if isinstance(kernel, (list, tuple)) else [kernel] * outputs
-    if len(kernels) != outputs:
-        raise InputError(
-            f"kernel must be one kernel or a list of {outputs}, the objective's first; "
-            f"got {len(kernels)}"
-        )
-    for k in kernels:
-        if isinstance(k, str):
-            choice(k, "kernel", ("rbf", "matern"))
-        elif k is not None and not hasattr(k, "is_stationary"):
-            raise InputError(f"kernel must be None or one of scikit-learn's, got {shown(k)}")
-        elif k is not None:
-            terms(k)
-    return kernels
-
-
-def _noises(noise: Any, outputs: int) -> list[float | None]:
-    noises = list(noise) if isinstance(noise, (list, tuple, np.ndarray)) else [noise] * outputs
-    if len(noises) != outputs:
-        raise InputError(
-            f"noise must be one variance or a list of {outputs}, the objective's first; "
-            f"got {len(noises)}"
-        )
-    found: list[float | None] = []
-    for value in noises:
-        if value is None:
-            found.append(None)
-            continue
-        given = number(value, "noise")
-        if given < 0.0:
-            raise InputError(f"noise is a variance: it must not be negative, got {given:g}")
-        found.append(given)
-    return found
