@@ -126,7 +126,8 @@ def gains(records: Records | None = None) -> str:
 
 def single(records: Records | None = None) -> str:
     """What single precision of pairs changes on the same splits."""
-    lines = [["data", "M", "model", "splits", "change of log-likelihood", "CPU time beside double"]]
+    header = ["data", "M", "model", "splits", "diverged", "change of energy"]
+    lines = [[*header, "change of log-likelihood", "CPU time beside double"]]
     groups = grouped(kept() if records is None else records, deep_data.REGRESSION)
     for (data, m, power, steps, dtype, model), rows in groups.items():
         double = groups.get((data, m, power, steps, "float64", model), [])
@@ -134,9 +135,11 @@ def single(records: Records | None = None) -> str:
         pairs = [(row, base[row["split"]]) for row in rows if row["split"] in base]
         if dtype == "float64" or not pairs:
             continue
-        change = [{"of": one["log_density"] - two["log_density"]} for one, two in pairs]
+        own = ("energy_at_end", "log_density")
+        changes = [{name: one[name] - two[name] for name in own} for one, two in pairs]
         ratio = np.median([one["cpu"] / two["cpu"] for one, two in pairs])
-        cells = [spread(change, "of"), f"{ratio:.2f}"]
+        diverged = sum(not one["converged"] for one, _ in pairs)
+        cells = [str(diverged), *(spread(changes, name) for name in own), f"{ratio:.2f}"]
         lines.append([data, str(m), model, str(len(pairs)), *cells])
     return markdown(lines)
 

@@ -99,6 +99,7 @@ def run(task: Task, X: Any, y: Any) -> dict[str, Any]:
         record["rmse"] = float(np.sqrt(np.mean((model.predict(seen) - target) ** 2)))
         drawn = model.predict_log_density(seen, target, n_samples=100)
         record["log_density_drawn"] = float(drawn.mean())
+        record["energy_at_end"] = energy_at_end(model, X[train][:, varies], y[train])
     return record | {
         "log_density": float(log_density.mean()),
         "energy": float(model.history_[-100:].mean()),
@@ -106,6 +107,19 @@ def run(task: Task, X: Any, y: Any) -> dict[str, Any]:
         "seconds": wall,
         "cpu": cpu,
     }
+
+
+def energy_at_end(model: Any, X: Any, y: Any) -> float:
+    """The energy of all training rows, in double precision whatever the steps were in."""
+    import jax
+
+    from qpruntime.deep.energy import Batch, energy
+    from qpruntime.deep.observing import evidence
+
+    data = Batch(model._units_.scaled(X), (y - model._centre_) / model._unit_, np.ones(len(y)))
+    log_z = evidence(None, model.power)
+    with jax.enable_x64(True):
+        return float(energy(model.layers_[0], data, float(len(y)), model.power, log_z))
 
 
 def run_packed(arguments: tuple[Any, ...]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from qpruntime.arrays import Array
 from qpruntime.deep.drawing import draw_history, draw_layers
 from qpruntime.deep.feed import Units, feed_of
+from qpruntime.deep.layers import Layer
 from qpruntime.deep.passes import drawn, normals
 from qpruntime.deep.polishing import polished
 from qpruntime.deep.progress import reporting
@@ -118,11 +119,7 @@ class DeepGP(BaseEstimator):
         The last pair is of the function, in the units of training. `process` is the number of a
         class where there are several.
         """
-        number = whole(process, "process", 0)
-        points = self._new_data(X)
-        if number >= len(self.layers_):
-            raise InputError(f"process is {number}, of {len(self.layers_)} counted from 0")
-        return normals(self.layers_[number], points)
+        return normals(self._process(process), self._new_data(X))
 
     def plot_history(self, axes: Any = None) -> Any:
         """Draw the energy by steps with its running mean; needs matplotlib. Returns the axes."""
@@ -136,16 +133,30 @@ class DeepGP(BaseEstimator):
 
         Curves with two standard deviations, or maps of means; needs matplotlib. Returns the figure.
         """
-        points = np.asarray(X, dtype=float)
-        self._new_data(points)
+        layers, points = self._process(process), self._points(X)
         return draw_layers(
-            lambda some: self.hidden_layers(some, process), points.min(axis=0), points.max(axis=0)
+            lambda some: normals(layers, self._units_.scaled(some)),
+            points.min(axis=0),
+            points.max(axis=0),
         )
+
+    def _process(self, process: int) -> tuple[Layer, ...]:
+        """Return the layers of one process."""
+        check_is_fitted(self)
+        number = whole(process, "process", 0)
+        if number >= len(self.layers_):
+            raise InputError(f"process is {number}, of {len(self.layers_)} counted from 0")
+        return self.layers_[number]
+
+    def _points(self, X: ArrayLike) -> Array:
+        """Validate points to predict at."""
+        check_is_fitted(self)
+        found: Array = checked(validate_data, self, X, dtype=np.float64, reset=False)
+        return found
 
     def _new_data(self, X: ArrayLike) -> Array:
         """Validate points to predict at, and standardise them."""
-        check_is_fitted(self)
-        points = checked(validate_data, self, X, dtype=np.float64, reset=False)
+        points = self._points(X)
         return self._units_.scaled(points)
 
     def _last(self, points: Array, n_samples: int | None = None) -> list[tuple[Array, Array]]:

@@ -59,6 +59,7 @@ def energy(
     power: float,
     log_z: Evidence,
     dtype: Any = None,
+    scale: Any = None,
 ) -> jax.Array:
     """Energy F, estimated from a batch of rows.
 
@@ -68,17 +69,20 @@ def energy(
         The last has one output.
     batch : Batch
     rows : float
-        The sum of the weights of all rows: a weight of 2 is the row twice. Only the sum of log Z
-        is scaled from the batch to these.
+        The sum of the weights of all rows: a weight of 2 is the row twice.
     power : float
         alpha of power EP.
     log_z : Evidence
     dtype : dtype, optional
-        Of the work on pairs of inducing inputs.
+        Of the exponentials of pairs of inducing inputs.
+    scale : float, optional
+        What the sum of log Z, and only that, is multiplied by: rows in all for each of the batch,
+        which leaves no bias where weights differ. Else weights in all for each of the batch.
     """
     epsilon = power / rows
     known, of_layers = shared(layers, epsilon)
     mean, variance = forward(layers, known, batch.X, dtype)[-1]
     each = log_z(mean[:, 0], variance[:, 0], batch.y, layers[-1].log_noise)
-    scale = rows / jnp.sum(batch.weight) / power
-    return of_layers + scale * jnp.sum(batch.weight * each)
+    if scale is None:
+        scale = rows / jnp.sum(batch.weight)
+    return of_layers + scale / power * jnp.sum(batch.weight * each)

@@ -202,16 +202,18 @@ def at_normals(
     """Means and variances (rows, Q) of the outputs at inputs N(m, diag s), both (rows, D).
 
     The expectation of k(w, z) k(w, z') is needed for all pairs z <= z', but only its product with
-    one matrix per output, which all rows share. `dtype` is that of the work on pairs.
+    one matrix per output, which all rows share. `dtype` is that of what pairs hold: exponentials.
+    Logarithms and products stay in double precision, for coefficients reach 1 / `JITTER` and
+    cancel: of Boston's rows the slope of the energy was a third wrong without, and is a thirtieth.
     """
     variance = jnp.exp(layer.log_variance)
     psi1 = expected(layer, m, s)
     weights = known.white @ known.inverse
     mean = psi1 @ weights.T
     coefficients = packed(known.inverse.T @ known.inner @ known.inverse)
-    log_psi2, factor = log_pairs(layer, m, s, dtype)
-    found = jnp.exp(log_psi2) @ coefficients.astype(log_psi2.dtype).T
-    second = variance + factor[:, None] * found.astype(mean.dtype)
+    log_psi2, factor = log_pairs(layer, m, s)
+    psi2 = jnp.exp(log_psi2 if dtype is None else log_psi2.astype(dtype))
+    second = variance + factor[:, None] * (psi2.astype(mean.dtype) @ coefficients.T)
     left = jnp.maximum(second - mean * mean, FLOOR * variance)
     if layer.slope is None:
         return mean, left
@@ -232,9 +234,7 @@ def expected(layer: Layer, m: jax.Array, s: jax.Array) -> jax.Array:
     return jnp.exp(log_factor[:, None] - 0.5 * jnp.sum(gaps, axis=2))
 
 
-def log_pairs(
-    layer: Layer, m: jax.Array, s: jax.Array, dtype: Any = None
-) -> tuple[jax.Array, jax.Array]:
+def log_pairs(layer: Layer, m: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
     """log psi2 but for a factor of each row: (rows, M (M + 1) / 2) and (rows,).
 
     One product of what rows and what pairs bring.
@@ -248,8 +248,6 @@ def log_pairs(
     alone = -jnp.sum(m * m * omega, axis=1, keepdims=True)
     of_rows = jnp.concatenate([2.0 * m * omega, -omega, one(alone), alone], axis=1)
     of_pairs = jnp.concatenate([middle, middle**2, apart, one(apart)], axis=1)
-    if dtype is not None:
-        of_rows, of_pairs = of_rows.astype(dtype), of_pairs.astype(dtype)
     factor = jnp.exp(2.0 * layer.log_variance - 0.5 * jnp.sum(jnp.log1p(2.0 * s / square), axis=1))
     return of_rows @ of_pairs.T, factor
 

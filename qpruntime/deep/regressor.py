@@ -22,6 +22,9 @@ from qpruntime.validation import finite, flag, levels
 
 __all__ = ["DeepGPRegressor"]
 
+#: Squares of larger numbers, and of smaller ones than its inverse, leave double precision.
+_LARGEST = 1e150
+
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class DeepGPRegressor(RegressorMixin, DeepGP):
@@ -43,7 +46,7 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
         Training stops where the energy, averaged over 100 steps, has not gained this much a row
         for 500 steps; negative is never.
     dtype : {"float64", "float32"}
-        Of the work on pairs of inducing inputs, most of a step of deep models.
+        Of the exponentials of pairs of inducing inputs; all else is in double precision.
     verbose : int
         Show how far training is, on stderr, if not 0.
     callback : callable, optional
@@ -113,11 +116,7 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
         points, targets = fit_data(draft, X, y, y_numeric=True, ensure_min_samples=2)
         targets = finite(targets, "y") if likelihood is None else likelihood.validate(targets)
         weights, points, targets = weighed(sample_weight, points, targets)
-        draft._centre_, draft._unit_ = 0.0, 1.0
-        if likelihood is None:
-            draft._centre_ = float(np.average(targets, weights=weights))
-            spread = np.average((targets - draft._centre_) ** 2, weights=weights)
-            draft._unit_ = float(np.sqrt(spread)) or 1.0
+        draft._centre_, draft._unit_ = (0.0, 1.0) if likelihood else _units(targets, weights)
         scaled = (targets - draft._centre_) / draft._unit_
         trained = draft._train(points, [scaled], weights, plan)[0]
         draft._likelihood_ = likelihood
@@ -225,10 +224,36 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
         """Return the likelihood, None for Gaussian noise; `InputError` if it cannot be used."""
         if isinstance(self.likelihood, str) and self.likelihood == "gaussian":
             return None
-        found = Projector(get(self.likelihood), "ep").likelihood
+        try:
+            known = get(self.likelihood)
+        except InputError as error:
+            if not str(error).startswith("unknown"):
+                raise
+            raise InputError(f'{error}, and here "gaussian"') from error
+        found = Projector(known, "ep").likelihood
         if found.columns > 1:
             raise InputError(
                 f"an observation of {found.name!r} is {found.columns} numbers; "
                 "deep models take one number an observation"
             )
         return found
+
+
+def _units(y: Array, weights: Array | None) -> tuple[float, float]:
+    """Mean and standard deviation of targets, 1 where they are all the same.
+
+    Raises
+    ------
+    InputError
+        If squares of them leave double precision.
+    """
+    if (y == y[0]).all():
+        return float(y[0]), 1.0
+    reach, widest = float(np.abs(y).max()), 2.0 * float(np.ptp(0.25 * y))
+    if reach > _LARGEST or widest < 1.0 / _LARGEST:
+        raise InputError(
+            f"y reaches {reach:.3g} and varies by {widest:.3g}, of which squares leave double "
+            "precision: use other units"
+        )
+    centre = np.average(y, weights=weights)
+    return float(centre), float(np.sqrt(np.average((y - centre) ** 2, weights=weights)))

@@ -61,12 +61,12 @@ def _advance(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
     adam = optax.scale_by_adam()
     narrow = None if dtype == "float64" else jnp.dtype(dtype)
 
-    def step(state: Any, given: Any, restored: Any, rows: jax.Array) -> Any:
+    def step(state: Any, given: Any, restored: Any, rows: jax.Array, scale: jax.Array) -> Any:
         flat, moved = state
         batch, rate = given
 
         def of(flat: jax.Array) -> jax.Array:
-            return energy(restored(flat), batch, rows, power, log_z, narrow)
+            return energy(restored(flat), batch, rows, power, log_z, narrow, scale)
 
         value, slope = jax.value_and_grad(of)(flat)
         change, after = adam.update(slope, moved)
@@ -77,10 +77,12 @@ def _advance(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
         )
         return kept, jnp.where(finite, value, jnp.nan)
 
-    def steps(state: Any, batches: Batch, rates: jax.Array, rows: jax.Array, like: Layers) -> Any:
+    def steps(
+        state: Any, batches: Batch, rates: jax.Array, rows: Any, scale: Any, like: Layers
+    ) -> Any:
         restored = restoring(like)
         return jax.lax.scan(
-            lambda now, given: step(now, given, restored, rows), state, (batches, rates)
+            lambda now, given: step(now, given, restored, rows, scale), state, (batches, rates)
         )
 
     return jax.jit(steps), adam.init, log_z
@@ -115,8 +117,8 @@ def train(
     Warns
     -----
     ConvergenceWarning
-        If the energy leaves the finite numbers or falls by more than a nat a row: training stops,
-        and the layers are those of the best average.
+        If the energy leaves the finite numbers, or falls by more than a nat a row or to that below
+        where it began: training stops, and the layers are those of the best average of 100 steps.
 
     Raises
     ------
@@ -133,14 +135,14 @@ def train(
     flat, restored = flattened(layers), restoring(layers)
     state = jax.device_put((flat, begin(flat)), everywhere)
     history: list[float] = []
-    best, best_layers, mark, since, diverged = -np.inf, layers, -np.inf, 0, False
+    best, best_flat, mark, since, diverged = -np.inf, flat, -np.inf, 0, False
     averages: list[float] = []
     while len(history) < plan.max_iter and not diverged and since < PATIENCE:
         done = len(history)
         at = np.minimum(np.arange(done, done + CHUNK), plan.max_iter)
         batches = Batch(*map(np.stack, zip(*(next(chosen) for _ in at), strict=True)))
         batches = jax.device_put(batches, shared)
-        state, values = advance(state, batches, _rates(plan, at), rows, layers)
+        state, values = advance(state, batches, _rates(plan, at), rows, feed.n / size, layers)
         found = np.asarray(values)[: plan.max_iter - done]
         finite = np.isfinite(found)
         if not finite.all():
@@ -148,28 +150,34 @@ def train(
             diverged = True
             found = found[: int(np.argmin(finite))]
         history.extend(found.tolist())
-        if report is not None and history:
-            report(len(history), float(np.mean(history[-WINDOW:])))
+        if not history:
+            break
+        average = float(np.mean(history[-WINDOW:]))
+        if report is not None:
+            report(len(history), average)
         if len(history) // WINDOW > len(averages):
-            averages.append(float(np.mean(history[-WINDOW:])))
-            if averages[-1] < best - rows:
-                diverged = True
-            gained = averages[-1] > mark + plan.tol * rows
-            mark, since = (averages[-1], 0) if gained else (mark, since + 1)
-            if averages[-1] > best:
-                best, best_layers = averages[-1], restored(np.asarray(state[0]))
+            averages.append(average)
+            diverged |= average < max(history[0], *averages) - rows
+            gained = average > mark + plan.tol * rows
+            mark, since = (average, 0) if gained else (mark, since + 1)
+        if not diverged and average > max(best, history[0]):
+            best, best_flat = average, state[0]
     if not history:
         raise NumericalError(
             "the energy is not finite where training starts: rescale the targets, or take fewer "
             "inducing points"
         )
     if diverged:
+        kept = f"that of its best average energy, {best:.6g}" if best > -np.inf else "as it began"
+        remedy = f"lower learning_rate={plan.learning_rate:g}"
+        if plan.dtype != "float64":
+            remedy += ', or take dtype="float64"'
         warn(
-            f"training diverged after {len(history)} steps and was stopped; the model is that of "
-            f"its best average energy, {best:.6g}: lower learning_rate={plan.learning_rate:g}",
+            f"training diverged after {len(history)} steps and was stopped; the model is {kept}: "
+            f"{remedy}",
             ConvergenceWarning,
         )
-    final = best_layers if diverged else restored(np.asarray(state[0]))
+    final = restored(np.asarray(best_flat if diverged else state[0]))
     return Trained(final, np.array(history), not diverged)
 
 

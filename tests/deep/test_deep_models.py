@@ -7,13 +7,14 @@ import pickle
 import numpy as np
 import pytest
 from scipy.special import log_ndtr, ndtri
+from sklearn.exceptions import NotFittedError
 
 pytest.importorskip("jax", reason="the extra deep is not installed")
 
 from cases import every_case
 from contract import check_contract
 from qpruntime import ConvergenceWarning, InputError, Likelihood, NumericalError
-from qpruntime.deep import DeepGPClassifier, DeepGPRegressor, polishing
+from qpruntime.deep import DeepGPClassifier, DeepGPRegressor, polishing, training
 from qpruntime.deep.energy import Batch, energy
 from qpruntime.deep.observed import quantiles_of
 from qpruntime.deep.observing import evidence
@@ -126,6 +127,20 @@ def test_units_of_the_data_do_not_matter(data, fitted):
     )
 
 
+def test_targets_that_do_not_vary(data):
+    """No unit is made of rounding: the mean of 40 times 0.1 is another number."""
+    models = [DeepGPRegressor((2,), **QUICK).fit(data[0], np.full(40, c)) for c in (0.1, 7)]
+    for model, c in zip(models, (0.1, 7.0), strict=True):
+        np.testing.assert_allclose(model.predict(data[0]), c, atol=0.02)
+    assert models[0].noise_ == models[1].noise_
+
+
+def test_what_is_not_fitted_says_so(data):
+    for name in ("predict", "latent", "hidden_layers", "plot_layers", "sample"):
+        with pytest.raises(NotFittedError):
+            getattr(DeepGPRegressor(), name)(data[0])
+
+
 def test_classes(data, classes):
     X = data[0]
     mean, variance = classes.latent(X)
@@ -215,14 +230,33 @@ def test_other_depths(options, data):
     assert model.history_[-10:].mean() > model.history_[:10].mean()
 
 
-def test_divergence_keeps_the_best_and_warns(data, fitted):
-    model = DeepGPRegressor((2,), **{**QUICK, "learning_rate": 1e4})
-    with pytest.warns(ConvergenceWarning, match="diverged after .* lower learning_rate") as caught:
+@pytest.mark.parametrize("rate", [1e4, 10.0])
+def test_divergence_keeps_the_best_and_warns(rate, data, fitted):
+    """Out of the finite numbers at once, or far below where it began."""
+    model = DeepGPRegressor((2,), **{**QUICK, "learning_rate": rate, "max_iter": 200})
+    words = "diverged after .* the model is as it began: lower learning_rate"
+    with pytest.warns(ConvergenceWarning, match=words) as caught:
         model.fit(*data)
     assert caught[0].filename == __file__
     assert not model.converged_
-    assert np.isfinite(model.predict(data[0])).all()
-    assert model.n_iter_ < 60
+    # It begins with the mean of the targets, nearly.
+    assert np.abs(model.predict(data[0]) - data[1].mean()).max() < 0.1
+    assert model.n_iter_ <= 100
+
+
+def test_divergence_later_keeps_what_was_best(data, monkeypatch):
+    """Rates that jump after 150 steps: the best average is of about these."""
+
+    def rates(plan, at):
+        return np.where(at < 150, 0.01, 1e3)
+
+    monkeypatch.setattr(training, "_rates", rates)
+    model = DeepGPRegressor((2,), **{**QUICK, "max_iter": 400, "dtype": "float32"})
+    words = 'of its best average energy, .*, or take dtype="float64"'
+    with pytest.warns(ConvergenceWarning, match=words):
+        model.fit(*data)
+    assert 150 < model.n_iter_ <= 300
+    assert model.score(*data) > 0.5
 
 
 def test_training_stops_where_nothing_is_gained(data):
@@ -289,7 +323,8 @@ def test_polish_raises_the_energy_of_all_rows(monkeypatch):
         ({"dtype": "float16"}, "dtype"),
         ({"linear_mean": 1}, "linear_mean"),
         ({"polish": -1}, "polish must be"),
-        ({"likelihood": "gausian"}, "unknown likelihood"),
+        ({"likelihood": "gausian"}, 'unknown likelihood .*, and here "gaussian"'),
+        ({"likelihood": "student-t(nu=-1)"}, "nu"),
         ({"likelihood": "binomial"}, "one number an observation"),
     ],
 )
@@ -305,6 +340,8 @@ def test_refuses_options(options, words, data):
         (lambda X, y: (np.hstack([X, np.ones_like(X)]), y), "every row of column 1"),
         (lambda X, y: (X, np.where(y > 0, np.inf, y)), "infinity"),
         (lambda X, y: (X[:1], y[:1]), "minimum of 2"),
+        (lambda X, y: (X, 1e-160 * y), "y reaches 1.* use other units"),
+        (lambda X, y: (X, 1e160 * y), "use other units"),
         (lambda X, y: (np.repeat(X[:3], 10, axis=0), np.arange(30.0)), "3 different rows"),
     ],
 )
@@ -363,6 +400,9 @@ def test_figures(data, fitted, classes):
     assert flat.axes[0].get_title() == "function"
     with pytest.raises(InputError, match="process is 1, of 1"):
         classes.plot_layers(data[0], process=1)
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame(wide, columns=["a", "b"])
+    DeepGPRegressor((), **QUICK).fit(frame, data[1]).plot_layers(frame)
     plt.close("all")
 
 

@@ -132,9 +132,14 @@ def test_slopes_beside_differences():
 
 def test_batches_average_to_the_whole_and_order_does_not_matter():
     own, batch = deep()[::2], data()
-    slope = jax.jit(
-        jax.value_and_grad(lambda own, b: energy(own, b, float(ROWS), 1.0, evidence(None, 1.0)))
-    )
+    # Weights that differ: scaled by those of the batch the mean would not be that of all rows.
+    batch = batch._replace(weight=np.linspace(0.1, 9.0, ROWS))
+    rows = batch.weight.sum()
+
+    def of(own, b):
+        return energy(own, b, rows, 1.0, evidence(None, 1.0), scale=ROWS / len(b.y))
+
+    slope = jax.jit(jax.value_and_grad(of))
     whole = slope(own, batch)
     parts = [slope(own, Batch(*(c[at] for c in batch))) for at in np.arange(ROWS).reshape(4, 3)]
     mean = jax.tree.map(lambda *each: np.mean(each, axis=0), *parts)

@@ -118,6 +118,12 @@ def test_single_precision_of_pairs():
     # 6e-8 times coefficients of some hundreds.
     np.testing.assert_allclose(found[1], exact[1], rtol=1e-4)
     assert (found[1] != exact[1]).any()
+    # Coefficients that add up to 4e6 and cancel: exponents and sums in single err by 0.04.
+    own = layer(outputs=1, linear=False, points=30)
+    own = own._replace(log_scale=np.zeros(2), root=3.0 * np.eye(30)[None])
+    (known,), _ = jax.jit(shared)([own], EPSILON)
+    exact, found = (at_normals(own, known, MEANS, VARIANCES, t) for t in (None, np.float32))
+    np.testing.assert_allclose(found[1], exact[1], atol=0.02)
 
 
 def test_two_layers_average_over_the_layer_below():

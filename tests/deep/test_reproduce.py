@@ -1,0 +1,43 @@
+"""The published tables: what workers of a cluster return is what one process does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("jax", reason="the extra deep is not installed")
+pytest.importorskip("distributed", reason="the extra cluster is not installed")
+
+from dask_cluster import RealCluster
+from script_modules import script
+
+#: What takes another time on every machine.
+TIMES = ("seconds", "cpu")
+
+
+@pytest.mark.slow  # two workers import JAX
+def test_a_cluster_does_what_one_process_does(tmp_path):
+    """The same bits, for workers round alike here; and what is kept is not done again."""
+    reproduce = script("reproduce_deep")
+    options = ["--data-sets", "friedman1", "--models", "GP", "DGP-1", "--inducing", "5"]
+    options += ["--steps", "20", "--splits", "2"]
+    found = []
+    with RealCluster(tmp_path, workers=2) as cluster:
+        for more in ([], ["--scheduler", cluster.address]):
+            kept = tmp_path / f"{len(more)}" / "kept.jsonl"
+            for _ in range(2):
+                assert reproduce.main([*options, *more, "--file", str(kept)]) == 0
+            records = [json.loads(line) for line in kept.read_text().splitlines()]
+            assert len(records) == 4
+            assert "friedman1" in kept.with_name("reproduce_deep.md").read_text()
+            found.append(
+                {
+                    (record["model"], record["split"]): {
+                        name: value for name, value in record.items() if name not in TIMES
+                    }
+                    for record in records
+                }
+            )
+    assert len(found[0]) == 4
+    assert found[0] == found[1]
