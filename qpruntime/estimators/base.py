@@ -30,7 +30,8 @@ from qpruntime.inference.sparse.lazy import as_array, inputs_of, is_lazy
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
-from qpruntime.learning.settings import Settings, generator
+from qpruntime.learning.settings import Settings, generator, numbered
+from qpruntime.learning.sparse_file import remove_checkpoints
 from qpruntime.learning.training import Fit, train
 from qpruntime.projection.opening import reopen
 from qpruntime.projection.table import Table
@@ -233,7 +234,9 @@ class GPEstimator(Parameters):
             settings = settings.in_units(units)
             start = default_start if settings.kernel is None else automatic_start
             begin = start(units, latent_scale)
-        fits = [train(data, begin, settings, rng) for data in processes]
+        each = numbered(settings, len(processes))
+        fits = [train(data, begin, own, rng) for data, own in zip(processes, each, strict=True)]
+        remove_checkpoints(each)
         self._remember(processes[0].projector.table)
         # A copy, for the caller may change the array; inducing points need no rows.
         self.X_train_ = X.copy() if settings.sparse is None else np.empty((0, X.shape[1]))

@@ -108,7 +108,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         share of the variance at most, from 1.3e-5 up; see `qpruntime.infer_series`. By default they
         take the dense solver.
     random_state : int, RandomState or None
-        For restarts.
+        For restarts, and for samples and clusters of rows with inducing points.
     correction : {None, "blend", "fact", "tilt", "sample"}
         How predictions are corrected for what a normal per point leaves out: means, variances,
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
@@ -130,6 +130,12 @@ class GPClassifier(ClassifierMixin, _Fitted):
         Of its steering; the posterior is always of double precision.
     memory : float
         Bytes for what inducing points make of rows, M numbers a row; see `qpruntime.infer_sparse`.
+    checkpoint : path, optional
+        File that a fit by inducing points goes on from: written after stages on samples, then twice
+        a minute, with two numbers a row; removed when the fit has ended. K > 2 classes have one
+        each, numbered. Needs a whole number as `random_state`.
+    resume : bool
+        Go on from `checkpoint`, if that is there, with the same data and parameters; else begin.
 
     Attributes
     ----------
@@ -216,7 +222,10 @@ class GPClassifier(ClassifierMixin, _Fitted):
             )
         prior = np.zeros(len(labels))
         positive = [1] if draft.classes_.size == 2 else range(draft.classes_.size)
-        signs = [np.where(encoded == k, 1.0, -1.0) for k in positive]
+        # With inducing points rows may be many, and are made floats chunk by chunk.
+        kind: Any = np.float64 if settings.sparse is None else np.int8
+        signs = [np.where(encoded == k, kind(1), kind(-1)) for k in positive]
+        del encoded
         draft._train([Data(points, y, projector, prior, weights) for y in signs], settings)
         return self._commit(draft)
 

@@ -50,3 +50,5 @@ class Parameters(BaseEstimator):
     subsample: int = 10_000
     dtype: Literal["mixed", "float64"] = "mixed"
     memory: float = MEMORY
+    checkpoint: str | os.PathLike[str] | None = None
+    resume: bool = False

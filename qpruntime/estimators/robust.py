@@ -99,7 +99,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
         of `method` as it is, as published: corrected predictions score no better and cost more per
         point, but their intervals cover what they should; see ``docs/which-posterior.md``.
-    inducing, power, optimize_inducing, subsample, dtype, memory
+    inducing, power, optimize_inducing, subsample, dtype, memory, checkpoint, resume
         As for `GPClassifier`.
 
     Attributes

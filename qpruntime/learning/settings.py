@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Integral
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +17,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.learning.default_kernel import Units
 from qpruntime.learning.objective import OBJECTIVES
-from qpruntime.validation import choice, finite, flag, number, shown, whole
+from qpruntime.validation import choice, finite, flag, number, path_of, shown, whole
 
 __all__ = [
     "SOLVERS",
@@ -24,6 +26,7 @@ __all__ = [
     "Settings",
     "Sparse",
     "generator",
+    "numbered",
     "settings_of",
 ]
 
@@ -45,6 +48,8 @@ class Sparse:
     subsample: int
     dtype: str
     memory: float
+    checkpoint: Path | None
+    resume: bool
 
 
 @dataclass(frozen=True)
@@ -141,10 +146,29 @@ def settings_of(model: Any) -> Settings:
     )
 
 
+def numbered(settings: Settings, count: int) -> list[Settings]:
+    """Return the settings of so many processes: of several, each has a checkpoint of its own."""
+    sparse = settings.sparse
+    if count == 1 or sparse is None or sparse.checkpoint is None:
+        return [settings] * count
+    path = sparse.checkpoint
+    names = [path.with_name(f"{path.stem}.{k}{path.suffix}") for k in range(count)]
+    return [replace(settings, sparse=replace(sparse, checkpoint=name)) for name in names]
+
+
 def _sparse_of(model: Any) -> Sparse | None:
     """Return how to fit with inducing points, None if there are none."""
-    given = model.inducing
+    given, checkpoint = model.inducing, model.checkpoint
+    if flag(model.resume, "resume") and checkpoint is None:
+        raise InputError("resume=True needs checkpoint=, the file to go on from")
+    if checkpoint is not None and not isinstance(model.random_state, Integral):
+        raise InputError(
+            "checkpoint= needs random_state=, a whole number: a fit that goes on draws the same "
+            f"rows again; got {shown(model.random_state)}"
+        )
     if given is None:
+        if checkpoint is not None:
+            raise InputError("checkpoint= is for fits with inducing points: give inducing=200")
         return None
     kinds = "inducing must be None, a number, 'auto' or inputs of shape (M, d), got"
     if isinstance(given, str):
@@ -163,6 +187,8 @@ def _sparse_of(model: Any) -> Sparse | None:
         subsample=whole(model.subsample, "subsample", 1),
         dtype=choice(model.dtype, "dtype", ("mixed", "float64")),
         memory=number(model.memory, "memory", above=-1.0),
+        checkpoint=None if checkpoint is None else path_of(checkpoint, "checkpoint"),
+        resume=model.resume,
     )
 
 

@@ -7,50 +7,45 @@ settled by EP and then by the method asked for.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
-from qpruntime.errors import NumericalError
-from qpruntime.execution.calls import Executor, ExecutorError, Threads
+from qpruntime.execution.calls import ExecutorError
 from qpruntime.execution.executors import executor_of
+from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.lazy import rows_of
 from qpruntime.inference.sparse.posterior import SparsePosterior
-from qpruntime.inference.sparse.rows import Held, Rows
-from qpruntime.inference.sparse.rule import Rule
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.inducing import enough, first, rows_at, sample, tell
-from qpruntime.learning.maximise import Optimum, all_bounds, first_theta
-from qpruntime.learning.parameter_slopes import learnt, reparametrised
-from qpruntime.learning.progress import both
-from qpruntime.learning.settings import Settings, Sparse
+from qpruntime.learning.maximise import Optimum, first_theta
+from qpruntime.learning.parameter_slopes import learnt
+from qpruntime.learning.settings import Settings
 from qpruntime.learning.sparse_checks import check
-from qpruntime.learning.sparse_end import advise, optimum_of, posterior_of
-from qpruntime.learning.sparse_objective import Place, Search, climb
+from qpruntime.learning.sparse_end import advise, posterior_of
+from qpruntime.learning.sparse_file import FitFile, Standing, problem_of
+from qpruntime.learning.sparse_ground import Ground
+from qpruntime.learning.sparse_objective import Place
+from qpruntime.learning.sparse_sample import BOTH, EARLY, on_sample
 from qpruntime.learning.stages import planned, staged
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection.projector import Projector
 
 __all__ = ["train_sparse"]
 
 #: Kernel, likelihood with what was learnt, posterior, and one run for each stage, the last first.
 Trained = tuple[Kernel, Likelihood, SparsePosterior, tuple[Optimum, ...]]
 
-# Above so many rows a sample of that many comes between.
-_MANY, _BETWEEN = 1_000_000, 100_000
-# Stages end where an iteration raises the evidence per row by less: on samples, and on all rows.
-_EARLY, _LATE = 2e-5, 1e-5
-# Iterations at most: of theta, of theta and Z on the sample, on more rows.
-_THETA, _BOTH, _ALL = 40, 80, 20
-# A length-scale for each feature has to raise the evidence by that much at least, as in dense fits.
-_BEYOND_CHANCE = 10.0
+# Samples of so many rows come between, where there are so many times as many rows.
+_BETWEEN, _TIMES = (100_000, 1_000_000), 10
+# The larger stages end where an iteration raises the evidence per row by less.
+_LATE = 1e-5
+# Their iterations at most; fewer with all rows, for each sample of so many that came before.
+_ALL, _FEWER = 20, 5
 
 
 def train_sparse(data: Data, begin: Start, settings: Settings, rng: np.random.Generator) -> Trained:
@@ -71,12 +66,11 @@ def train_sparse(data: Data, begin: Start, settings: Settings, rng: np.random.Ge
     if settings.scheduler is None:
         return fit.run()
     try:
-        with executor_of(None, settings.scheduler) as fit.executor:
+        with executor_of(None, settings.scheduler) as fit.ground.executor:
             return fit.run()
     except ExecutorError as error:
-        raise ExecutorError(
-            f"{error}; then fit again, from the first stage, or without scheduler= on this machine"
-        ) from error
+        again = fit.file.hint() if fit.file else "; then fit again, from the first stage"
+        raise ExecutorError(f"{error}{again}, or without scheduler= on this machine") from error
 
 
 @dataclass(eq=False)
@@ -90,160 +84,123 @@ class _Fit:
 
     def __post_init__(self) -> None:
         assert self.settings.sparse is not None
-        self.sparse: Sparse = self.settings.sparse
-        self.n = len(self.data.y)
-        self.kernel = self.begin.kernel
-        self.judge = self.data.projector.for_evidence()
-        self.optima: list[Optimum] = []
-        self.local = Threads(self.settings.n_jobs if (self.settings.n_jobs or 0) > 0 else None)
-        self.executor: Executor = self.local
+        self.sparse, self.n = self.settings.sparse, len(self.data.y)
         self.some = sample(self.n, self.sparse.subsample, self.rng)
         self.points = rows_at(self.data.X, self.some)
         check(self.data, self.settings, self.points)
-        self.between = self.n > _MANY and len(self.some) < _BETWEEN
-        self.spread = self.points.std(axis=0)
+        least = len(self.some)
+        between = [size for size in _BETWEEN if least < size and _TIMES * size <= self.n]
+        self.sizes = [least, *between, *([self.n] if least < self.n else [])]
+        spread = self.points.std(axis=0)
+        self.ground = Ground(self.data, self.begin, self.settings, spread, self._offer)
+        self.stages = 0
+        self.file: FitFile | None = None
+        if self.sparse.checkpoint is not None:
+            words = problem_of(self.data, self.settings, self.ground.rows(), self.points)
+            self.file = FitFile(self.sparse.checkpoint, words)
 
     def run(self) -> Trained:
-        sparse, some = self.sparse, self.some
-        Z = first(sparse.inducing, self.kernel, self.points, self.spread, self.rng)
-        place = Place(first_theta(self.kernel, self.judge, self.data.learn), Z)
-        engine = None
+        ground, given = self.ground, self.sparse.inducing
+        Z = first(given, ground.kernel, self.points, ground.spread, self.rng)
+        place, engine = Place(first_theta(ground.kernel, ground.judge, self.data.learn), Z), None
+        stood = self.file.read() if self.file and self.sparse.resume else None
+        if stood is not None:
+            place = self._back(stood)
         if self.settings.optimize and place.theta.size:
-            sizes = len(some), _BETWEEN * self.between, self.n
-            stages = planned(sizes, len(Z), sparse.optimize)
-            with staged(self.settings.verbose, stages) as report:
-                self.report = report
-                place, engine = self._on_sample(some, place)
-                if isinstance(sparse.inducing, str):
-                    tell(len(place.Z), self.share)
-                for size in [_BETWEEN] * self.between + [self.n] * (self.n > len(some)):
-                    place, engine = self._on_more(size, place, engine)
-        elif isinstance(sparse.inducing, str):
-            place = Place(place.theta, self._chosen(self.kernel))
+            place, engine = self._learnt(place, stood)
+        elif stood is None and isinstance(given, str):
+            place = Place(place.theta, self._chosen(ground.kernel))
             tell(len(place.Z), self.share)
+        if engine is None:
+            engine = ground.engine(ground.rows(), place)
+            if stood is not None:
+                stood.seed(engine)
         return self._end(place, engine)
+
+    def _learnt(self, place: Place, stood: Standing | None) -> tuple[Place, Engine | None]:
+        """Go through the stages that are left; no engine if none is."""
+        ground, engine = self.ground, None
+        stages = planned(self.sizes, len(place.Z), self.sparse.optimize)
+        with staged(self.settings.verbose, stages) as ground.report:
+            if stood is None:
+                choose = self._chosen if isinstance(self.sparse.inducing, str) else None
+                place, engine = on_sample(ground, ground.rows(self.some), place, choose)
+                if choose is not None:
+                    tell(len(place.Z), self.share)
+                self._ended(place, engine)
+            for size in self.sizes[self.stages :]:
+                some = None if size == self.n else sample(self.n, size, self.rng)
+                further = ground.engine(ground.rows(some), place)
+                # The posterior at hand is the cavity of all rows.
+                if engine is not None:
+                    further.seed(engine.state)
+                elif stood is not None:
+                    stood.seed(further)
+                engine = further
+                ground.report.begin(self.stages + self.sparse.optimize)
+                place = ground.climbed(engine, place, self.sparse.optimize, *self._limits(size))
+                self._ended(place, engine)
+        return place, engine
+
+    def _limits(self, size: int) -> tuple[int, float]:
+        """Iterations at most of a stage with so many rows, and what they have to gain."""
+        if size < self.n and size == min(_BETWEEN):
+            return BOTH, EARLY
+        between = len(self.sizes) - 2 if size == self.n else 0
+        return _ALL - _FEWER * between, _LATE
 
     def _chosen(self, kernel: Kernel) -> Array:
         """Inducing inputs for these parameters, as many as the tolerance takes."""
-        found, self.share = enough(kernel, self.points, self.spread, self.rng)
+        found, self.share = enough(kernel, self.points, self.ground.spread, self.rng)
         return found
 
-    def _engine(self, rows: Any, projector: Projector, place: Place) -> Engine:
-        kernel = self.kernel.clone_with_theta(place.theta[: self.kernel.n_dims])
-        if self.data.learn:
-            logs = place.theta[self.kernel.n_dims :]
-            projector = reparametrised(projector, tuple(self.data.learn), logs)
-        dtype = np.float32 if self.sparse.dtype == "mixed" else np.float64
-        rule = Rule(projector, self.sparse.power)
-        here = self.executor if rows.n == self.n else self.local
-        options: Any = {"dtype": dtype, "executor": here, "memory": self.sparse.memory}
-        return Engine(rows, rule, kernel, place.Z, **options)
+    def _back(self, stood: Standing) -> Place:
+        """Return to where a fit stood."""
+        self.rng.bit_generator.state = json.loads(stood.random)
+        self.stages, self.ground.optima = stood.stages, list(stood.optima)
+        if stood.refined is not None:
+            self.ground.refine(stood.refined)
+        return stood.place
 
-    def _rows(self, some: NDArray[np.intp] | slice) -> Rows:
-        data = self.data
-        weights, prior = (None if a is None else a[some] for a in (data.weights, data.prior))
-        if prior is not None and not prior.any():
-            prior = None
-        if isinstance(some, slice):
-            return rows_of(data.X, data.y[some], weights, prior)
-        return Held(rows_at(data.X, some), data.y[some], weights, prior)
+    def _ended(self, place: Place, engine: Engine) -> None:
+        """A stage has."""
+        self.stages += 1
+        self._write(place, engine)
 
-    def _on_sample(self, some: NDArray[np.intp], place: Place) -> tuple[Place, Engine]:
-        """Parameters on the sample, then inducing inputs too."""
-        rows = self._rows(some if len(some) < self.n else slice(None))
-        engine = self._engine(rows, self.judge, place)
-        self.report.begin(0)
-        place = self._best_start(engine, place)
-        place = self._climbed(engine, place, False, _THETA, _EARLY)
-        if self.begin.by_feature:
-            place, engine = self._by_feature(rows, place, engine)
-        if isinstance(self.sparse.inducing, str):
-            place = Place(place.theta, self._chosen(engine.kernel))
-            engine = self._engine(rows, self.judge, place)
-        if self.sparse.optimize:
-            self.report.begin(1)
-            place = self._climbed(engine, place, True, _BOTH, _EARLY)
-        return place, engine
+    def _offer(self, place: Place, engine: Engine, sites: Sites | None = None) -> None:
+        """Write where the fit stands with all rows, if that was long ago."""
+        whole = engine.rows.n == self.n and (self.stages or not self.settings.optimize)
+        if self.file and self.file.due and whole:
+            self._write(place, engine, sites)
 
-    def _best_start(self, engine: Engine, place: Place) -> Place:
-        """The best of the places where the default kernel may begin."""
-        if not self.begin.thetas:
-            return place
-        search = self._search(engine, False)
-        rest = place.theta[self.kernel.n_dims :]
-        for theta in self.begin.thetas:
-            search.engine.tau[:] = search.engine.nu[:] = 0.0
-            found = search.tried(Place(np.concatenate([theta, rest]), place.Z))
-            if found is not None:
-                self.report(theta, found[0])
-        if search.place is None:
-            return place
-        search.go(search.place)
-        return search.place
+    def _write(self, place: Place, engine: Engine, sites: Sites | None = None) -> None:
+        if self.file is None:
+            return
+        state, whole = engine.state, engine.rows.n == self.n
+        self.file.write(
+            Standing(
+                self.stages,
+                place,
+                tuple(self.ground.optima),
+                self.ground.refined,
+                None if whole else (state.root, state.h, state.mean),
+                (sites or engine.sites) if whole else None,
+                json.dumps(self.rng.bit_generator.state),
+            )
+        )
 
-    def _by_feature(self, rows: Rows, place: Place, engine: Engine) -> tuple[Place, Engine]:
-        """A length-scale for each feature, if that raises the evidence by more than chance."""
-        before, kernel, begin = self.optima[0], self.kernel, self.begin
-        further = begin.refined(place.theta)
-        self.kernel, self.begin = further.kernel, further
-        there = self._engine(rows, self.judge, Place(further.thetas[0], place.Z))
-        there.tau[:], there.nu[:] = engine.sites
-        found = self._climbed(there, Place(further.thetas[0], place.Z), False, _THETA, _EARLY)
-        if self.optima[0].value - before.value > max(begin.by_feature - 1, _BEYOND_CHANCE):
-            return found, there
-        self.kernel, self.begin = kernel, begin
-        self.optima = [before, *(run for run in self.optima if run is not before)]
-        engine.move(kernel.clone_with_theta(place.theta[: kernel.n_dims]), place.Z)
-        return place, engine
-
-    def _on_more(self, size: int, place: Place, before: Engine) -> tuple[Place, Engine]:
-        """Go on with more rows, whose sites take the posterior at hand for their cavity."""
-        some = slice(None) if size == self.n else sample(self.n, size, self.rng)
-        engine = self._engine(self._rows(some), self.judge, place)
-        engine.seed(before.state)
-        self.report.begin(len(self.report.stages) - 1 - (size != self.n))
-        place = self._climbed(engine, place, self.sparse.optimize, _ALL, _LATE)
-        return place, engine
-
-    def _search(self, engine: Engine, moving: bool) -> Search:
-        units = self.spread if moving else None
-        return Search(engine, self.kernel, self.data.learn, self.begin.log_prior, units)
-
-    def _climbed(
-        self, engine: Engine, place: Place, moving: bool, iterations: int, change: float
-    ) -> Place:
-        search = self._search(engine, moving)
-        bounds = all_bounds(self.kernel, self.data.learn)
-        report = both(self.report, self.settings.callback)
-        most = min(iterations, self.settings.max_iter)
-        go = partial(climb, search, place, bounds, iterations=most, change=change, report=report)
-        try:
-            ended = go()
-        except NumericalError:
-            if engine.dtype == np.float64:
-                raise
-            engine.dtype = np.float64  # single precision has lost the factor
-            engine.tau[:] = engine.nu[:] = 0.0
-            ended = go()
-        assert search.place is not None
-        search.go(search.place)
-        self.optima.insert(0, optimum_of(search, ended, place.theta))
-        return search.place
-
-    def _end(self, place: Place, engine: Engine | None) -> Trained:
+    def _end(self, place: Place, engine: Engine) -> Trained:
         """The posterior of all rows, and what was learnt."""
-        kernel = self.kernel.clone_with_theta(place.theta[: self.kernel.n_dims])
-        projector = self.data.projector
+        kernel, projector = self.ground.kernel_at(place), self.data.projector
         if self.data.learn:
-            logs = place.theta[self.kernel.n_dims :]
+            logs = place.theta[kernel.n_dims :]
             projector = learnt(projector, tuple(self.data.learn), logs)
-        if engine is None:
-            engine = self._engine(self._rows(slice(None)), self.judge, place)
         engine.move(kernel, place.Z, np.float64)
-        priors = np.unique(self.data.prior)
-        prior = float(priors[0]) if priors.size == 1 else None
-        posterior = posterior_of(engine, projector, self.settings, prior)
-        if self.optima and not self.settings.given:
+        low, high = (float(end(self.data.prior)) for end in (np.min, np.max))
+        prior = low if low == high else None
+        after = partial(self._offer, place)
+        posterior = posterior_of(engine, projector, self.settings, prior, after)
+        if self.ground.optima and not self.settings.given:
             advise(kernel, self.points)
-        engine.executor = self.local
-        return kernel, projector.likelihood, posterior, tuple(self.optima)
+        engine.executor = self.ground.local
+        return kernel, projector.likelihood, posterior, tuple(self.ground.optima)

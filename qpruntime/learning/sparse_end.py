@@ -54,29 +54,37 @@ def optimum_of(search: Search, ended: Climbed, start: Array) -> Optimum:
 
 
 def posterior_of(
-    engine: Engine, projector: Projector, settings: Settings, prior: float | None
+    engine: Engine,
+    projector: Projector,
+    settings: Settings,
+    prior: float | None,
+    after: Callable[[Engine], None],
 ) -> SparsePosterior:
     """Settle the sites of an engine of double precision, which has EP's rule, and conclude.
 
-    `projector` is that of the method asked for; `prior` is the prior mean that all rows share.
+    `projector` is that of the method asked for; `prior` is the prior mean that all rows share;
+    `after` is called after every sweep.
     """
     limits = Limits(settings.tol, settings.max_sweeps, 1.0)
     rough = projector.method != "ep"
-    ended = settle(engine, limits._replace(tol=max(settings.tol, _ROUGH)) if rough else limits)
+    first_limits = limits._replace(tol=max(settings.tol, _ROUGH)) if rough else limits
+    ended = settle(engine, first_limits, after)
     if rough:
         engine.rule = Rule(projector, engine.rule.power)
-        first, ended = ended, settle(engine, limits, _announced(engine.rows.n, projector.method))
+        told = _announced(engine.rows.n, projector.method, after)
+        first, ended = ended, settle(engine, limits, told)
         ended.history[:0] = first.history
     warn_unsettled(ended, limits.tol)
     return conclude(engine, ended, prior)
 
 
-def _announced(n: int, method: str) -> Callable[[Engine], None]:
+def _announced(n: int, method: str, then: Callable[[Engine], None]) -> Callable[[Engine], None]:
     """Say after the first sweep how long the others will take, if that is long."""
     begun, told = time.perf_counter(), False
 
-    def after(_: Engine) -> None:
+    def after(engine: Engine) -> None:
         nonlocal told
+        then(engine)
         if not told:
             told = True
             seconds = _SWEEPS * (time.perf_counter() - begun)

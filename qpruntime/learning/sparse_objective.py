@@ -61,6 +61,11 @@ class Search:
         Of theta, and its gradient.
     units : ndarray, shape (d,)
         What a step of the inducing inputs is measured in; infinite for inputs that stay.
+
+    Attributes
+    ----------
+    best, place, kept
+        The highest score so far, where that was, and the sites there.
     """
 
     engine: Engine
@@ -72,7 +77,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self._projector = self.engine.rule.projector
-        self._kept: Sites | None = None
+        self.kept: Sites | None = None
         self.best = -np.inf
         self.place: Place | None = None
         self.slope = np.zeros(0)
@@ -112,8 +117,9 @@ class Search:
             raise NumericalError("the log evidence is not finite")
         if value > self.best:
             self.best, self.place, self.slope = value, place, slope
-            self._kept = engine.sites
-        elif self.best - value > _LOST * engine.rows.n and self._kept is not None:
+            # A start for other places, of which half the digits are enough, and half the memory.
+            self.kept = Sites(engine.tau.astype(np.float32), engine.nu.astype(np.float32))
+        elif self.best - value > _LOST * engine.rows.n and self.kept is not None:
             # Sites of a place so far off are no start for the next one.
             self._return()
         return value, slope, found.by_Z
@@ -131,8 +137,8 @@ class Search:
             return None
 
     def _return(self) -> None:
-        if self._kept is not None:
-            self.engine.tau[:], self.engine.nu[:] = self._kept
+        if self.kept is not None:
+            self.engine.tau[:], self.engine.nu[:] = self.kept
         else:
             self.engine.tau[:] = self.engine.nu[:] = 0.0
 

@@ -31,16 +31,14 @@ class Stage(NamedTuple):
         return float(self.rows) * self.inducing**2
 
 
-def planned(sizes: tuple[int, int, int], m: int, moving: bool) -> list[Stage]:
-    """Return the stages of a fit with rows of the sample, between (0 for none), and in all."""
-    some, between, n = sizes
+def planned(sizes: Sequence[int], m: int, moving: bool) -> list[Stage]:
+    """Return the stages of a fit on so many rows, one after the other, at last on all."""
+    some, *more = sizes
     found = [Stage(f"parameters on {some} rows", some, m, 25)]
     if moving:
         found.append(Stage(f"inducing inputs too, on {some} rows", some, m, 40))
-    if between:
-        found.append(Stage(f"{between} rows", between, m, 15))
-    if n > some:
-        found.append(Stage(f"all {n} rows", n, m, 8))
+    found += [Stage(f"{between} rows", between, m, 30) for between in more[:-1]]
+    found += [Stage(f"all {n} rows", n, m, 12) for n in more[-1:]]
     return found
 
 

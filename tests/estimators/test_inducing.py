@@ -201,8 +201,8 @@ def test_exposures_in_the_square_link_are_refused():
 def test_a_sample_comes_between_where_rows_are_many(labelled, monkeypatch, capsys):
     """Constants lowered: three sizes of rows, unless the first sample is as large as the second."""
     X, labels = labelled
-    monkeypatch.setattr("qpruntime.learning.sparse._MANY", 300)
-    monkeypatch.setattr("qpruntime.learning.sparse._BETWEEN", 150)
+    monkeypatch.setattr("qpruntime.learning.sparse._BETWEEN", (150,))
+    monkeypatch.setattr("qpruntime.learning.sparse._TIMES", 2)
     options = {"inducing": 15, "max_iter": 4, "random_state": 0, "verbose": 2}
     model = GPClassifier(KERNEL, subsample=60, **options).fit(X, labels)
     told = capsys.readouterr().err

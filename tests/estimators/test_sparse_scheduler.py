@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 
 import numpy as np
@@ -94,7 +96,7 @@ def test_data_frames(data, plain, cluster):
     same(fitted(rows[["a", "b"]], rows["y"], scheduler=cluster.address), plain)
 
 
-def disturbed(data, cluster, monkeypatch, action):
+def disturbed(data, cluster, monkeypatch, action, **options):
     """Fit on the cluster; `action` takes place during the second evaluation of all rows."""
     evaluate, seen = Search.evaluate, []
 
@@ -105,21 +107,27 @@ def disturbed(data, cluster, monkeypatch, action):
         return evaluate(self, place)
 
     monkeypatch.setattr(Search, "evaluate", watched)
-    return fitted(*data, scheduler=cluster.address)
+    return fitted(*data, scheduler=cluster.address, **options)
 
 
-def test_failures(data, cluster, monkeypatch):
-    """A worker is killed, then the scheduler; both come back. Then they do not."""
+def test_failures(data, cluster, monkeypatch, tmp_path):
+    """A worker is killed, another freezes, then the scheduler is killed; all come back.
+
+    Then they do not, and the fit goes on without them.
+    """
     plain = fitted(*data)
 
+    def freeze():
+        os.kill(cluster.workers[0].pid, signal.SIGSTOP)
+
     def restart():
-        cluster.workers[0].kill()
         cluster.scheduler.kill()
         cluster.scheduler.wait()
         cluster.start_scheduler()
         cluster.add_worker()
 
-    for action in (cluster.workers[1].kill, restart):
+    for action in (cluster.workers[1].kill, freeze, restart):
+        cluster.add_worker()
         with monkeypatch.context() as patch:
             same(disturbed(data, cluster, patch, action), plain)
 
@@ -128,5 +136,13 @@ def test_failures(data, cluster, monkeypatch):
             process.kill()
 
     monkeypatch.setattr("qpruntime.execution.executors.executor_of.__defaults__", PATIENCE)
+    kept = {"checkpoint": tmp_path / "fit.npz", "resume": True}
+    with monkeypatch.context() as patch:
+        words = r"no scheduler answers .*fit.npz has the sites so far: fit again with resume=True"
+        with pytest.raises(ExecutorError, match=words):
+            disturbed(data, cluster, patch, end, **kept)
+    again = fitted(*data, **kept)
+    assert not list(tmp_path.glob("fit*"))
+    assert again.posterior_.log_evidence > plain.posterior_.log_evidence - 1e-5 * N
     with pytest.raises(ExecutorError, match=r"no scheduler answers .* fit again, from the first"):
-        disturbed(data, cluster, monkeypatch, end)
+        fitted(*data, scheduler=cluster.address)

@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from cases import every_case
+from qpruntime.inference.sparse.blas import add_outer, add_square, divide, divide_transposed
 from qpruntime.inference.sparse.cross import (
     contract,
     contract_square,
@@ -20,6 +21,7 @@ from qpruntime.inference.sparse.cross import (
     diagonal,
     moves_inputs,
 )
+from qpruntime.inference.sparse.squares import squared_distances
 
 C, W = ConstantKernel, WhiteKernel
 SOUND = [
@@ -135,3 +137,34 @@ def test_blocks_join():
         expected = parts[0][k] + parts[1][k] + parts[2][k]
         assert np.allclose(whole[k], expected, rtol=1e-10, atol=1e-9)
     assert np.abs(cross_covariance(kernel, X, Z) - kernel(X, Z)).max() < 1e-14
+
+
+def test_squared_distances_of_points_that_are_close():
+    """Against integers: points on a grid of 2^-20 about 2^30, whose distances are exact."""
+    rng = np.random.default_rng(0)
+    whole = [rng.integers(-9, 9, (n, 3)) for n in (7, 5)]
+    x, z = (2.0**30 + steps * 2.0**-20 for steps in whole)
+    exact = np.square(whole[0][:, None] - whole[1]).sum(axis=2) * 2.0**-40
+    np.testing.assert_array_equal(squared_distances(x, z), exact)
+    wide = squared_distances(np.asfortranarray(x * 1e160), z[:1])
+    assert wide.shape == (7, 1)
+    assert np.isinf(wide).all()
+
+
+def test_sums_and_solves_of_blocks_in_place():
+    """BLAS by address, against numpy; float32 to its rounding."""
+    rng = np.random.default_rng(1)
+    for dtype, tol in ((np.float64, 1e-13), (np.float32, 2e-5)):
+        rows = rng.standard_normal((6, 4)).astype(dtype)
+        left, right = (rng.standard_normal(n).astype(dtype) for n in (6, 4))
+        expected = rows + np.outer(left, right)
+        add_outer(rows, left, right)
+        np.testing.assert_allclose(rows, expected, rtol=tol, atol=tol)
+        L = np.tril(rng.standard_normal((4, 4)), -1).astype(dtype) + 2.0 * np.eye(4, dtype=dtype)
+        for solve, factor in ((divide, L), (divide_transposed, L.T)):
+            expected = np.linalg.solve(factor.astype(float), rows.T).T
+            np.testing.assert_allclose(solve(rows.copy(), L), expected, rtol=tol, atol=tol)
+        total = np.zeros((4, 4), dtype)
+        add_square(rows, -1.0, total)
+        np.testing.assert_allclose(total, -np.tril(rows.T @ rows), rtol=tol, atol=tol)
+    add_outer(rows[:0], left[:0], right)  # no rows at all

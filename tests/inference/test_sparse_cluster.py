@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF
 from dask_cluster import two_workers
 from qpruntime import infer_sparse
 from qpruntime.execution.calls import ExecutorError
-from qpruntime.inference.sparse.checkpoint import Checkpoint
+from qpruntime.inference.sparse.checkpoint import SitesFile
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ def run(data, cluster, tmp_path, monkeypatch, action):
         if len(began) == 2:
             threading.Timer(SOON, action).start()
 
-    monkeypatch.setattr(Checkpoint, "offer", offer)
+    monkeypatch.setattr(SitesFile, "offer", offer)
     path = tmp_path / "sites.npz"
     return infer_sparse(RBF(), *data, scheduler=cluster.address, checkpoint=path)
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cython_blas
 
-__all__ = ["add_square", "divide", "divide_transposed"]
+__all__ = ["add_outer", "add_square", "divide", "divide_transposed"]
 
 Rows = NDArray[Any]
 
@@ -85,6 +85,17 @@ def add_square(rows: Rows, sign: float, total: Rows) -> None:
     if n:
         letter = _LETTER[rows.dtype]
         _call("syrk", letter, b"U", b"N", m, n, float(sign), rows, m, 1.0, total, m)
+
+
+def add_outer(rows: Rows, left: Rows, right: Rows) -> None:
+    """Add left right^T to rows; left (n,) and right (M,) have the same dtype and no strides."""
+    n, m = rows.shape
+    assert (left.shape, right.shape) == ((n,), (m,))
+    assert left.dtype == right.dtype == rows.dtype
+    for array in (rows, left, right):
+        assert array.flags.c_contiguous
+    if n:
+        _call("ger", _LETTER[rows.dtype], m, n, 1.0, right, 1, left, 1, rows, m)
 
 
 def _check(rows: Rows, square: Rows) -> None:

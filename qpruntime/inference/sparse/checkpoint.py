@@ -1,6 +1,6 @@
-"""Sites on the disk after a sweep, to go on from when this process, or its cluster, went away.
+"""Sites on the disk, to go on from when this process, or its cluster, went away.
 
-One file, written beside its place and renamed: whole or absent.
+One file, written beside its place and renamed: whole or absent. It says of what problem it is.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import hashlib
 import os
 import time
 import zipfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,42 +17,89 @@ import numpy as np
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.rows import Rows
 from qpruntime.validation import path_of
 from qpruntime.whole_file import write_whole
 
-__all__ = ["EVERY", "Checkpoint"]
+__all__ = ["EVERY", "Checkpoint", "SitesFile", "digest"]
 
 #: Seconds between two checkpoints at least.
 EVERY = 30.0
 
 
 class Checkpoint:
-    """A file of sites.
+    """A file of arrays by name, some of which say what problem it belongs to.
 
     Parameters
     ----------
     path : path
+    task : str
+        What goes on without it where it cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = path_of(path, "checkpoint")
+    def __init__(self, path: str | os.PathLike[str], task: str = "inference") -> None:
+        self.path, self.task = path_of(path, "checkpoint"), task
         self._last = time.monotonic()
         self._failed = False
 
+    @property
+    def due(self) -> bool:
+        """Whether the last one is old."""
+        return time.monotonic() - self._last >= EVERY
+
+    def write(self, problem: Mapping[str, str], content: Mapping[str, Any]) -> None:
+        """Write what there is; a disk that is full is warned of, once."""
+        arrays: dict[str, Any] = {name: np.array(words) for name, words in problem.items()}
+        arrays |= content
+        try:
+            write_whole(self.path, lambda file: np.savez(file, **arrays))
+        except InputError as error:
+            if not self._failed:
+                warn(f"no checkpoint: {error}; {self.task} goes on without", ConvergenceWarning)
+            self._failed = True
+        self._last = time.monotonic()
+
+    def read(self, problem: Mapping[str, str]) -> dict[str, Any] | None:
+        """Return what the file holds of this problem, None if there is no file.
+
+        Raises
+        ------
+        InputError
+            If it is the file of another problem, or none.
+        """
+        if not self.path.exists():
+            return None
+        try:
+            with np.load(self.path, allow_pickle=False) as found:
+                kept = {name: found[name] for name in found.files}
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise InputError(f"{self.path} is no checkpoint ({error}): remove it") from error
+        for name, words in problem.items():
+            if name not in kept or str(kept[name]) != words:
+                raise InputError(
+                    f"{self.path} is the checkpoint of another {self.task}: its {name} is "
+                    f"{kept.get(name, 'missing')}, not {words}; remove it, or name another file"
+                )
+        return kept
+
+    def hint(self, again: str = "call again") -> str:
+        """Say how to go on from the file, if there is one."""
+        if not self.path.exists():
+            return ""
+        return f"; {self.path} has the sites so far: {again} with resume=True"
+
+
+class SitesFile(Checkpoint):
+    """The checkpoint of one inference: its sites."""
+
     def offer(self, engine: Engine) -> None:
-        """Write the sites if the last ones are old; a disk that is full is warned of, once."""
-        if time.monotonic() - self._last >= EVERY:
+        """Write the sites if the last ones are old."""
+        if self.due:
             self.save(engine)
 
     def save(self, engine: Engine) -> None:
         """Write the sites there are."""
-        try:
-            write_whole(self.path, lambda file: np.savez(file, **_content(engine)))
-        except InputError as error:
-            if not self._failed:
-                warn(f"no checkpoint: {error}; inference goes on without", ConvergenceWarning)
-            self._failed = True
-        self._last = time.monotonic()
+        self.write(_problem(engine), {"tau": engine.tau, "nu": engine.nu})
 
     def restore(self, engine: Engine) -> bool:
         """Take the sites of the file, if there is one; return whether.
@@ -61,46 +109,31 @@ class Checkpoint:
         InputError
             If the file holds sites of another problem, or none.
         """
-        if not self.path.exists():
+        kept = self.read(_problem(engine))
+        if kept is None:
             return False
-        try:
-            with np.load(self.path, allow_pickle=False) as found:
-                kept = {name: found[name] for name in found.files}
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise InputError(f"{self.path} is no checkpoint ({error}): remove it") from error
-        own = _content(engine)
-        for name in own:
-            if name in ("tau", "nu"):
-                continue
-            if name not in kept or str(kept[name]) != str(own[name]):
-                raise InputError(
-                    f"{self.path} is the checkpoint of another inference: its {name} is "
-                    f"{kept.get(name, 'missing')}, not {own[name]}; remove it, or name another file"
-                )
         engine.sites = Sites(kept["tau"], kept["nu"])
         return True
 
-    @property
-    def hint(self) -> str:
-        """Say how to go on from the file, if there is one."""
-        if not self.path.exists():
-            return ""
-        return f"; {self.path} has the sites so far: call again with resume=True"
+
+def digest(rows: Rows, *arrays: Any) -> str:
+    """Return a hash of these arrays and of what rows observe, with weights and prior means."""
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(np.ascontiguousarray(array).tobytes())
+    for number in range(rows.chunks):
+        for values in rows.others(rows.slice(number)):
+            found.update(b"-" if values is None else np.ascontiguousarray(values).tobytes())
+    return found.hexdigest()
 
 
-def _content(engine: Engine) -> dict[str, Any]:
+def _problem(engine: Engine) -> dict[str, str]:
     projector = engine.rule.projector
-    digest = hashlib.sha256(np.ascontiguousarray(engine.Z).tobytes())
-    for number in range(engine.rows.chunks):
-        for values in engine.rows.others(engine.rows.slice(number)):
-            digest.update(b"-" if values is None else np.ascontiguousarray(values).tobytes())
     return {
-        "kernel": np.array(repr(engine.kernel)),
-        "likelihood": np.array(projector.likelihood.spelt),
-        "method": np.array(projector.method),
-        "power": np.array(repr(engine.rule.power)),
-        "rows": np.array(engine.rows.n),
-        "data": np.array(digest.hexdigest()),
-        "tau": engine.tau,
-        "nu": engine.nu,
+        "kernel": repr(engine.kernel),
+        "likelihood": projector.likelihood.spelt,
+        "method": projector.method,
+        "power": repr(engine.rule.power),
+        "rows": str(engine.rows.n),
+        "data": digest(engine.rows, engine.Z),
     }

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
-from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import (
     RBF,
     ConstantKernel,
@@ -31,6 +30,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from qpruntime.arrays import Array
+from qpruntime.inference.sparse.squares import squared_distances
 
 __all__ = [
     "contract",
@@ -171,7 +171,7 @@ def _squares(x: Array, z: Array, dtype: Any) -> Array:
     """Squared distances: exact in float64; a product, for speed, where float32 is enough."""
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype == np.float64:
-            return cdist(x, z, "sqeuclidean")
+            return squared_distances(x, z)
         one = np.ones
         left = np.column_stack([x, np.einsum("nd,nd->n", x, x), one(len(x))])
         right = np.column_stack([-2.0 * z, one(len(z)), np.einsum("nd,nd->n", z, z)])

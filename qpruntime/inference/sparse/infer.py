@@ -12,7 +12,7 @@ from qpruntime.execution.calls import ExecutorError, Threads
 from qpruntime.execution.executors import executor_of
 from qpruntime.inference.arguments import check_sites
 from qpruntime.inference.schedules import Limits
-from qpruntime.inference.sparse.checkpoint import Checkpoint
+from qpruntime.inference.sparse.checkpoint import SitesFile
 from qpruntime.inference.sparse.complaints import warn_unsettled
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.keeper import MEMORY
@@ -132,7 +132,7 @@ def infer_sparse(
     memory = number(memory, "memory", above=-1.0)
     jitter = number(jitter, "jitter", above=-1e-300, most=1e-4)
     start = check_sites(sites, told.rows.n, told.rule.nonnegative)
-    kept = None if checkpoint is None else Checkpoint(checkpoint)
+    kept = None if checkpoint is None else SitesFile(checkpoint)
     if flag(resume, "resume") and kept is None:
         raise InputError("resume=True needs checkpoint=, the file to go on from")
     with executor_of(workers, scheduler) as executor:
@@ -144,7 +144,7 @@ def infer_sparse(
             ended = settle(engine, limits, kept.offer if kept else None)
             posterior = conclude(engine, ended, told.prior, limits)
         except ExecutorError as error:
-            raise ExecutorError(f"{error}{kept.hint if kept else ''}") from error
+            raise ExecutorError(f"{error}{kept.hint() if kept else ''}") from error
     engine.executor = Threads(workers)
     warn_unsettled(ended, limits.tol)
     return posterior

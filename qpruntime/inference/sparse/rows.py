@@ -81,7 +81,10 @@ def chunk_slice(number: int, n: int) -> slice:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Inputs of N rows, encoded y (N,), weights and prior means (N,) if there are any."""
+    """Inputs of N rows, encoded y (N,), weights and prior means (N,) if there are any.
+
+    Labels of one byte each are enough for y.
+    """
 
     X: Any
     y: Array
@@ -99,7 +102,7 @@ class Columns:
     def others(self, some: slice) -> tuple[Array, Array | None, Array | None]:
         """y, weights and prior means of some rows."""
         weights, prior = (None if a is None else a[some] for a in (self.weights, self.prior))
-        return self.y[some], weights, prior
+        return np.asarray(self.y[some], dtype=float), weights, prior
 
     def slice(self, number: int) -> slice:
         return chunk_slice(number, self.n)

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from qpruntime.arrays import Array
-from qpruntime.inference.sparse.blas import divide, divide_transposed
+from qpruntime.inference.sparse.blas import add_outer, divide, divide_transposed
 from qpruntime.inference.sparse.cross import contract
 from qpruntime.inference.sparse.passes import (
     Accumulated,
@@ -88,7 +88,7 @@ def slopes(state: State, job: Job, moved: Sequence[dict[int, Rule]] = ()) -> Don
         H -= np.multiply(phi, rho.astype(phi.dtype)[:, None], out=scaled)
         total.square(phi, rho, scaled)
         divide_transposed(H, own)
-        H += np.multiply.outer(beta.astype(phi.dtype), pull.astype(phi.dtype), out=scaled)
+        add_outer(H, beta.astype(phi.dtype), pull.astype(phi.dtype))
         one, two = contract(inducing.kernel, part.X, inducing.Z, H, 0.5 * rho)
         by_theta += one
         by_Z += two

@@ -1,0 +1,169 @@
+"""How far a staged fit is, on the disk: to go on from when this process, or its cluster, went away.
+
+A stage on a sample is written when it has ended, with the posterior it leaves; the one of all rows
+after evaluations, at the best place so far and with the sites there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.inference.sites import Sites
+from qpruntime.inference.sparse.checkpoint import Checkpoint, digest
+from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.rows import Rows
+from qpruntime.inference.sparse.state import State
+from qpruntime.learning.data import Data
+from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.settings import Settings
+from qpruntime.learning.sparse_objective import Place
+
+__all__ = ["FitFile", "Standing", "problem_of", "remove_checkpoints"]
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """Where a fit stands.
+
+    Attributes
+    ----------
+    stages : int
+        That have ended.
+    place : Place
+        The best one.
+    optima : tuple of Optimum
+        Of the stages that have ended, the last first.
+    refined : ndarray or None
+        Parameters at which each feature was given a length-scale of its own, if it was.
+    state : (root, h, mean) or None
+        The posterior of the rows of the stage before, until all rows have sites.
+    sites : Sites or None
+        Those of all rows.
+    random : str
+        State of the generator.
+    """
+
+    stages: int
+    place: Place
+    optima: tuple[Optimum, ...]
+    refined: Array | None
+    state: tuple[Array, Array, Array] | None
+    sites: Sites | None
+    random: str
+
+    def seed(self, engine: Engine) -> None:
+        """Give an engine of all rows at `place` the sites there are, or those that follow."""
+        if self.sites is not None:
+            engine.sites = self.sites
+        elif self.state is not None:
+            engine.seed(State(engine.state.inducing, engine.rule, *self.state))
+
+
+class FitFile:
+    """The checkpoint of one fit.
+
+    Parameters
+    ----------
+    path : path
+    problem : dict
+        Words that tell this fit from others: `problem_of`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], problem: dict[str, str]) -> None:
+        self._file, self._problem = Checkpoint(path, "fit"), problem
+
+    @property
+    def due(self) -> bool:
+        """Whether the last one is old."""
+        return self._file.due
+
+    def hint(self) -> str:
+        """Say how to go on from the file, if there is one."""
+        return self._file.hint("fit again")
+
+    def write(self, standing: Standing) -> None:
+        """Write where the fit stands."""
+        content: dict[str, Any] = {
+            "stages": standing.stages,
+            "theta": standing.place.theta,
+            "Z": standing.place.Z,
+            "optima": json.dumps([_plain(one) for one in standing.optima]),
+            "random": standing.random,
+        }
+        if standing.refined is not None:
+            content["refined"] = standing.refined
+        if standing.state is not None:
+            content |= dict(zip(("root", "h", "mean"), standing.state, strict=True))
+        if standing.sites is not None:
+            content |= {"tau": standing.sites.tau, "nu": standing.sites.nu}
+        self._file.write(self._problem, content)
+
+    def read(self) -> Standing | None:
+        """Return where the fit stood, None if there is no file.
+
+        Raises
+        ------
+        InputError
+            If it is the file of another fit, or none.
+        """
+        kept = self._file.read(self._problem)
+        if kept is None:
+            return None
+        return Standing(
+            stages=int(kept["stages"]),
+            place=Place(kept["theta"], kept["Z"]),
+            optima=tuple(_optimum(**one) for one in json.loads(str(kept["optima"]))),
+            refined=kept.get("refined"),
+            state=(kept["root"], kept["h"], kept["mean"]) if "root" in kept else None,
+            sites=Sites(kept["tau"], kept["nu"]) if "tau" in kept else None,
+            random=str(kept["random"]),
+        )
+
+
+def problem_of(data: Data, settings: Settings, rows: Rows, points: Array) -> dict[str, str]:
+    """Return what tells a fit from another one: its data, and every setting that moves it.
+
+    `points` are the rows of the sample, which depend on the seed too.
+    """
+    sparse = settings.sparse
+    assert sparse is not None
+    given = sparse.inducing
+    array = isinstance(given, np.ndarray)
+    names = {field.name for field in fields(sparse)} - {"memory", "checkpoint", "resume"}
+    options = {name: getattr(sparse, name) for name in names}
+    options |= {"inducing": "given" if array else given, "max_iter": settings.max_iter}
+    return {
+        "kernel": repr(settings.kernel),
+        "likelihood": data.projector.likelihood.spelt,
+        "method": data.projector.method,
+        "options": json.dumps(options, sort_keys=True),
+        "rows": str(rows.n),
+        "data": digest(rows, points, *([given] if array else [])),
+    }
+
+
+def remove_checkpoints(ended: Iterable[Settings]) -> None:
+    """Remove the files of fits that have ended: all processes of one model."""
+    for settings in ended:
+        if settings.sparse is not None and settings.sparse.checkpoint is not None:
+            settings.sparse.checkpoint.unlink(missing_ok=True)
+
+
+def _plain(optimum: Optimum) -> dict[str, Any]:
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in asdict(optimum).items()
+    }
+
+
+def _optimum(kept: dict[str, Any]) -> Optimum:
+    arrays = {name: np.array(value) for name, value in kept.items() if isinstance(value, list)}
+    whole: dict[str, Any] = kept | arrays
+    return Optimum(**whole)

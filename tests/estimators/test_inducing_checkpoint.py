@@ -1,0 +1,176 @@
+"""Fits by inducing points that are cut off, and go on."""
+
+from __future__ import annotations
+
+import errno
+from functools import partial
+
+import numpy as np
+import pytest
+
+from qpruntime import ConvergenceWarning, GPClassifier, GPRobustRegressor, InputError
+from qpruntime.inference.sparse.engine import Engine
+from qpruntime.learning.sparse_objective import Search
+
+N, SOME = 500, 100
+EVALUATE, SWEEP = (Search, "evaluate"), (Engine, "sweep")
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (N, 2))
+    f = 1.5 * np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.standard_normal(N)
+    return X, f
+
+
+@pytest.fixture(autouse=True)
+def after_every_evaluation(monkeypatch):
+    monkeypatch.setattr("qpruntime.inference.sparse.checkpoint.EVERY", 0.0)
+
+
+def model(path, **options):
+    options = {"inducing": 15, "subsample": SOME, "random_state": 0, "max_iter": 15, **options}
+    return GPClassifier(checkpoint=path, **options)
+
+
+def cut_off(monkeypatch, method, where, one, *data):
+    """Have a fit end as Ctrl-C has it, at a call of a method of whose object `where` is true."""
+    kind, name = method
+    plain = getattr(kind, name)
+
+    def watched(self, *given, **named):
+        if where(self):
+            raise KeyboardInterrupt
+        return plain(self, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, name, watched)
+        with pytest.raises(KeyboardInterrupt):
+            one.fit(*data)
+
+
+def is_with(rows, search):
+    return search.engine.rows.n == rows
+
+
+def test_a_fit_cut_off_between_stages_has_the_same_bits(data, tmp_path, monkeypatch):
+    """The first stage with all rows begins anew, from what the one on samples has left."""
+    X, f = data
+    path, labels = tmp_path / "fit.npz", f > 0.0
+    monkeypatch.setattr("qpruntime.learning.sparse._BETWEEN", (200,))
+    monkeypatch.setattr("qpruntime.learning.sparse._TIMES", 2)
+    plain = model(None).fit(X, labels)
+    for rows in (200, N):
+        one = model(path, resume=True)
+        cut_off(monkeypatch, EVALUATE, partial(is_with, rows), one, X, labels)
+        assert path.exists()
+        again = one.fit(X, labels)
+        assert not path.exists()
+        assert again.posterior_.log_evidence == plain.posterior_.log_evidence
+        np.testing.assert_array_equal(again.inducing_points_, plain.inducing_points_)
+        assert [run.value for run in again.optima_] == [run.value for run in plain.optima_]
+
+
+def test_a_fit_cut_off_with_all_rows_goes_on_from_its_best_place(data, tmp_path, monkeypatch):
+    """Fewer evaluations of all rows are left, and no worse an optimum is found."""
+    X, f = data
+    path, labels = tmp_path / "fit.npz", f > 0.0
+    plain, counted = model(None).fit(X, labels), []
+
+    def sixth(search):
+        counted.append(search.engine.rows.n == N)
+        return counted[-1] and sum(counted) == 6
+
+    one = model(path, resume=True)
+    cut_off(monkeypatch, EVALUATE, sixth, one, X, labels)
+    last, samples = sum(counted), len(counted) - sum(counted)
+    counted.clear()
+    cut_off(monkeypatch, EVALUATE, sixth, one, X, labels)
+    assert last == sum(counted) == len(counted) == 6 < samples
+    again = one.fit(X, labels)
+    gain = again.log_marginal_likelihood_value_ - plain.log_marginal_likelihood_value_
+    assert gain > -1e-5 * N  # where stages end
+    assert np.abs(again.predict_proba(X) - plain.predict_proba(X)).max() < 0.03
+
+
+def test_sweeps_that_are_cut_off_go_on(data, tmp_path, monkeypatch):
+    """Of a fit without anything to learn, and of one of two processes."""
+    X, f = data
+    path = tmp_path / "fit.npz"
+    classes = np.digitize(f, [-0.5, 0.5])
+    for options, target in (
+        ({"optimize": False, "inducing": X[:15]}, f > 0.0),
+        ({"max_iter": 3}, classes),
+    ):
+        plain = model(None, **options).fit(X, target)
+        one, sweeps = model(path, resume=True, **options), []
+
+        def third(engine, sweeps=sweeps):
+            sweeps.append(engine.rows.n == N and engine.dtype == np.float64)
+            return sum(sweeps) == 3
+
+        cut_off(monkeypatch, SWEEP, third, one, X, target)
+        assert len(list(tmp_path.iterdir())) == 1
+        again = one.fit(X, target)
+        assert not list(tmp_path.iterdir())
+        np.testing.assert_allclose(
+            again.log_marginal_likelihood_value_, plain.log_marginal_likelihood_value_, rtol=1e-6
+        )
+
+
+def test_learnt_noise_goes_on(data, tmp_path, monkeypatch):
+    X, f = data
+    path = tmp_path / "fit.npz"
+    one = GPRobustRegressor(
+        inducing=15, subsample=SOME, random_state=0, max_iter=4, checkpoint=path, resume=True
+    )
+    cut_off(monkeypatch, EVALUATE, lambda s: s.engine.rows.n == N and s.kept, one, X, f)
+    assert path.exists()
+    again = one.fit(X, f)
+    assert 0.2 < again.scale_ < 0.4
+    plain = one.set_params(checkpoint=None, resume=False).fit(X, f)
+    np.testing.assert_allclose(again.scale_, plain.scale_, rtol=0.05)
+
+
+def test_files_of_other_fits_are_refused(data, tmp_path, monkeypatch):
+    X, f = data
+    path, labels = tmp_path / "fit.npz", f > 0.0
+    one = model(path, max_iter=1)
+    cut_off(monkeypatch, EVALUATE, partial(is_with, N), one, X, labels)
+    there = path.read_bytes()
+
+    def refused(words, X=X, y=labels, **options):
+        with pytest.raises(InputError, match=words):
+            model(path, **{"max_iter": 1, "resume": True, **options}).fit(X, y)
+        assert path.read_bytes() == there
+
+    for words, options in (
+        ("another fit: its data", {"X": X + 0.1}),
+        ("another fit: its data", {"y": f > 0.1}),
+        ("another fit: its data", {"random_state": 1}),
+        ("another fit: its options", {"power": 0.4}),
+        ("another fit: its method", {"method": "ep"}),
+        ("needs random_state=, a whole number", {"random_state": None}),
+        ("is for fits with inducing points", {"inducing": None}),
+    ):
+        refused(words, **options)
+    with pytest.raises(InputError, match="resume=True needs checkpoint="):
+        model(None, resume=True).fit(X, labels)
+    # Without resume= it is a place to write to.
+    one.fit(X, labels)
+    assert not path.exists()
+
+
+def test_a_full_disk_is_warned_of_once(data, tmp_path, monkeypatch):
+    X, f = data
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("qpruntime.whole_file.os.fsync", full)
+    with pytest.warns(ConvergenceWarning, match="no checkpoint: .*; fit goes on") as caught:
+        found = model(tmp_path / "fit.npz", max_iter=2).fit(X, f > 0.0)
+    assert found.score(X, f > 0.0) > 0.7
+    assert sum("no checkpoint" in str(one.message) for one in caught) == 1
+    assert not list(tmp_path.iterdir())
