@@ -119,7 +119,7 @@ class FitFile:
         return Standing(
             stages=int(kept["stages"]),
             place=Place(kept["theta"], kept["Z"]),
-            optima=tuple(_optimum(**one) for one in json.loads(str(kept["optima"]))),
+            optima=tuple(_optimum(one) for one in json.loads(str(kept["optima"]))),
             refined=kept.get("refined"),
             state=(kept["root"], kept["h"], kept["mean"]) if "root" in kept else None,
             sites=Sites(kept["tau"], kept["nu"]) if "tau" in kept else None,

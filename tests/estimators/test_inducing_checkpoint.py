@@ -123,7 +123,13 @@ def test_learnt_noise_goes_on(data, tmp_path, monkeypatch):
     X, f = data
     path = tmp_path / "fit.npz"
     one = GPRobustRegressor(
-        inducing=15, subsample=SOME, random_state=0, max_iter=4, checkpoint=path, resume=True
+        method="ep",
+        inducing=15,
+        subsample=SOME,
+        random_state=0,
+        max_iter=4,
+        checkpoint=path,
+        resume=True,
     )
     cut_off(monkeypatch, EVALUATE, lambda s: s.engine.rows.n == N and s.kept, one, X, f)
     assert path.exists()
