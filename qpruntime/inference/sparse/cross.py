@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 # Numbers in a block of rows: what is formed on the way stays in the cache.
-_NUMBERS = 2**17
+_NUMBERS = 2**18
 _FEWEST_ROWS = 32
 # Step of differences in log parameters: their error is about its square, rounding 1e-12.
 _STEP = 1e-4

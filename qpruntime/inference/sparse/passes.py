@@ -31,9 +31,9 @@ from qpruntime.inference.sparse.turn import (
 
 __all__ = ["Done", "Features", "Job", "gather", "means", "outcome", "sweep"]
 
-# Numbers in the features of a block, 2 MB of float64, and rows at least. What a block needs is
+# Numbers in the features of a block, 4 MB of float64, and rows at least. What a block needs is
 # allocated once for a thread: fresh pages for every block cost more than what is written there.
-_NUMBERS = 2**18
+_NUMBERS = 2**19
 _FEWEST = 256
 _ROOMS = threading.local()
 
