@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ from qpruntime.deep.progress import reporting
 from qpruntime.deep.start import first_layers
 from qpruntime.deep.training import Plan, Trained, train
 from qpruntime.errors import InputError
-from qpruntime.estimators.base import checked
+from qpruntime.estimators.data import checked
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
 from qpruntime.learning.progress import both
@@ -68,18 +68,6 @@ class DeepGP(BaseEstimator):
             whole(self.devices, "devices", 1),
             whole(self.polish, "polish", 0),
         )
-
-    def _draft(self) -> Self:
-        """Return a copy with the parameters and nothing of a fit, for `fit` to work on."""
-        draft = object.__new__(type(self))
-        draft.__dict__ = {k: v for k, v in vars(self).items() if not k.endswith("_")}
-        return draft
-
-    def _commit(self, draft: Self) -> Self:
-        """Take over what was fitted, in place of all that an earlier fit has left."""
-        own = {k: v for k, v in vars(self).items() if not k.endswith("_")}
-        self.__dict__ = own | {k: v for k, v in vars(draft).items() if k.endswith("_")}
-        return self
 
     def _train(
         self, X: Any, targets: Sequence[Array], weights: Array | None, plan: Plan

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, logsumexp
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 from qpruntime.arrays import Array
 from qpruntime.deep.base import DeepGP
-from qpruntime.errors import InputError
-from qpruntime.estimators.base import checked, fit_data, weighed
+from qpruntime.estimators.atomic import commit, draft_of
+from qpruntime.estimators.data import fit_data, weighed
+from qpruntime.estimators.labels import check_labels, classes_of, signs_of
 from qpruntime.likelihoods import get
 
 __all__ = ["DeepGPClassifier"]
@@ -78,21 +78,13 @@ class DeepGPClassifier(ClassifierMixin, DeepGP):
             If training diverged.
         """
         plan = self._plan(get("probit"))
-        draft = self._draft()
+        draft = draft_of(self)
         points, labels = fit_data(draft, X, y, ensure_min_samples=2)
-        checked(check_classification_targets, labels)
+        check_labels(labels)
         weights, points, labels = weighed(sample_weight, points, labels)
-        draft.classes_, encoded = np.unique(labels, return_inverse=True)
-        count = draft.classes_.size
-        if count < 2:
-            raise InputError(
-                "DeepGPClassifier needs two classes or more, got one class: "
-                f"{draft.classes_.tolist()}"
-            )
-        positive = [1] if count == 2 else range(count)
-        signs = [np.where(encoded == k, 1.0, -1.0) for k in positive]
-        draft._train(points, signs, weights, plan)
-        return self._commit(draft)
+        draft.classes_ = classes_of(labels, "DeepGPClassifier")
+        draft._train(points, signs_of(labels, draft.classes_), weights, plan)
+        return commit(self, draft)
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function at `X`, (T,) for two classes, else (T, K)."""

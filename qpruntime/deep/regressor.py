@@ -14,7 +14,8 @@ from qpruntime.arrays import Array
 from qpruntime.deep.base import DeepGP
 from qpruntime.deep.observed import expected, quantiles_of, quantiles_of_mixtures
 from qpruntime.errors import InputError
-from qpruntime.estimators.base import fit_data, weighed
+from qpruntime.estimators.atomic import commit, draft_of
+from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector
@@ -112,7 +113,7 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
         """
         likelihood = self._resolved()
         plan = self._plan(likelihood)
-        draft = self._draft()
+        draft = draft_of(self)
         points, targets = fit_data(draft, X, y, y_numeric=True, ensure_min_samples=2)
         targets = finite(targets, "y") if likelihood is None else likelihood.validate(targets)
         weights, points, targets = weighed(sample_weight, points, targets)
@@ -122,7 +123,7 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
         draft._likelihood_ = likelihood
         noise = np.exp(0.5 * trained.layers[-1].log_noise) if likelihood is None else np.nan
         draft.noise_ = float(noise * draft._unit_)
-        return self._commit(draft)
+        return commit(self, draft)
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the function without noise at `X`, each of shape (T,)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,27 +11,21 @@ from scipy.special import logsumexp, ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 
 from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.estimators.base import (
-    GPEstimator,
-    check_correction,
-    checked,
-    fit_data,
-    moments_at,
-    one_or_columns,
-    weighed,
-)
+from qpruntime.estimators.atomic import commit, draft_of, renewed
+from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.data import fit_data, weighed
+from qpruntime.estimators.fitted_table import fitted_table, table_to_fit
+from qpruntime.estimators.labels import check_labels, check_signs, classes_of, signs_of
 from qpruntime.estimators.parts import begun, extended, takes_parts
+from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
-from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.settings import settings_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
@@ -204,30 +197,21 @@ class GPClassifier(ClassifierMixin, _Fitted):
             change with them, or a bound holds one back. Without restarts one more run then starts
             from the distances between rows; both are in ``optima_``.
         """
-        settings = settings_of(self)
-        check_correction(self)
-        projector = Projector(self.likelihood, self.method, self._resolved_table(), self.p)
-        _check_labels(projector.likelihood)
-        own, draft = projector.likelihood, self._draft()
+        settings = settings_to_fit(self)
+        projector = Projector(self.likelihood, self.method, table_to_fit(self), self.p)
+        check_signs(projector.likelihood)
+        own, draft = projector.likelihood, draft_of(self)
         # What stands in for code that is not at hand neither predicts nor can be pickled.
         draft._likelihood_ = own if own.has_density else None
         points, labels = fit_data(draft, X, y, ensure_min_samples=2)
-        _check_one_type(labels)
-        checked(check_classification_targets, labels)
+        check_labels(labels)
         weights, points, labels = weighed(sample_weight, points, labels)
-        draft.classes_, encoded = np.unique(labels, return_inverse=True)
-        if draft.classes_.size < 2:
-            raise InputError(
-                f"GPClassifier needs two classes or more, got one class: {draft.classes_.tolist()}"
-            )
-        prior = np.zeros(len(labels))
-        positive = [1] if draft.classes_.size == 2 else range(draft.classes_.size)
+        draft.classes_ = classes_of(labels, "GPClassifier")
         # With inducing points rows may be many, and are made floats chunk by chunk.
-        kind: Any = np.float64 if settings.sparse is None else np.int8
-        signs = [np.where(encoded == k, kind(1), kind(-1)) for k in positive]
-        del encoded
+        signs = signs_of(labels, draft.classes_, np.float64 if settings.sparse is None else np.int8)
+        prior = np.zeros(len(labels))
         draft._train([Data(points, y, projector, prior, weights) for y in signs], settings)
-        return self._commit(draft)
+        return commit(self, draft)
 
     @available_if(takes_parts)
     def partial_fit(
@@ -271,10 +255,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
                 f"labels {new.tolist()} are not among the classes of the first part, "
                 f"{self.classes_.tolist()}: fit all rows, or begin with rows of every class"
             )
-        positive = self.classes_[1:] if self.classes_.size == 2 else self.classes_
-        signs = [np.where(labels == label, 1.0, -1.0) for label in positive]
-        self.__dict__ = vars(self) | extended(self, points, signs, weights, 0.0)
-        return self
+        signs = signs_of(labels, self.classes_)
+        return renewed(self, extended(self, points, signs, weights, 0.0))
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function at `X`.
@@ -352,75 +334,11 @@ class GPClassifier(ClassifierMixin, _Fitted):
         reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
         return np.column_stack([link(mean - reach), link(mean + reach)])
 
-    def _fitted(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Kernels and posteriors, one per Gaussian process."""
-        if isinstance(self.posterior_, tuple):
-            return self.kernel_, self.posterior_
-        return (self.kernel_,), (self.posterior_,)
-
-    def _latent(self, points: Array) -> tuple[Array, Array]:
-        if self.correction is not None:
-            return self._corrected_moments(points)
-        moments = [
-            moments_at(posterior, kernel, points, self.X_train_)
-            for kernel, posterior in zip(*self._fitted(), strict=True)
-        ]
-        mean, variance = (one_or_columns([m[i] for m in moments]) for i in (0, 1))
-        return mean, variance
-
-    def _crossed(self, points: Array) -> Iterator[tuple[Posterior, tuple[Array, Array, float]]]:
-        for kernel, posterior in zip(*self._fitted(), strict=True):
-            yield posterior, (kernel(points, self.X_train_), kernel.diag(points), 0.0)
-
-    def _covariances(self) -> list[Array]:
-        return [kernel(self.X_train_) for kernel in self._fitted()[0]]
-
     def _log_probabilities(self, points: Array) -> tuple[Array, Array]:
         """Log p(-1) and log p(+1) by corrected marginals, each (T,) or (T, K)."""
-
-        def finish(marginals: list[Marginals]) -> tuple[Array, Array]:
-            both = [one.log_probability([[-1.0, 1.0]]) for one in marginals]
-            both = [pair - np.logaddexp(*pair.T)[:, None] for pair in both]
-            columns = [np.column_stack([pair[:, i] for pair in both]) for i in (0, 1)]
-            minus, plus = (c[:, 0] if len(both) == 1 else c for c in columns)
-            return minus, plus
-
-        minus, plus = self._corrected(points, finish)
+        minus, plus = self._corrected(points, signs_by_grid)
         return minus, plus
 
     def _table_if_needed(self) -> Table | None:
         """Return the table that the likelihood is known from, if it is known from there alone."""
-        return None if self._likelihood_ else self._fitted_table()
-
-
-def _check_one_type(labels: NDArray[Any]) -> None:
-    """Raise `InputError` if labels have several types, which cannot be sorted into classes."""
-    if labels.dtype.kind != "O" or all(isinstance(label, str) for label in labels):
-        return
-    types = sorted({type(label).__name__ for label in labels})
-    if len(types) > 1:
-        raise InputError(
-            f"labels must be of one type, got {' and '.join(types)}: leave out rows without a "
-            "label, or make all labels strings"
-        )
-
-
-def _check_labels(likelihood: Likelihood) -> None:
-    """Raise `InputError` unless the likelihood takes the labels -1 and +1, and not any number."""
-    try:
-        likelihood.validate((-1.0, 1.0))
-    except InputError as error:
-        raise _no_classes(likelihood) from error
-    try:
-        likelihood.validate((0.5,))
-    except InputError:
-        return
-    raise _no_classes(likelihood)
-
-
-def _no_classes(likelihood: Likelihood) -> InputError:
-    return InputError(
-        f"the likelihood {likelihood.name!r} is not one of two classes: it takes "
-        f"{likelihood.outcomes}; GPClassifier needs the labels -1 and +1, as 'probit', 'logistic' "
-        "and 'heaviside' take them"
-    )
+        return None if self._likelihood_ else fitted_table(self)

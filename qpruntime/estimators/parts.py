@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
+from qpruntime.estimators.process import all_of, one_or_all
 from qpruntime.inference.sparse.posterior import SparsePosterior
 
 __all__ = ["begun", "extended", "takes_parts"]
@@ -38,7 +39,7 @@ def begun(model: Any) -> bool:
     """
     if not hasattr(model, "posterior_"):
         return False
-    if not all(isinstance(post, SparsePosterior) for post in _all(model)):
+    if not all(isinstance(post, SparsePosterior) for post in all_of(model.posterior_)):
         raise InputError(
             "the model was fitted without inducing points, and no rows can be added to it: call "
             "partial_fit of a sklearn.base.clone"
@@ -62,15 +63,9 @@ def extended(
     """
     later = [
         post.extend(points, y, weights=weights, mean=mean)
-        for post, y in zip(_all(model), targets, strict=True)
+        for post, y in zip(all_of(model.posterior_), targets, strict=True)
     ]
     return {
-        "posterior_": tuple(later) if isinstance(model.posterior_, tuple) else later[0],
+        "posterior_": one_or_all(later),
         "log_marginal_likelihood_value_": float(np.mean([post.log_evidence for post in later])),
     }
-
-
-def _all(model: Any) -> tuple[Any, ...]:
-    """Posteriors of all processes."""
-    own = model.posterior_
-    return own if isinstance(own, tuple) else (own,)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -16,27 +16,25 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from qpruntime.arrays import Array
-from qpruntime.errors import InputError, warn
-from qpruntime.estimators.base import (
-    GPEstimator,
-    check_correction,
-    fit_data,
-    moments_at,
-    weighed,
-)
+from qpruntime.errors import InputError
+from qpruntime.estimators.atomic import commit, draft_of, renewed
+from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.data import fit_data, weighed
+from qpruntime.estimators.fitted_table import table_to_fit
 from qpruntime.estimators.parts import begun, extended, takes_parts
 from qpruntime.estimators.predictive import density as distribution
 from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
 from qpruntime.estimators.predictive.links import COUNTS, LINKS, exposures
+from qpruntime.estimators.prior_mean import prior_mean
+from qpruntime.estimators.process import Process
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.settings import settings_of
 from qpruntime.learning.sparse_checks import check_scale
 from qpruntime.likelihoods.observations import counts
 from qpruntime.projection.projector import Projector
-from qpruntime.validation import choice, flag, levels, number, shown
+from qpruntime.validation import choice, flag, levels
 
 __all__ = ["GPPoissonRegressor"]
 
@@ -85,12 +83,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         As for `GPClassifier`.
     n_jobs, verbose, callback, solver, scheduler, approximate, random_state
         As for `GPClassifier`.
-    correction : {None, "blend", "fact", "tilt", "sample"}
-        How predictions are corrected for what a normal per point leaves out: means, variances,
-        probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
-        of `method` as it is, as published: corrected predictions score no better and cost more per
-        point, but their intervals cover what they should; see ``docs/which-posterior.md``.
-    inducing, power, optimize_inducing, subsample, dtype, memory, checkpoint, resume
+    correction, inducing, power, optimize_inducing, subsample, dtype, memory, checkpoint, resume
         As for `GPClassifier`.
 
     Attributes
@@ -172,18 +165,17 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         UserWarning
             If ``mean=0`` in the square link.
         """
-        settings = settings_of(self)
-        check_correction(self)
-        draft = self._draft()
+        settings = settings_to_fit(self)
+        draft = draft_of(self)
         draft._link_ = choice(self.link, "link", LINKS)
         link = LINKS[draft._link_]
-        projector = Projector(COUNTS[draft._link_], self.method, self._resolved_table())
+        projector = Projector(COUNTS[draft._link_], self.method, table_to_fit(self))
         points, given = fit_data(draft, X, y, y_numeric=True)
         events = counts(column_or_1d(given, warn=True))
         projector.check_outcomes(events)
         exposed = exposures(exposure, len(events))
         weights, points, events, draft.exposure_ = weighed(sample_weight, points, events, exposed)
-        draft.mean_ = draft._prior_mean(events, weights)
+        draft.mean_ = prior_mean(self.mean, link, events, draft.exposure_, weights)
         # With an exposure f is another Gaussian process under no other model.
         slope, shift = link.exposed(draft.exposure_)
         prior = draft.mean_ * slope + shift
@@ -192,7 +184,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         draft._train([data], settings, link.spread(draft.mean_))
         if settings.sparse is not None:
             draft.exposure_ = draft.exposure_[:0]
-        return self._commit(draft)
+        return commit(self, draft)
 
     @available_if(takes_parts)
     def partial_fit(
@@ -217,8 +209,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         check_scale(slope)
         changed = extended(self, points, [events], weights, self.mean_ * slope + shift)
         some = self._exposed_ or bool((exposed != 1.0).any())
-        self.__dict__ = vars(self) | changed | {"_exposed_": some}
-        return self
+        return renewed(self, changed | {"_exposed_": some})
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function f at `X`, each of shape (T,)."""
@@ -257,18 +248,17 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
             If the mean, or with `return_std` the variance, of e^f is beyond double precision.
         """
         wanted = flag(return_std, "return_std", "exposures are handed over by name, exposure=...")
-        if self.correction is not None:
-            rate, std = self._by_grid(X, exposure, partial(rates_by_grid, link=self._link()))
-            return (rate, std) if wanted else rate
-        if not wanted:
-            return self._counted(X, exposure, LINKS[self._link()].mean_rate)
+        link = self._link()
+        if not wanted and self.correction is None:
+            return self._counted(X, exposure, LINKS[link].mean_rate)
 
         def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
-            rate = LINKS[self._link()].mean_rate(mean, variance)
-            return rate, distribution.rate_std(mean, variance, self._link())
+            rate = LINKS[link].mean_rate(mean, variance)
+            return rate, distribution.rate_std(mean, variance, link)
 
-        mean, std = self._counted(X, exposure, finish)
-        return mean, std
+        by_grid = partial(rates_by_grid, link=link)
+        rate, std = self._counted(X, exposure, finish, by_grid=by_grid)
+        return (rate, std) if wanted else rate
 
     def score(
         self,
@@ -348,14 +338,10 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         """
         at = levels(q, "q")
         exact = choice(predictive, "predictive", distribution.PREDICTIVES) == "exact"
-        if exact and self.correction is not None:
-            by_grid = partial(counts_by_grid, link=self._link(), q=at.reshape(-1))
-            of_counts: Counts = self._by_grid(X, exposure, by_grid)
-            return of_counts.reshape(len(of_counts), *at.shape)
-        finish = partial(
-            distribution.quantiles, q=at.reshape(-1), predictive=predictive, link=self._link()
-        )
-        found = self._counted(X, exposure, finish, width=8 * at.size)
+        link, flat = self._link(), at.reshape(-1)
+        finish = partial(distribution.quantiles, q=flat, predictive=predictive, link=link)
+        by_grid = partial(counts_by_grid, link=link, q=flat) if exact else None
+        found = self._counted(X, exposure, finish, by_grid=by_grid, width=8 * at.size)
         return found.reshape(len(found), *at.shape)
 
     def predict_log_pmf(
@@ -389,61 +375,25 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
             )
         columns = np.broadcast_to(events, (len(points),)) if events.ndim == 0 else events
         exact = choice(predictive, "predictive", distribution.PREDICTIVES) == "exact"
-        if exact and self.correction is not None:
-            log_pmf = Marginals.log_probability
-            return self._by_grid(points, exposure, log_pmf, columns)
 
         def finish(mean: Array, variance: Array, seen: Array) -> Array:
             if seen.ndim == 2:
                 mean, variance = mean[:, None], variance[:, None]
             return distribution.log_pmf(mean, variance, seen, predictive, self._link())
 
-        return self._counted(points, exposure, finish, columns, width=8 * columns[:1].size)
+        by_grid = Marginals.log_probability if exact else None
+        return self._counted(
+            points, exposure, finish, columns, by_grid=by_grid, width=8 * columns[:1].size
+        )
 
     def _link(self) -> str:
         """Return the name of the link of the fit; `NotFittedError` if there was none."""
         check_is_fitted(self)
         return self._link_
 
-    def _latent(self, points: Array) -> tuple[Array, Array]:
-        if self.correction is not None:
-            return self._corrected_moments(points)
+    def _processes(self) -> list[Process]:
         slope, _ = LINKS[self._link_].exposed(self.exposure_)
-        return moments_at(
-            self.posterior_, self.kernel_, points, self.X_train_, slope=slope, mean=self.mean_
-        )
-
-    def _crossed(self, points: Array) -> Iterator[tuple[Posterior, tuple[Array, Array, float]]]:
-        slope, _ = LINKS[self._link_].exposed(self.exposure_)
-        K_star = self.kernel_(points, self.X_train_)
-        K_star *= slope
-        yield self.posterior_, (K_star, self.kernel_.diag(points), self.mean_)
-
-    def _covariances(self) -> list[Array]:
-        slope, _ = LINKS[self._link_].exposed(self.exposure_)
-        K = self.kernel_(self.X_train_)
-        K *= slope
-        K *= np.broadcast_to(slope, len(K))[:, None]
-        return [K]
-
-    def _by_grid(
-        self,
-        X: ArrayLike,
-        exposure: ArrayLike | None,
-        finish: Callable[..., Any],
-        *columns: Array,
-    ) -> Any:
-        """Call `_corrected` with marginals of the latent value that has taken in the exposure."""
-        points = self._new_data(X)
-        given = exposures(exposure, len(points))
-        slope, shift = (
-            np.broadcast_to(part, given.shape) for part in LINKS[self._link_].exposed(given)
-        )
-
-        def exposed(found: list[Marginals], slope: Array, shift: Array, *rows: Array) -> Any:
-            return finish(found[0].scaled(slope, shift), *rows)
-
-        return self._corrected(points, exposed, slope, shift, *columns)
+        return [replace(one, slope=slope, mean=self.mean_) for one in super()._processes()]
 
     def _counted(
         self,
@@ -451,42 +401,28 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         exposure: ArrayLike | None,
         finish: Callable[..., Any],
         *columns: Array,
+        by_grid: Callable[..., Any] | None = None,
         width: int = 0,
     ) -> Any:
-        """Call `_predicted` with moments of the latent value that has taken in the exposure."""
+        """Join ``finish(mean, variance, *rows)`` of latent values that have taken in the exposure.
+
+        With a correction ``by_grid(marginals, *rows)`` of their marginals, if there is such.
+        """
         points = self._new_data(X)
         slope, shift = LINKS[self._link_].exposed(exposures(exposure, len(points)))
 
-        def exposed(mean: Array, variance: Array, slope: Array, shift: Array, *rows: Array) -> Any:
+        def of_moments(
+            mean: Array, variance: Array, slope: Array, shift: Array, *rows: Array
+        ) -> Any:
             return finish(slope * mean + shift, slope**2 * variance, *rows)
 
-        return self._predicted(points, exposed, slope, shift, *columns, width=width)
+        def of_marginals(found: list[Marginals], slope: Array, shift: Array, *rows: Array) -> Any:
+            assert by_grid is not None
+            return by_grid(found[0].scaled(slope, shift), *rows)
 
-    def _prior_mean(self, events: Array, weights: Array | None) -> float:
-        if self.mean is None:
-            seen, looked = events, self.exposure_
-            if weights is not None:
-                # Weights of mean 1: their sums do not overflow, and half an event is one of as
-                # many as there are.
-                share = weights / weights.max()
-                share /= share.mean()
-                seen, looked = share * seen, share * looked
-            rate = max(float(seen.sum()), 0.5) / float(looked.sum())
-            return LINKS[self._link_].latent(rate)
-        try:
-            mean = number(self.mean, "mean", above=-1e100, most=1e100)
-        except InputError as error:
-            raise InputError(
-                f"mean must be a finite number or None, got {shown(self.mean)}"
-            ) from error
-        if mean == 0.0 and LINKS[self._link_].two_signs:
-            warn(
-                "mean=0 leaves the sign of the latent function open: the posterior is symmetric "
-                "under f <-> -f and has two peaks, which one normal covers badly; leave mean=None "
-                "or give about the f of the expected rate, for the square link its square root",
-                UserWarning,
-            )
-        return mean
+        if by_grid is not None and self.correction is not None:
+            return self._corrected(points, of_marginals, slope, shift, *columns)
+        return self._predicted(points, of_moments, slope, shift, *columns, width=width)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

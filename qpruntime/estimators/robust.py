@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,13 +14,11 @@ from sklearn.utils.metaestimators import available_if
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.estimators.base import (
-    GPEstimator,
-    check_correction,
-    fit_data,
-    moments_at,
-    weighed,
-)
+from qpruntime.estimators.atomic import commit, draft_of, renewed
+from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.data import fit_data, weighed
+from qpruntime.estimators.fitted_table import table_to_fit
+from qpruntime.estimators.noise import median, noise_of, robust_std
 from qpruntime.estimators.parts import begun, extended, takes_parts
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.grid import t_quantiles_by_grid
@@ -29,21 +26,16 @@ from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.settings import settings_of
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector
-from qpruntime.validation import choice, flag, levels, number
+from qpruntime.validation import choice, flag, levels
 
 __all__ = ["GPRobustRegressor"]
 
 Bounds = tuple[float, float] | str
 
-# The median absolute deviation of a normal is its standard deviation over this.
-_MAD = 1.4826022185056018
-# Where the scale starts and how far it may go, in robust standard deviations of y.
 # Normals that a predictive quantile is bisected with; the rule has up to so many nodes.
 _NODES = 1000
-_START, _NARROWEST, _WIDEST = 0.3, 1e-5, 1e2
 
 
 class _Fitted(GPEstimator):
@@ -94,12 +86,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         As for `GPClassifier`.
     n_jobs, verbose, callback, solver, scheduler, approximate, random_state
         As for `GPClassifier`.
-    correction : {None, "blend", "fact", "tilt", "sample"}
-        How predictions are corrected for what a normal per point leaves out: means, variances,
-        probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
-        of `method` as it is, as published: corrected predictions score no better and cost more per
-        point, but their intervals cover what they should; see ``docs/which-posterior.md``.
-    inducing, power, optimize_inducing, subsample, dtype, memory, checkpoint, resume
+    correction, inducing, power, optimize_inducing, subsample, dtype, memory, checkpoint, resume
         As for `GPClassifier`.
 
     Attributes
@@ -180,28 +167,21 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
             If the optimiser or the sites have not settled. Student-t noise leaves the posterior
             several peaks where outliers cluster, and EP need not have a fixed point there.
         """
-        settings = settings_of(self)
-        check_correction(self)
+        settings = settings_to_fit(self)
         choice(self.method, "method", ("qp", "ep"))
-        draft = self._draft()
+        draft = draft_of(self)
         points, targets = fit_data(draft, X, y, y_numeric=True)
         targets = get("student-t").validate(targets.astype(float))
         weights, points, targets = weighed(sample_weight, points, targets)
-        spread = _robust_std(targets, weights)
-        centre, unit, middle = 0.0, 1.0, _median(targets, weights)
+        spread = robust_std(targets, weights)
+        centre, unit, middle = 0.0, 1.0, median(targets, weights)
         if self.normalize_y:
             centre, unit, middle = middle, spread, 0.0
-        scale = _START * spread if self.scale is None else self.scale
-        scale_bounds = self.scale_bounds
-        if scale_bounds is None:
-            scale_bounds = (_NARROWEST * spread, _WIDEST * spread)
-        learn = _bounds("nu", self.nu, self.nu_bounds, 1.0)
-        learn |= _bounds("scale", scale, scale_bounds, unit)
-        likelihood = get("student-t", nu=self.nu, scale=_positive(scale, "scale") / unit)
+        likelihood, learn = noise_of(self, spread, unit)
         data = Data(
             points,
             (targets - centre) / unit,
-            Projector(likelihood, self.method, self._resolved_table()),
+            Projector(likelihood, self.method, table_to_fit(self)),
             prior=np.zeros(len(targets)),
             weights=weights,
             learn=learn,
@@ -214,7 +194,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         draft.scale_ = fit.likelihood.parameters["scale"] * unit
         settled = fit.optimum is None or fit.optimum.success
         draft.converged_ = fit.posterior.converged and settled
-        return self._commit(draft)
+        return commit(self, draft)
 
     @available_if(takes_parts)
     def partial_fit(
@@ -233,8 +213,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         scaled = (targets - self._centre_) / self._unit_
         changed = extended(self, points, [scaled], weights, 0.0)
         settled = self.converged_ and changed["posterior_"].converged
-        self.__dict__ = vars(self) | changed | {"converged_": settled}
-        return self
+        return renewed(self, changed | {"converged_": settled})
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the function without noise at `X`, each of shape (T,)."""
@@ -307,63 +286,3 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
             return self._centre_ + self._unit_ * (mean[:, None] + side * reach)
 
         return self._predicted(points, finish, width=_NODES).reshape(len(points), *at.shape)
-
-    def _latent(self, points: Array) -> tuple[Array, Array]:
-        """Latent mean and variance in the units of the posterior."""
-        if self.correction is not None:
-            return self._corrected_moments(points)
-        return moments_at(self.posterior_, self.kernel_, points, self.X_train_)
-
-    def _crossed(self, points: Array) -> Iterator[tuple[Posterior, tuple[Array, Array, float]]]:
-        """What `latent` is made of, in the units of the posterior."""
-        K_star = self.kernel_(points, self.X_train_)
-        yield self.posterior_, (K_star, self.kernel_.diag(points), 0.0)
-
-    def _covariances(self) -> list[Array]:
-        return [self.kernel_(self.X_train_)]
-
-
-def _median(y: Array, weights: Array | None) -> float:
-    """Median, in which whole weights count as repeated targets do."""
-    if weights is None:
-        return float(np.median(y))
-    order = np.argsort(y)
-    below = np.cumsum(_scaled(weights)[order])
-    half = 0.5 * below[-1]
-    # The middle is between two targets where exactly half the weight is below.
-    middle = [np.searchsorted(below, half, side=side) for side in ("left", "right")]
-    return float(y[order[middle]].mean())
-
-
-def _scaled(weights: Array) -> Array:
-    """Weights whose sums do not overflow, without rounding: they times a power of 2."""
-    return np.ldexp(weights, -int(np.frexp(weights.max())[1]))
-
-
-def _robust_std(y: Array, weights: Array | None) -> float:
-    """1.48 median absolute deviations; the standard deviation, or 1, where that is 0."""
-    spread = _MAD * _median(np.abs(y - _median(y, weights)), weights)
-    if not spread > 0.0:
-        share = None if weights is None else _scaled(weights)
-        spread = float(np.sqrt(np.average((y - np.average(y, weights=share)) ** 2, weights=share)))
-    return spread if spread > 0.0 else 1.0
-
-
-def _positive(value: Any, name: str) -> float:
-    return number(value, name, above=0.0)
-
-
-def _bounds(name: str, start: Any, bounds: Any, unit: float) -> dict[str, tuple[float, float]]:
-    """Check the bounds of a parameter, and return them in `unit`; nothing if it is fixed."""
-    if isinstance(bounds, str) and bounds == "fixed":
-        return {}
-    try:
-        low, high = (_positive(v, f"{name}_bounds") for v in bounds)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{name}_bounds must be two positive numbers or 'fixed', got {bounds!r}"
-        ) from error
-    if not low <= _positive(start, name) <= high:
-        raise InputError(f"{name} is {start:g}, outside {name}_bounds {low:g} to {high:g}")
-    limits = get("student-t").limits[name]
-    return {name: (max(low / unit, limits[0]), min(high / unit, limits[1]))}

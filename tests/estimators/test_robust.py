@@ -17,7 +17,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from cases import every_case
 from contract import check_contract
 from qpruntime import ConvergenceWarning, GPRobustRegressor, InputError, infer
-from qpruntime.estimators.robust import _robust_std
+from qpruntime.estimators.noise import robust_std
 from qpruntime.learning.family import KernelFamily
 from qpruntime.learning.objective import LeaveOneOut, Objective
 from qpruntime.likelihoods import get
@@ -127,8 +127,8 @@ def test_whole_weights_normalise_as_repeated_rows(count):
     flat = model.fit(X[:4], y, sample_weight=[1.0, 2.0, 3.0, 2.0])
     assert flat._unit_ == pytest.approx(np.repeat(y, [1, 2, 3, 2]).std(), rel=1e-14)
     for size in (1e308, 1e-308):  # sums that overflow, squares that vanish
-        assert _robust_std(y, np.full(4, size)) == pytest.approx(y.std(), rel=1e-14)
-        assert _robust_std(np.arange(5.0), np.full(5, size)) == pytest.approx(1.4826022185056018)
+        assert robust_std(y, np.full(4, size)) == pytest.approx(y.std(), rel=1e-14)
+        assert robust_std(np.arange(5.0), np.full(5, size)) == pytest.approx(1.4826022185056018)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -14,7 +15,7 @@ from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.observations import LARGEST_COUNT
 
-__all__ = ["counts_by_grid", "rates_by_grid", "t_quantiles_by_grid"]
+__all__ = ["counts_by_grid", "rates_by_grid", "signs_by_grid", "t_quantiles_by_grid"]
 
 #: Largest exponent of a rate.
 _MOST = 700.0
@@ -69,6 +70,15 @@ def counts_by_grid(found: Marginals, link: str, q: Array) -> NDArray[np.int64]:
             "predict further inside the data or for a smaller exposure",
         )
     return counts.astype(np.int64)
+
+
+def signs_by_grid(found: Sequence[Marginals]) -> tuple[Array, Array]:
+    """Log p(-1) and log p(+1), each (T,), or (T, K) for K processes."""
+    both = [one.log_probability([[-1.0, 1.0]]) for one in found]
+    both = [pair - np.logaddexp(*pair.T)[:, None] for pair in both]
+    columns = [np.column_stack([pair[:, i] for pair in both]) for i in (0, 1)]
+    minus, plus = (c[:, 0] if len(both) == 1 else c for c in columns)
+    return minus, plus
 
 
 def t_quantiles_by_grid(found: Marginals, likelihood: Likelihood, q: Array) -> Array:

@@ -1,0 +1,104 @@
+"""Data that users hand to estimators: rows, targets and weights, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.inference.sparse.lazy import as_array, inputs_of, is_lazy
+
+__all__ = ["checked", "fit_data", "weighed"]
+
+# Sums of squares of larger numbers overflow.
+_LARGEST = 1e150
+
+
+def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
+    """Call a validator of scikit-learn on data that may be anything.
+
+    Its own exceptions are `ValueError`, and `TypeError` for sparse matrices; what foreign objects
+    raise on the way becomes an `InputError`, as do masked entries, which it would take for data.
+    """
+    for array in arrays:
+        if np.ma.is_masked(array):
+            raise InputError("masked entries cannot be fitted or predicted; leave them out")
+    try:
+        with np.errstate(all="ignore"):
+            found = validate(*arrays, **options)
+    except (TypeError, ValueError):
+        raise
+    except Exception as error:
+        raise InputError(f"the data cannot be converted to numbers: {error}") from error
+    for array in found if isinstance(found, tuple) else (found,):
+        if isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.size:
+            reach = float(np.abs(array).max())
+            if reach > _LARGEST:
+                raise InputError(
+                    f"the data reach {reach:.3g}, and squared distances leave double precision "
+                    f"beyond {_LARGEST:g}: use other units, or a StandardScaler"
+                )
+    return found
+
+
+def fit_data(model: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
+    """Validate training data; rows to be read in parts stay where they are with inducing points.
+
+    Those are zarr arrays, memory maps, dask arrays and data frames: `qpruntime.infer_sparse`.
+    """
+    if model.inducing is None or not is_lazy(X):
+        points, targets = checked(validate_data, model, X, y, dtype=np.float64, **options)
+        return points, targets
+    points = inputs_of(X, "X")
+    targets = checked(column_or_1d, as_array(y, "y"))
+    if len(targets) != points.shape[0]:
+        raise InputError(f"y must have {points.shape[0]} rows like X, got {len(targets)}")
+    width = int(points.shape[1])
+    if options.get("reset", True):
+        model.n_features_in_ = width
+    elif width != model.n_features_in_:
+        raise InputError(f"X must have {model.n_features_in_} columns as before, got {width}")
+    return points, targets
+
+
+def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tuple[Any, ...]:
+    """Check sample weights and drop the rows of weight 0.
+
+    Parameters
+    ----------
+    sample_weight : array-like, shape (N,), or None
+        Powers of the single likelihoods.
+    points : ndarray, shape (N, d)
+    others : ndarray, shape (N,)
+        What else has a row per point.
+
+    Returns
+    -------
+    weights : ndarray, shape (M,), or None
+        Those above 0; None if all of these are 1.
+    points, *others : ndarray
+        Their M rows.
+
+    Raises
+    ------
+    ValueError
+        If the weights are no finite numbers of 0 or more for each row; `InputError` if none is
+        above 0.
+    """
+    if sample_weight is None:
+        return None, points, *others
+    given: Array = checked(_check_sample_weight, sample_weight, points, ensure_non_negative=True)
+    kept = given > 0.0
+    if not kept.any():
+        raise InputError("every sample weight is zero: nothing is left to fit")
+    weights = None if (given[kept] == 1.0).all() else given[kept]
+    if is_lazy(points):
+        if not kept.all():
+            raise InputError("rows of weight 0 cannot be left out of what is read in parts: do so")
+        return weights, points, *others
+    return weights, *(rows[kept] for rows in (points, *others))

@@ -1,0 +1,74 @@
+"""A fitted Gaussian process: its latent values at new points, and what corrections take of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.arrays import Array
+from qpruntime.inference.corrections.corrected import Correction
+from qpruntime.inference.corrections.marginals import Marginals
+
+__all__ = ["Process", "all_of", "one_or_all", "one_or_columns"]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A posterior with the kernel and the inputs (N, d) of its prior.
+
+    What was observed are `slope` times the latent values, which have the prior `mean`.
+    """
+
+    posterior: Any
+    kernel: Kernel
+    X_train: Array
+    slope: Array | None = None
+    mean: float = 0.0
+
+    def at(self, points: Array) -> tuple[Array, Array]:
+        """Latent mean and variance at points (T, d)."""
+        mean, variance = self.posterior.at_inputs(points, self.mean, partial(self._crossed, points))
+        return mean, variance
+
+    def corrected(self, points: Array, correction: Correction) -> Marginals:
+        """Corrected marginals at points (T, d)."""
+        # Of the same seed, so that blocks of points have the same chains.
+        found: Marginals = self.posterior.marginals(
+            *self._crossed(points), self.mean, correction=correction, random_state=0
+        )
+        return found
+
+    def _crossed(self, points: Array) -> tuple[Array, Array]:
+        """Prior covariances with what was observed (T, N), and prior variances (T,)."""
+        K_star = self.kernel(points, self.X_train)
+        if self.slope is not None:
+            K_star *= self.slope
+        return K_star, self.kernel.diag(points)
+
+    def covariance(self) -> Array:
+        """Prior covariance (N, N) of what was observed."""
+        K: Array = self.kernel(self.X_train)
+        if self.slope is not None:
+            K *= self.slope
+            K *= np.broadcast_to(self.slope, len(K))[:, None]
+        return K
+
+
+def all_of(value: Any) -> tuple[Any, ...]:
+    """Return what `one_or_all` was given."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def one_or_all(items: Sequence[Any]) -> Any:
+    """Return the items as a tuple, or the one item itself."""
+    return items[0] if len(items) == 1 else tuple(items)
+
+
+def one_or_columns(items: Sequence[Array]) -> Array:
+    """Return columns (T, K), or the one of shape (T,) itself."""
+    return items[0] if len(items) == 1 else np.column_stack(items)

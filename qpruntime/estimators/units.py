@@ -1,0 +1,63 @@
+"""Training one process after the other, by default in units of each feature's spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.arrays import Array
+from qpruntime.inference.sparse.lazy import is_lazy
+from qpruntime.learning.data import Data
+from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
+from qpruntime.learning.inducing import SAMPLE, rows_at, sample
+from qpruntime.learning.settings import Settings, numbered
+from qpruntime.learning.sparse_file import remove_checkpoints
+from qpruntime.learning.training import Fit, train
+
+__all__ = ["train_all"]
+
+
+def train_all(
+    processes: Sequence[Data], settings: Settings, rng: np.random.Generator, latent_scale: float
+) -> list[Fit]:
+    """Return the fits of processes with the same X and weights, in the units of X.
+
+    A kernel that is given is taken as it is. Others are learnt in units of each feature's spread,
+    for latent functions that vary by about `latent_scale`.
+    """
+    if isinstance(settings.kernel, Kernel):
+        return _trained(processes, Start(settings.kernel), settings, rng)
+    X = processes[0].X
+    units = _units(X, processes[0].weights, rng)
+    scaled = units.of_any(X)
+    own = settings.in_units(units)
+    start = default_start if settings.kernel is None else automatic_start
+    begin = start(units, latent_scale)
+    fits = _trained([replace(data, X=scaled) for data in processes], begin, own, rng)
+    return [_unscaled(fit, X, units) for fit in fits]
+
+
+def _trained(
+    processes: Sequence[Data], begin: Start, settings: Settings, rng: np.random.Generator
+) -> list[Fit]:
+    each = numbered(settings, len(processes))
+    fits = [train(data, begin, own, rng) for data, own in zip(processes, each, strict=True)]
+    remove_checkpoints(each)
+    return fits
+
+
+def _unscaled(fit: Fit, X: Any, units: Units) -> Fit:
+    kernel = units.kernel_of_features(fit.kernel)
+    return replace(fit, kernel=kernel, posterior=fit.posterior.on(kernel, X, units.unscaled))
+
+
+def _units(X: Any, weights: Array | None, rng: np.random.Generator) -> Units:
+    """Units of features; of rows that are read in parts, those of a sample."""
+    if not is_lazy(X):
+        return Units.of(X, weights)
+    some = sample(int(X.shape[0]), SAMPLE, rng)
+    return Units.of(rows_at(X, some), None if weights is None else weights[some])
