@@ -19,7 +19,7 @@ TIMES = ("seconds", "cpu")
 @pytest.mark.slow  # two workers import JAX
 def test_a_cluster_does_what_one_process_does(tmp_path):
     """The same bits, for workers round alike here; and what is kept is not done again."""
-    reproduce = script("reproduce_deep")
+    reproduce, _ = script("reproduce_deep"), script("deep_report")
     options = ["--data-sets", "friedman1", "--models", "GP", "DGP-1", "--inducing", "5"]
     options += ["--steps", "20", "--splits", "2"]
     found = []
