@@ -9,7 +9,8 @@ An evaluation is gather, sweep and gradient, on one core; a product is one of (N
 dgemm, in the same process and interleaved, so that ratios count on a busy machine too. Rows are
 drawn as in `sparse_sets.synthetic`, and times of fits are elapsed ones, on all cores. With --zarr
 they are drawn once into that folder, and read from there as the fit goes: run it twice, for the
-memory that is told has been taken at any time. --workers has passes over all rows timed on clusters
+memory that is told has been taken at any time. --keep tables/results/sparse_sizes.jsonl is for
+docs/million-rows.md. --workers has passes over all rows timed on clusters
 of this machine, to the same bits.
 """
 
@@ -21,6 +22,7 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -37,6 +39,7 @@ from sparse_sets import Split, stored, synthetic
 
 # Rows of an evaluation, and of a product.
 _ROWS, _BLOCK = 65_536, 4096
+PARTS = ("gather", "sweep", "gradient", "evaluation")
 
 
 def products(size: int, dtype: str, power: float, rounds: int = 5) -> tuple[float, ...]:
@@ -75,8 +78,8 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 
-def fit(data: Split, size: int, method: str) -> None:
-    """Seconds, memory, negative log density and calibration of one fit of the default kernel."""
+def fit(data: Split, size: int, method: str) -> dict[str, Any]:
+    """Seconds, memory and negative log density of one fit of the default kernel."""
     warm = synthetic(400)
     GPClassifier(inducing=20, method=method, random_state=0).fit(warm.X, warm.y)
     before, rows = peak(), data.X.shape[0]
@@ -86,11 +89,14 @@ def fit(data: Split, size: int, method: str) -> None:
     seconds, used = time.perf_counter() - start, time.process_time() - used
     chance = model.predict_proba(data.X_test)[:, 1]
     loss = -np.mean(np.log(np.where(data.y_test > 0, chance, 1.0 - chance)))
+    found = {"rows": rows, "inducing": size, "method": method, "seconds": seconds, "cpu": used}
+    found |= {"nll": float(loss), "before": before, "peak": peak()}
     print(
         f"{rows} rows, M = {size}, {method}: {seconds:.1f} s, {used:.1f} s of CPU, test NLL "
-        f"{loss:.4f}, {before:.0f} MB at most before and {peak():.0f} MB after, "
+        f"{loss:.4f}, {before:.0f} MB at most before and {found['peak']:.0f} MB after, "
         f"{model.posterior_.converged=}"
     )
+    return found
 
 
 def main() -> None:
@@ -103,8 +109,9 @@ def main() -> None:
     parser.add_argument(
         "--workers", help="sizes of local clusters, like 1,2: passes over --rows are timed, no fit"
     )
-    parser.add_argument("--keep", type=Path, help="append what --workers measured to this file")
+    parser.add_argument("--keep", type=Path, help="append what was measured of rows to this file")
     wanted = parser.parse_args()
+    found: list[dict[str, Any]] = []
     if wanted.products:
         for size, dtype, power in (
             (200, "float64", 0.5),
@@ -112,23 +119,20 @@ def main() -> None:
             (500, "float64", 0.5),
             (500, "float32", 0.5),
         ):
-            gather, sweep, gradient, total = products(size, dtype, power)
-            print(
-                f"M = {size}, {dtype}: gather {gather:.2f}, sweep {sweep:.2f}, gradient "
-                f"{gradient:.2f}, an evaluation {total:.2f} products",
-                flush=True,
-            )
+            row = dict(zip(PARTS, products(size, dtype, power), strict=True))
+            found.append({"inducing": size, "dtype": dtype, **row})
+            print(f"M = {size}, {dtype}:", *(f"{k} {v:.2f}" for k, v in row.items()), flush=True)
     if wanted.workers:
         counts = [int(count) for count in wanted.workers.split(",")]
         found = sparse_workers.measured(counts, wanted.rows or 100_000, wanted.inducing)
         print(sparse_workers.words(found))
-        if wanted.keep:
-            with wanted.keep.open("a") as file:
-                file.writelines(json.dumps(row) + "\n" for row in found)
     elif wanted.rows:
         rows = wanted.rows
         data = stored(wanted.zarr, rows) if wanted.zarr else synthetic(rows)
-        fit(data, wanted.inducing, wanted.method)
+        found = [fit(data, wanted.inducing, wanted.method) | {"zarr": wanted.zarr is not None}]
+    if wanted.keep:
+        with wanted.keep.open("a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in found)
 
 
 if __name__ == "__main__":

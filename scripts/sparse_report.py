@@ -1,19 +1,22 @@
-"""Tables of docs/million-rows.md, of what bench_sparse.py and sparse_curve.py keep."""
+"""Tables of docs/million-rows.md: what bench_sparse*.py and sparse_curve.py keep."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from bench_sparse import KEPT as PEERS
 from bench_sparse import Row as PeerRow
+from bench_sparse_size import PARTS
 from records import Records
 from sparse_curve import KEPT as CURVE
 from sparse_curve import Row as CurveRow
 from sparse_noise import NOISY
 from truth_report import table
 
-__all__ = ["curve", "dense", "noise", "peers"]
+__all__ = ["curve", "dense", "noise", "peers", "products", "sizes"]
 
+SIZES = Path(__file__).resolve().parents[1] / "tables" / "results" / "sparse_sizes.jsonl"
 _NAMES = {"svgp": "SVGP", "fitc": "FITC", "vecchia": "Vecchia"}
 
 
@@ -83,6 +86,46 @@ def curve() -> str:
         for m, r in found
     ]
     return table(["M", "log evidence", "test NLL", "CPU time"], lines)
+
+
+class Size(NamedTuple):
+    """Which fit one of bench_sparse_size.py was."""
+
+    rows: int
+    inducing: int
+    method: str
+
+
+def sizes() -> str:
+    """Seconds and memory of fits by rows."""
+    lines = []
+    for key, record in sorted(Records(SIZES, Size).records.items()):
+        lines.append(
+            [
+                f"{key.rows:,}".replace(",", " ") + (", from zarr" if record["zarr"] else ""),
+                f"{record['seconds']:.0f} s",
+                f"{record['cpu']:.0f} s",
+                f"{record['peak'] / 1000.0:.1f} GB",
+                f"{record['nll']:.4f}",
+            ]
+        )
+    return table(["rows", "two cores", "CPU time", "memory at most", "test NLL"], lines)
+
+
+class Products(NamedTuple):
+    """Of which evaluation."""
+
+    inducing: int
+    dtype: str
+
+
+def products() -> str:
+    """What an evaluation takes, in products of (N, M) and (M, M)."""
+    lines = [
+        [str(key.inducing), key.dtype, *(f"{record[name]:.1f}" for name in PARTS)]
+        for key, record in Records(SIZES, Products).records.items()
+    ]
+    return table(["M", "", *PARTS], lines)
 
 
 def dense() -> str:

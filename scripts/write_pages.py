@@ -191,6 +191,8 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "curve": sparse_report.curve,
         "peers": sparse_report.peers,
         "noise": sparse_report.noise,
+        "sizes": sparse_report.sizes,
+        "products": sparse_report.products,
         "dense": sparse_report.dense,
     },
     "rows-on-a-cluster.md": {
