@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -232,3 +233,27 @@ def test_what_remains_slow_is_announced(labelled, monkeypatch, caplog):
         told = [r.getMessage() for r in caplog.records if "will take about" in r.getMessage()]
         assert len(told) == (method == "qp")
         assert all("minutes" in words and 'method="ep"' in words for words in told)
+
+
+@pytest.mark.slow
+def test_a_row_of_a_fit_takes_three_numbers_beside_the_data(tmp_path):
+    """Rows of a file: two numbers of sites, a byte of label, and the zeros of the prior mean."""
+    most, path = 300_000, tmp_path / "x.npy"
+    x = np.random.default_rng(0).uniform(-3.0, 3.0, (most, 1))
+    np.save(path, x)
+    labels = np.sin(2.0 * x[:, 0]) > 0.1
+
+    def taken(n):
+        options = {"inducing": 8, "memory": 0, "method": "ep", "max_iter": 3, "subsample": 2000}
+        tracemalloc.start()
+        try:
+            model = GPClassifier(**options, random_state=0)
+            model.fit(np.load(path, mmap_mode="r")[:n], labels[:n])
+            return np.array(tracemalloc.get_traced_memory())
+        finally:
+            tracemalloc.stop()
+
+    taken(5000)
+    held, peak = (taken(most) - taken(100_000)) / (most - 100_000)
+    assert held < 25.5
+    assert peak < 34.0  # half the digits of the best sites are kept while others are tried
