@@ -48,7 +48,12 @@ def begun(model: Any) -> bool:
 
 
 def extended(
-    model: Any, points: Any, targets: Sequence[Array], weights: Array | None, mean: ArrayLike
+    model: Any,
+    points: Any,
+    targets: Sequence[Array],
+    weights: Array | None,
+    mean: ArrayLike,
+    scale: Array | None = None,
 ) -> dict[str, Any]:
     """Return what changes of a fitted model when every process sees these rows as well.
 
@@ -59,10 +64,12 @@ def extended(
         Of each process, as it observes them.
     weights : ndarray, shape (n,), or None
     mean : float or ndarray, shape (n,)
-        Prior mean.
+        Prior mean of the latent function.
+    scale : ndarray, shape (n,), or None
+        What is observed is the latent function times this.
     """
     later = [
-        post.extend(points, y, weights=weights, mean=mean)
+        post.extend(points, y, weights=weights, mean=mean, scale=scale)
         for post, y in zip(all_of(model.posterior_), targets, strict=True)
     ]
     return {

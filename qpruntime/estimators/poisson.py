@@ -31,7 +31,6 @@ from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.sparse_checks import check_scale
 from qpruntime.likelihoods.observations import counts
 from qpruntime.projection.projector import Projector
 from qpruntime.validation import choice, flag, levels
@@ -95,6 +94,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
     posterior_ : Posterior
         Posterior of sqrt(exposure) f, or of f + log(exposure) for the link "exp", at the training
         points. `Posterior.n_negative` counts observations that widen it because they see two peaks.
+        With inducing points a `SparsePosterior`, in the square link of f itself.
     optimum_ : Optimum or None
         The best optimiser run.
     optima_ : tuple of Optimum
@@ -110,8 +110,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
     inducing_points_ : ndarray, shape (M, d)
         Where there are any.
     X_train_ : ndarray, shape (N, d)
-        Empty with inducing points.
-        Without rows of weight 0, like all that is at the training points.
+        Without rows of weight 0, like all that is at the training points. Empty with inducing
+        points, like `exposure_`.
     exposure_ : ndarray, shape (N,)
 
     Examples
@@ -178,8 +178,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         draft.mean_ = prior_mean(self.mean, link, events, draft.exposure_, weights)
         # With an exposure f is another Gaussian process under no other model.
         slope, shift = link.exposed(draft.exposure_)
-        prior = draft.mean_ * slope + shift
-        data = Data(points, events, projector, prior, weights, slope)
+        scale = None if (slope == 1.0).all() else slope
+        data = Data(points, events, projector, draft.mean_ + shift, weights, scale)
         draft._exposed_ = bool((draft.exposure_ != 1.0).any())
         draft._train([data], settings, link.spread(draft.mean_))
         if settings.sparse is not None:
@@ -206,8 +206,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         exposed = exposures(exposure, len(events))
         weights, points, events, exposed = weighed(sample_weight, points, events, exposed)
         slope, shift = LINKS[self._link_].exposed(exposed)
-        check_scale(slope)
-        changed = extended(self, points, [events], weights, self.mean_ * slope + shift)
+        changed = extended(self, points, [events], weights, self.mean_ + shift, slope)
         some = self._exposed_ or bool((exposed != 1.0).any())
         return renewed(self, changed | {"_exposed_": some})
 

@@ -15,8 +15,9 @@ __all__ = ["Data"]
 class Data:
     """What one process is fitted to; the fields are those of `maximise`.
 
-    The projector is of the method that the posterior is to have; weights are positive, and None
-    if all are 1. `discrete` says that p(y|f) is a probability, not a density.
+    The projector is of the method that the posterior is to have; `prior` is the prior mean of f.
+    Rows observe `scale` times f. Weights and scales are positive, and None if all are 1. `discrete`
+    says that p(y|f) is a probability, not a density.
     """
 
     X: Array
@@ -27,3 +28,8 @@ class Data:
     scale: Array | None = None
     learn: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     discrete: bool = True
+
+    @property
+    def observed_prior(self) -> Array:
+        """Prior mean of what is observed, `scale` times that of f."""
+        return self.prior if self.scale is None else self.prior * self.scale

@@ -39,14 +39,14 @@ class Dense:
 
     def family(self, kernel: Kernel, data: Data) -> KernelFamily:
         """Return the priors of a kernel."""
-        return KernelFamily(kernel, data.X, data.prior, data.scale)
+        return KernelFamily(kernel, data.X, data.observed_prior, data.scale)
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
         """Return the posterior under a kernel as it is; warn if it has not settled."""
         K, settings = kernel(data.X), self.settings
         if data.scale is not None:
             K *= np.outer(data.scale, data.scale)
-        prior = DensePrior(K, data.prior)
+        prior = DensePrior(K, data.observed_prior)
         problem = Problem(prior, data.y, data.projector, weights=data.weights)
         end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
         warn_unsettled(end, settings.tol, of_estimator=True)

@@ -63,12 +63,12 @@ class States:
     def family(self, kernel: Kernel, data: Data) -> SeriesFamily:
         """Return the priors of a kernel."""
         how = self.sweeper, self.settings.approximate
-        return SeriesFamily(kernel, data.X, data.prior, data.scale, *how)
+        return SeriesFamily(kernel, data.X, data.observed_prior, data.scale, *how)
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> SeriesPosterior:
         """Return the posterior under a kernel as it is; warn if it has not settled."""
         order, series = sorted_series(
-            data.X, data.y, data.projector, data.prior, data.scale, data.weights
+            data.X, data.y, data.projector, data.observed_prior, data.scale, data.weights
         )
         if sites is not None:
             sites = Sites(sites.tau[order], sites.nu[order])

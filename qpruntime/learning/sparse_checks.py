@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.learning.data import Data
 from qpruntime.learning.settings import Settings
 
-__all__ = ["check", "check_scale"]
+__all__ = ["check"]
 
 
 def check(data: Data, settings: Settings, points: Array) -> None:
@@ -29,7 +28,6 @@ def check(data: Data, settings: Settings, points: Array) -> None:
             "n_restarts needs inducing=None: stages with inducing points go on from one another; "
             "give a kernel that begins elsewhere, and compare log_marginal_likelihood_value_"
         )
-    check_scale(data.scale)
     given = sparse.inducing
     if isinstance(given, int) and given > n:
         raise InputError(
@@ -49,12 +47,3 @@ def check(data: Data, settings: Settings, points: Array) -> None:
                 "every inducing input is more than ten times the range of X away from X: give "
                 "them in the units of X, or their number"
             )
-
-
-def check_scale(scale: ArrayLike | None) -> None:
-    """Raise `InputError` unless rows observe the latent function itself."""
-    if scale is not None and not np.all(np.asarray(scale) == 1.0):
-        raise InputError(
-            'inducing points take no exposures in the link "square", which scale the latent '
-            'function: use link="exp"'
-        )

@@ -116,12 +116,12 @@ class Ground:
     def rows(self, some: NDArray[np.intp] | None = None) -> Rows:
         """Return the rows of these numbers, or all."""
         data = self.data
-        others = (data.y, data.weights, data.prior if data.prior.any() else None)
+        others = (data.y, data.weights, data.prior if data.prior.any() else None, data.scale)
         if some is None or len(some) == self.n:
             return rows_of(data.X, *others)
-        y, weights, prior = (None if a is None else a[some] for a in others)
+        y, weights, prior, scale = (None if a is None else a[some] for a in others)
         assert y is not None
-        return Held(rows_at(data.X, some), y, weights, prior)
+        return Held(rows_at(data.X, some), y, weights, prior, scale)
 
     def search(self, engine: Engine, moving: bool) -> Search:
         """Return a search of theta, and of the inducing inputs if these are moving."""

@@ -191,12 +191,68 @@ def test_rows_are_read_where_they_are(tmp_path, labelled):
         model.fit(stored, labels[1:])
 
 
-def test_exposures_in_the_square_link_are_refused():
-    X, f, rng = rows(50)
-    model = GPPoissonRegressor(inducing=5)
-    with pytest.raises(InputError, match='link="exp"'):
-        model.fit(X, rng.poisson(np.exp(f)), exposure=np.linspace(1.0, 2.0, 50))
-    assert model.set_params(max_iter=2).fit(X, rng.poisson(np.exp(f))).predict(X).min() > 0.0
+def exposed(n, seed=4):
+    """Counts in the square link with exposures, some of them far from 1."""
+    X, f, rng = rows(n, seed)
+    exposure = np.exp(rng.uniform(-2.0, 2.0, n))
+    exposure[:4] = 1e-6, 1e-6, 3e4, 3e4
+    return X, rng.poisson(exposure * (2.0 + 0.6 * f) ** 2), exposure
+
+
+def test_exposures_in_the_square_link_are_those_of_dense_inference():
+    X, events, exposure = exposed(60)
+    s, new = np.sqrt(exposure), rows(20, 9)[0]
+    for method in ("ep", "qp"):
+        model = GPPoissonRegressor(KERNEL, method=method, optimize=False, inducing=X, mean=1.5)
+        model.fit(X, events, exposure)
+        K = KERNEL(X) * np.outer(s, s)
+        dense = infer(K, events, "poisson", method, power=0.5, mean=1.5 * s)
+        # The jitter on k(Z, Z) is 2e-8; two rows of exposure 3e4 know f to 1/(4 3e4), of which that
+        # is 0.0024.
+        assert abs(model.log_marginal_likelihood_value_ - dense.log_evidence) < 4e-3
+        mean, variance = dense.predict(KERNEL(new, X) * s, KERNEL.diag(new), 1.5)
+        for found, expected in zip(model.latent(new), (mean, variance), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-3)
+        post = model.posterior_
+        np.testing.assert_allclose(post.loo(), dense.loo(), rtol=0.0, atol=1e-2)
+        np.testing.assert_allclose(post.mean, dense.mean / s, rtol=0.0, atol=1e-3)
+        np.testing.assert_array_equal(post.predict(new), model.latent(new))
+        # Predictions of counts are of f and the exposures given, as without inducing points.
+        e = np.linspace(0.1, 9.0, len(new))
+        mean, variance = model.latent(new)
+        np.testing.assert_allclose(model.predict(new, exposure=e), e * (mean**2 + variance))
+        low, high = model.predict_quantiles(new, [0.1, 0.9], exposure=e).T
+        pmf = np.exp(model.predict_log_pmf(new, np.tile(np.arange(600), (len(new), 1)), e))
+        below = np.cumsum(pmf, axis=1)
+        k = np.arange(len(new))
+        assert (below[k, low] >= 0.1).all()
+        assert (below[k, high] >= 0.9).all()
+        with pytest.raises(InputError, match="exposure"):
+            model.score(X, events)
+        assert model.score(X, events, exposure=exposure) > 0.9
+        assert model.exposure_.shape == (0,)
+
+
+def test_exposures_in_the_square_link_are_fitted_as_dense_ones_are():
+    """The optimum of the dense fit, where every row is an inducing point and the power is 1."""
+    X, events, exposure = exposed(80)
+    options = {"method": "ep", "max_iter": 60, "random_state": 0}
+    dense = GPPoissonRegressor(KERNEL, **options).fit(X, events, exposure)
+    fixed = {"inducing": X, "power": 1.0, "optimize_inducing": False, "dtype": "float64"}
+    model = GPPoissonRegressor(KERNEL, **fixed, **options).fit(X, events, exposure)
+    assert model.mean_ == dense.mean_
+    # Stages end where the evidence per row rises by less than 2e-5.
+    found, best = model.log_marginal_likelihood_value_, dense.log_marginal_likelihood_value_
+    assert abs(found - best) < 0.01
+    assert np.abs(model.kernel_.theta - dense.kernel_.theta).max() < 0.1
+    np.testing.assert_allclose(model.predict(X), dense.predict(X), rtol=0.05)
+    # All that is learnt at once, on fewer inputs: a fit that predicts as well.
+    X, events, exposure = exposed(300)
+    few = GPPoissonRegressor(KERNEL, inducing=30, **options).fit(X, events, exposure)
+    new, seen, e = exposed(300, 5)
+    whole = GPPoissonRegressor(KERNEL, **options).fit(X, events, exposure)
+    scores = [m.predict_log_pmf(new, seen, e).mean() for m in (few, whole)]
+    assert scores[0] > scores[1] - 0.02
 
 
 def test_a_sample_comes_between_where_rows_are_many(labelled, monkeypatch, capsys):

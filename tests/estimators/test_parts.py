@@ -40,6 +40,11 @@ def test_parts_are_near_all_rows_at_once():
             {"exposure": exposure},
         ),
         (
+            GPPoissonRegressor(KERNEL, mean=2.0, **FIXED),
+            rng.poisson(exposure * (2.0 + f) ** 2),
+            {"exposure": exposure},
+        ),
+        (
             GPRobustRegressor(KERNEL, scale=0.3, normalize_y=False, **FIXED),
             f + 0.3 * rng.standard_t(4.0, len(f)),
             {},
@@ -91,5 +96,8 @@ def test_what_cannot_be_added():
             model.partial_fit(*bad)
     np.testing.assert_array_equal(model.latent(X), before)
     counts = GPPoissonRegressor(KERNEL, inducing=5, **FIXED).fit(X, np.full(60, 3))
-    with pytest.raises(InputError, match='link="exp"'):
-        counts.partial_fit(X, np.full(60, 3), exposure=2.0)
+    for exposure in (-1.0, np.ones(3), 1e-310):
+        with pytest.raises(InputError, match=r"exposure must|scale must be positive"):
+            counts.partial_fit(X, np.full(60, 3), exposure=exposure)
+    with pytest.raises(InputError, match="counts cannot be scored"):
+        counts.partial_fit(X, np.full(60, 3), exposure=2.0).score(X, np.full(60, 3))

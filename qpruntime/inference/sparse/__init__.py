@@ -2,10 +2,10 @@
 
 After Bui, Yan & Turner (2017), with the projection of f itself, so that every table and rule of
 `qpruntime.projection` serves. Z has M inducing inputs, k(Z, Z) = L L^T, phi_n = L^-1 k(Z, x_n),
-r_n = k(x_n, x_n) - |phi_n|^2. A row keeps one site (tau, nu) of f_n about its prior mean; w ~ N(0,
-I) has the posterior precision B = I + sum T_n phi_n phi_n^T, T = tau/(1 + power r tau). Of the
-power 1 this is FITC, and the dense engine on its covariance; of powers near 0 the variational
-bound.
+r_n = k(x_n, x_n) - |phi_n|^2. A row keeps one site (tau, nu) of f_n about its prior mean, also
+where it observes a multiple of f_n; w ~ N(0, I) has the posterior precision B = I + sum T_n phi_n
+phi_n^T, T = tau/(1 + power r tau). Of the power 1 this is FITC, and the dense engine on its
+covariance; of powers near 0 the variational bound.
 
 What is where, from the ground up; each module imports from those above it:
 
@@ -18,12 +18,12 @@ What is where, from the ground up; each module imports from those above it:
 `blas`
     The few products and triangular solves, in place, without the interpreter lock.
 `rows`
-    `Rows`: where X, y, weights and prior means are read from, in chunks of 32 768 rows;
+    `Rows`: where X, y, weights, prior means and scales are read from, in chunks of 32 768 rows;
     `Held` holds arrays of this process. ``rows.n``, ``rows.chunks``, ``rows.read(number) ->
-    Chunk(X, y, weights, prior)``, y encoded; weights and prior may be None.
+    Chunk(X, y, weights, prior, scale)``, y encoded; the last three may be None.
 `lazy`
     ``inputs_of(X, name)``: arrays checked, zarr, dask arrays and frames left to be sliced;
-    ``rows_of(X, y, weights, prior) -> Rows`` of either; ``sample(X, rows)`` reads some.
+    ``rows_of(X, y, weights, prior, scale=None) -> Rows`` of either; ``sample(X, rows)`` reads some.
 `inducing`
     `Inducing(kernel, Z, jitter=1e-8, dtype)`: L with what jitter it took (relative to the mean of
     the diagonal, times 10 until it factors); ``features(X) -> Phi (n, M), r (n,)``.

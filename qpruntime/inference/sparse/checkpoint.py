@@ -117,7 +117,7 @@ class SitesFile(Checkpoint):
 
 
 def digest(rows: Rows, *arrays: Any) -> str:
-    """Return a hash of these arrays and of what rows observe, with weights and prior means."""
+    """Return a hash of these arrays and of all that rows have beside their inputs."""
     found = hashlib.sha256()
     for array in arrays:
         found.update(np.ascontiguousarray(array).tobytes())

@@ -40,6 +40,7 @@ def infer_sparse(
     power: float = 0.5,
     weights: ArrayLike | None = None,
     mean: ArrayLike = 0.0,
+    scale: ArrayLike | None = None,
     tol: float = 1e-6,
     max_sweeps: int = 100,
     damping: float = 1.0,
@@ -72,7 +73,10 @@ def infer_sparse(
     weights : array-like, shape (N,), optional
         Powers of the single likelihoods, not negative.
     mean : float or array-like, shape (N,)
-        Prior mean.
+        Prior mean of f.
+    scale : array-like, shape (N,), optional
+        Positive numbers: row n observes ``scale[n] * f(X[n])``, as ``likelihood`` has it. Counts
+        with exposures in the square link have their square roots. All results are those of f.
     tol, max_sweeps, damping
         As of `qpruntime.infer`.
     sites : (tau, nu), optional
@@ -123,7 +127,7 @@ def infer_sparse(
         raise InputError('method "vb" is dense only; small powers of "ep" tend to it: power=0.05')
     projector = Projector(likelihood, method, table, p)
     inducing = inputs_of(as_array(Z, "Z"), "Z")
-    told = told_rows(X, y, projector, power, weights, mean, inducing.shape[1])
+    told = told_rows(X, y, projector, power, weights, mean, inducing.shape[1], scale)
     limits = Limits(
         number(tol, "tol", above=0.0),
         whole(max_sweeps, "max_sweeps", 1),

@@ -90,9 +90,11 @@ def inputs_of(X: Any, name: str) -> Any:
     return X if lazy else np.ascontiguousarray(X)
 
 
-def rows_of(X: Any, y: Array, weights: Array | None, prior: Array | None) -> Rows:
+def rows_of(
+    X: Any, y: Array, weights: Array | None, prior: Array | None, scale: Array | None = None
+) -> Rows:
     """Return rows of inputs that `inputs_of` has checked."""
-    return (Lazy if is_lazy(X) else Held)(X, y, weights, prior)
+    return (Lazy if is_lazy(X) else Held)(X, y, weights, prior, scale)
 
 
 def _read(X: Any, some: slice, first: int, home: Any = None) -> Array:
@@ -122,6 +124,7 @@ class Part:
     y: Array
     weights: Array | None
     prior: Array | None
+    scale: Array | None
     home: Any = None
 
     def load(self) -> Chunk:
@@ -133,10 +136,10 @@ class Part:
             If they are not finite.
         """
         X = _read(self.X, self.some, self.first, self.home)
-        return Chunk(X, self.y, self.weights, self.prior)
+        return Chunk(X, self.y, self.weights, self.prior, self.scale)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        others = self.y, self.weights, self.prior
+        others = self.y, self.weights, self.prior, self.scale
         # What another connection holds does not travel.
         if self.home is not None:
             return Chunk, tuple(self.load())

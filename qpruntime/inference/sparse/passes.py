@@ -86,8 +86,9 @@ def parts(state: State, job: Job, chunk: Chunk) -> Iterator[Part]:
     for start in range(0, n, step):
         some = slice(start, min(start + step, n))
         X = chunk.X[some]
-        weights, prior = (None if a is None else a[some] for a in (chunk.weights, chunk.prior))
-        block = Block(chunk.y[some], weights, prior, job.tau[some], job.nu[some])
+        columns = chunk.weights, chunk.prior, chunk.scale
+        weights, prior, scale = (None if a is None else a[some] for a in columns)
+        block = Block(chunk.y[some], weights, prior, job.tau[some], job.nu[some], scale)
         length = some.stop - start
         if kept is None:
             found = inducing.features(X, phi[:length])

@@ -197,6 +197,7 @@ class SparsePosterior:
         *,
         weights: ArrayLike | None = None,
         mean: ArrayLike | None = None,
+        scale: ArrayLike | None = None,
         sites: Literal["own", "tied"] = "own",
     ) -> SparsePosterior:
         """Posterior of these rows after those seen, which are not visited again.
@@ -213,6 +214,8 @@ class SparsePosterior:
         weights : array-like, shape (n,), optional
         mean : float or array-like, shape (n,), optional
             Prior mean; by default the number it was before.
+        scale : array-like, shape (n,), optional
+            As of `infer_sparse`; 1 by default, whatever it was before.
         sites : {"own", "tied"}
             While new rows settle they have sites of their own; or they share one with all rows
             seen, as stochastic EP has it, and have their own for the evidence alone.
@@ -227,7 +230,7 @@ class SparsePosterior:
         if given is None:
             raise InputError("the prior mean differs between rows: pass mean= of these rows")
         d = self.Z.shape[1]
-        told = told_rows(X, y, rule.projector, rule.power, weights, given, d)
+        told = told_rows(X, y, rule.projector, rule.power, weights, given, d, scale)
         options: Any = {"jitter": self.inducing.least, "base": self.seen}
         engine = Engine(told.rows, told.rule, self.kernel, self.Z, **options)
         tied = choice(sites, "sites", ("own", "tied")) == "tied"

@@ -14,6 +14,7 @@ __all__ = [
     "Chunk",
     "Columns",
     "Held",
+    "Others",
     "Piece",
     "Rows",
     "chunk_count",
@@ -26,16 +27,24 @@ CHUNK = 32_768
 
 
 class Chunk(NamedTuple):
-    """Inputs X (n, d), encoded observations y, weights and prior means (n,) or None for 1 and 0."""
+    """Inputs X (n, d), encoded observations y (n,), and what else rows have, (n,) or None.
+
+    Weights are 1 by default, prior means of f 0; what is observed is `scale` times f, 1 by default.
+    """
 
     X: Array
     y: Array
     weights: Array | None = None
     prior: Array | None = None
+    scale: Array | None = None
 
     def load(self) -> Chunk:
         """Return the arrays, which are here already."""
         return self
+
+
+#: y, weights, prior means and scales of some rows.
+Others = tuple[Array, Array | None, Array | None, Array | None]
 
 
 class Piece(Protocol):
@@ -62,8 +71,8 @@ class Rows(Protocol):
     def read(self, number: int) -> Chunk:
         """Read a chunk in this process."""
 
-    def others(self, some: slice) -> tuple[Array, Array | None, Array | None]:
-        """Return y, weights and prior means of some rows."""
+    def others(self, some: slice) -> Others:
+        """Return what some rows have beside X."""
 
     def slice(self, number: int) -> slice:
         """Return which rows a chunk has."""
@@ -81,7 +90,7 @@ def chunk_slice(number: int, n: int) -> slice:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Inputs of N rows, encoded y (N,), weights and prior means (N,) if there are any.
+    """Inputs of N rows, encoded y (N,), weights, prior means and scales (N,) if there are any.
 
     Labels of one byte each are enough for y.
     """
@@ -90,6 +99,7 @@ class Columns:
     y: Array
     weights: Array | None = None
     prior: Array | None = None
+    scale: Array | None = None
 
     @property
     def n(self) -> int:
@@ -99,10 +109,11 @@ class Columns:
     def chunks(self) -> int:
         return chunk_count(self.n)
 
-    def others(self, some: slice) -> tuple[Array, Array | None, Array | None]:
-        """y, weights and prior means of some rows."""
-        weights, prior = (None if a is None else a[some] for a in (self.weights, self.prior))
-        return np.asarray(self.y[some], dtype=float), weights, prior
+    def others(self, some: slice) -> Others:
+        """y, weights, prior means and scales of some rows."""
+        columns = self.weights, self.prior, self.scale
+        weights, prior, scale = (None if a is None else a[some] for a in columns)
+        return np.asarray(self.y[some], dtype=float), weights, prior, scale
 
     def slice(self, number: int) -> slice:
         return chunk_slice(number, self.n)

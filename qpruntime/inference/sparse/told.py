@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.arguments import check_powers
 from qpruntime.inference.sites import Sites
@@ -17,6 +18,10 @@ from qpruntime.projection.projector import Projector
 from qpruntime.validation import finite
 
 __all__ = ["Told", "about_prior", "told_rows"]
+
+
+# Squares of scales keep their digits, and times a variance they stay numbers.
+_LEAST_SCALE, _LARGEST_SCALE = 1e-150, 1e100
 
 
 class Told(NamedTuple):
@@ -35,6 +40,7 @@ def told_rows(
     weights: ArrayLike | None,
     mean: ArrayLike,
     d: int,
+    scale: ArrayLike | None = None,
 ) -> Told:
     """Check N rows of `d` columns, of any kind that `inputs_of` takes.
 
@@ -57,8 +63,23 @@ def told_rows(
         raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
     power, checked = check_powers(power, weights, projector, n)
     offset = np.array(np.broadcast_to(prior, (n,))) if prior.any() else None
-    rows = rows_of(inputs, np.ascontiguousarray(encoded), checked, offset)
+    rows = rows_of(inputs, np.ascontiguousarray(encoded), checked, offset, _scale(scale, n))
     return Told(rows, Rule(projector, power), float(prior) if prior.ndim == 0 else None)
+
+
+def _scale(scale: ArrayLike | None, n: int) -> Array | None:
+    """Return scales as an array of their own, None for scales of 1, or raise `InputError`."""
+    if scale is None:
+        return None
+    checked = finite(as_array(scale, "scale"), "scale", (n,))
+    wrong = ~((checked >= _LEAST_SCALE) & (checked <= _LARGEST_SCALE))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise InputError(
+            f"scale must be positive, from {_LEAST_SCALE:g} to {_LARGEST_SCALE:g}, got "
+            f"{checked[row]:g} at row {row}; leave out rows that tell nothing of f"
+        )
+    return None if (checked == 1.0).all() else np.array(checked)
 
 
 def about_prior(sites: Sites, rows: Rows) -> Sites:

@@ -2,7 +2,8 @@
 
 Symbols are those of `qpruntime.inference.sparse`; m is the prior mean, means of f and of g = phi^T
 w are about it. Cavities of g are N(m_c, c), those of f N(m + m_c, v), v = c + r; nothing is divided
-by the variance of g, so that rows far from every inducing input are rows like others.
+by the variance of g, so that rows far from every inducing input are rows like others. Where a row
+observes s f, projections alone know of s: sites, cavities and evidence are those of f.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ HELD = 1e-9
 class Block(NamedTuple):
     """Rows that are handled together: observations, and what their sites are.
 
-    `y`, `weights` and `prior` are those of a `Chunk`; `tau` and `nu` are the sites of f about its
-    prior mean, each of shape (n,).
+    `y`, `weights`, `prior` and `scale` are those of a `Chunk`; `tau` and `nu` are the sites of f
+    about its prior mean, each of shape (n,).
     """
 
     y: Array
@@ -45,6 +46,7 @@ class Block(NamedTuple):
     prior: Array | None
     tau: Array
     nu: Array
+    scale: Array | None = None
 
     def centre(self, mean: Array) -> Array:
         """Means of f for means about the prior's."""
@@ -101,7 +103,12 @@ def project(
     weights = block.weights
     if not at.proper.all():
         weights = np.where(at.proper, 1.0 if weights is None else weights, 0.0)
-    return rule.project(block.centre(at.mean), np.sqrt(at.v), block.y, weights, wanted, whole)
+    mean, std = block.centre(at.mean), np.sqrt(at.v)
+    if (scale := block.scale) is None:
+        return rule.project(mean, std, block.y, weights, wanted, whole)
+    found = rule.project(scale * mean, scale * std, block.y, weights, wanted, whole)
+    log_z, mean, std, where = found
+    return log_z, mean / scale, std / scale, where
 
 
 def propose(rule: Rule, block: Block, at: Cavities) -> Proposal:
@@ -156,7 +163,10 @@ def terms(at: Cavities, log_z: Array, power: float) -> Array:
 
 
 def changes(block: Block, new: Proposal, at: Cavities, power: float) -> tuple[Array, Array]:
-    """Sums of squares of the changes of tau and nu, plain and in posterior units; sizes of rows."""
+    """Sums of squares of the changes of tau and nu, plain and in posterior units; sizes of rows.
+
+    Plain ones are in units of what is observed, as the dense engine has them.
+    """
     width = at.v / (1.0 + power * block.tau * at.v)
     d_tau, d_nu = new.tau - block.tau, new.nu - block.nu
     # Smaller changes than rounding are none: of sites, and plain ones also that of cavities.
@@ -165,5 +175,7 @@ def changes(block: Block, new: Proposal, at: Cavities, power: float) -> tuple[Ar
     in_units, moved = d_tau * width, d_nu * np.sqrt(np.abs(width))
     d_tau = np.where(np.abs(in_units) * at.kept < 1e-14, 0.0, d_tau)
     d_nu = np.where(np.abs(d_nu) * at.kept < still, 0.0, d_nu)
+    if block.scale is not None:
+        d_tau, d_nu = d_tau / block.scale**2, d_nu / block.scale
     sums = np.array([np.vdot(a, a) for a in (d_tau, d_nu, in_units, moved)])
     return sums, np.abs(in_units) + np.abs(moved)
