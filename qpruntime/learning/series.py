@@ -11,9 +11,10 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
+from qpruntime.inference.markov.conclude import Placed, Sweeper, concluded
 from qpruntime.inference.markov.evidence import require_evidence
 from qpruntime.inference.markov.observations import Series
-from qpruntime.inference.markov.posterior import Placed, SeriesPosterior, Sweeper, conclude
+from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.series import warn_unsettled_series
 from qpruntime.inference.markov.settle import settle
@@ -76,7 +77,8 @@ class States:
         space = state_space(kernel, settings.approximate)
         limits = Limits(settings.tol, settings.max_sweeps, 1.0)
         placed = Placed(Clock(0, False), order, np.arange(n), n)
-        post = conclude(kernel, space, series, limits, sites, placed, self.sweeper)
+        found = concluded(kernel, space, series, limits, sites, placed, self.sweeper)
+        post = SeriesPosterior(**found)
         warn_unsettled_series(post, settings.tol, "raise max_sweeps,")
         return post
 

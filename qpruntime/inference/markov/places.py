@@ -9,9 +9,9 @@ from qpruntime.errors import InputError
 from qpruntime.execution.calls import Threads
 from qpruntime.execution.executors import executor_of
 from qpruntime.inference.markov.blocks import Blocks
+from qpruntime.inference.markov.conclude import Sweeper
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.parts import Parts, block_count
-from qpruntime.inference.markov.posterior import Sweeper
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.sites import Sites

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,37 +12,25 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.markov.evidence import noise_slope, require_evidence
+from qpruntime.inference.markov.conclude import Placed, concluded, ending
+from qpruntime.inference.markov.evidence import noise_slope
+from qpruntime.inference.markov.more import More, merged, read_more, with_times
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.sample import draw
-from qpruntime.inference.markov.settle import Ended, Swept, settle
 from qpruntime.inference.markov.state_space import StateSpace, state_space
 from qpruntime.inference.markov.stream import EVERY, Piece, append, joined_pieces
 from qpruntime.inference.markov.times import Clock
-from qpruntime.inference.posterior import Lookups, Posterior
-from qpruntime.inference.schedules import Limits, Trace
+from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
-from qpruntime.validation import finite, real, whole
+from qpruntime.validation import finite, whole
 
-__all__ = ["Placed", "SeriesPosterior", "Sweeper", "conclude"]
+__all__ = ["SeriesPosterior"]
 
 #: Columns of rows, which are joined when they are looked at after rows were appended.
 _JOINED = ("sites", "mean", "variance", "log_z", "rows", "order", "series")
 _DENSE = "{} needs the dense engine: infer(kernel(t[:, None]), y, ...)"
-
-
-class Placed(NamedTuple):
-    """Where the rows of a sorted series were given.
-
-    `order` has the place of each among those that were observed, and `rows` the places of these
-    among all `given`.
-    """
-
-    clock: Clock
-    order: NDArray[np.intp]
-    rows: NDArray[np.intp]
-    given: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -141,21 +129,8 @@ class SeriesPosterior(Posterior):
         offset = finite(mean_new, "mean_new")
         if offset.shape not in ((), new.shape):
             raise InputError(f"mean_new must have shape {new.shape}, got {offset.shape}")
-        series = self.series
-        both = np.concatenate([series.t, new])
-        order = np.argsort(both, kind="stable")
-        place = np.empty(both.size, dtype=np.intp)
-        place[order] = np.arange(both.size)
-        none = np.zeros(new.size)
-
-        def merged(values: Array, more: Array) -> Array:
-            return np.concatenate([values, more])[order]
-
-        scale = None if series.scale is None else merged(series.scale, none + 1.0)
-        grid = replace(series, t=both[order], scale=scale, weights=None)
-        tau, nu = self._sorted_sites()
-        rows = Rows(grid, self.space, Sites(merged(tau, none), merged(nu, none)))
-        return rows, place[series.t.size :], offset
+        rows, place = with_times(self.series, self.space, self._sorted_sites(), new)
+        return rows, place, offset
 
     def at_inputs(
         self, points: Array, mean: ArrayLike, crossed: Callable[[], tuple[Array, Array]]
@@ -179,11 +154,10 @@ class SeriesPosterior(Posterior):
         series = replace(self.series, t=np.ascontiguousarray(X[self.order, 0]))
         return replace(self, kernel=kernel, series=series, space=space, how=series)
 
-    def _sorted_sites(self) -> tuple[Array, Array]:
+    def _sorted_sites(self) -> Sites:
         """Sites in order of time, about the prior mean."""
-        series = self.series
         tau, nu = self.sites.tau[self.order], self.sites.nu[self.order]
-        return tau, nu - tau * series.prior
+        return Sites(tau, nu - tau * self.series.prior)
 
     def extend(
         self, t: ArrayLike, y: ArrayLike, mean: ArrayLike = 0.0, weights: ArrayLike | None = None
@@ -208,53 +182,18 @@ class SeriesPosterior(Posterior):
         InputError
             If rows are not usable, or this posterior was pickled with a likelihood that was not.
         """
-        projector = self.how.projector
-        if projector is None:
-            raise InputError(
-                "this posterior was pickled without its likelihood or table: call infer_series "
-                "with all rows, and sites=post.sites for those it had"
-            )
-        new, given = self.clock.read(t), np.asarray(y)
-        offset = finite(mean, "mean")
-        if given.shape != new.shape or offset.shape not in ((), new.shape):
-            raise InputError(f"y and mean must have shape {new.shape} like t, got {given.shape}")
-        seen = np.flatnonzero(~np.isnan(real(y, "y")))
-        events = projector.likelihood.validate(given[seen])
-        projector.check_outcomes(events)
-        checked = np.ones(new.size) if weights is None else finite(weights, "weights", new.shape)
-        if (checked < 0.0).any():
-            raise InputError(f"weights must not be negative, got {checked.min():g}")
-        if weights is not None:
-            projector.need_density("weights are integrated")
-        if weights is None and self._appendable(new[seen]):
-            prior = np.array(np.broadcast_to(offset, new.shape)[seen])
-            return self._appended(new[seen], events, prior, seen, new.size)
-        old = self.series
-        n = old.t.size
-        # Old rows in order of time, then the new ones.
-        every = np.concatenate([old.t, new[seen]])
-        sort = np.argsort(every, kind="stable")
-
-        def joined(values: Array, more: Array) -> Array:
-            return np.concatenate([values, more])[sort]
-
-        plain = old.weights is None and weights is None
-        series = replace(
-            old,
-            t=every[sort],
-            y=joined(old.y, events),
-            prior=joined(old.prior, np.broadcast_to(offset, new.shape)[seen]),
-            weights=None if plain else joined(old.exponents, checked[seen]),
-            scale=None if old.scale is None else joined(old.scale, np.ones(seen.size)),
+        more = read_more(self.clock, self.how.projector, t, y, mean, weights)
+        if more.weights is None and self._appendable(more.t):
+            return self._appended(more)
+        own = Sites(self.sites.tau[self.order], self.sites.nu[self.order])
+        series, start, sort = merged(self.series, own, more)
+        n = self.order.size
+        order = np.concatenate([self.order, n + np.arange(more.t.size)])[sort]
+        rows = np.concatenate([self.rows, self.given + more.seen])
+        placed = Placed(self.clock, order, rows, self.given + more.given)
+        return SeriesPosterior(
+            **concluded(self.kernel, self.space, series, self.limits, start, placed)
         )
-        none = np.zeros(seen.size)
-        start = Sites(
-            joined(self.sites.tau[self.order], none), joined(self.sites.nu[self.order], none)
-        )
-        order = np.concatenate([self.order, n + np.arange(seen.size)])[sort]
-        rows = np.concatenate([self.rows, self.given + seen])
-        placed = Placed(self.clock, order, rows, self.given + new.size)
-        return conclude(self.kernel, self.space, series, self.limits, start, placed)
 
     def _appendable(self, t: Array) -> bool:
         """Whether rows at these times are later than all others, and are swept with the last."""
@@ -262,64 +201,35 @@ class SeriesPosterior(Posterior):
         settled = self.status == "converged" and self.how.weights is None
         return settled and t.size > 0 and bool(t.min() >= last)
 
-    def _appended(self, t: Array, y: Array, prior: Array, seen: Any, given: int) -> SeriesPosterior:
-        """Posterior with later rows, of which those `seen` among `given` are observed."""
+    def _appended(self, more: More) -> SeriesPosterior:
+        """Posterior with later rows."""
         pieces = self._pieces or (self._whole(),)
-        n = sum(piece.t.size for piece in pieces)
-        order = np.argsort(t, kind="stable")
-        zero = np.zeros(t.size)
-        scale = None if pieces[0].scale is None else np.ones(t.size)
-        new = Piece(
-            t=t[order],
-            y=y[order],
-            prior=prior[order],
-            weights=None,
-            scale=scale,
-            tau=zero,
-            nu=zero,
-            mean=zero,
-            variance=zero,
-            log_z=zero,
-            index=n + order,
-            marks=np.empty((0, 0)),
-        )
+        before = sum(piece.t.size for piece in pieces)
+        new = more.piece(before, scaled=pieces[0].scale is not None)
         found = append(pieces, new, self.how, self.space, self.limits)
-        end, trace = found.ended, found.ended.trace
-        status = "held" if end.held else "converged" if end.settled else "not converged"
-        evidence = self.log_evidence + found.rise
         later: SeriesPosterior = object.__new__(SeriesPosterior)
         later.__dict__.update(
             {name: value for name, value in vars(self).items() if name not in _JOINED},
-            log_evidence=evidence,
-            status=status,
-            n_sweeps=len(trace.history),
-            history=tuple(trace.history),
-            lookups=Lookups(int(trace.counts[0]), int(trace.counts[1])),
-            skipped=int(trace.counts[2]),
-            damped=trace.damped,
-            held=end.held,
-            fixed_points=(evidence,) if status == "converged" else (),
-            worst=end.worst,
-            given=self.given + given,
+            **ending(found.ended, self.log_evidence + found.rise, found.ended.worst),
+            given=self.given + more.given,
             swept=found.swept,
             _pieces=found.pieces,
-            _rows=(*(self._rows or (self.rows,)), self.given + seen),
+            _rows=(*(self._rows or (self.rows,)), self.given + more.seen),
         )
         return later
 
     def _whole(self) -> Piece:
         """These rows as one piece."""
         series = self.series
-        tau, nu = self._sorted_sites()
+        sites = self._sorted_sites()
         marks = self.marks
         if marks is None:
-            rows = Rows(series, self.space, Sites(tau, nu))
+            rows = Rows(series, self.space, sites)
             rows.run(ahead=True)
             marks = rows.marks(EVERY)
         return Piece(
             *(series.t, series.y, series.prior, series.weights, series.scale),
-            tau,
-            nu,
+            *sites,
             self.mean[self.order],
             self.variance[self.order],
             self.log_z[self.order],
@@ -363,7 +273,7 @@ class SeriesPosterior(Posterior):
 
         Exact at an EP fixed point only, like that of the dense engine.
         """
-        rows = Rows(self.series, self.space, Sites(*self._sorted_sites()))
+        rows = Rows(self.series, self.space, self._sorted_sites())
         noise = 0.0
         if self.space.noises:
             rows.refresh()
@@ -379,83 +289,3 @@ class SeriesPosterior(Posterior):
     def corrected_evidence(self) -> Any:
         """Refused: corrections are of the dense engine."""
         raise InputError(_DENSE.format("corrected_evidence"))
-
-
-#: How rows are to be swept: here, or in blocks elsewhere.
-Sweeper = Callable[[Series, StateSpace, Sites], Swept]
-
-
-def conclude(
-    kernel: Kernel,
-    space: StateSpace,
-    series: Series,
-    limits: Limits,
-    start: Sites | None,
-    placed: Placed,
-    sweeper: Sweeper = Rows,
-) -> SeriesPosterior:
-    """Settle the sites of a sorted series and put them back into the order of the rows.
-
-    `start` is in order of time, with nu as it is reported.
-    """
-    n = series.t.size
-    sites = Sites(np.zeros(n), np.zeros(n))
-    if start is not None:
-        sites = Sites(start.tau.copy(), start.nu - start.tau * series.prior)
-    rows = sweeper(series, space, sites)
-    end = settle(rows, limits, Trace(), warm=start is not None)
-    marks = rows.marks(EVERY) if isinstance(rows, Rows) else None
-    del rows
-    require_evidence(end.summary)
-    found = assemble(kernel, space, series, limits, sites, end, placed)
-    return replace(found, marks=marks)
-
-
-def assemble(
-    kernel: Kernel,
-    space: StateSpace,
-    series: Series,
-    limits: Limits,
-    sites: Sites,
-    end: Ended,
-    placed: Placed,
-) -> SeriesPosterior:
-    """Put what was found in the order of the rows."""
-    found, order = end.summary, placed.order
-    back = np.empty(order.size, dtype=np.intp)
-    back[order] = np.arange(order.size)
-    status = "held" if end.held else "converged"
-    if not end.settled:
-        status = "not converged"
-    trace = end.trace
-    return SeriesPosterior(
-        sites=Sites(sites.tau[back], (sites.nu + sites.tau * series.prior)[back]),
-        mean=found.mean[back],
-        variance=found.variance[back],
-        log_evidence=found.log_evidence,
-        status=status,  # type: ignore[arg-type]
-        n_sweeps=len(trace.history),
-        history=tuple(trace.history),
-        lookups=Lookups(int(trace.counts[0]), int(trace.counts[1])),
-        skipped=int(trace.counts[2]),
-        damped=trace.damped,
-        held=end.held,
-        fixed_points=(found.log_evidence,) if status == "converged" else (),
-        worst=int(order[end.worst]),
-        likelihood=series.projector.likelihood.spelt,
-        method=series.projector.method,
-        log_z=found.log_z[back],
-        factor=None,  # type: ignore[arg-type]
-        kernel=kernel,
-        state_dimension=space.dimension,
-        kernel_error=space.error,
-        rows=placed.rows,
-        clock=placed.clock,
-        series=series,
-        space=space,
-        order=order,
-        limits=limits,
-        given=placed.given,
-        swept=series.t.size,
-        how=series,
-    )

@@ -12,9 +12,10 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.arguments import check_powers, check_sites
+from qpruntime.inference.markov.conclude import Placed, concluded
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.places import check_places, sweeping
-from qpruntime.inference.markov.posterior import Placed, SeriesPosterior, conclude
+from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.markov.state_space import StateSpace, state_space
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.schedules import Limits
@@ -170,7 +171,8 @@ def infer_series(
     placed = Placed(clock, order, chosen, n)
     del times, given, observed, events, rows, prior, weighed  # 50 bytes a point
     with sweeping(series.t.size, workers, scheduler, blocks) as sweeper:
-        post = conclude(kernel, space, series, limits, start, placed, sweeper)
+        found = concluded(kernel, space, series, limits, start, placed, sweeper)
+    post = SeriesPosterior(**found)
     warn_unsettled_series(post, limits.tol)
     return post
 
