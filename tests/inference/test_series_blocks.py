@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from dataclasses import replace
 
 import cloudpickle
 import numpy as np
@@ -175,6 +176,18 @@ def test_rows_appended_cost_their_window():
     assert worst(post, infer_series(t[:1010], y[:1010], LONG, method="ep", **options)) < 1e-7
     # In between: all rows, from their sites.
     assert post.extend([3.0], [1.0]).swept == 1011
+
+
+def test_rows_appended_that_do_not_settle_say_so():
+    """Also where precisions are held at zero: one sweep of two outliers each way is not enough."""
+    t = np.arange(40.0)
+    kernel = 9.0 * Matern(3.0, nu=1.5)
+    post = infer_series(t, np.sin(t), kernel, "student-t(nu=4, scale=0.3)", "ep")
+    one = replace(post, limits=post.limits._replace(sweeps=1))
+    later = one.extend([40.0, 40.5, 41.0, 41.5], [6.0, -6.0, 6.0, -6.0])
+    assert (post.status, later.status) == ("converged", "not converged")
+    assert later.held > 0
+    assert later.fixed_points == ()
 
 
 @pytest.mark.slow
