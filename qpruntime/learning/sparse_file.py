@@ -6,6 +6,7 @@ after evaluations, at the best place so far and with the sites there.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable
@@ -153,7 +154,9 @@ def remove_checkpoints(ended: Iterable[Settings]) -> None:
     """Remove the files of fits that have ended: all processes of one model."""
     for settings in ended:
         if settings.sparse is not None and settings.sparse.checkpoint is not None:
-            settings.sparse.checkpoint.unlink(missing_ok=True)
+            # What could not be written, a folder among them, has been warned of.
+            with contextlib.suppress(OSError):
+                settings.sparse.checkpoint.unlink()
 
 
 def _plain(optimum: Optimum) -> dict[str, Any]:
