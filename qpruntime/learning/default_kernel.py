@@ -186,7 +186,9 @@ class _Scaled:
         return self.units.scaled(np.asarray(self.X[some], dtype=float))
 
 
-def default_start(units: Units, scale: float = 1.0, smooth: bool = False) -> Start:
+def default_start(
+    units: Units, scale: float = 1.0, smooth: bool = False, nu: float = 2.5
+) -> Start:
     """Return the kernel of ``kernel=None`` for scaled features.
 
     Parameters
@@ -196,12 +198,14 @@ def default_start(units: Units, scale: float = 1.0, smooth: bool = False) -> Sta
         Standard deviation that the latent function can be expected to have, about.
     smooth : bool
         A squared exponential in place of Matérn 5/2.
+    nu : float
+        Of another Matérn kernel.
     """
     length = math.sqrt(max(units.count, 1))
     variance = scale**2
     bounds = (_VARIANCE_BOUNDS[0] * variance, _VARIANCE_BOUNDS[1] * variance)
     lengths = (_LENGTH_BOUNDS[0] * length, _LENGTH_BOUNDS[1] * length)
-    shape = RBF(length, lengths) if smooth else Matern(length, lengths, nu=2.5)
+    shape = RBF(length, lengths) if smooth else Matern(length, lengths, nu=nu)
     kernel = ConstantKernel(variance, bounds) + ConstantKernel(variance, bounds) * shape
     shifts = [np.array([0.0, 0.0, math.log(share)]) for share in _LENGTHS]
     prior = LogNormal(

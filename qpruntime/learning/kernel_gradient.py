@@ -35,7 +35,6 @@ __all__ = ["Covariance", "Isotropic", "Radial", "RadialByFeature", "covariance_f
 
 # Squared distances are kept for so many points at most: beyond, factorisations take all the time.
 _KEPT = 1000
-_ROOT_5 = math.sqrt(5.0)
 # Either shape is zero, in double precision, at so many length-scales.
 _FAR = 760.0
 
@@ -103,7 +102,7 @@ def contract_squares(M: Array, K: Array, squares: Array, rate: float) -> tuple[f
 
 
 class Radial(Covariance):
-    """A constant plus a level times a squared exponential or Matérn 5/2 of one length-scale.
+    """A constant plus a level times a squared exponential or Matérn kernel of one length-scale.
 
     Distances are kept; K and its slope in the log length-scale are filled together, one triangle
     computed: seven times faster than by arrays.
@@ -112,7 +111,7 @@ class Radial(Covariance):
     def __init__(self, kernel: Any, X: Array) -> None:
         offset, rest = _offset_and_rest(kernel)
         level, shape = level_and_shape(rest)
-        self._X, self._matern = X, type(shape) is Matern
+        self._X, self._twice_nu = X, _twice_nu(shape)
         lengths = np.atleast_1d(np.asarray(shape.length_scale, dtype=float))
         free = [part is not None and is_free(part) for part in (offset, level, shape)]
         self._free = np.repeat(free, [1, 1, lengths.size])
@@ -128,7 +127,7 @@ class Radial(Covariance):
         (self._offset, level), lengths = np.exp(self._logs[:2]), np.exp(self._logs[2:])
         length = self._unit(lengths)
         K = self._full
-        fill_radial(self._distances, length, self._offset, level, self._matern, K, self._slope)
+        fill_radial(self._distances, length, self._offset, level, self._twice_nu, K, self._slope)
         return K
 
     def contract(self, M: Array) -> Array:
@@ -173,21 +172,27 @@ def fill_radial(
     length: float,
     offset: float,
     level: float,
-    matern: bool,
+    twice_nu: int,
     K: Array,
     slope: Array,
 ) -> None:
-    """Fill K and dK/dlog length."""
+    """Fill K and dK/dlog length, of a Matérn kernel, or with 0 of a squared exponential."""
+    rate = math.sqrt(float(twice_nu))
     for i in range(len(distances)):
         for j in range(i + 1):
             u = distances[i, j] / length
             k, d = 0.0, 0.0
-            if matern:
-                u *= _ROOT_5
+            if twice_nu:
+                u *= rate
                 if u < _FAR:
                     e = level * math.exp(-u)
-                    t = u * u / 3.0
-                    k, d = (1.0 + u + t) * e, t * (1.0 + u) * e
+                    if twice_nu == 5:
+                        t = u * u / 3.0
+                        k, d = (1.0 + u + t) * e, t * (1.0 + u) * e
+                    elif twice_nu == 3:
+                        k, d = (1.0 + u) * e, u * u * e
+                    else:
+                        k, d = e, u * e
             elif u < _FAR:
                 t = u * u
                 k = level * math.exp(-0.5 * t)
@@ -203,9 +208,17 @@ def covariance_function(kernel: Any, X: Array) -> Covariance:
     if type(shape) is RBF and offset is None:
         quick = not shape.anisotropic and len(X) <= _KEPT
         return (Isotropic if quick else Covariance)(kernel, X)
-    if type(shape) is RBF or (type(shape) is Matern and shape.nu == 2.5):
+    if _twice_nu(shape) >= 0:
         return (RadialByFeature if shape.anisotropic else Radial)(kernel, X)
     return Covariance(kernel, X)
+
+
+def _twice_nu(shape: Any) -> int:
+    """Return 2 nu of a Matérn kernel that is known, 0 for a squared exponential, else -1."""
+    if type(shape) is RBF:
+        return 0
+    known = type(shape) is Matern and shape.nu in (0.5, 1.5, 2.5)
+    return round(2.0 * shape.nu) if known else -1
 
 
 def _offset_and_rest(kernel: Any) -> tuple[Any, Any]:

@@ -21,6 +21,7 @@ from qpruntime.validation import choice, finite, flag, number, path_of, shown, w
 
 __all__ = [
     "SOLVERS",
+    "Auto",
     "Callback",
     "ObjectiveName",
     "Settings",
@@ -53,6 +54,15 @@ class Sparse:
 
 
 @dataclass(frozen=True)
+class Auto:
+    """How to fit without arguments, under the names of the estimators; `sparse` for many rows."""
+
+    sparse: Sparse
+    budget: float | None
+    nearest: int | str
+
+
+@dataclass(frozen=True)
 class Settings:
     """Parameters of an estimator, under its own names; they are documented there."""
 
@@ -71,6 +81,7 @@ class Settings:
     scheduler: str | None = None
     approximate: float | None = None
     sparse: Sparse | None = None
+    auto: Auto | None = None
 
     @property
     def given(self) -> bool:

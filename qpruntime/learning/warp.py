@@ -1,0 +1,91 @@
+"""Features by their ranks: monotone, piecewise linear, the same for training and new rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.inference.sparse.lazy import is_lazy
+
+__all__ = ["Warp"]
+
+# Knots of a feature, at most.
+_KNOTS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Warp:
+    """A monotone map of every feature to (0, 1): the share of rows that are below it.
+
+    Attributes
+    ----------
+    knots, levels : tuple of ndarray
+        Of each feature the values that are known, ascending, and their shares; a value between two
+        has a share between theirs, one beyond all that of the last.
+    """
+
+    knots: tuple[Array, ...]
+    levels: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, X: Array, weights: Array | None = None) -> Warp:
+        """Measure the rows of X (N, d); a row of weight 2 is two rows."""
+        mass = np.ones(len(X)) if weights is None else weights
+        found = [_levels(column, mass) for column in X.T]
+        return cls(tuple(f[0] for f in found), tuple(f[1] for f in found))
+
+    def __call__(self, X: Array) -> Array:
+        """Shares (T, d) of the values of X (T, d)."""
+        warped = np.empty(np.shape(X))
+        for k, (knots, levels) in enumerate(zip(self.knots, self.levels, strict=True)):
+            warped[:, k] = np.interp(X[:, k], knots, levels)
+        return warped
+
+    def of_any(self, X: Any) -> Any:
+        """Return the shares of inputs of any kind; those that are read in parts still are."""
+        if not is_lazy(X):
+            return self(X)
+        if hasattr(X, "__dask_graph__"):
+            return X.map_blocks(self, dtype=float) if X.numblocks[1] == 1 else _Warped(X, self)
+        return _Warped(X, self)
+
+
+@dataclass(frozen=True, eq=False)
+class _Warped:
+    """Inputs that are warped as they are read."""
+
+    X: Any
+    warp: Warp
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, columns = self.X.shape
+        return rows, columns
+
+    @property
+    def dtype(self) -> Any:
+        return np.dtype(float)
+
+    @property
+    def chunks(self) -> Any:
+        return getattr(self.X, "chunks", None)
+
+    def __getitem__(self, some: slice) -> Array:
+        return self.warp(np.asarray(self.X[some], dtype=float))
+
+
+def _levels(column: Array, mass: Array) -> tuple[Array, Array]:
+    """Knots of one feature and the middle of the shares that rows of this value have."""
+    values, which = np.unique(column, return_inverse=True)
+    weight = np.bincount(which, mass)
+    above = np.cumsum(weight)
+    middle = (above - 0.5 * weight) / above[-1]
+    if len(values) > _KNOTS:
+        # Values whose shares are evenly spaced, the first and the last among them.
+        wanted = np.linspace(middle[0], middle[-1], _KNOTS)
+        chosen = np.unique(np.searchsorted(middle, wanted).clip(0, len(values) - 1))
+        values, middle = values[chosen], middle[chosen]
+    return values, middle
