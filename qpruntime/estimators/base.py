@@ -22,8 +22,10 @@ from qpruntime.inference.corrections.conditional import POINTS
 from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.learning.data import Data
+from qpruntime.learning.policy.kernels import Stage
 from qpruntime.learning.settings import Settings, generator, settings_of
 from qpruntime.learning.training import Fit
+from qpruntime.learning.warp import Warp
 from qpruntime.validation import choice
 
 __all__ = ["GPEstimator", "settings_to_fit"]
@@ -36,6 +38,10 @@ class GPEstimator(Parameters):
     posterior_: Any
     log_marginal_likelihood_value_: float
     inducing_points_: Any
+    engine_: str
+    stages_: tuple[Stage, ...]
+    nearest_: int
+    warp_: Warp | None
     n_features_in_: int
     n_iter_: int
     table_sha256_: str | None
@@ -43,7 +49,13 @@ class GPEstimator(Parameters):
     def _new_data(self, X: ArrayLike) -> Array:
         """Validate points to predict at."""
         check_is_fitted(self)
-        return checked(validate_data, self, X, dtype=np.float64, reset=False)
+        return self._warped(checked(validate_data, self, X, dtype=np.float64, reset=False))
+
+    def _warped(self, points: Array) -> Array:
+        """Return the points as the kernel takes them."""
+        # Models of before, unpickled, have none.
+        warp = getattr(self, "warp_", None)
+        return points if warp is None else warp(points)
 
     def _processes(self) -> list[Process]:
         """The fitted processes."""
@@ -125,13 +137,20 @@ class GPEstimator(Parameters):
         All have the same X and weights; their latent functions vary by about `latent_scale`.
         """
         X = processes[0].X
-        fits = train_all(processes, settings, generator(self.random_state), latent_scale)
+        drawn = generator(self.random_state)
+        fits, choice = train_all(processes, settings, drawn, latent_scale)
         remember(self, processes[0].projector.table)
+        sparse = settings.sparse is not None or (choice is not None and choice.engine != "dense")
+        self.warp_ = None if choice is None else choice.warp
+        self.stages_ = () if choice is None else choice.stages
+        self.engine_ = engine_of(fits[0].posterior) if choice is None else choice.engine
+        self.nearest_ = 0 if choice is None else choice.nearest
         # A copy, for the caller may change the array; inducing points need no rows.
-        self.X_train_ = X.copy() if settings.sparse is None else np.empty((0, X.shape[1]))
+        width = int(X.shape[1])
+        self.X_train_ = np.empty((0, width)) if sparse else self._warped(np.array(X, dtype=float))
         self.kernel_ = one_or_all([fit.kernel for fit in fits])
         self.posterior_ = one_or_all([fit.posterior for fit in fits])
-        if settings.sparse is not None:
+        if sparse:
             self.inducing_points_ = one_or_all([fit.posterior.Z for fit in fits])
         evidence = [fit.posterior.log_evidence for fit in fits]
         self.log_marginal_likelihood_value_ = float(np.mean(evidence))
@@ -139,6 +158,12 @@ class GPEstimator(Parameters):
         self.optimum_ = one_or_all([fit.optimum for fit in fits])
         self.n_iter_ = max([1] + [fit.optimum.n_iterations for fit in fits if fit.optimum])
         return fits
+
+
+def engine_of(posterior: Any) -> str:
+    """Return which engine a posterior is of: "dense", "markov" or "inducing"."""
+    names = {"SeriesPosterior": "markov", "SparsePosterior": "inducing"}
+    return names.get(type(posterior).__name__, "dense")
 
 
 def settings_to_fit(model: GPEstimator) -> Settings:
@@ -157,4 +182,4 @@ def settings_to_fit(model: GPEstimator) -> Settings:
         raise InputError('corrections take a covariance matrix: use solver="dense" with them')
     if settings.sparse is not None:
         raise InputError("corrections take a covariance matrix: use inducing=None with them")
-    return replace(settings, solver="dense")
+    return replace(settings, solver="dense", auto=None)

@@ -24,6 +24,7 @@ from qpruntime.estimators.parts import begun, extended, takes_parts
 from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
 from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
 from qpruntime.likelihoods import Likelihood
@@ -207,8 +208,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         check_labels(labels)
         weights, points, labels = weighed(sample_weight, points, labels)
         draft.classes_ = classes_of(labels, "GPClassifier")
-        # With inducing points rows may be many, and are made floats chunk by chunk.
-        signs = signs_of(labels, draft.classes_, np.float64 if settings.sparse is None else np.int8)
+        # Rows that are read in parts may be many, and are made floats chunk by chunk.
+        signs = signs_of(labels, draft.classes_, np.int8 if is_lazy(points) else np.float64)
         prior = np.zeros(len(labels))
         draft._train([Data(points, y, projector, prior, weights) for y in signs], settings)
         return commit(self, draft)

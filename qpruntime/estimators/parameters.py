@@ -44,7 +44,9 @@ class Parameters(BaseEstimator):
     approximate: float | None = None
     random_state: int | np.random.RandomState | None = None
     correction: Correction | None = None
-    inducing: int | str | ArrayLike | None = None
+    inducing: int | str | ArrayLike | None = "auto"
+    nearest: int | Literal["auto"] = "auto"
+    budget: float | None = None
     power: float = 0.5
     optimize_inducing: bool = True
     subsample: int = 10_000

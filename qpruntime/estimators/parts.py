@@ -22,7 +22,7 @@ __all__ = ["begun", "extended", "takes_parts"]
 
 def takes_parts(model: Any) -> bool:
     """Whether `partial_fit` is there; it is not without inducing points, as scikit-learn has it."""
-    if model.inducing is None:
+    if model.inducing is None or (isinstance(model.inducing, str) and model.inducing == "auto"):
         raise AttributeError(
             "partial_fit takes inducing points: set inducing=200, or fit all rows at once"
         )

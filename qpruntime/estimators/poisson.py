@@ -182,7 +182,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         data = Data(points, events, projector, draft.mean_ + shift, weights, scale)
         draft._exposed_ = bool((draft.exposure_ != 1.0).any())
         draft._train([data], settings, link.spread(draft.mean_))
-        if settings.sparse is not None:
+        if not len(draft.X_train_):
             draft.exposure_ = draft.exposure_[:0]
         return commit(self, draft)
 

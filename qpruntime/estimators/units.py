@@ -10,10 +10,14 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
+from qpruntime.errors import InputError
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
+from qpruntime.learning.policy.acts import acts
+from qpruntime.learning.policy.fit import Choice, fitted
+from qpruntime.learning.policy.subsets import FEWEST
 from qpruntime.learning.settings import Settings, numbered
 from qpruntime.learning.sparse_file import remove_checkpoints
 from qpruntime.learning.training import Fit, train
@@ -23,22 +27,32 @@ __all__ = ["train_all"]
 
 def train_all(
     processes: Sequence[Data], settings: Settings, rng: np.random.Generator, latent_scale: float
-) -> list[Fit]:
-    """Return the fits of processes with the same X and weights, in the units of X.
+) -> tuple[list[Fit], Choice | None]:
+    """Return the fits of processes with the same X and weights, in the units of X; what was chosen.
 
     A kernel that is given is taken as it is. Others are learnt in units of each feature's spread,
     for latent functions that vary by about `latent_scale`.
     """
-    if isinstance(settings.kernel, Kernel):
-        return _trained(processes, Start(settings.kernel), settings, rng)
     X = processes[0].X
+    if acts(processes[0], settings):
+        return fitted(processes, settings, rng, latent_scale)
+    if settings.sparse is None and is_lazy(X):
+        raise InputError(
+            "X is read in parts, which takes inducing points: give inducing=200, or leave kernel, "
+            "solver, objective, method, correction and n_restarts as they are by default"
+        )
+    if isinstance(settings.kernel, Kernel):
+        return _trained(processes, Start(settings.kernel), settings, rng), None
     units = _units(X, processes[0].weights, rng)
     scaled = units.of_any(X)
     own = settings.in_units(units)
     start = default_start if settings.kernel is None else automatic_start
     begin = start(units, latent_scale)
+    if len(processes[0].y) < FEWEST:
+        # Too few rows to learn more than one length-scale from.
+        begin = replace(begin, by_feature=0)
     fits = _trained([replace(data, X=scaled) for data in processes], begin, own, rng)
-    return [_unscaled(fit, X, units) for fit in fits]
+    return [_unscaled(fit, X, units) for fit in fits], None
 
 
 def _trained(

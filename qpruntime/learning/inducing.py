@@ -160,7 +160,7 @@ def tell(count: int, share: float) -> None:
     """Say what "auto" has chosen, and the error that it implies."""
     reached = "" if share <= TOLERANCE else ", the most there may be"
     _LOG.warning(
-        "qpruntime: inducing='auto' takes M = %d%s: rows of the data leave at most %.2g of the "
+        "qpruntime: inducing='variance' takes M = %d%s: rows of the data leave at most %.2g of the "
         "prior variance out; inducing=%d would take twice as many",
         count,
         reached,

@@ -36,7 +36,7 @@ Callback = Callable[[Array, float], Any]
 ObjectiveName = Literal["evidence", "loo"]
 
 #: More are a slip of the keyboard.
-_MOST_RESTARTS = 100_000
+_MOST_RESTARTS, _MOST_NEAREST = 100_000, 1000
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,15 @@ class Sparse:
 
 @dataclass(frozen=True)
 class Auto:
-    """How to fit without arguments, under the names of the estimators; `sparse` for many rows."""
+    """How to fit as many rows as there are, under the names of the estimators.
+
+    `sparse` says how with inducing points; `dense` that there are none, whatever it takes.
+    """
 
     sparse: Sparse
     budget: float | None
     nearest: int | str
+    dense: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,9 @@ def settings_of(model: Any) -> Settings:
     approximate = model.approximate
     if approximate is not None:
         approximate = number(approximate, "approximate", above=0.0, most=1.0)
+    learnt = model.inducing is None or (
+        isinstance(model.inducing, str) and model.inducing == "auto"
+    )
     return Settings(
         kernel=kernel if automatic else clone(kernel),
         objective=choice(model.objective, "objective", tuple(OBJECTIVES)),
@@ -153,7 +160,8 @@ def settings_of(model: Any) -> Settings:
         solver=solver,
         scheduler=scheduler,
         approximate=approximate,
-        sparse=_sparse_of(model),
+        sparse=None if learnt else _sparse_of(model),
+        auto=_auto_of(model) if learnt else None,
     )
 
 
@@ -167,23 +175,12 @@ def numbered(settings: Settings, count: int) -> list[Settings]:
     return [replace(settings, sparse=replace(sparse, checkpoint=name)) for name in names]
 
 
-def _sparse_of(model: Any) -> Sparse | None:
-    """Return how to fit with inducing points, None if there are none."""
-    given, checkpoint = model.inducing, model.checkpoint
-    if flag(model.resume, "resume") and checkpoint is None:
-        raise InputError("resume=True needs checkpoint=, the file to go on from")
-    if checkpoint is not None and not isinstance(model.random_state, Integral):
-        raise InputError(
-            "checkpoint= needs random_state=, a whole number: a fit that goes on draws the same "
-            f"rows again; got {shown(model.random_state)}"
-        )
-    if given is None:
-        if checkpoint is not None:
-            raise InputError("checkpoint= is for fits with inducing points: give inducing=200")
-        return None
-    kinds = "inducing must be None, a number, 'auto' or inputs of shape (M, d), got"
+def _sparse_of(model: Any) -> Sparse:
+    """Return how to fit with inducing points, whose number or kind is given."""
+    given, checkpoint = model.inducing, _checkpoint_of(model)
+    kinds = "inducing must be None, a number, 'auto', 'variance' or inputs of shape (M, d), got"
     if isinstance(given, str):
-        if given != "auto":
+        if given != "variance":
             raise InputError(f"{kinds} {given!r}")
     elif np.ndim(given) == 0:
         given = whole(given, "inducing", 1)
@@ -201,6 +198,43 @@ def _sparse_of(model: Any) -> Sparse | None:
         checkpoint=None if checkpoint is None else path_of(checkpoint, "checkpoint"),
         resume=model.resume,
     )
+
+
+def _checkpoint_of(model: Any) -> Any:
+    """Return the checkpoint of a fit, if it has one."""
+    checkpoint = model.checkpoint
+    if flag(model.resume, "resume") and checkpoint is None:
+        raise InputError("resume=True needs checkpoint=, the file to go on from")
+    if checkpoint is not None and not isinstance(model.random_state, Integral):
+        raise InputError(
+            "checkpoint= needs random_state=, a whole number: a fit that goes on draws the same "
+            f"rows again; got {shown(model.random_state)}"
+        )
+    return checkpoint
+
+
+def _auto_of(model: Any) -> Auto:
+    """Return how to fit where the number of inducing points is not given."""
+    if _checkpoint_of(model) is not None:
+        raise InputError("checkpoint= is for fits with inducing points: give inducing=200")
+    budget, nearest = model.budget, model.nearest
+    if budget is not None:
+        budget = number(budget, "budget", above=0.0)
+    if not (isinstance(nearest, str) and nearest == "auto"):
+        nearest = whole(nearest, "nearest", 0)
+        if nearest > _MOST_NEAREST:
+            raise InputError(f"nearest must be at most {_MOST_NEAREST} rows, got {nearest}")
+    sparse = Sparse(
+        inducing="auto",
+        power=number(model.power, "power", above=0.0, most=1.0),
+        optimize=flag(model.optimize_inducing, "optimize_inducing"),
+        subsample=whole(model.subsample, "subsample", 1),
+        dtype=choice(model.dtype, "dtype", ("mixed", "float64")),
+        memory=number(model.memory, "memory", above=-1.0),
+        checkpoint=None,
+        resume=False,
+    )
+    return Auto(sparse, budget, nearest, dense=model.inducing is None)
 
 
 def _compound(kernel: Any) -> bool:

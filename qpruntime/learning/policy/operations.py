@@ -44,12 +44,12 @@ class Budget:
 
 def dense_evaluation(n: int, features: int = 1) -> float:
     """One evidence of n rows with its gradient, with a length-scale for each of so many features."""
-    return 10.0 * float(n) ** 3 + 20.0 * float(n) ** 2 * features
+    return 4.5 * float(n) ** 3 + 20.0 * float(n) ** 2 * features
 
 
 def dense_inference(n: int) -> float:
     """Settle n rows under a kernel that is known."""
-    return 20.0 * float(n) ** 3
+    return 8.0 * float(n) ** 3
 
 
 def sweeps_of(sweeps: int, n: int, m: int) -> float:

@@ -1,0 +1,29 @@
+"""Whether a fit is one that the policy is for."""
+
+from __future__ import annotations
+
+from qpruntime.learning.data import Data
+from qpruntime.learning.policy.subsets import FEWEST
+from qpruntime.learning.settings import Settings
+
+__all__ = ["acts"]
+
+
+def acts(data: Data, settings: Settings) -> bool:
+    """Whether kernel and engine are chosen for the rows there are.
+
+    Not where the user gives the kernel, its start or what is maximised, where corrections or
+    method "vb" ask for the dense engine, nor for one column: that is a series.
+    """
+    return (
+        settings.auto is not None
+        and len(data.y) >= FEWEST
+        and int(data.X.shape[1]) > 1
+        and settings.kernel is None
+        and settings.optimize
+        and settings.n_restarts == 0
+        and settings.objective == "evidence"
+        and settings.solver == "auto"
+        and settings.scheduler is None
+        and data.projector.method in ("ep", "qp")
+    )
