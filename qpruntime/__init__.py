@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from qpruntime.inference.infer import infer
     from qpruntime.inference.markov.posterior import SeriesPosterior
     from qpruntime.inference.markov.series import infer_series
+    from qpruntime.inference.nearest.posterior import LocalPosterior
     from qpruntime.inference.posterior import Posterior
     from qpruntime.inference.sparse.infer import infer_sparse
     from qpruntime.inference.sparse.posterior import SparsePosterior
@@ -43,6 +44,7 @@ _HOME = {
     "InputError": "errors",
     "Likelihood": "likelihoods",
     "NumericalError": "errors",
+    "LocalPosterior": "inference.nearest.posterior",
     "Posterior": "inference.posterior",
     "QPError": "errors",
     "SamplingWarning": "errors",
@@ -67,6 +69,7 @@ __all__ = [
     "GPRobustRegressor",
     "InputError",
     "Likelihood",
+    "LocalPosterior",
     "NumericalError",
     "Posterior",
     "QPError",

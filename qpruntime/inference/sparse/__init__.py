@@ -56,6 +56,8 @@ What is where, from the ground up; each module imports from those above it:
     The pass of the gradient, and what follows from its sums.
 `checkpoint`
     Sites on the disk: ``Checkpoint(path).offer(engine)`` after a sweep, ``restore(engine)``.
+`some`
+    Some rows of an engine, by their numbers: their leave-one-out densities.
 `posterior`
     `SparsePosterior`: predictions, without rows; leave-one-out densities and sites while the rows
     are at hand.

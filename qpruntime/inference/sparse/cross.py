@@ -38,7 +38,9 @@ __all__ = [
     "contract_square",
     "cross_covariance",
     "diagonal",
+    "is_radial",
     "moves_inputs",
+    "shape",
 ]
 
 # Numbers in a block of rows: what is formed on the way stays in the cache.
@@ -78,7 +80,7 @@ def moves_inputs(kernel: Any) -> bool:
     """Whether slopes in Z are known, for every part of the kernel."""
     if type(kernel) in (Sum, Product):
         return moves_inputs(kernel.k1) and moves_inputs(kernel.k2)
-    return type(kernel) in (ConstantKernel, WhiteKernel) or _is_radial(kernel)
+    return type(kernel) in (ConstantKernel, WhiteKernel) or is_radial(kernel)
 
 
 def contract(kernel: Any, X: Array, Z: Array, H: Array, rho: Array) -> tuple[Array, Array]:
@@ -140,7 +142,8 @@ def _blocks(n: int, width: int) -> Iterator[slice]:
     return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
-def _is_radial(kernel: Any) -> bool:
+def is_radial(kernel: Any) -> bool:
+    """Whether it is a function of the distance in length-scales alone that `shape` knows."""
     return type(kernel) is RBF or (type(kernel) is Matern and kernel.nu in _MATERN)
 
 
@@ -154,9 +157,9 @@ def _values(kernel: Any, X: Array, Z: Array, dtype: Any) -> Any:
         return float(kernel.constant_value)
     if type(kernel) is WhiteKernel:
         return 0.0
-    if _is_radial(kernel):
+    if is_radial(kernel):
         x, z, _ = _scaled(kernel, X, Z)
-        return _shape(kernel, _squares(x, z, dtype), slope=False)[0]
+        return shape(kernel, _squares(x, z, dtype), slope=False)[0]
     return np.asarray(kernel(X, Z)).astype(dtype, copy=False)
 
 
@@ -180,7 +183,7 @@ def _squares(x: Array, z: Array, dtype: Any) -> Array:
         return np.fmax(squares, 0.0, out=squares).astype(dtype)
 
 
-def _shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+def shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
     """f(u) and -f'(u)/u of squared distances, which are used up; the second 0 at u = 0."""
     if type(kernel) is RBF:
         squares *= -0.5
@@ -212,7 +215,7 @@ def _contract(kernel: Any, X: Array, Z: Array, H: Array) -> _Part:
         return _Part(value, np.array([] if fixed else [value]), 0.0)
     if type(kernel) is WhiteKernel:
         return _Part(0.0, np.zeros(0 if kernel.hyperparameter_noise_level.fixed else 1), 0.0)
-    if _is_radial(kernel):
+    if is_radial(kernel):
         return _radial(kernel, X, Z, H)
     return _by_differences(kernel, X, Z, H)
 
@@ -232,7 +235,7 @@ def _radial(kernel: Any, X: Array, Z: Array, H: Array) -> _Part:
     x, z, length = _scaled(kernel, X, Z)
     squares = _squares(x, z, H.dtype)
     same = squares == 0.0
-    f, W = _shape(kernel, squares, slope=True)
+    f, W = shape(kernel, squares, slope=True)
     if W is f:
         W *= H
         value = _total(W)
@@ -286,6 +289,6 @@ def _diagonal_slopes(kernel: Any, X: Array, rho: Array) -> list[float]:
         fixed = kernel.hyperparameter_noise_level.fixed
         return [] if fixed else [float(kernel.noise_level * rho.sum())]
     theta = np.array(kernel.theta, dtype=float)
-    if _is_radial(kernel):
+    if is_radial(kernel):
         return [0.0] * theta.size
     return list(_differences(kernel, theta, lambda k: float(rho @ k.diag(X))))

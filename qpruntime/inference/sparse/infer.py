@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.errors import InputError
 from qpruntime.execution.calls import ExecutorError, Threads
 from qpruntime.execution.executors import executor_of
 from qpruntime.inference.arguments import check_sites
+from qpruntime.inference.nearest.posterior import LocalPosterior, local_of
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sparse.checkpoint import SitesFile
 from qpruntime.inference.sparse.complaints import warn_unsettled
@@ -52,7 +54,8 @@ def infer_sparse(
     scheduler: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
-) -> SparsePosterior:
+    nearest: int = 0,
+) -> SparsePosterior | LocalPosterior:
     """Approximate the posterior of a Gaussian process by sparse power EP or QP, in O(N M^2).
 
     Parameters
@@ -96,10 +99,14 @@ def infer_sparse(
         File that sites are written to every half minute.
     resume : bool
         Go on from the sites of `checkpoint`, if that is there.
+    nearest : int
+        So many nearest rows of each point correct its prediction: what Z leaves out is local. The
+        posterior holds all rows for that, also where `X` is read in chunks.
 
     Returns
     -------
     SparsePosterior
+        Or, with `nearest`, a `LocalPosterior`, which wraps one.
 
     Raises
     ------
@@ -135,6 +142,7 @@ def infer_sparse(
     )
     memory = number(memory, "memory", above=-1.0)
     jitter = number(jitter, "jitter", above=-1e-300, most=1e-4)
+    nearest = whole(nearest, "nearest", 0)
     start = check_sites(sites, told.rows.n, told.rule.nonnegative)
     kept = None if checkpoint is None else SitesFile(checkpoint)
     if flag(resume, "resume") and kept is None:
@@ -151,4 +159,8 @@ def infer_sparse(
             raise ExecutorError(f"{error}{kept.hint() if kept else ''}") from error
     engine.executor = Threads(workers)
     warn_unsettled(ended, limits.tol)
-    return posterior
+    return (
+        local_of(posterior, told.rows.some(np.arange(told.rows.n)).X, nearest)
+        if nearest
+        else posterior
+    )

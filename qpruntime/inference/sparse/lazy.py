@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
@@ -165,6 +165,11 @@ class Lazy(Columns):
 
     def read(self, number: int) -> Chunk:
         return self.piece(number).load()
+
+    def some(self, numbers: NDArray[np.intp]) -> Chunk:
+        once, where = np.unique(numbers, return_inverse=True)
+        X = sample(self.X, once)[where] if len(once) else np.empty((0, self.X.shape[1]))
+        return Chunk(X, *self.others(numbers))
 
 
 def _culled(part: Any) -> Any:

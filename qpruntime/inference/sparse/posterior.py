@@ -23,6 +23,7 @@ from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.inducing import Inducing
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.settle import Ended, settle
+from qpruntime.inference.sparse.some import leave_out, row_numbers
 from qpruntime.inference.sparse.state import Base, State
 from qpruntime.inference.sparse.tied import settle_tied
 from qpruntime.inference.sparse.told import told_rows
@@ -131,6 +132,23 @@ class SparsePosterior:
         log_z: Array = self._rows[2].copy()
         return log_z
 
+    def loo_of(self, rows: ArrayLike) -> Array:
+        """`loo` of some rows, shape (n,): in the time of their predictions.
+
+        Parameters
+        ----------
+        rows : array-like of int, shape (n,)
+            In any order, also more than once.
+
+        Raises
+        ------
+        InputError
+            If there are no such rows, or this posterior was pickled, without them.
+        """
+        engine = self._engine
+        chosen = row_numbers(rows, engine.rows.n)
+        return leave_out(engine, chosen)
+
     def predict(self, X: ArrayLike, mean: ArrayLike | None = None) -> tuple[Array, Array]:
         """Latent mean and variance at T points, in O(T M^2).
 
@@ -150,15 +168,7 @@ class SparsePosterior:
         InputError
             If an argument is not usable.
         """
-        points = finite(X, "X")
-        if points.ndim != 2 or points.shape[1] != self.Z.shape[1]:
-            raise InputError(f"X must have shape (T, {self.Z.shape[1]}), got {points.shape}")
-        given = self.prior if mean is None else mean
-        if given is None:
-            raise InputError("the prior mean differs between rows: pass mean= at these points")
-        prior = finite(given, "mean")
-        if prior.shape not in ((), (len(points),)):
-            raise InputError(f"mean must be a number or have shape ({len(points)},)")
+        points, prior = self.points(X, mean)
 
         def of(some: slice) -> tuple[Array, Array]:
             phi, rest = self.inducing.features(points[some])
@@ -168,6 +178,22 @@ class SparsePosterior:
 
         centre, variance = in_blocks(of, len(points), len(self.Z))
         return centre + prior, variance
+
+    def points(self, X: ArrayLike, mean: ArrayLike | None = None) -> tuple[Array, Array]:
+        """Return points (T, d) and the prior mean there, a number or (T,), or raise `InputError`.
+
+        As `predict` takes them.
+        """
+        points = finite(X, "X")
+        if points.ndim != 2 or points.shape[1] != self.Z.shape[1]:
+            raise InputError(f"X must have shape (T, {self.Z.shape[1]}), got {points.shape}")
+        given = self.prior if mean is None else mean
+        if given is None:
+            raise InputError("the prior mean differs between rows: pass mean= at these points")
+        prior = finite(given, "mean")
+        if prior.shape not in ((), (len(points),)):
+            raise InputError(f"mean must be a number or have shape ({len(points)},)")
+        return points, prior
 
     def at_inputs(
         self, points: Array, mean: ArrayLike, crossed: Callable[[], tuple[Array, Array]]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
 
@@ -74,6 +75,9 @@ class Rows(Protocol):
     def others(self, some: slice) -> Others:
         """Return what some rows have beside X."""
 
+    def some(self, numbers: NDArray[np.intp]) -> Chunk:
+        """Read rows of these numbers, in their order, in this process."""
+
     def slice(self, number: int) -> slice:
         """Return which rows a chunk has."""
 
@@ -109,7 +113,7 @@ class Columns:
     def chunks(self) -> int:
         return chunk_count(self.n)
 
-    def others(self, some: slice) -> Others:
+    def others(self, some: slice | NDArray[np.intp]) -> Others:
         """y, weights, prior means and scales of some rows."""
         columns = self.weights, self.prior, self.scale
         weights, prior, scale = (None if a is None else a[some] for a in columns)
@@ -129,3 +133,6 @@ class Held(Columns):
 
     def read(self, number: int) -> Chunk:
         return self.piece(number)
+
+    def some(self, numbers: NDArray[np.intp]) -> Chunk:
+        return Chunk(np.ascontiguousarray(self.X[numbers]), *self.others(numbers))

@@ -1,0 +1,284 @@
+"""Points in blocks: their nearest places, what is known of these, and the sites put back on f."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.execution.calls import Threads
+from qpruntime.inference.nearest.covariances import within
+from qpruntime.inference.nearest.features import Features, described
+from qpruntime.inference.nearest.local import Left, marginals, products, without_sites
+from qpruntime.inference.nearest.metric import metric
+from qpruntime.inference.nearest.neighbours import neighbours_of
+from qpruntime.inference.nearest.places import Kinds, Places
+from qpruntime.inference.sites import Sites
+from qpruntime.inference.sparse.cross import diagonal
+from qpruntime.inference.sparse.inducing import Inducing
+from qpruntime.inference.sparse.rows import Columns
+from qpruntime.inference.sparse.rule import Rule
+
+__all__ = ["Ground", "Known"]
+
+Numbers = NDArray[np.intp]
+
+# Points whose neighbours are looked up together, and that are corrected together.
+_TOGETHER, _BLOCK = 2048, 128
+# What is left of a marginal's precision without a site that is updated, at least.
+_LEAST_KEPT = 1e-9
+
+
+class Known(NamedTuple):
+    """The posterior of w as prediction takes it: root of B, mean, power of power EP."""
+
+    inducing: Inducing
+    root: Array
+    weights: Array
+    power: float
+
+
+class Points(NamedTuple):
+    """Points (b, d) and what the inducing inputs say of them; `own` are rows that are left out."""
+
+    X: Array
+    phi: Any
+    psi: Any
+    mean: Array
+    own: Numbers | None = None
+
+
+class Listed(NamedTuple):
+    """Kinds of rows at the places of points, one after the other.
+
+    `at` is the number of place among all of the block, `kind` and `counts` what is there.
+    """
+
+    at: Numbers
+    kind: Numbers
+    counts: Array
+
+
+class Ground:
+    """Rows in memory with their sites about the prior mean, and what is made of them.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel
+    known : Known
+    columns : Columns
+        With inputs (N, d) that are held.
+    sites : Sites
+    rule : Rule or None
+        None leaves the sites as they are; `updates` says how often they are updated.
+    """
+
+    def __init__(
+        self, kernel: Any, known: Known, columns: Columns, sites: Sites, rule: Rule | None,
+        updates: int,
+    ) -> None:  # fmt: skip
+        X = columns.X
+        self.kernel, self.known, self.columns, self.sites = kernel, known, columns, sites
+        self.places = Places.of(X, sites, self._noise(X))
+        self.rule, self.updates = rule, updates
+        self._metric = metric(kernel, X.shape[1])
+        centres = known.inducing.Z * self._metric
+        self._index = neighbours_of(self.places.X * self._metric, centres)
+        posterior = known.root, known.weights
+        self._features = Features(self.places, known.inducing, posterior, known.power)
+        rows = np.arange(columns.n)
+        tau, nu = self.places.own(rows)
+        self._site = Sites(*(self.places.summed(rows, a) for a in (tau, nu)))
+        self._kinds: Kinds | None = None
+        if updates:
+            self._kinds = self.places.kinds(columns)
+            fixed = np.flatnonzero(self._kinds.of_row < 0)
+            own = self.places.own(fixed)
+            self._fixed = Sites(*(self.places.summed(fixed, a) for a in own))
+        self._lock = threading.Lock()
+
+    def _noise(self, X: Array) -> Array:
+        return diagonal(self.kernel, X) - diagonal(self.kernel, X, noise=False)
+
+    def predict(self, X: Array, k: int) -> tuple[Array, Array]:
+        """Mean about the prior and variance of f, noise included, at points (T, d)."""
+        k = min(k, self.places.count)
+        known = self.known
+
+        def job(some: slice, nearest: Numbers, slots: Numbers) -> tuple[Array, Array]:
+            phi, psi, _, mean = described(known.inducing, known.root, known.weights, X[some])
+            return self._corrected(Points(X[some], phi, psi, mean), nearest, slots)
+
+        def nearest(some: slice) -> Numbers:
+            return self._index.query(X[some] * self._metric, k)
+
+        mean, variance = self._in_blocks(len(X), nearest, job)
+        return mean, variance + self._noise(X)
+
+    def without(self, rows: Numbers, k: int) -> tuple[Array, Array]:
+        """Mean about the prior and variance of f, noise included, of rows left out, (n,).
+
+        Where there is no such posterior the variance is not a positive number.
+        """
+        k = min(k, self.places.count - 1)
+        at = self.places.of_row[rows]
+
+        def job(some: slice, nearest: Numbers, slots: Numbers) -> tuple[Array, Array]:
+            there, features = slots[:, 0], self._features
+            phi, psi = features.phi[there], features.psi[there]
+            points = Points(self.places.X[at[some]], phi, psi, features.mean[there], rows[some])
+            return self._corrected(points, nearest, slots)
+
+        def nearest(some: slice) -> Numbers:
+            own = at[some]
+            found = self._index.query(self.places.X[own] * self._metric, k + 1)
+            others = found != own[:, None]
+            others[others.all(axis=1), -1] = False
+            return np.column_stack([own, found[others].reshape(len(own), k)])
+
+        mean, variance = self._in_blocks(len(rows), nearest, job)
+        return mean, variance + self.places.noise[at]
+
+    def _in_blocks(self, n: int, nearest: Any, job: Any) -> tuple[Array, Array]:
+        """Look up neighbours and features of many points, and correct these in small blocks."""
+        found = np.empty((2, n))
+        # Features move to other slots while others are made.
+        with self._lock:
+            for start in range(0, n, _TOGETHER):
+                whole = slice(start, min(start + _TOGETHER, n))
+                places = nearest(whole)
+                slots = self._features.slots(places)
+                begins = range(whole.start, whole.stop, _BLOCK)
+                blocks = [slice(b, min(b + _BLOCK, whole.stop)) for b in begins]
+
+                def call(some: slice, start: int = start, places: Any = places,
+                         slots: Any = slots) -> Any:  # fmt: skip
+                    inside = slice(some.start - start, some.stop - start)
+                    return job(some, places[inside], slots[inside])
+
+                def take(number: int, result: Any, blocks: Any = blocks) -> None:
+                    found[:, blocks[number]] = result
+
+                Threads(None).each([(partial(call), some) for some in blocks], take)
+        return found[0], found[1]
+
+    def _corrected(self, points: Points, places: Numbers, slots: Numbers) -> tuple[Array, Array]:
+        features = self._features
+        A = products(slots, features.psi, points.psi)
+        Q = products(slots, features.phi, points.phi)
+        sets = np.concatenate([self.places.X[places], points.X[:, None]], axis=1)
+        K = within(self.kernel, sets)
+        mean = np.column_stack([features.mean[slots], points.mean])
+        T, N = features.T[slots], features.N[slots]
+        tau, nu = self._site.tau[places], self._site.nu[places]
+        proper = np.ones(len(places), np.bool_)
+        if points.own is not None:
+            proper = self._leave_out(points.own, A, mean, (T, N, tau, nu), features.r[slots[:, 0]])
+        left = without_sites(A, Q, K, mean, T, N)
+        if self.updates:
+            tau, nu = self._updated(left, places, points.own, (tau, nu))
+        centre, variance = marginals(left, tau, nu, True)
+        # What single precision leaves no factor for is left as the inducing inputs have it.
+        last = A[:, -1, -1] + np.maximum(K[:, -1, -1] - Q[:, -1, -1], 0.0)
+        good = left.good & np.isfinite(centre) & np.isfinite(variance)
+        centre, variance = np.where(good, centre, mean[:, -1]), np.where(good, variance, last)
+        return centre, np.where(proper, np.maximum(variance, 0.0), -1.0)
+
+    def _leave_out(self, own: Numbers, A: Array, mean: Array, sites: Any, r: Array) -> Any:
+        """Take rows at the first place of their sets out of w, in place; say where that is proper.
+
+        Here also sites of negative precision can go, of which the others know nothing.
+        """
+        T, N, tau, nu = sites
+        share = 1.0 + self.known.power * r * self.sites.tau[own]
+        t, n = self.sites.tau[own] / share, self.sites.nu[own] / share
+        kept = 1.0 - t * A[:, 0, 0]
+        proper = (kept > 0.0) & (share > 0.0)
+        t, n, kept = (np.where(proper, a, b) for a, b in ((t, 0.0), (n, 0.0), (kept, 1.0)))
+        ray = A[:, 0].copy()
+        mean += ray * ((t * mean[:, 0] - n) / kept)[:, None]
+        A += ray[:, :, None] * ray[:, None, :] * (t / kept)[:, None, None]
+        counted = self.sites.tau[own] >= 0.0
+        T[:, 0] = np.maximum(T[:, 0] - np.where(counted, t, 0.0), 0.0)
+        N[:, 0] -= np.where(counted, n, 0.0)
+        there = self.places.own(own)
+        tau[:, 0] = np.maximum(tau[:, 0] - there.tau, 0.0)
+        nu[:, 0] -= there.nu
+        alone = np.bincount(self.places.of_row, minlength=self.places.count)
+        single = alone[self.places.of_row[own]] == 1
+        for array in sites:
+            array[single, 0] = 0.0
+        return proper
+
+    def _listed(self, places: Numbers, own: Numbers | None) -> Listed:
+        """Return the kinds at places (b, k), the rows that are left out not counted."""
+        kinds, flat = self._kinds, places.ravel()
+        assert kinds is not None
+        lengths = kinds.begin[flat + 1] - kinds.begin[flat]
+        at = np.repeat(np.arange(flat.size), lengths)
+        inside = np.arange(at.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        kind = kinds.begin[flat][at] + inside
+        counts = kinds.counts[kind]
+        if own is not None:
+            of_own = np.full(flat.size, -1, np.intp)
+            of_own[:: places.shape[1]] = kinds.of_row[own]
+            counts = counts - (kind == of_own[at])
+        return Listed(at, kind, counts)
+
+    def _updated(
+        self, left: Left, places: Numbers, own: Numbers | None, begin: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
+        """Sites (b, k) of h at the places after parallel updates by power EP."""
+        kinds, rule, power = self._kinds, self.rule, self.known.power
+        assert kinds is not None
+        assert rule is not None
+        listed = self._listed(places, own)
+        at, kind = listed.at, listed.kind
+        noise = self.places.noise[places.ravel()][at]
+        y, prior = kinds.y[kind], kinds.prior[kind]
+        weights = None if self.columns.weights is None else kinds.weights[kind]
+        fixed = [a[places].ravel() for a in self._fixed]
+        if own is not None:
+            outside = np.flatnonzero(kinds.of_row[own] < 0)
+            there = self.places.own(own[outside])
+            for values, site in zip(fixed, there, strict=True):
+                values[outside * places.shape[1]] -= site
+        (tau, nu), sums = (a[kind] for a in kinds.sites), begin
+        for _ in range(self.updates):
+            mean, variance = marginals(left, *sums, False)
+            m, v = (a[:, :-1].ravel()[at] for a in (mean, variance))
+            with np.errstate(all="ignore"):
+                share = 1.0 + noise * tau
+                kept = 1.0 - tau / share * v
+                # Without the site, then with what power EP leaves of it: both of f.
+                wide = v / kept + noise
+                centre = (m - nu / share * v) / kept
+                rest = 1.0 + (1.0 - power) * tau * wide
+                c, centre = wide / rest, (centre + (1.0 - power) * nu * wide) / rest
+                proper = (kept > _LEAST_KEPT) & (c > 0.0) & np.isfinite(c) & np.isfinite(centre)
+                centre, c = np.where(proper, centre, 0.0), np.where(proper, c, 1.0)
+                # What EP's log Z is looked up with has its moments as well.
+                found = rule.project(prior + centre, np.sqrt(c), y, weights, "log_z")
+                _, tilted, std, _ = found
+                own_tau = np.maximum(1.0 / (std * std) - 1.0 / c, 0.0)
+                about = tilted - prior
+                own_nu = (about - centre) / c + about * own_tau
+                taken = proper & np.isfinite(own_tau) & np.isfinite(own_nu)
+                tau = np.where(taken, own_tau / power, tau)
+                nu = np.where(taken, own_nu / power, nu)
+            share = 1.0 + noise * tau
+            added = [np.bincount(at, listed.counts * a / share, places.size) for a in (tau, nu)]
+            one, two = (a.reshape(places.shape) for a in map(np.add, fixed, added))
+            sums = one, two
+        return sums
+
+
+def check_rows(X: Array, n: int, d: int) -> None:
+    """Raise `InputError` unless rows have shape (n, d)."""
+    if X.shape != (n, d):
+        raise InputError(f"X must be the {n} rows of the posterior, ({n}, {d}), got {X.shape}")

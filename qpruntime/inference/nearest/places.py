@@ -1,0 +1,139 @@
+"""Sites of rows, summed up by place: rows of equal inputs are one neighbour.
+
+Latent values are about their prior means, f_n = m_n + h(x_n) + noise. A site (tau, nu) of f_n is
+one of h(x_n) with tau/(1 + s tau) and nu/(1 + s tau), s the variance of the white noise; sites of
+h at one place add up. What the inducing inputs were told of a row is (T, N) = (tau, nu)/(1 +
+power r tau).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.arrays import Array
+from qpruntime.inference.nearest.distinct import distinct
+from qpruntime.inference.sites import Sites
+from qpruntime.inference.sparse.rows import Columns
+
+__all__ = ["Kinds", "Places"]
+
+Numbers = NDArray[np.intp]
+
+# More kinds of rows at a place than this, and their sites stay as they are: they say so much of it
+# that its neighbours change little.
+_MOST_KINDS = 8
+
+
+class Kinds(NamedTuple):
+    """Rows of one place that observed the same, under the same weight and prior mean.
+
+    Those of place p are the ones from ``begin[p]`` to ``begin[p + 1]``; sites are those of f, the
+    mean over `counts` rows; `of_row` is -1 for rows whose sites stay as they are.
+    """
+
+    begin: Numbers
+    counts: Array
+    y: Array
+    weights: Array
+    prior: Array
+    sites: Sites
+    of_row: Numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Places (P, d) of N rows.
+
+    Attributes
+    ----------
+    X : ndarray, shape (P, d)
+    of_row : ndarray of int, shape (N,)
+    rows, begin : ndarray of int, shapes (N,), (P + 1,)
+        Rows by place: those of place p are ``rows[begin[p]:begin[p + 1]]``.
+    sites : Sites
+        Of rows, of f about its prior mean; negative ones are left out.
+    noise : ndarray, shape (P,)
+        Variance of the white noise.
+    """
+
+    X: Array
+    of_row: Numbers
+    rows: Numbers
+    begin: Numbers
+    sites: Sites
+    noise: Array
+
+    @property
+    def count(self) -> int:
+        """Number of places."""
+        return len(self.X)
+
+    @classmethod
+    def of(cls, X: Array, sites: Sites, noise: Array) -> Places:
+        """Merge rows X (N, d) with sites and white noise (N,) of these."""
+        first, group = distinct(X)
+        kept = sites.tau >= 0.0
+        left = Sites(np.where(kept, sites.tau, 0.0), np.where(kept, sites.nu, 0.0))
+        order = np.argsort(group, kind="stable")
+        begin = np.searchsorted(group[order], np.arange(len(first) + 1))
+        return cls(np.ascontiguousarray(X[first]), group, order, begin, left, noise[first])
+
+    def own(self, rows: Numbers) -> Sites:
+        """Sites of h of some rows, without noise."""
+        share = 1.0 + self.noise[self.of_row[rows]] * self.sites.tau[rows]
+        return Sites(self.sites.tau[rows] / share, self.sites.nu[rows] / share)
+
+    def summed(self, rows: Numbers, values: Array) -> Array:
+        """Sum values of some rows by place, shape (P,)."""
+        return _added(self.of_row[rows], values, self.count)
+
+    def told(self, places: Numbers, r: Array, power: float) -> tuple[Array, Array]:
+        """T and N of some places, whose variance given the inducing inputs is r."""
+        lengths = self.begin[places + 1] - self.begin[places]
+        at = np.repeat(np.arange(len(places)), lengths)
+        inside = np.arange(len(at)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        rows = self.rows[self.begin[places][at] + inside]
+        tau, nu = self.sites.tau[rows], self.sites.nu[rows]
+        share = 1.0 + power * r[at] * tau
+        return _added(at, tau / share, len(places)), _added(at, nu / share, len(places))
+
+    def kinds(self, columns: Columns) -> Kinds:
+        """Return the kinds of rows there are, and which row is of which."""
+        n = columns.n
+        y = np.asarray(columns.y, dtype=float)
+        weights = np.ones(n) if columns.weights is None else columns.weights
+        prior = np.zeros(n) if columns.prior is None else columns.prior
+        first, group = distinct(np.column_stack([self.of_row, y, weights, prior]))
+        place = self.of_row[first]
+        many = np.bincount(place, minlength=self.count)[place] > _MOST_KINDS
+        kept = np.flatnonzero(~many & (weights[first] != 0.0))
+        kept = kept[np.argsort(place[kept], kind="stable")]
+        number = np.full(len(first), -1, np.intp)
+        number[kept] = np.arange(len(kept))
+        of_row = number[group]
+        chosen = of_row >= 0
+        tallied = [
+            _added(of_row[chosen], values[chosen], len(kept))
+            for values in (np.ones(n), self.sites.tau, self.sites.nu)
+        ]
+        tally, tau, nu = tallied
+        begin = np.searchsorted(place[kept], np.arange(self.count + 1))
+        some = first[kept]
+        return Kinds(
+            begin,
+            tally,
+            y[some],
+            weights[some],
+            prior[some],
+            Sites(tau / tally, nu / tally),
+            of_row,
+        )
+
+
+def _added(at: Numbers, values: Array, size: int) -> Array:
+    """Sums of values by number; of no values at all bincount returns integers."""
+    return np.bincount(at, values, minlength=size).astype(float)

@@ -1,0 +1,49 @@
+"""Some rows of an engine, by their numbers: without a pass over all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime.arrays import Array
+from qpruntime.blocks import in_blocks
+from qpruntime.errors import InputError
+from qpruntime.inference.sparse.blas import divide
+from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.turn import Block, cavities, project
+
+__all__ = ["leave_out", "row_numbers"]
+
+
+def row_numbers(rows: ArrayLike, n: int) -> NDArray[np.intp]:
+    """Return numbers of rows, from 0 to n - 1, or raise `InputError`."""
+    found = np.asarray(rows)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise InputError(
+            f"rows must be whole numbers of shape (n,), got {found.dtype} of shape {found.shape}"
+        )
+    if found.size and not (found.min() >= 0 and found.max() < n):
+        raise InputError(f"rows must be from 0 to {n - 1}, got {found.min()} to {found.max()}")
+    return found.astype(np.intp)
+
+
+def leave_out(engine: Engine, chosen: NDArray[np.intp]) -> Array:
+    """Return leave-one-out log densities of some rows, as `Engine.outcome` has them of all."""
+    state, rule = engine.state, engine.rule
+    rows = engine.rows.some(chosen)
+
+    def of(some: slice) -> Array:
+        columns = rows.weights, rows.prior, rows.scale
+        _, prior, scale = (None if a is None else a[some] for a in columns)
+        tau, nu = engine.tau[chosen[some]], engine.nu[chosen[some]]
+        block = Block(rows.y[some], None, prior, tau, nu, scale)
+        phi, r = state.inducing.features(rows.X[some])
+        mean = (phi @ state.mean.astype(phi.dtype)).astype(float)
+        solved = divide(phi, state.rounded)
+        w = np.einsum("nm,nm->n", solved, solved).astype(float)
+        at = cavities(block, mean, w, r, rule.power, 1.0)
+        log_z: Array = project(rule, block, at, "log_z", whole=True)[0]
+        return log_z
+
+    found: Array = in_blocks(of, len(chosen), state.inducing.size)
+    return found
