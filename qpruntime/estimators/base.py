@@ -22,7 +22,7 @@ from qpruntime.inference.corrections.conditional import POINTS
 from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.learning.data import Data
-from qpruntime.learning.policy.kernels import Stage
+from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.settings import Settings, generator, settings_of
 from qpruntime.learning.training import Fit
 from qpruntime.learning.warp import Warp

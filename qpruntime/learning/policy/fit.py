@@ -13,15 +13,15 @@ from qpruntime.arrays import Array
 from qpruntime.execution.one_thread import one_blas_thread
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.data import Data
-from qpruntime.learning.default_kernel import Start, Units, default_start
+from qpruntime.learning.default_kernel import Units, default_start
 from qpruntime.learning.dense import Dense
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
-from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.policy.inducing import grow
-from qpruntime.learning.policy.kernels import Chosen, Shape, Stage, choose
-from qpruntime.learning.policy.operations import Budget, dense_evaluation
-from qpruntime.learning.policy.subsets import FEWEST, Subsets, drawn
-from qpruntime.learning.policy.trial import Climbed, Trial, some_of
+from qpruntime.learning.policy.inducing import Ground
+from qpruntime.learning.policy.judged import Stage
+from qpruntime.learning.policy.kernels import Candidate, Shape, choose, last_rung
+from qpruntime.learning.policy.operations import Budget
+from qpruntime.learning.policy.subsets import Subsets, drawn
+from qpruntime.learning.policy.trial import Trial, some_of
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.training import Fit
 from qpruntime.learning.warp import Warp
@@ -62,7 +62,7 @@ def fitted(
     Parameters
     ----------
     processes : sequence of Data
-        Of at least `FEWEST` rows.
+        Of at least 60 rows.
     settings : Settings
         With ``auto``.
     rng : Generator
@@ -89,53 +89,73 @@ def fitted(
             for data in processes
         ]
     with one_blas_thread():
-        chosen = choose(trials, starts, subsets, stages)
+        chosen = choose(trials, starts, subsets, stages, n > DENSE and not settings.auto.dense)
     warp, unit = units[chosen.shape.ranks]
     features = warp.of_any(X) if warp else X
     scaled = unit.of_any(features)
-    fits: list[Fit] = []
-    nearest = 0
+    rows = _Rows(subsets, settings, budget, stages, rng, len(processes))
+    fits, nearest = [], 0
     for number, data in enumerate(processes):
-        own = replace(data, X=scaled)
-        climbed = chosen.climbed[number]
-        if n <= DENSE:
+        own, candidates = replace(data, X=scaled), chosen.processes[number]
+        if n <= DENSE or settings.auto.dense:
             with one_blas_thread():
-                fit = _dense(own, climbed, settings, budget, stages)
+                fit = rows.dense(own, candidates[0])
         else:
-            judges = subsets.order[subsets.judged]
-            fit = _inducing(own, climbed, settings, judges, budget, stages, rng)
+            fit, k = rows.inducing(own, trials[chosen.shape][number], candidates)
+            nearest = max(nearest, k)
         kernel = unit.kernel_of_features(fit.kernel)
         posterior = fit.posterior.on(kernel, features, unit.unscaled)
         fits.append(replace(fit, kernel=kernel, posterior=posterior))
-    engine = "dense" if n <= DENSE else "inducing"
-    return fits, Choice(engine, tuple(stages), warp, nearest)
+    engine = "dense" if n <= DENSE or settings.auto.dense else "inducing"
+    return fits, Choice(f"{engine}+nearest" if nearest else engine, tuple(stages), warp, nearest)
 
 
-def _dense(
-    data: Data, climbed: Climbed, settings: Settings, budget: Budget, stages: list[Stage]
-) -> Fit:
-    """All rows, by the dense engine."""
-    n = len(data.y)
-    trial = Trial(data, settings, budget, slice(0, 0))
-    last = trial.climb(climbed.start, n, *_END, climbed.theta)
-    stages.append(Stage(n, "all rows, dense", math.nan, budget.taken))
-    projector = last.projector(data)
-    posterior = Dense(settings).infer(last.kernel, replace(data, projector=projector), last.sites)
-    return Fit(last.kernel, projector.likelihood, posterior, (last.optimum,))
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """How all rows are fitted once there are candidates."""
 
+    subsets: Subsets
+    settings: Settings
+    budget: Budget
+    stages: list[Stage]
+    rng: np.random.Generator
+    processes: int
 
-def _inducing(
-    data: Data,
-    climbed: Climbed,
-    settings: Settings,
-    judges: Any,
-    budget: Budget,
-    stages: list[Stage],
-    rng: np.random.Generator,
-) -> Fit:
-    projector, kernel = climbed.projector(data), climbed.kernel
-    grown = grow(data, kernel, projector, settings, judges, budget, stages, rng)
-    return Fit(kernel, projector.likelihood, grown.posterior, (climbed.optimum,))
+    def dense(self, data: Data, candidate: Candidate) -> Fit:
+        """All rows by the dense engine, a few steps further; to the end if that is asked for."""
+        settings, n, climbed = self.settings, len(data.y), candidate.climbed
+        assert settings.auto is not None
+        trial = Trial(data, settings, self.budget, slice(0, 0))
+        end = (settings.ftol, settings.max_iter) if settings.auto.dense else _END
+        last = trial.climb(climbed.start, n, *end, climbed.theta)
+        self.stages.append(Stage(n, "all rows, dense", math.nan, self.budget.taken))
+        projector = last.projector(data)
+        own = replace(data, projector=projector)
+        posterior = Dense(settings).infer(last.kernel, own, last.sites)
+        return Fit(last.kernel, projector.likelihood, posterior, (last.optimum, climbed.optimum))
+
+    def inducing(
+        self, data: Data, trial: Trial, candidates: Sequence[Candidate]
+    ) -> tuple[Fit, int]:
+        """All rows by inducing points, and how many nearest rows correct predictions."""
+        ground = Ground(data, self.settings, self.budget, self.stages, self.rng)
+        kernels = [
+            (c.climbed.kernel, c.climbed.projector(data), f"{c.words}, " if candidates[1:] else "")
+            for c in candidates
+        ]
+        number, settled = ground.first(kernels)
+        best = candidates[number]
+        with one_blas_thread():
+            further = last_rung(trial, best, self.subsets, self.processes)
+        if further is not None:
+            best = further
+            self.stages.append(
+                Stage(self.subsets.rungs[-1], best.words, math.nan, self.budget.taken)
+            )
+        kernel, projector = best.climbed.kernel, best.climbed.projector(data)
+        settled = ground.grow(kernel, projector, settled, further is not None)
+        posterior, nearest = ground.end(settled, projector)
+        return Fit(kernel, projector.likelihood, posterior, (best.climbed.optimum,)), nearest
 
 
 def _strata(processes: Sequence[Data]) -> Array | None:

@@ -1,13 +1,15 @@
 """More rows than a dense fit takes: inducing points are doubled until rows left out say stop.
 
-The kernel is known. Sites of the rows are carried from one number of inducing points to the next.
-Leave-one-out densities say whether more of them, or the nearest rows of each point, predict better.
+Sites of the rows are carried from one number of inducing points to the next. Leave-one-out
+densities of some rows say which kernel, how many inducing points, and whether the nearest rows of
+each point predict better.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,116 +17,229 @@ from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
+from qpruntime.errors import NumericalError
 from qpruntime.execution.calls import Threads
+from qpruntime.inference.nearest.posterior import local_of
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.lazy import rows_of
+from qpruntime.inference.sparse.lazy import is_lazy, read, rows_of
+from qpruntime.inference.sparse.posterior import conclude
 from qpruntime.inference.sparse.rows import Rows
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.settle import settle
 from qpruntime.learning.data import Data
 from qpruntime.learning.inducing import clusters, rows_at, sample, units
-from qpruntime.learning.policy.kernels import Stage
-from qpruntime.learning.policy.operations import Budget, sweeps_of
+from qpruntime.learning.policy.judged import Stage, better
+from qpruntime.learning.policy.operations import Budget, local_density, sweeps_of
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.sparse_end import posterior_of
 from qpruntime.projection.projector import Projector
 
-__all__ = ["Grown", "grow"]
+__all__ = ["Ground", "Settled"]
 
 #: Inducing points to begin with, and most.
-_FIRST, _MOST = 300, 4800
+FIRST, MOST = 300, 4800
+#: Nearest rows, where they are taken.
+NEAREST = 30
 # Sites settle so far between.
 _TOL = 1e-3
-# What doubling has to gain, in log density a row.
-_GAIN = 1e-3
-# Sweeps: of the first, of those that go on, and of the end.
-_SWEEPS, _FURTHER, _LAST = 8, 5, 6
+# What doubling has to gain, in log density a row; and what nearest rows have to.
+_GAIN, _NEAR = 1e-3, 2e-4
+# Sweeps of those that go on, and of the end.
+_FURTHER, _LAST = 5, 6
 # Rows that inducing points are chosen from.
 _SAMPLE = 20_000
+# Rows that are left out: a gain of .003 a row is seen among so many.
+_LEFT_OUT = 8000
 
 
 @dataclass(frozen=True, eq=False)
-class Grown:
-    """What was settled: the posterior of all rows, and how many nearest rows correct it."""
+class Settled:
+    """Sites of all rows under a kernel, and log densities of the judges, left out.
 
-    posterior: Any
-    nearest: int
+    `near` are those by their nearest rows, None where these are not looked at.
+    """
+
+    engine: Engine
+    alone: Array
+    near: Array | None
+
+    @property
+    def m(self) -> int:
+        """Inducing points."""
+        return len(self.engine.Z)
+
+    @cached_property
+    def uses_near(self) -> bool:
+        """Whether the nearest rows predict better, beyond doubt and more than a little."""
+        if self.near is None:
+            return False
+        gain = self.near - self.alone
+        doubt = 0.5 * float(np.std(gain)) / math.sqrt(gain.size)
+        return bool(float(np.mean(gain)) > max(_NEAR, doubt))
+
+    @property
+    def densities(self) -> Array:
+        """By the better of the two."""
+        return self.near if self.uses_near and self.near is not None else self.alone
+
+    @property
+    def score(self) -> float:
+        """Their mean."""
+        return float(np.mean(self.densities))
 
 
-def grow(
-    data: Data,
-    kernel: Kernel,
-    projector: Projector,
-    settings: Settings,
-    judges: NDArray[np.intp],
-    budget: Budget,
-    stages: list[Stage],
-    rng: np.random.Generator,
-) -> Grown:
-    """Settle all rows, with as many inducing points as pay and the budget has.
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """All rows of a process, in units of the kernel.
 
     Parameters
     ----------
     data : Data
-        All rows, in units of the kernel.
-    kernel : scikit-learn kernel
-    projector : Projector
-        Of the method asked for, with the parameters that were learnt.
     settings : Settings
-    judges : ndarray of int
-        Rows whose leave-one-out densities say when to stop.
+        With ``auto``.
     budget : Budget
     stages : list of Stage
         Appended to.
     rng : Generator
         Of clusters.
     """
-    assert settings.auto is not None
-    sparse, n = settings.auto.sparse, len(data.y)
-    data = replace(data, projector=projector)
-    points = rows_at(data.X, sample(n, _SAMPLE, rng))
-    spread = points.std(axis=0)
-    judges = np.sort(judges)
-    rows = rows_of(data.X, data.y, data.weights, _prior(data), data.scale)
-    n_jobs = settings.n_jobs or 0
-    options: Any = {"memory": sparse.memory, "executor": Threads(n_jobs if n_jobs > 0 else None)}
-    rule = Rule(projector.for_evidence(), sparse.power)
-    limits = Limits(_TOL, settings.max_sweeps, 1.0)
-    engine: Engine | None = None
-    m, before = min(_FIRST, max(1, n // 4)), -math.inf
-    while True:
-        Z = clusters(points, m, rng, units(kernel, spread))
-        further = Engine(rows, rule, kernel, Z, **options)
-        if engine is not None:
-            engine.release()
-            further.sites = engine.sites
-        engine = further
+
+    data: Data
+    settings: Settings
+    budget: Budget
+    stages: list[Stage]
+    rng: np.random.Generator
+
+    def settle(
+        self, kernel: Kernel, projector: Projector, m: int, words: str, before: Settled | None
+    ) -> Settled:
+        """Settle all rows with m inducing points, from the sites of another number of them."""
+        Z = clusters(self._points, m, self.rng, units(kernel, self._points.std(axis=0)))
+        n = len(self.data.y)
+        engine = Engine(self._rows, self._rule(projector), kernel, Z, **self._options)
+        if before is not None:
+            before.engine.release()
+            engine.sites = before.engine.sites
+        limits = Limits(_TOL, self.settings.max_sweeps, 1.0)
         ended = settle(engine, limits)
-        budget.take(sweeps_of(len(ended.history), n, m))
-        density = _left_out(engine, judges)
-        mean = float(np.mean(density))
-        stages.append(Stage(n, f"{m} inducing points", mean, budget.taken))
-        gained, before = mean - before, mean
-        more = sweeps_of(_FURTHER, n, 2 * m) + sweeps_of(_LAST, n, 2 * m)
-        if gained < _GAIN or 2 * m > min(_MOST, n // 2) or not budget.allows(more):
-            break
-        m *= 2
-    low, high = (float(end(data.prior)) for end in (np.min, np.max))
-    posterior = posterior_of(engine, projector, settings, low if low == high else None, _ignore)
-    return Grown(posterior, 0)
+        self.budget.take(sweeps_of(len(ended.history) + 2, n, m))
+        posterior = conclude(engine, ended, None, limits)
+        rows, k = self._left_out, self._nearest
+        near = None
+        alone = self._weighted(posterior.loo_of(rows), rows)
+        if k:
+            self.budget.take(local_density(len(rows), k, m))
+            try:
+                near = self._weighted(local_of(posterior, self._held, k).loo_of(rows), rows)
+            except NumericalError as error:
+                if error.__cause__ is not None:  # a user's own exception
+                    raise
+        found = Settled(engine, alone, near)
+        words = f"{words}{m} inducing points{' and nearest rows' if found.uses_near else ''}"
+        self.stages.append(Stage(n, words, found.score, self.budget.taken))
+        return found
+
+    def first(self, kernels: list[tuple[Kernel, Projector, str]]) -> tuple[int, Settled]:
+        """Settle with few inducing points under each of some kernels; the first one is preferred.
+
+        Returns which one was chosen, and its sites.
+        """
+        m, n = min(FIRST, max(1, len(self.data.y) // 4)), len(self.data.y)
+        chosen, best = 0, self.settle(*kernels[0][:2], m, kernels[0][2], None)
+        for number, (kernel, projector, words) in enumerate(kernels[1:], 1):
+            if not self.budget.allows(sweeps_of(_FURTHER + _LAST, n, m), 0.5):
+                break
+            other = self.settle(kernel, projector, m, words, None)
+            if better(other.densities - best.densities):
+                chosen, best = number, other
+            else:
+                other.engine.release()
+        return chosen, best
+
+    def grow(self, kernel: Kernel, projector: Projector, begun: Settled, moved: bool) -> Settled:
+        """Double the inducing points while that pays and the budget has it.
+
+        `moved` says that the kernel is not that of `begun`.
+        """
+        n, now = len(self.data.y), begun
+        if moved:
+            now = self.settle(kernel, projector, begun.m, "", begun)
+        while True:
+            m = 2 * now.m
+            cost = sweeps_of(_FURTHER, n, m) + sweeps_of(_LAST, n, m)
+            if m > min(MOST, n // 2) or not self.budget.allows(cost):
+                return now
+            further = self.settle(kernel, projector, m, "", now)
+            gained = further.score - now.score
+            now = further
+            if gained < _GAIN:
+                return now
+
+    def end(self, settled: Settled, projector: Projector) -> tuple[Any, int]:
+        """Return the posterior by the method asked for, and how many nearest rows correct it."""
+        low, high = (float(end(self.data.prior)) for end in (np.min, np.max))
+        prior = low if low == high else None
+        engine = settled.engine
+        posterior = posterior_of(engine, projector, self.settings, prior, _ignore)
+        self.budget.take(sweeps_of(posterior.n_sweeps, len(self.data.y), settled.m))
+        engine.executor = Threads(None)
+        asked = self._auto.nearest
+        k = (NEAREST if settled.uses_near else 0) if isinstance(asked, str) else self._nearest
+        return (local_of(posterior, self._held, k) if k else posterior), k
+
+    @property
+    def _auto(self) -> Any:
+        assert self.settings.auto is not None
+        return self.settings.auto
+
+    @property
+    def _nearest(self) -> int:
+        """Nearest rows that are tried; none where rows are read in parts and do not fit."""
+        asked = self._auto.nearest
+        if not isinstance(asked, str):
+            return int(asked)
+        X, n = self.data.X, len(self.data.y)
+        fits = not is_lazy(X) or 8.0 * n * X.shape[1] < self._auto.sparse.memory
+        return NEAREST if fits and n > NEAREST else 0
+
+    @cached_property
+    def _left_out(self) -> NDArray[np.intp]:
+        """Rows whose densities are asked for when they are left out."""
+        return sample(len(self.data.y), _LEFT_OUT, self.rng)
+
+    @cached_property
+    def _held(self) -> Array:
+        """Inputs of all rows."""
+        X = self.data.X
+        return np.ascontiguousarray(read(X, slice(0, len(self.data.y))) if is_lazy(X) else X)
+
+    @cached_property
+    def _points(self) -> Array:
+        """Inputs that inducing points are chosen from."""
+        return rows_at(self.data.X, sample(len(self.data.y), _SAMPLE, self.rng))
+
+    @cached_property
+    def _rows(self) -> Rows:
+        data = self.data
+        prior = data.prior if data.prior.any() else None
+        return rows_of(data.X, data.y, data.weights, prior, data.scale)
+
+    @cached_property
+    def _options(self) -> dict[str, Any]:
+        n_jobs = self.settings.n_jobs or 0
+        threads = Threads(n_jobs if n_jobs > 0 else None)
+        return {"memory": self._auto.sparse.memory, "executor": threads}
+
+    def _rule(self, projector: Projector) -> Rule:
+        return Rule(projector.for_evidence(), self._auto.sparse.power)
+
+    def _weighted(self, densities: Array, rows: NDArray[np.intp]) -> Array:
+        if self.data.weights is None:
+            return densities
+        weights = self.data.weights[rows]
+        return densities * (weights / weights.mean())
 
 
 def _ignore(engine: Engine) -> None:
     """Nothing is to be done after a sweep."""
-
-
-def _prior(data: Data) -> Array | None:
-    return data.prior if data.prior.any() else None
-
-
-def _left_out(engine: Engine, judges: NDArray[np.intp]) -> Array:
-    """Leave-one-out log densities of some rows."""
-    found = engine.outcome(rows=True).rows
-    assert found is not None
-    return found[2][judges]

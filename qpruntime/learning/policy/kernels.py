@@ -15,11 +15,12 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.learning.default_kernel import LogNormal, Start
+from qpruntime.learning.policy.judged import Stage, better
 from qpruntime.learning.policy.operations import dense_evaluation
 from qpruntime.learning.policy.subsets import Subsets
 from qpruntime.learning.policy.trial import Climbed, Trial
 
-__all__ = ["Chosen", "Shape", "Stage", "better", "choose"]
+__all__ = ["Candidate", "Chosen", "Shape", "choose", "last_rung"]
 
 # Relative tolerances and iterations: at first, on the next rung, and on the last.
 _BEGIN, _ON = (1e-4, 30), (1e-3, 10)
@@ -28,8 +29,10 @@ _FIRST_LENGTHS, _FREE, _LAST = (1e-3, 15), (1e-3, 10), (1e-3, 5)
 _SHRINK = 1.0
 # With more features single length-scales are learnt on the first rung alone.
 _WIDE = 200
-# The last rung begins within this share of the budget.
-_SHARE = 0.4
+# The last rung begins within this share of the budget, and leaves as much as the second says.
+_SHARE, _ROOM = 0.4, 0.75
+# Judges are sure of a loss of so many standard errors.
+_SURE = 2.0
 # Evaluations that the first climb of a shape usually takes.
 _USUAL = 25
 
@@ -52,45 +55,30 @@ def _kernel_words(nu: float) -> str:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A step of a fit.
+class Candidate:
+    """A kernel of a process that has been climbed, in words, and whether by single features."""
 
-    Attributes
-    ----------
-    rows : int
-        That it learnt from, or that were settled.
-    candidate : str
-    density : float
-        Mean log predictive density of the rows that judged, NaN if none did.
-    operations : float
-        That the fit had taken after it.
-    """
-
-    rows: int
-    candidate: str
-    density: float
-    operations: float
+    climbed: Climbed
+    words: str
+    by_feature: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """What the stages have chosen: a shape, and for each process where its kernel has come to.
+    """What stages have chosen for processes that share their rows.
 
-    `by_feature` says which of the processes have a length-scale for each feature.
+    Attributes
+    ----------
+    shape : Shape
+    processes : tuple of tuple of Candidate
+        Of each process the one chosen, and others that all rows might prefer.
+    rows : int
+        That kernels were learnt from.
     """
 
     shape: Shape
-    climbed: tuple[Climbed, ...]
-    by_feature: tuple[bool, ...]
+    processes: tuple[tuple[Candidate, ...], ...]
     rows: int
-
-
-def better(gain: Array) -> bool:
-    """Whether judges gain more than the standard error of their mean gain."""
-    if not np.isfinite(gain).all():
-        return False
-    error = float(np.std(gain)) / math.sqrt(gain.size)
-    return float(np.mean(gain)) > error
 
 
 def choose(
@@ -98,6 +86,7 @@ def choose(
     starts: dict[Shape, Start],
     subsets: Subsets,
     stages: list[Stage],
+    others: bool,
 ) -> Chosen:
     """Choose the kernels of processes that share their rows.
 
@@ -110,11 +99,13 @@ def choose(
     subsets : Subsets
     stages : list of Stage
         Appended to.
+    others : bool
+        Whether kernels of another roughness are kept that few rows do not tell from the best.
     """
-    shapes = list(starts)
+    shapes, count = list(starts), len(trials[next(iter(starts))])
     budget = trials[shapes[0]][0].budget
     first, rungs = subsets.rungs[0], [r for r in subsets.rungs if r <= subsets.judged.start]
-    usual = _USUAL * len(trials[shapes[0]]) * dense_evaluation(first)
+    usual = _USUAL * count * dense_evaluation(first)
     if not (subsets.judging and budget.allows(len(shapes) * usual, _SHARE)):
         shapes = shapes[:1]
     found: dict[Shape, tuple[list[Climbed], Array]] = {}
@@ -122,34 +113,48 @@ def choose(
         climbed = [t.climb(starts[shape], first, *_BEGIN) for t in trials[shape]]
         found[shape] = climbed, _judged(trials[shape], climbed, first, len(shapes) > 1)
         stages.append(_stage(first, shape.words, found[shape][1], budget.taken))
-    kept = _two_best(found)
-    for rows in rungs[1:]:
+    begun, kept = dict(found), _two_best(found)
+    rows = rungs[-1]
+    for rung in rungs[1:]:
         for shape in kept:
-            climbed = [
-                trial.climb(c.start, rows, *_ON, c.theta)
-                for trial, c in zip(trials[shape], found[shape][0], strict=True)
-            ]
-            found[shape] = climbed, _judged(trials[shape], climbed, rows, subsets.judging)
-            stages.append(_stage(rows, shape.words, found[shape][1], budget.taken))
+            climbed = _climbed_on(trials[shape], found[shape][0], rung)
+            found[shape] = climbed, _judged(trials[shape], climbed, rung, subsets.judging)
+            stages.append(_stage(rung, shape.words, found[shape][1], budget.taken))
     shape = kept[0]
     if len(kept) > 1 and better(found[kept[1]][1] - found[shape][1]):
         shape = kept[1]
-    rows = rungs[-1]
-    ended = [
-        _lengths(trial, c, subsets, rows, stages)
+    lists = [
+        [_lengths(trial, c, shape, subsets, rows, stages)]
         for trial, c in zip(trials[shape], found[shape][0], strict=True)
     ]
-    for rung in subsets.rungs[len(rungs) :]:
-        cost = len(ended) * _LAST[1] * dense_evaluation(rung)
-        if not budget.allows(cost, _SHARE):
-            break
-        rows = rung
-        ended = [
-            (trial.climb(c.start, rows, *_LAST, c.theta), single)
-            for trial, (c, single) in zip(trials[shape], ended, strict=True)
-        ]
-        stages.append(Stage(rows, shape.words, math.nan, budget.taken))
-    return Chosen(shape, tuple(c for c, _ in ended), tuple(s for _, s in ended), rows)
+    rival = _rival(shape, begun) if others else None
+    if rival is not None:
+        if rival not in kept or len(rungs) == 1:
+            found[rival] = _climbed_on(trials[rival], begun[rival][0], rows), np.zeros(1)
+        pairs = zip(trials[rival], found[rival][0], lists, strict=True)
+        for trial, c, candidates in pairs:
+            candidates.append(_alike(trial, c, rival, candidates[0], rows))
+        stages.append(Stage(rows, rival.words, math.nan, budget.taken))
+    return Chosen(shape, tuple(tuple(one) for one in lists), rows)
+
+
+def last_rung(trial: Trial, candidate: Candidate, subsets: Subsets, share: int) -> Candidate | None:
+    """Climb on with more rows, if there are any and the budget of `share` processes has it."""
+    done = subsets.judged.start
+    further = [rung for rung in subsets.rungs if rung > done]
+    if not further:
+        return None
+    rows = further[-1]
+    cost = share * (_LAST[1] + 2) * dense_evaluation(rows)
+    if not (trial.budget.allows(0.0, _SHARE) and trial.budget.allows(cost, _ROOM)):
+        return None
+    own = candidate.climbed
+    return replace(candidate, climbed=trial.climb(own.start, rows, *_LAST, own.theta))
+
+
+def _climbed_on(trials: Sequence[Trial], climbed: Sequence[Climbed], rows: int) -> list[Climbed]:
+    pairs = zip(trials, climbed, strict=True)
+    return [trial.climb(one.start, rows, *_ON, one.theta) for trial, one in pairs]
 
 
 def _judged(trials: Sequence[Trial], climbed: Sequence[Climbed], rows: int, wanted: bool) -> Array:
@@ -167,46 +172,72 @@ def _stage(rows: int, words: str, densities: Array, taken: float) -> Stage:
 
 
 def _two_best(found: dict[Shape, tuple[list[Climbed], Array]]) -> list[Shape]:
-    """The default, and the best of those that judges prefer to it; the best one first if sure."""
+    """The default, and the best of all others unless judges are sure that it is worse."""
     default, *others = found
-    ahead = [s for s in others if better(found[s][1] - found[default][1])]
-    if not ahead:
+    if not others:
         return [default]
-    return [default, max(ahead, key=lambda shape: float(np.mean(found[shape][1])))]
+    best = max(others, key=lambda shape: float(np.mean(found[shape][1])))
+    sure = better(found[default][1] - found[best][1], _SURE)
+    return [default] if sure else [default, best]
+
+
+def _rival(shape: Shape, found: dict[Shape, tuple[list[Climbed], Array]]) -> Shape | None:
+    """The other roughness of the same features, unless judges are sure that it is worse."""
+    rivals = [other for other in found if other.ranks == shape.ranks and other != shape]
+    if not rivals or better(found[shape][1] - found[rivals[0]][1], _SURE):
+        return None
+    return rivals[0]
 
 
 def _lengths(
-    trial: Trial, common: Climbed, subsets: Subsets, rows: int, stages: list[Stage]
-) -> tuple[Climbed, bool]:
+    trial: Trial,
+    common: Climbed,
+    shape: Shape,
+    subsets: Subsets,
+    rows: int,
+    stages: list[Stage],
+) -> Candidate:
     """Give each feature a length-scale of its own if judges gain by it."""
+    plain = Candidate(common, shape.words, False)
     count = common.start.by_feature
     if not (count and subsets.judging):
-        return common, False
+        return plain
     first = subsets.rungs[0]
     refined = common.start.refined(common.theta)
     shrunk = trial.climb(_shrunk(refined, common.theta), first, *_FIRST_LENGTHS)
     if count <= _WIDE and rows > first:
         shrunk = trial.climb(shrunk.start, rows, *_ON, shrunk.theta)
-    else:
+    elif rows > first:
+        common = trial.climb(common.start, first, *_ON, common.theta)
         rows = first
     before, after = trial.densities(common, rows), trial.densities(shrunk, rows)
-    stages.append(_stage(rows, "one length-scale a feature", after, trial.budget.taken))
+    words = f"{shape.words}, one length-scale a feature"
+    stages.append(_stage(rows, words, after, trial.budget.taken))
     if not better(after - before):
-        return common, False
+        return plain
     if count > _WIDE:
-        return shrunk, True
+        return Candidate(shrunk, words, True)
     free = trial.climb(refined, rows, *_FREE, shrunk.theta)
     last = trial.densities(free, rows)
-    stages.append(_stage(rows, "the same without their prior", last, trial.budget.taken))
-    return (free if float(np.mean(last - after)) > 0.0 else shrunk), True
+    stages.append(_stage(rows, f"{words} without their prior", last, trial.budget.taken))
+    return Candidate(free if float(np.mean(last - after)) > 0.0 else shrunk, words, True)
+
+
+def _alike(trial: Trial, common: Climbed, shape: Shape, chosen: Candidate, rows: int) -> Candidate:
+    """The rival of a candidate: with as many length-scales, begun at those of the candidate."""
+    if not chosen.by_feature:
+        return Candidate(common, shape.words, False)
+    start = replace(common.start.refined(common.theta), log_prior=chosen.climbed.start.log_prior)
+    climbed = trial.climb(start, rows, *_ON, chosen.climbed.theta)
+    return Candidate(climbed, f"{shape.words}, one length-scale a feature", True)
 
 
 def _shrunk(refined: Start, theta: Array) -> Start:
     """Add the prior of single length-scales, about the common one."""
-    count = refined.kernel.n_dims - 2
-    mean, deviation = np.full(count, theta[2]), np.full(count, _SHRINK)
     if refined.log_prior is None:
         return refined
+    count = refined.kernel.n_dims - 2
+    mean, deviation = np.full(count, theta[2]), np.full(count, _SHRINK)
     prior = LogNormal(
         np.concatenate([refined.log_prior.mean, mean]),
         np.concatenate([refined.log_prior.deviation, deviation]),

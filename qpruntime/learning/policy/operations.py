@@ -43,7 +43,7 @@ class Budget:
 
 
 def dense_evaluation(n: int, features: int = 1) -> float:
-    """One evidence of n rows with its gradient, with a length-scale for each of so many features."""
+    """One evidence of n rows and its gradient, with so many length-scales."""
     return 4.5 * float(n) ** 3 + 20.0 * float(n) ** 2 * features
 
 
