@@ -16,7 +16,8 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
 from qpruntime.learning.policy.acts import acts
-from qpruntime.learning.policy.fit import Choice, fitted
+from qpruntime.learning.policy.choice import Choice
+from qpruntime.learning.policy.fit import fitted
 from qpruntime.learning.policy.subsets import FEWEST
 from qpruntime.learning.settings import Settings, numbered
 from qpruntime.learning.sparse_file import remove_checkpoints

@@ -186,9 +186,7 @@ class _Scaled:
         return self.units.scaled(np.asarray(self.X[some], dtype=float))
 
 
-def default_start(
-    units: Units, scale: float = 1.0, smooth: bool = False, nu: float = 2.5
-) -> Start:
+def default_start(units: Units, scale: float = 1.0, smooth: bool = False, nu: float = 2.5) -> Start:
     """Return the kernel of ``kernel=None`` for scaled features.
 
     Parameters

@@ -11,11 +11,12 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.execution.one_thread import one_blas_thread
-from qpruntime.inference.sparse.lazy import is_lazy
+from qpruntime.inference.sparse.lazy import is_lazy, read
 from qpruntime.learning.data import Data
-from qpruntime.learning.default_kernel import Units, default_start
+from qpruntime.learning.default_kernel import Start, Units, default_start
 from qpruntime.learning.dense import Dense
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
+from qpruntime.learning.policy.choice import Choice, tell
 from qpruntime.learning.policy.inducing import Ground
 from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.policy.kernels import Candidate, Shape, choose, last_rung
@@ -26,32 +27,15 @@ from qpruntime.learning.settings import Settings
 from qpruntime.learning.training import Fit
 from qpruntime.learning.warp import Warp
 
-__all__ = ["Choice", "fitted"]
+__all__ = ["fitted"]
 
 #: More rows than this are not fitted densely.
 DENSE = 1500
 # Relative tolerance and iterations with all of these rows.
 _END = (1e-5, 15)
+# Rows of a dense fit whose sites may be negative.
+_FEWER = 500
 _SHAPES = (Shape(False, 2.5), Shape(False, 0.5), Shape(True, 2.5), Shape(True, 0.5))
-
-
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """What was chosen for all processes of a model.
-
-    Attributes
-    ----------
-    engine : {"dense", "inducing", "inducing+nearest"}
-    stages : tuple of Stage
-    warp : Warp or None
-        What features went through.
-    nearest : int
-    """
-
-    engine: str
-    stages: tuple[Stage, ...]
-    warp: Warp | None
-    nearest: int
 
 
 def fitted(
@@ -70,11 +54,20 @@ def fitted(
         By which latent functions vary, about.
     """
     assert settings.auto is not None
-    X, n = processes[0].X, len(processes[0].y)
+    n = len(processes[0].y)
+    dense = n <= DENSE or settings.auto.dense
+    if dense and is_lazy(processes[0].X):
+        held = read(processes[0].X, slice(0, n))
+        processes = [replace(data, X=held) for data in processes]
+    X = processes[0].X
     budget = Budget(settings.auto.budget, n)
-    subsets = drawn(n, _strata(processes), rng)
+    # Sites of likelihoods that are not log-concave settle one after the other, which takes long.
+    concave = processes[0].projector.likelihood.log_concave
+    subsets = drawn(n, _strata(processes), rng, **({} if concave else {"most": _FEWER}))
     stages: list[Stage] = []
-    units, starts, trials = {}, {}, {}
+    units: dict[bool, tuple[Warp | None, Units]] = {}
+    starts: dict[Shape, Start] = {}
+    trials: dict[Shape, Sequence[Trial]] = {}
     order = np.argsort(subsets.order, kind="stable")
     seen = np.empty((len(subsets.order), int(X.shape[1])))
     seen[order] = rows_at(X, subsets.order[order])
@@ -89,25 +82,36 @@ def fitted(
             for data in processes
         ]
     with one_blas_thread():
-        chosen = choose(trials, starts, subsets, stages, n > DENSE and not settings.auto.dense)
+        chosen = choose(trials, starts, subsets, stages, others=not dense)
     warp, unit = units[chosen.shape.ranks]
     features = warp.of_any(X) if warp else X
     scaled = unit.of_any(features)
     rows = _Rows(subsets, settings, budget, stages, rng, len(processes))
-    fits, nearest = [], 0
+    fits, words, nearest = [], [], 0
     for number, data in enumerate(processes):
         own, candidates = replace(data, X=scaled), chosen.processes[number]
-        if n <= DENSE or settings.auto.dense:
+        if dense:
             with one_blas_thread():
                 fit = rows.dense(own, candidates[0])
+            words.append(candidates[0].words)
         else:
-            fit, k = rows.inducing(own, trials[chosen.shape][number], candidates)
+            fit, best, k = rows.inducing(own, trials[chosen.shape][number], candidates)
             nearest = max(nearest, k)
+            words.append(best)
         kernel = unit.kernel_of_features(fit.kernel)
         posterior = fit.posterior.on(kernel, features, unit.unscaled)
         fits.append(replace(fit, kernel=kernel, posterior=posterior))
-    engine = "dense" if n <= DENSE or settings.auto.dense else "inducing"
-    return fits, Choice(f"{engine}+nearest" if nearest else engine, tuple(stages), warp, nearest)
+    choice = Choice(
+        engine="dense" if dense else "inducing+nearest" if nearest else "inducing",
+        rows=n,
+        kernels=tuple(words),
+        inducing=() if dense else tuple(len(fit.posterior.Z) for fit in fits),
+        nearest=nearest,
+        warp=warp,
+        stages=tuple(stages),
+    )
+    tell(choice, budget.taken)
+    return fits, choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +140,8 @@ class _Rows:
 
     def inducing(
         self, data: Data, trial: Trial, candidates: Sequence[Candidate]
-    ) -> tuple[Fit, int]:
-        """All rows by inducing points, and how many nearest rows correct predictions."""
+    ) -> tuple[Fit, str, int]:
+        """All rows by inducing points; the kernel in words, and how many nearest rows correct."""
         ground = Ground(data, self.settings, self.budget, self.stages, self.rng)
         kernels = [
             (c.climbed.kernel, c.climbed.projector(data), f"{c.words}, " if candidates[1:] else "")
@@ -155,7 +159,8 @@ class _Rows:
         kernel, projector = best.climbed.kernel, best.climbed.projector(data)
         settled = ground.grow(kernel, projector, settled, further is not None)
         posterior, nearest = ground.end(settled, projector)
-        return Fit(kernel, projector.likelihood, posterior, (best.climbed.optimum,)), nearest
+        fit = Fit(kernel, projector.likelihood, posterior, (best.climbed.optimum,))
+        return fit, best.words, nearest
 
 
 def _strata(processes: Sequence[Data]) -> Array | None:

@@ -50,7 +50,9 @@ class Subsets:
         return max(size for size in self.rungs if size <= self.judged.start)
 
 
-def drawn(n: int, strata: Array | None, rng: np.random.Generator) -> Subsets:
+def drawn(
+    n: int, strata: Array | None, rng: np.random.Generator, most: int = _RUNGS[-1]
+) -> Subsets:
     """Draw the rows of stages.
 
     Parameters
@@ -60,15 +62,17 @@ def drawn(n: int, strata: Array | None, rng: np.random.Generator) -> Subsets:
     strata : ndarray, shape (n,), or None
         The class of each row; proportions are kept, never balanced.
     rng : Generator
+    most : int
+        Rows of a dense fit.
     """
-    first = min(_FIRST, n // 2)
-    rungs = [size for size in _RUNGS if size <= n // 2] or [n // 2]
+    first = min(_FIRST, n // 2, most)
+    rungs = [size for size in _RUNGS if size <= min(most, n // 2)] or [n // 2]
     if n // 2 < _FIRST and rungs[-1] < 0.8 * first:
         rungs.append(first)  # between 500 and 1000 rows
     judged = slice(first, min(first + _JUDGES, n))
     if strata is None:
-        most = max(judged.stop, rungs[-1])
-        return Subsets(rng.permutation(n)[:most], tuple(rungs), judged, True)
+        order = rng.permutation(n)[: max(judged.stop, rungs[-1])]
+        return Subsets(order, tuple(rungs), judged, True)
     order = _spread(strata, rng)
     codes = np.unique(strata, return_inverse=True)[1]
     rare = int(np.bincount(codes).min())
@@ -80,8 +84,8 @@ def drawn(n: int, strata: Array | None, rng: np.random.Generator) -> Subsets:
     judges = codes[order[judged]]
     held = int(np.bincount(judges, minlength=int(codes.max()) + 1).min())
     enough = held >= max(1.0, min(_RARE_JUDGES, _SHARE * judges.size))
-    most = max(judged.stop, rungs[-1])
-    return Subsets(order[:most], tuple(rungs), judged, enough)
+    last = max(judged.stop, rungs[-1])
+    return Subsets(order[:last], tuple(rungs), judged, enough)
 
 
 def _spread(strata: Array, rng: np.random.Generator) -> NDArray[np.intp]:

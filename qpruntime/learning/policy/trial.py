@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
@@ -54,7 +55,7 @@ class Climbed:
         return learnt(data.projector, tuple(data.learn), logs)
 
 
-def some_of(data: Data, X: Array, rows: slice | Array) -> Data:
+def some_of(data: Data, X: Array, rows: slice | NDArray[np.intp]) -> Data:
     """Return some rows of the data, with the inputs X of these rows."""
     columns = data.y, data.prior, data.weights, data.scale
     y, prior, weights, scale = (None if c is None else c[rows] for c in columns)

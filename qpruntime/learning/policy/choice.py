@@ -1,0 +1,79 @@
+"""What a fit without arguments has chosen, and one line that says so."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+
+from qpruntime.learning.policy.judged import Stage
+from qpruntime.learning.policy.operations import RATE, dense_evaluation
+from qpruntime.learning.warp import Warp
+
+__all__ = ["Choice", "tell"]
+
+_LOG = logging.getLogger("qpruntime")
+
+# Fits that cost as many seconds at the reference speed say what they chose without being asked.
+_LONG = 60.0
+# Evaluations of a dense fit of all rows.
+_USUAL = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What was chosen for all processes of a model.
+
+    Attributes
+    ----------
+    engine : {"dense", "inducing", "inducing+nearest"}
+    rows : int
+    kernels : tuple of str
+        Of every process, in words.
+    inducing : tuple of int
+        Inducing points of every process; none where the engine is dense.
+    nearest : int
+        Rows that correct a point.
+    warp : Warp or None
+        What features go through.
+    stages : tuple of Stage
+    """
+
+    engine: str
+    rows: int
+    kernels: tuple[str, ...]
+    inducing: tuple[int, ...]
+    nearest: int
+    warp: Warp | None
+    stages: tuple[Stage, ...]
+
+    @property
+    def words(self) -> str:
+        """In one line."""
+        how = "all of them by the dense engine"
+        if self.inducing:
+            low, high = min(self.inducing), max(self.inducing)
+            how = f"{low} inducing points" if low == high else f"{low} to {high} inducing points"
+        if self.nearest:
+            how += f" and the {self.nearest} nearest rows of each point"
+        kernel = self.kernels[0] if len(set(self.kernels)) == 1 else "kernels that differ"
+        last = [stage.density for stage in self.stages if not math.isnan(stage.density)]
+        judged = f"; {-last[-1]:.4f} a row held out" if last else ""
+        return f"{self.rows} rows: {how}, {kernel}{judged}"
+
+
+def tell(choice: Choice, operations: float) -> None:
+    """Say what was chosen: where it took long, also to those who have not asked."""
+    other = ""
+    if choice.engine != "dense":
+        seconds = len(choice.kernels) * _USUAL * dense_evaluation(choice.rows) / RATE
+        other = f"; inducing=None would take about {_duration(seconds)}"
+    level = logging.WARNING if operations > _LONG * RATE else logging.INFO
+    _LOG.log(level, "qpruntime: %s%s", choice.words, other)
+
+
+def _duration(seconds: float) -> str:
+    for size, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds > 2.0 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} s"
