@@ -126,6 +126,10 @@ RADIAL = [
     C(2.0, "fixed") * Matern([0.3, 2.0, 9.0], nu=2.5),
     C(0.5) + C(2.0) * Matern([0.3, 2.0, 9.0], "fixed", nu=2.5),
     C(0.5) + C(2.0) * Matern([0.3, 1e4, 1e8], (1e-3, 1e9), nu=2.5),
+    C(0.5) + C(2.0) * Matern(1.2, nu=1.5),
+    C(0.5) + C(2.0) * Matern([0.3, 2.0, 9.0], nu=1.5),
+    C(0.5) + C(2.0) * Matern(1.2, nu=0.5),
+    C(0.5) + C(2.0) * Matern([0.3, 2.0, 9.0], nu=0.5),
 ]
 
 
@@ -166,7 +170,7 @@ def _shape(kernel):
 
 
 @pytest.mark.parametrize(
-    "kernel", [C(1.0) + C(2.0) * Matern(1.0, nu=1.5), C(1.0) + W(0.1), C(2.0) * Matern(1.0, nu=0.5)]
+    "kernel", [C(1.0) + C(2.0) * Matern(1.0, nu=0.7), C(1.0) + W(0.1), RationalQuadratic(1.0, 0.7)]
 )
 def test_others_are_left_to_scikit_learn(kernel):
     assert type(covariance_function(kernel, X)) is Covariance

@@ -24,6 +24,7 @@ from qpruntime.learning.policy.operations import Budget
 from qpruntime.learning.policy.subsets import Subsets, drawn
 from qpruntime.learning.policy.trial import Trial, some_of
 from qpruntime.learning.settings import Settings
+from qpruntime.learning.sparse_end import advise
 from qpruntime.learning.training import Fit
 from qpruntime.learning.warp import Warp
 
@@ -136,6 +137,7 @@ class _Rows:
         projector = last.projector(data)
         own = replace(data, projector=projector)
         posterior = Dense(settings).infer(last.kernel, own, last.sites)
+        advise(last.kernel, data.X)
         return Fit(last.kernel, projector.likelihood, posterior, (last.optimum, climbed.optimum))
 
     def inducing(
@@ -159,6 +161,7 @@ class _Rows:
         kernel, projector = best.climbed.kernel, best.climbed.projector(data)
         settled = ground.grow(kernel, projector, settled, further is not None)
         posterior, nearest = ground.end(settled, projector)
+        advise(kernel, trial.data.X)
         fit = Fit(kernel, projector.likelihood, posterior, (best.climbed.optimum,))
         return fit, best.words, nearest
 

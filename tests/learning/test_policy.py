@@ -1,0 +1,197 @@
+"""Fits without arguments: subsets, judges, ranks, budgets, and what comes out of small fits."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import rankdata
+from sklearn.datasets import make_classification, make_moons
+
+from cases import every_case
+from qpruntime import (
+    GPClassifier,
+    GPPoissonRegressor,
+    GPRobustRegressor,
+    InputError,
+)
+from qpruntime.learning.policy import fit as policy
+from qpruntime.learning.policy import inducing
+from qpruntime.learning.policy.judged import better
+from qpruntime.learning.policy.operations import RATE, Budget
+from qpruntime.learning.policy.subsets import drawn
+from qpruntime.learning.warp import Warp
+
+RNG = np.random.default_rng(0)
+
+
+@every_case("n", [60, 61, 400, 1501, 1999, 2000, 5000, 100_000])
+@every_case("rare", [0.5, 0.05, 0.002])
+def test_subsets(n, rare):
+    labels = np.where(np.arange(n) < max(1, rare * n), 1.0, -1.0)
+    subsets = drawn(n, labels, np.random.default_rng(1))
+    rungs, judged = subsets.rungs, subsets.judged
+    assert len(set(subsets.order.tolist())) == len(subsets.order) <= n
+    assert list(rungs) == sorted(set(rungs))
+    assert rungs[0] <= n // 2
+    assert rungs[-1] <= 2000
+    assert rungs[0] <= judged.start < judged.stop <= n
+    assert judged.stop - judged.start <= 2000
+    if rare == 0.5:
+        assert subsets.judging
+    for size in (*rungs, judged.stop):
+        share = np.mean(labels[subsets.order[:size]] > 0.0)
+        # Every class is spread evenly over the order: off by one row at most.
+        assert abs(share - np.mean(labels > 0.0)) * size <= 1.0 + 1e-9
+
+
+def test_no_rows_judge_where_a_class_is_too_rare():
+    labels = np.where(np.arange(3000) < 12, 1.0, -1.0)
+    assert not drawn(3000, labels, np.random.default_rng(0)).judging
+
+
+def test_ranks_of_features():
+    X = np.column_stack([np.exp(3.0 * RNG.standard_normal(150)), RNG.integers(0, 3, 150)])
+    warp = Warp.of(X)
+    # The middle of the ranks of equal values, over their number.
+    expected = (np.column_stack([rankdata(c) for c in X.T]) - 0.5) / len(X)
+    np.testing.assert_allclose(warp(X), expected, rtol=0.0, atol=1e-12)
+    many = np.exp(RNG.standard_normal((5000, 1)))
+    found = Warp.of(many)
+    assert len(found.knots[0]) <= 200
+    exact = (rankdata(many[:, 0]) - 0.5) / len(many)
+    # 200 knots are half a percent apart.
+    np.testing.assert_allclose(found(many)[:, 0], exact, rtol=0.0, atol=1.0 / 200)
+    ends = warp(np.array([[-np.inf, -9.0], [np.inf, 9.0]]))
+    np.testing.assert_array_equal(ends, [warp(X).min(axis=0), warp(X).max(axis=0)])
+    assert (np.diff(warp(np.sort(X, axis=0)), axis=0) >= 0.0).all()
+
+
+def test_weights_count_rows_among_ranks():
+    X, weights = RNG.standard_normal((40, 1)), RNG.integers(1, 4, 40).astype(float)
+    again = np.repeat(X, weights.astype(int), axis=0)
+    np.testing.assert_allclose(Warp.of(X, weights)(X), Warp.of(again)(X), atol=1e-12)
+
+
+def test_a_gain_is_more_than_its_standard_error():
+    gain = np.array([1.0, -1.0, 1.0, -1.0, 1.0]) / np.sqrt(5.0)
+    error = np.std(gain) / np.sqrt(5.0)
+    assert not better(gain - gain.mean() + 0.999 * error)
+    assert better(gain - gain.mean() + 1.001 * error)
+    assert not better(gain - gain.mean() + 1.999 * error, 2.0)
+    assert not better(np.array([np.inf, 1.0]))
+
+
+def test_budget_grows_with_the_rows():
+    assert Budget(None, 50).seconds == Budget(None, 10_000).seconds == 30.0
+    assert Budget(None, 100_000).seconds == pytest.approx(120.0)
+    budget = Budget(2.0, 10**6)
+    assert budget.allows(2.0 * RATE)
+    budget.take(1.5 * RATE)
+    assert budget.allows(0.5 * RATE)
+    assert not budget.allows(0.501 * RATE)
+    assert not budget.allows(0.0, 0.7)
+
+
+MOONS, SIDES = make_moons(90, noise=0.25, random_state=0)
+NEW = RNG.uniform(-1.5, 2.5, (40, 2))
+
+
+def test_small_fits_are_dense_and_say_what_they_chose(caplog):
+    with caplog.at_level(logging.INFO, "qpruntime"):
+        model = GPClassifier(random_state=0).fit(MOONS, SIDES)
+    (told,) = [r.getMessage() for r in caplog.records if "rows:" in r.getMessage()]
+    assert "90 rows: all of them by the dense engine" in told
+    assert model.engine_ == "dense"
+    assert model.nearest_ == 0
+    assert model.stages_[-1].rows == 90
+    assert all(stage.rows == 45 for stage in model.stages_[:-1])
+    assert sorted(s.operations for s in model.stages_) == [s.operations for s in model.stages_]
+    again = GPClassifier(random_state=0, n_jobs=2).fit(MOONS, SIDES)
+    np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
+    assert again.stages_ == model.stages_ or str(again.stages_) == str(model.stages_)
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.predict_proba(NEW), model.predict_proba(NEW))
+
+
+@pytest.fixture
+def few_dense(monkeypatch):
+    """More than 80 rows are many."""
+    monkeypatch.setattr(policy, "DENSE", 80)
+    monkeypatch.setattr(inducing, "FIRST", 10)
+
+
+def test_many_rows_take_inducing_points(few_dense):
+    models = [GPClassifier(random_state=3, n_jobs=n).fit(MOONS, SIDES) for n in (None, 1)]
+    one, other = models
+    assert one.engine_ in ("inducing", "inducing+nearest")
+    assert len(one.inducing_points_) in (10, 20, 40)
+    assert one.X_train_.shape == (0, 2)
+    np.testing.assert_array_equal(one.predict_proba(NEW), other.predict_proba(NEW))
+    assert one.score(MOONS, SIDES) > 0.85
+    dense = GPClassifier(random_state=3, inducing=None).fit(MOONS, SIDES)
+    assert dense.engine_ == "dense"
+    assert np.abs(dense.predict_proba(NEW) - one.predict_proba(NEW)).mean() < 0.1
+
+
+@every_case("k", [0, 7])
+def test_nearest_rows_as_asked_for(few_dense, k):
+    model = GPClassifier(random_state=3, nearest=k).fit(MOONS, SIDES)
+    assert model.nearest_ == k
+    assert model.engine_ == ("inducing+nearest" if k else "inducing")
+    assert getattr(model.posterior_, "nearest", 0) == k
+
+
+def test_ranks_are_taken_where_judges_prefer_them():
+    rng = np.random.default_rng(5)
+    X = np.exp(4.0 * rng.standard_normal((300, 3)))
+    y = np.sin(1.5 * np.log(X[:, 0])) + 0.5 * np.log(X[:, 1]) / 4.0 > 0.0
+    model = GPClassifier(random_state=0).fit(X[:200], y[:200])
+    assert model.warp_ is not None
+    assert model.score(X[200:], y[200:]) > 0.75
+    np.testing.assert_array_equal(model.X_train_, model.warp_(X[:200]))
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.predict_proba(X[200:]), model.predict_proba(X[200:]))
+    # The kernel is of these ranks.
+    post = GPClassifier(model.kernel_, optimize=False).fit(model.X_train_, y[:200])
+    got = post.predict_proba(model.warp_(X[200:]))
+    np.testing.assert_allclose(got, model.predict_proba(X[200:]), rtol=1e-6, atol=1e-6)
+
+
+def test_useless_features_keep_one_length_scale():
+    X, y = make_classification(
+        n_samples=200, n_features=30, n_informative=30, n_redundant=0, random_state=2
+    )
+    model = GPClassifier(random_state=0).fit(X, y)
+    lengths = model.kernel_.k2.k2.length_scale / X.std(axis=0)
+    assert lengths.max() < 3.0 * lengths.min()
+
+
+@every_case("change", [{"budget": 0.0}, {"budget": "lots"}, {"nearest": -1}, {"nearest": "no"}])
+def test_options_are_checked(change):
+    with pytest.raises(InputError, match=next(iter(change))):
+        GPClassifier(**change).fit(MOONS, SIDES)
+
+
+def test_other_numbers_too(few_dense):
+    rate = np.exp(1.0 + np.sin(2.0 * MOONS[:, 0]))
+    counts = np.random.default_rng(1).poisson(rate)
+    noise = 0.1 * np.random.default_rng(2).standard_t(4.0, len(MOONS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        poisson = GPPoissonRegressor(link="exp", random_state=0).fit(MOONS, counts)
+        robust = GPRobustRegressor(method="ep", random_state=0).fit(MOONS, rate + noise)
+    assert np.corrcoef(poisson.predict(MOONS), rate)[0, 1] > 0.9
+    assert np.corrcoef(robust.predict(MOONS), rate)[0, 1] > 0.98
+    assert 0.02 < robust.scale_ < 0.3
+
+
+def test_several_classes_share_their_features(few_dense):
+    labels = np.digitize(MOONS[:, 0], [0.0, 1.0])
+    model = GPClassifier(random_state=0).fit(MOONS, labels)
+    assert len(model.kernel_) == len(model.posterior_) == 3
+    assert model.score(MOONS, labels) > 0.9
+    np.testing.assert_allclose(model.predict_proba(NEW).sum(axis=1), 1.0, rtol=1e-12)
