@@ -35,6 +35,8 @@ _SHARE, _ROOM = 0.4, 0.75
 _SURE = 2.0
 # Evaluations that the first climb of a shape usually takes.
 _USUAL = 25
+# And one that goes on.
+_FEW = 6
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,11 @@ def choose(
         found[shape] = climbed, _judged(trials[shape], climbed, first, len(shapes) > 1)
         stages.append(_stage(first, shape.words, found[shape][1], budget.taken))
     begun, kept = dict(found), _two_best(found)
-    rows = rungs[-1]
+    rows = rungs[0]
     for rung in rungs[1:]:
+        if not budget.allows(len(kept) * count * _FEW * dense_evaluation(rung), _ROOM):
+            break
+        rows = rung
         for shape in kept:
             climbed = _climbed_on(trials[shape], found[shape][0], rung)
             found[shape] = climbed, _judged(trials[shape], climbed, rung, subsets.judging)
@@ -123,13 +128,17 @@ def choose(
     shape = kept[0]
     if len(kept) > 1 and better(found[kept[1]][1] - found[shape][1]):
         shape = kept[1]
+    judging = subsets.judging
+    if not budget.allows(count * _USUAL * dense_evaluation(rows), _ROOM):
+        judging = False
     lists = [
-        [_lengths(trial, c, shape, subsets, rows, stages)]
+        [_lengths(trial, c, shape, subsets, rows, stages) if judging else _plain(c, shape)]
         for trial, c in zip(trials[shape], found[shape][0], strict=True)
     ]
-    rival = _rival(shape, begun) if others else None
+    room = budget.allows(count * _USUAL * dense_evaluation(rows), _ROOM)
+    rival = _rival(shape, begun) if others and room else None
     if rival is not None:
-        if rival not in kept or len(rungs) == 1:
+        if rival not in kept or rows == first:
             found[rival] = _climbed_on(trials[rival], begun[rival][0], rows), np.zeros(1)
         pairs = zip(trials[rival], found[rival][0], lists, strict=True)
         for trial, c, candidates in pairs:
@@ -189,6 +198,10 @@ def _rival(shape: Shape, found: dict[Shape, tuple[list[Climbed], Array]]) -> Sha
     return rivals[0]
 
 
+def _plain(common: Climbed, shape: Shape) -> Candidate:
+    return Candidate(common, shape.words, False)
+
+
 def _lengths(
     trial: Trial,
     common: Climbed,
@@ -198,9 +211,8 @@ def _lengths(
     stages: list[Stage],
 ) -> Candidate:
     """Give each feature a length-scale of its own if judges gain by it."""
-    plain = Candidate(common, shape.words, False)
-    count = common.start.by_feature
-    if not (count and subsets.judging):
+    plain, count = _plain(common, shape), common.start.by_feature
+    if not count:
         return plain
     first = subsets.rungs[0]
     refined = common.start.refined(common.theta)
@@ -226,7 +238,7 @@ def _lengths(
 def _alike(trial: Trial, common: Climbed, shape: Shape, chosen: Candidate, rows: int) -> Candidate:
     """The rival of a candidate: with as many length-scales, begun at those of the candidate."""
     if not chosen.by_feature:
-        return Candidate(common, shape.words, False)
+        return _plain(common, shape)
     start = replace(common.start.refined(common.theta), log_prior=chosen.climbed.start.log_prior)
     climbed = trial.climb(start, rows, *_ON, chosen.climbed.theta)
     return Candidate(climbed, f"{shape.words}, one length-scale a feature", True)
