@@ -18,11 +18,18 @@ TOP = Path(qpruntime.__file__).parents[1]
 #: Packages, and modules beside them, from the ground up. What stands on one floor imports from
 #: lower ones only; a new package gets its floor here and its line in CONTRIBUTING.md.
 FLOORS = [
-    {"qpruntime.arrays", "qpruntime.errors", "qpruntime.jit", "qpruntime.notice"},
+    {
+        "qpruntime.arrays",
+        "qpruntime.cgroups",
+        "qpruntime.errors",
+        "qpruntime.jit",
+        "qpruntime.notice",
+    },
     {"qpruntime.blocks", "qpruntime.names", "qpruntime.special", "qpruntime.validation"},
     {
         "qpruntime.artifact",
         "qpruntime.execution",
+        "qpruntime.memory",
         "qpruntime.quadrature",
         "qpruntime.whole_file",
     },

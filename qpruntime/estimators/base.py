@@ -18,6 +18,7 @@ from qpruntime.estimators.fitted_table import remember
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
 from qpruntime.estimators.units import train_all
+from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.conditional import POINTS
 from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.marginals import Marginals
@@ -27,6 +28,11 @@ from qpruntime.learning.training import Fit
 from qpruntime.validation import choice
 
 __all__ = ["GPEstimator", "settings_to_fit"]
+
+
+def _rows(model: GPEstimator, *_: Any, **__: Any) -> int:
+    """Rows that predictions of a fitted model multiply by."""
+    return max((one.width for one in all_of(model.posterior_)), default=0)
 
 
 class GPEstimator(Parameters):
@@ -75,11 +81,13 @@ class GPEstimator(Parameters):
         mean, variance = (one_or_columns([m[i] for m in moments]) for i in (0, 1))
         return mean, variance
 
+    @sized(_rows)
     def _marginals(self, points: Array, correction: Any) -> list[Marginals]:
         """Corrected marginals of every process at validated points."""
         choice(correction, "correction", CORRECTIONS)
         return [one.corrected(points, correction) for one in self._restore()]
 
+    @sized(_rows)
     def _corrected(self, points: Array, finish: Callable[..., Any], *columns: Array) -> Any:
         """Join ``finish(marginals, *rows)`` of blocks of points, marginals being a list."""
 
@@ -100,6 +108,7 @@ class GPEstimator(Parameters):
         found = self._marginals(self._new_data(X), correction)
         return found[0] if len(found) == 1 else tuple(found)
 
+    @sized(_rows)
     def _predicted(
         self, points: Array, finish: Callable[..., Any], *columns: Array, width: int = 0
     ) -> Any:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError
+from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.corrected import (
     CORRECTIONS,
     Corrected,
@@ -42,6 +43,10 @@ class Lookups(NamedTuple):
 
     inside: int
     outside: int
+
+
+def _rows(post: Any, *_: Any, **__: Any) -> int:
+    return int(post.mean.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +188,7 @@ class Posterior:
             f"lookups    {looked}"
         ).format(**found)
 
+    @sized(_rows)
     def predict(
         self, K_star: ArrayLike, k_star_diag: ArrayLike, mean_star: ArrayLike = 0.0
     ) -> tuple[Array, Array]:
@@ -224,6 +230,7 @@ class Posterior:
         """Return this posterior, which does not know its inputs."""
         return self
 
+    @sized(_rows)
     def marginals(
         self,
         K_star: ArrayLike | None = None,
@@ -283,6 +290,7 @@ class Posterior:
             return sampled(self._normal(), points, rng, steps, self._signless)
         return self._corrected.marginals(points, correction)
 
+    @sized(_rows)
     def corrected_evidence(self) -> CorrectedEvidence:
         """Log evidence corrected by pairs of cumulants (after Opper, Paquet & Winther, 2013).
 
@@ -294,6 +302,7 @@ class Posterior:
         """
         return self._corrected.evidence
 
+    @sized(_rows)
     def check(self) -> tuple[str, ...]:
         """Say in plain words what is known to be off in this posterior, and what to do.
 
@@ -324,6 +333,7 @@ class Posterior:
         """Whether the prior covariance is at hand, which corrections take and pickles leave out."""
         return self.observed is not None and self.observed.K is not None
 
+    @sized(_rows)
     def with_covariance(self, K: ArrayLike) -> Posterior:
         """Return this posterior with its prior covariance, which pickles leave out.
 
@@ -377,6 +387,7 @@ class Posterior:
         """
         return self.log_z.copy()
 
+    @sized(_rows)
     def evidence_gradient(self, dK: ArrayLike) -> Array | float:
         """Gradient of the log evidence, given the derivative of K.
 

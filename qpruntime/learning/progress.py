@@ -33,7 +33,7 @@ def expect(n: int, n_restarts: int) -> None:
         f"a fit of N = {n} points",
         expected_seconds(n, work),
         "inducing=200 fits by inducing points, in time that grows with N alone; or lower "
-        "n_restarts or max_iter, or use more BLAS threads; verbose=1 shows how far it is",
+        "n_restarts or max_iter; verbose=1 shows how far it is",
     )
 
 

@@ -5,17 +5,15 @@ What estimators share. Knows kernels, objectives and restarts, nothing of labels
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
-from threadpoolctl import ThreadpoolController
 
 from qpruntime.errors import ConvergenceWarning, InputError, warn
+from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.arguments import check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.learning import starts
@@ -32,8 +30,6 @@ from qpruntime.likelihoods import Likelihood
 
 __all__ = ["Fit", "train"]
 
-# Below this many points a second BLAS thread costs more than it does.
-_ONE_THREAD = 400
 # What the objective has to rise by at least for a length-scale of each feature's own: of a few
 # features none is left to chance.
 _BEYOND_CHANCE = 10.0
@@ -59,6 +55,12 @@ class Fit:
         return self.optima[0] if self.optima else None
 
 
+def _rows(data: Data, begin: Start, settings: Settings, rng: np.random.Generator) -> int:
+    # Passes over rows are of threads of our own.
+    return len(data.X) if settings.sparse is None else 0
+
+
+@sized(_rows)
 def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator) -> Fit:
     """Maximise the objective from the kernel's parameters and from restarts, then infer.
 
@@ -80,7 +82,7 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
     if settings.sparse is not None:
         return Fit(*train_sparse(data, begin, settings, rng))
     check_powers(1.0, data.weights, projector, len(data.X))
-    with _threads(len(data.X)), solvers(data, kernel, settings) as solver_of:
+    with solvers(data, kernel, settings) as solver_of:
         solver = solver_of(kernel)
         optima: tuple[Optimum, ...] = ()
         sites: Sites | None = None
@@ -162,16 +164,3 @@ def _remedy(optimum: Optimum, learn: Iterable[str]) -> str:
         return "raise max_iter or widen the kernel's bounds"
     bounds = " and ".join(f"{name}_bounds" for name in learn) or "the kernel's bounds"
     return f"the best parameters before that are kept; narrow {bounds} to stay clear of it"
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """The BLAS libraries of this process; finding them takes milliseconds."""
-    return ThreadpoolController().select(user_api="blas")
-
-
-@contextlib.contextmanager
-def _threads(n: int) -> Iterator[None]:
-    """One BLAS thread for small matrices."""
-    with _blas().limit(limits=1) if n < _ONE_THREAD else contextlib.nullcontext():
-        yield

@@ -11,6 +11,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
+from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.arguments import check_powers, check_sites
 from qpruntime.inference.markov.conclude import Placed, concluded
 from qpruntime.inference.markov.observations import Series
@@ -32,6 +33,7 @@ __all__ = ["infer_series", "warn_unsettled_series"]
 _FARTHEST = 1e6
 
 
+@alone
 def infer_series(
     t: ArrayLike,
     y: ArrayLike,

@@ -13,8 +13,8 @@ from numpy.typing import DTypeLike
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
+from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.execution.calls import Divided, Executor, Threads
-from qpruntime.execution.one_thread import one_blas_thread
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from qpruntime.inference.sparse.inducing import Inducing
 from qpruntime.inference.sparse.keeper import MEMORY, Keeper

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.errors import InputError
+from qpruntime.execution.blas_threads import alone
 from qpruntime.execution.calls import ExecutorError, Threads
 from qpruntime.execution.executors import executor_of
 from qpruntime.inference.arguments import check_sites
@@ -30,6 +31,7 @@ from qpruntime.validation import flag, number, whole
 __all__ = ["infer_sparse"]
 
 
+@alone
 def infer_sparse(
     kernel: Any,
     X: ArrayLike,
