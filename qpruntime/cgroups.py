@@ -48,9 +48,8 @@ def memory_left(swap: float = 0.0) -> float:
         if limit := _read(group / "memory.max"):
             used = _read(group / "memory.current")
             if more := _read(group / "memory.swap.max"):
-                own = min(
-                    own, max(_number(more) - _number(_read(group / "memory.swap.current")), 0)
-                )
+                swapped = _read(group / "memory.swap.current")
+                own = min(own, max(_number(more) - _number(swapped or "0"), 0.0))
         else:
             limit = _read(group / "memory.limit_in_bytes")
             used = _read(group / "memory.usage_in_bytes")

@@ -18,7 +18,7 @@ try:
 except ImportError:  # not a Unix
     resource = None  # type: ignore[assignment]
 
-__all__ = ["address_limit", "address_used", "fits", "left", "require"]
+__all__ = ["address_limit", "address_used", "fits", "left", "require", "squares"]
 
 # Bytes that are not worth a look: below 0.1 s of work for what they hold.
 _SMALL = 32e6
@@ -39,6 +39,11 @@ def address_used() -> float:
         return int(_STATM.read_text().split()[0]) * resource.getpagesize()
     except OSError:
         return math.nan
+
+
+def squares(n: int, count: float) -> float:
+    """Bytes of so many n x n arrays of doubles."""
+    return 8.0 * count * float(n) ** 2
 
 
 def left() -> tuple[float, str]:

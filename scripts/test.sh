@@ -6,7 +6,6 @@ cd "$(dirname "$0")/.."
 extras=test
 . scripts/env.sh
 
-
 select="not slow"
 if [ "${1:-}" = "--all" ]; then
   select="slow or not slow"

@@ -25,6 +25,7 @@ from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.learning.data import Data
 from qpruntime.learning.settings import Settings, generator, settings_of
 from qpruntime.learning.training import Fit
+from qpruntime.memory import require, squares
 from qpruntime.validation import choice
 
 __all__ = ["GPEstimator", "settings_to_fit"]
@@ -65,6 +66,10 @@ class GPEstimator(Parameters):
                 'inducing points: fit it with solver="dense" and inducing=None'
             )
         if not all(one.posterior.knows_covariance for one in own):
+            n = len(self.X_train_)
+            what = f"the prior covariance of N = {n} rows, which corrections take,"
+            remedy = "use correction=None, or fit fewer rows"
+            require(squares(n, 1.0 + len(own)), what, remedy)
             known = [one.posterior.with_covariance(one.covariance()) for one in own]
             self.posterior_ = one_or_all(known)
         return self._processes()

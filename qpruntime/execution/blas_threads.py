@@ -5,7 +5,8 @@ other processes are busy it waits for the scheduler each time: ten times the wor
 size alone decides, never the load: products have the same bits only if as many threads multiply.
 
 Limits only lower what there is, by environment variables or `threadpoolctl`, and are those of a
-process: while several calls are at work, the least of theirs holds; where every thread has its own number, that of its calls.
+process: while several calls are at work, the least of theirs holds. Where every thread of Python
+has a number of its own, that of its call does.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.summary import summarise
 from qpruntime.likelihoods import Likelihood
+from qpruntime.memory import require, squares
 from qpruntime.notice import announce, expected_seconds
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
@@ -34,6 +35,8 @@ __all__ = ["infer"]
 # From here on the parallel order is the default where there is one fixed point only. It takes half
 # the time from N = 200 on; below this nobody waits, and results stay those of the plain loop.
 _MANY = 1000
+# Arrays of N x N that any run takes beside K: a factor and its inverse.
+_BESIDE = 2.0
 # A run takes as long as so many Cholesky factorisations; measured 14 and 28 at N = 1600, and more
 # where it takes more iterations.
 _WORK = {"parallel": 20.0, "sequential": 35.0, "random": 40.0}
@@ -150,6 +153,7 @@ def infer(
     (True, -3.265058)
     """
     projector = Projector(likelihood, method, table, p)
+    _check_memory(K)
     K, jitter = covariance(K)
     n = len(K)
     projector, y = projector.observing(y)
@@ -189,6 +193,18 @@ def infer(
         )
     warn_unsettled(end, tol)
     return replace(summarise(problem, end), jitter=jitter)
+
+
+def _check_memory(K: Any) -> None:
+    """Raise `InputError` if inference with this matrix cannot fit into memory."""
+    shape = getattr(K, "shape", ())
+    if len(shape) == 2 and shape[0] == shape[1]:
+        own = 0.0 if getattr(K, "dtype", None) == np.float64 else 1.0
+        require(
+            squares(int(shape[0]), _BESIDE + own),
+            f"inference with N = {shape[0]}",
+            "infer_sparse takes inducing inputs instead, infer_series a series; or pass fewer rows",
+        )
 
 
 def _announce(n: int, order: str, max_sweeps: int) -> None:

@@ -29,6 +29,7 @@ from qpruntime.inference.observed import Observed
 from qpruntime.inference.schedules import Status
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solver import Kept
+from qpruntime.memory import require, squares
 from qpruntime.validation import choice, generator, real, whole
 
 __all__ = ["Lookups", "Posterior", "Sites", "Status"]
@@ -43,6 +44,15 @@ class Lookups(NamedTuple):
 
     inside: int
     outside: int
+
+
+def _check_memory(n: int) -> None:
+    """Raise `InputError` if corrections cannot fit: a factor, its inverse and the covariance."""
+    require(
+        squares(n, 3.0),
+        f"a correction with N = {n}",
+        "leave it out, or infer from fewer rows",
+    )
 
 
 def _rows(post: Any, *_: Any, **__: Any) -> int:
@@ -351,6 +361,7 @@ class Posterior:
         """Return what chains run around: EP's normal, or the posterior's own where EP fails."""
         needed(self.observed)
         assert self.observed is not None
+        _check_memory(self.mean.size)
         if self.method != "ep" or self._signless:
             with contextlib.suppress(NumericalError):
                 return Normal(*self._corrected.found[:6])
@@ -360,6 +371,7 @@ class Posterior:
     def _corrected(self) -> Corrected:
         needed(self.observed)
         assert self.observed is not None
+        _check_memory(self.mean.size)
         own = self.method == "ep" and self.observed.power == 1.0 and self.status == "converged"
         find = one_sided if self._signless else fixed_point
         return Corrected(find(self.observed, self.sites, self.log_evidence, own))

@@ -87,7 +87,9 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
         optima: tuple[Optimum, ...] = ()
         sites: Sites | None = None
         advice: list[str] = []
-        if settings.optimize and (kernel.n_dims or data.learn):
+        learns = bool(settings.optimize and (kernel.n_dims or data.learn))
+        solver.require(len(data.X), kernel, learns)
+        if learns:
             solver.expect(len(data.X))
             # Where N is large no kernel is tried that takes another solver.
             others = [other for other in begin.others if solver_of(other.kernel) is solver]

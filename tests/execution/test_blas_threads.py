@@ -201,9 +201,8 @@ def test_inference_and_what_follows_have_one_thread(monkeypatch):
     opt.tell([0.3], 1.0)
     opt.tell([0.6], 0.5)
     opt.ask()
-    assert seen == dict.fromkeys(
-        ("covariance", "infer", "predict", "marginals", "series", "optimiser"), {1}
-    )
+    wanted = ("covariance", "infer", "predict", "marginals", "series", "optimiser")
+    assert seen == {name: {1} for name in wanted}
 
 
 def test_a_limit_is_not_inherited_from_a_thread_that_is_not_there():
