@@ -7,11 +7,14 @@ A message of the logger "qpruntime", which prints it on stderr unless it is told
 from __future__ import annotations
 
 import logging
+import math
 import time
 from functools import cache
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf
+
+from qpruntime.execution.blas_threads import one_blas_thread, threads_now
 
 __all__ = ["announce", "expected_seconds"]
 
@@ -25,6 +28,8 @@ _SMALL = 700
 # CPU seconds of work that is worth a look at how busy the machine is, and of that look: long enough
 # for the scheduler to have given others their turns.
 _WORTH, _LOOK = 3.0, 0.1
+# Up to this a machine counts as idle.
+_IDLE = 1.2
 
 _LOG = logging.getLogger("qpruntime")
 
@@ -33,9 +38,10 @@ def _factorise() -> tuple[float, float]:
     """CPU seconds of this thread, and seconds, of a Cholesky factorisation of the probe."""
     matrix = np.full((_PROBE, _PROBE), 0.5, order="F")
     matrix.flat[:: _PROBE + 1] = 1.0
-    begun, used = time.perf_counter(), time.thread_time()
-    dpotrf(matrix, lower=1, overwrite_a=1)
-    return time.thread_time() - used, time.perf_counter() - begun
+    with one_blas_thread():
+        begun, used = time.perf_counter(), time.thread_time()
+        dpotrf(matrix, lower=1, overwrite_a=1)
+        return time.thread_time() - used, time.perf_counter() - begun
 
 
 @cache
@@ -59,12 +65,17 @@ def _busy() -> float:
 def expected_seconds(n: int, factorisations: float) -> float:
     """Time of work that takes as long as so many Cholesky factorisations of size n.
 
-    0 for a small n. As the machine is now; one thread does it.
+    0 for a small n. As busy as the machine is now; BLAS has the threads that are in force.
     """
     if n < _SMALL:
         return 0.0
     seconds = factorisations * _rate() * float(n) ** 3
-    return seconds * _busy() if seconds > _WORTH else seconds
+    if seconds <= _WORTH:
+        return seconds
+    busy = _busy()
+    # Threads that find a core save between nothing and all but their share: the middle of that.
+    gain = math.sqrt(threads_now()) if busy < _IDLE else 1.0
+    return seconds * busy / gain
 
 
 def announce(what: str, seconds: float, remedy: str) -> None:

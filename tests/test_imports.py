@@ -23,7 +23,6 @@ FLOORS = [
         "qpruntime.cgroups",
         "qpruntime.errors",
         "qpruntime.jit",
-        "qpruntime.notice",
     },
     {"qpruntime.blocks", "qpruntime.names", "qpruntime.special", "qpruntime.validation"},
     {
@@ -33,7 +32,7 @@ FLOORS = [
         "qpruntime.quadrature",
         "qpruntime.whole_file",
     },
-    {"qpruntime.likelihoods"},
+    {"qpruntime.likelihoods", "qpruntime.notice"},
     {"qpruntime.commands"},
     {
         "qpruntime.projection",

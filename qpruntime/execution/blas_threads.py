@@ -23,7 +23,15 @@ from threadpoolctl import ThreadpoolController
 
 from qpruntime import cgroups
 
-__all__ = ["BlasThreads", "alone", "blas_threads", "cores", "one_blas_thread", "sized"]
+__all__ = [
+    "BlasThreads",
+    "alone",
+    "blas_threads",
+    "cores",
+    "one_blas_thread",
+    "sized",
+    "threads_now",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -85,6 +93,12 @@ def blas_threads(n: int, callers: int = 1) -> BlasThreads:
 def one_blas_thread() -> BlasThreads:
     """One thread of BLAS: for matrices that threads of our own multiply, to the same bits."""
     return BlasThreads(1)
+
+
+def threads_now() -> int:
+    """Threads that a call of ours has at present; 1 outside of all."""
+    with _lock:
+        return max((levels[-1].last for _, levels in _held.values()), default=1)
 
 
 def sized(rows: Callable[..., int]) -> Callable[[Function], Function]:

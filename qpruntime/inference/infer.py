@@ -197,7 +197,7 @@ def infer(
 
 def _check_memory(K: Any) -> None:
     """Raise `InputError` if inference with this matrix cannot fit into memory."""
-    shape = getattr(K, "shape", ())
+    shape: Any = getattr(K, "shape", ())
     if len(shape) == 2 and shape[0] == shape[1]:
         own = 0.0 if getattr(K, "dtype", None) == np.float64 else 1.0
         require(

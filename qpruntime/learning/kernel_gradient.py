@@ -31,7 +31,14 @@ from qpruntime.learning.contraction import (
     level_and_shape,
 )
 
-__all__ = ["Covariance", "Isotropic", "Radial", "RadialByFeature", "covariance_function", "quickest"]
+__all__ = [
+    "Covariance",
+    "Isotropic",
+    "Radial",
+    "RadialByFeature",
+    "covariance_function",
+    "quickest",
+]
 
 # Squared distances are kept for so many points at most: beyond, factorisations take all the time.
 _KEPT = 1000

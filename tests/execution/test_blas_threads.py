@@ -238,6 +238,7 @@ def groups(tmp_path, monkeypatch, membership, **files):
     """Files as the kernel has them, with "/" for "__" in their names."""
     monkeypatch.setattr(cgroups, "_MEMBERSHIP", tmp_path / "membership")
     monkeypatch.setattr(cgroups, "_MOUNT", tmp_path / "fs")
+    tmp_path.mkdir(exist_ok=True)
     (tmp_path / "membership").write_text(membership)
     for name, text in files.items():
         path = tmp_path / "fs" / name

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from qpruntime import infer, notice
+from qpruntime.execution.blas_threads import threads_now
 from qpruntime.learning import progress
 
 N = 40
@@ -19,6 +20,7 @@ Y = np.where(X[:, 0] > 0.2, 1.0, -1.0)
 def large(monkeypatch, rate):
     monkeypatch.setattr(notice, "_SMALL", 10)
     monkeypatch.setattr(notice, "_rate", lambda: rate)
+    monkeypatch.setattr(notice, "_busy", lambda: 1.0)
 
 
 def test_long_inference_is_announced_once(monkeypatch, caplog):
@@ -45,11 +47,42 @@ def test_short_work_and_silenced_loggers_say_nothing(monkeypatch, caplog):
     assert not caplog.messages
 
 
-def test_the_rate_is_that_of_this_machine():
+def test_the_rate_is_that_of_this_machine(monkeypatch):
     # Between a supercomputer's teraflop and a megaflop, N^3 / 3 operations each.
     assert 3e-13 < notice._rate() < 3e-7
-    assert notice.expected_seconds(5000, 10.0) == pytest.approx(10.0 * notice._rate() * 5000.0**3)
-    assert notice.expected_seconds(100, 1e9) == 0.0
+    large(monkeypatch, 1e-11)
+    assert notice.expected_seconds(5000, 10.0) == pytest.approx(12.5)
+    assert notice.expected_seconds(5, 1e9) == 0.0
+
+
+def test_other_processes_count_for_the_clock_and_not_for_the_rate(monkeypatch):
+    # The probe takes .01 s of CPU, and .03 s or, twice, a second by the clock.
+    clocks = iter([0.03, 1.0, 1.0, 0.03] * 5)
+    monkeypatch.setattr(notice, "_factorise", lambda: (0.01, next(clocks)))
+    rate = notice._rate.__wrapped__()
+    assert rate == 0.01 / notice._PROBE**3
+    monkeypatch.setattr(notice, "_rate", lambda: rate)
+    monkeypatch.setattr(notice, "_factorise", lambda: (0.01, 0.03))
+    assert notice._busy() == pytest.approx(3.0)
+    work = 10.0 * rate * 5000.0**3
+    assert work > 10.0
+    # Threads gain nothing where there is no core for them.
+    monkeypatch.setattr(notice, "threads_now", lambda: 4)
+    assert notice.expected_seconds(5000, 10.0) == pytest.approx(3.0 * work)
+    monkeypatch.setattr(notice, "_factorise", lambda: (0.01, 0.01))
+    assert notice.expected_seconds(5000, 10.0) == pytest.approx(work / 2.0)
+
+
+def test_the_probe_has_one_thread_and_a_busy_machine_is_looked_at_in_time(monkeypatch):
+    monkeypatch.setattr(notice, "dpotrf", lambda *_, **__: seen.append(threads_now()))
+    seen = []
+    used, elapsed = notice._factorise()
+    assert seen == [1]
+    assert 0.0 <= used
+    assert 0.0 < elapsed
+    # Hardly any CPU to be had: the look ends by the clock.
+    monkeypatch.setattr(notice, "_factorise", lambda: (1e-6, 0.6))
+    assert notice._busy() > 1e5
 
 
 def test_progress_without_a_terminal_is_lines(capsys):
