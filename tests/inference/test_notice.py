@@ -78,8 +78,8 @@ def test_the_probe_has_one_thread_and_a_busy_machine_is_looked_at_in_time(monkey
     seen = []
     used, elapsed = notice._factorise()
     assert seen == [1]
-    assert 0.0 <= used
-    assert 0.0 < elapsed
+    assert used >= 0.0
+    assert elapsed > 0.0
     # Hardly any CPU to be had: the look ends by the clock.
     monkeypatch.setattr(notice, "_factorise", lambda: (1e-6, 0.6))
     assert notice._busy() > 1e5
