@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError
-from qpruntime.estimators.data import checked
+from qpruntime.estimators.data import checked, no_text
 from qpruntime.estimators.fitted_table import remember
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
@@ -50,6 +50,7 @@ class GPEstimator(Parameters):
     def _new_data(self, X: ArrayLike) -> Array:
         """Validate points to predict at."""
         check_is_fitted(self)
+        no_text(X, "X")
         return checked(validate_data, self, X, dtype=np.float64, reset=False)
 
     def _processes(self) -> list[Process]:

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils.metaestimators import available_if
 
 from qpruntime import likelihoods
 from qpruntime.arrays import Array
@@ -19,8 +18,8 @@ from qpruntime.estimators.atomic import commit, draft_of, renewed
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import fitted_table, table_to_fit
-from qpruntime.estimators.labels import check_labels, check_signs, classes_of, signs_of
-from qpruntime.estimators.parts import begun, extended, takes_parts
+from qpruntime.estimators.labels import check_announced, check_labels, check_signs, classes_of, signs_of
+from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
 from qpruntime.inference.posterior import Posterior
@@ -29,7 +28,7 @@ from qpruntime.learning.maximise import Optimum
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import number
+from qpruntime.validation import number, shown
 
 __all__ = ["GPClassifier"]
 
@@ -87,7 +86,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
     n_jobs : int, optional
         Threads for restarts, as in joblib.
     verbose : int
-        Print every evaluation of the objective to stderr if not 0.
+        If not 0, print every evaluation of the objective to stderr, with parameters by their names
+        in ``kernel_.get_params()``; those of the default kernel are in units of features' spreads.
     callback : callable, optional
         Called with the log parameters and the objective after every evaluation.
     solver : {"auto", "dense", "markov"}
@@ -213,7 +213,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         draft._train([Data(points, y, projector, prior, weights) for y in signs], settings)
         return commit(self, draft)
 
-    @available_if(takes_parts)
+    @with_inducing
     def partial_fit(
         self,
         X: ArrayLike,
@@ -233,7 +233,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         y : array-like, shape (n,)
             Labels, of the first part all there will be.
         classes : array-like, optional
-            All labels, as scikit-learn hands them over: the first part must have rows of each.
+            All labels, as scikit-learn hands them over: the first part must have rows of each, and
+            later calls name the same.
         sample_weight : array-like, shape (n,), optional
 
         Raises
@@ -242,12 +243,15 @@ class GPClassifier(ClassifierMixin, _Fitted):
             As of `fit`; also for labels that the first part did not have.
         """
         if not begun(self):
-            if classes is not None and (missing := np.setdiff1d(classes, y)).size:
-                raise InputError(
-                    f"the first part has no rows of {missing.tolist()}, and kernels are learnt "
-                    "from it: begin with rows of every class"
-                )
+            if classes is not None:
+                check_announced(classes, y)
             return self.fit(X, y, sample_weight)
+        if classes is not None and set(np.ravel(classes).tolist()) != set(self.classes_.tolist()):
+            raise InputError(
+                f"classes={shown(np.ravel(classes).tolist())} are not those of the first part, "
+                f"{shown(self.classes_.tolist())}, and kernels were learnt for these: leave "
+                "classes out, or begin again with a sklearn.base.clone"
+            )
         points, labels = fit_data(self, X, y, reset=False)
         weights, points, labels = weighed(sample_weight, points, labels)
         if (new := np.setdiff1d(labels, self.classes_)).size:

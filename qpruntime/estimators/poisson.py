@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.metrics import r2_score
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from qpruntime.arrays import Array
@@ -21,7 +20,7 @@ from qpruntime.estimators.atomic import commit, draft_of, renewed
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import table_to_fit
-from qpruntime.estimators.parts import begun, extended, takes_parts
+from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive import density as distribution
 from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
 from qpruntime.estimators.predictive.links import COUNTS, LINKS, exposures
@@ -186,7 +185,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
             draft.exposure_ = draft.exposure_[:0]
         return commit(self, draft)
 
-    @available_if(takes_parts)
+    @with_inducing
     def partial_fit(
         self,
         X: ArrayLike,
@@ -366,13 +365,14 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         ndarray, shape (T,) or (T, C)
         """
         points = self._new_data(X)
+        n = len(points)
         events = counts(y)
-        if events.ndim > 2 or events.shape[:1] not in ((), (len(points),)):
+        if events.ndim > 2 or events.shape[:1] not in ((), (n,)):
             raise InputError(
-                f"y must be a count or have shape ({len(points)},) or ({len(points)}, C), one row "
-                f"per point; got {events.shape}"
+                f"y must be a count or have shape ({n},) or ({n}, C), one row per point; got "
+                f"{events.shape}"
             )
-        columns = np.broadcast_to(events, (len(points),)) if events.ndim == 0 else events
+        columns = np.broadcast_to(events, (n,)) if events.ndim == 0 else events
         exact = choice(predictive, "predictive", distribution.PREDICTIVES) == "exact"
 
         def finish(mean: Array, variance: Array, seen: Array) -> Array:
@@ -381,7 +381,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
             return distribution.log_pmf(mean, variance, seen, predictive, self._link())
 
         by_grid = Marginals.log_probability if exact else None
-        return self._counted(
+        return self._counted_at(
             points, exposure, finish, columns, by_grid=by_grid, width=8 * columns[:1].size
         )
 
@@ -394,9 +394,13 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         slope, _ = LINKS[self._link_].exposed(self.exposure_)
         return [replace(one, slope=slope, mean=self.mean_) for one in super()._processes()]
 
-    def _counted(
+    def _counted(self, X: ArrayLike, *arguments: Any, **options: Any) -> Any:
+        """`_counted_at` of points that are not validated yet."""
+        return self._counted_at(self._new_data(X), *arguments, **options)
+
+    def _counted_at(
         self,
-        X: ArrayLike,
+        points: Array,
         exposure: ArrayLike | None,
         finish: Callable[..., Any],
         *columns: Array,
@@ -407,7 +411,6 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
 
         With a correction ``by_grid(marginals, *rows)`` of their marginals, if there is such.
         """
-        points = self._new_data(X)
         slope, shift = LINKS[self._link_].exposed(exposures(exposure, len(points)))
 
         def of_moments(

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils.metaestimators import available_if
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
@@ -19,7 +18,7 @@ from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import table_to_fit
 from qpruntime.estimators.noise import median, noise_of, robust_std
-from qpruntime.estimators.parts import begun, extended, takes_parts
+from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.grid import t_quantiles_by_grid
 from qpruntime.inference.corrections.marginals import Marginals
@@ -196,7 +195,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         draft.converged_ = fit.posterior.converged and settled
         return commit(self, draft)
 
-    @available_if(takes_parts)
+    @with_inducing
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> GPRobustRegressor:

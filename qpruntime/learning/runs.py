@@ -18,7 +18,8 @@ from qpruntime.learning.agreement import several_fixed_points
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.maximise import Optimum, all_bounds, first_theta, maximise
-from qpruntime.learning.settings import Callback, Settings
+from qpruntime.learning.progress import Report, both, named
+from qpruntime.learning.settings import Settings
 from qpruntime.learning.solvers import Solver
 
 __all__ = ["optimise"]
@@ -36,11 +37,12 @@ def optimise(
     begin: Start,
     settings: Settings,
     rng: np.random.Generator,
-    callback: Callback | None,
+    report: Report | None,
     solver: Solver,
 ) -> tuple[tuple[Optimum, ...], Sites | None, list[str]]:
     """All optimiser runs, best first, the sites where the best one ended, and what to warn of."""
     kernel, projector = begin.kernel, data.projector
+    callback = both(named(report, kernel, data.learn), settings.callback)
     # The gradient of the evidence is exact for EP only: QP runs at EP's optimum, as published.
     # VB has its own bound.
     own = settings.objective == "loo" or projector.method == "vb"

@@ -17,7 +17,16 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.learning.default_kernel import Units
 from qpruntime.learning.objective import OBJECTIVES
-from qpruntime.validation import choice, finite, flag, number, path_of, shown, whole
+from qpruntime.validation import (
+    choice,
+    finite,
+    flag,
+    no_kernel,
+    number,
+    path_of,
+    shown,
+    whole,
+)
 
 __all__ = [
     "SOLVERS",
@@ -95,7 +104,7 @@ def settings_of(model: Any) -> Settings:
     kernel = model.kernel
     automatic = kernel is None or (isinstance(kernel, str) and kernel == "auto")
     if not (automatic or isinstance(kernel, Kernel)):
-        raise InputError(f"kernel must be None, 'auto' or scikit-learn's, got {shown(kernel)}")
+        raise no_kernel(kernel, "None, 'auto' or ")
     if _compound(model.kernel):
         raise InputError(
             f"kernel {shown(model.kernel)} has a CompoundKernel in it, which stands for one "
@@ -161,15 +170,15 @@ def _sparse_of(model: Any) -> Sparse | None:
     given, checkpoint = model.inducing, model.checkpoint
     if flag(model.resume, "resume") and checkpoint is None:
         raise InputError("resume=True needs checkpoint=, the file to go on from")
+    if given is None:
+        if checkpoint is not None:
+            raise InputError("checkpoint= is for fits with inducing points: give inducing=200")
+        return None
     if checkpoint is not None and not isinstance(model.random_state, Integral):
         raise InputError(
             "checkpoint= needs random_state=, a whole number: a fit that goes on draws the same "
             f"rows again; got {shown(model.random_state)}"
         )
-    if given is None:
-        if checkpoint is not None:
-            raise InputError("checkpoint= is for fits with inducing points: give inducing=200")
-        return None
     kinds = "inducing must be None, a number, 'auto' or inputs of shape (M, d), got"
     if isinstance(given, str):
         if given != "auto":

@@ -21,9 +21,9 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, learns_nothing
 from qpruntime.learning.maximise import LOST, Optimum
 from qpruntime.learning.parameter_slopes import learnt
-from qpruntime.learning.progress import both, reporting
+from qpruntime.learning.progress import Report, reporting
 from qpruntime.learning.runs import optimise
-from qpruntime.learning.settings import Callback, Settings
+from qpruntime.learning.settings import Settings
 from qpruntime.learning.solvers import Solver, solvers
 from qpruntime.learning.sparse import train_sparse
 from qpruntime.likelihoods import Likelihood
@@ -95,17 +95,16 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
             others = [other for other in begin.others if solver_of(other.kernel) is solver]
             runs = (1 + settings.n_restarts) * (1 + len(others))
             with reporting(settings.verbose, settings.objective, runs) as report:
-                callback = both(report, settings.callback)
-                optima, sites, advice = optimise(data, begin, settings, rng, callback, solver)
+                optima, sites, advice = optimise(data, begin, settings, rng, report, solver)
                 for other in others:
-                    further, ended, _ = optimise(data, other, settings, rng, callback, solver)
+                    further, ended, _ = optimise(data, other, settings, rng, report, solver)
                     if further[0].score > optima[0].score:
                         begin, sites, optima = other, ended, further + optima
                     else:
                         optima += further
                 kernel = begin.kernel
                 if begin.by_feature and optima[0].success:
-                    found = _refine(data, begin, settings, rng, callback, solver, optima, sites)
+                    found = _refine(data, begin, settings, rng, report, solver, optima, sites)
                     kernel, optima, sites = found
             if not optima[0].success:
                 advice.append(
@@ -131,7 +130,7 @@ def _refine(
     begin: Start,
     settings: Settings,
     rng: np.random.Generator,
-    callback: Callback | None,
+    report: Report | None,
     solver: Solver,
     optima: tuple[Optimum, ...],
     sites: Sites | None,
@@ -153,7 +152,7 @@ def _refine(
         ftol=max(settings.ftol, _EARLY),
         max_iter=min(settings.max_iter, _STEPS),
     )
-    (run, *_), ended, _ = optimise(data, further, settings, rng, callback, solver)
+    (run, *_), ended, _ = optimise(data, further, settings, rng, report, solver)
     if not run.value - optima[0].value > least:
         return begin.kernel, optima, sites
     # It is meant to end early: where it did is nothing for the user to mend.
