@@ -28,7 +28,7 @@ def tell(found):
     print(json.dumps({"kernels": sorted(str(name) for name in kernels), "found": found}))
 """
 
-# A problem of `test_never_nan` whose sites are held at zero, so that the search divides by posterior
+# A problem of `test_never_nan` whose sites are held at zero, so that the search divides by the
 # variances: one is 3e-16 of the prior's, nothing or less under some BLAS kernels. And a sound one.
 HARD = """
 import test_never_nan
