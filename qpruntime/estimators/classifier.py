@@ -18,7 +18,13 @@ from qpruntime.estimators.atomic import commit, draft_of, renewed
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import fitted_table, table_to_fit
-from qpruntime.estimators.labels import check_announced, check_labels, check_signs, classes_of, signs_of
+from qpruntime.estimators.labels import (
+    check_announced,
+    check_labels,
+    check_signs,
+    classes_of,
+    signs_of,
+)
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
@@ -318,25 +324,51 @@ class GPClassifier(ClassifierMixin, _Fitted):
         return self._predicted(points, finish)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
-        """Central credible interval of p(second class), shape (T, 2); two classes.
+        """Credible interval of p(second class), shape (T, 2); two classes.
 
         For likelihoods with a `Likelihood.link`, the probit and the logistic: p(y|f) is monotone in
         f, so its quantiles are at those of the latent function. No sampling.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        level : float
+            Between 0 and 1.
+
+        Notes
+        -----
+        The central interval of p(y|f), with (1 - level)/2 on either side, extended to the
+        prediction of `predict_proba` where that lies outside: it has a probability of `level` at
+        least. The prediction is the mean of p(y|f), and the mean of a skewed variable can be beyond
+        its quantiles: where classes are nearly separable the latent function is large beside the
+        noise, p(y|f) is nearly 0 or nearly 1, and its mean is the probability of the second case.
+        The median of p(y|f) is the link at the mean of `latent`.
         """
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
-        mean, variance = self.latent(X)
-        link = self._likelihood_.link if self._likelihood_ else None
-        if mean.ndim != 1 or link is None:
+        points, own = self._new_data(X), self._likelihood_
+        link = own.link if own else None
+        if self.classes_.size > 2 or own is None or link is None:
             known = [name for name in likelihoods.names() if likelihoods.get(name).link]
             raise InputError(
                 f"predict_interval needs two classes and one of the likelihoods {tuple(known)}"
             )
+
+        def around(ends: Array, plus: Array) -> Array:
+            low, high, p = *link(ends).T, np.exp(plus)
+            return np.column_stack([np.minimum(low, p), np.maximum(high, p)])
+
         if self.correction is not None:
-            points = self._new_data(X)
-            return link(self._corrected(points, lambda marginals: marginals[0].interval(level)))
-        reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
-        return np.column_stack([link(mean - reach), link(mean + reach)])
+            return self._corrected(
+                points, lambda found: around(found[0].interval(level), signs_by_grid(found)[1])
+            )
+
+        def finish(mean: Array, variance: Array) -> Array:
+            reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
+            ends = np.column_stack([mean - reach, mean + reach])
+            return around(ends, log_probabilities(own, mean, variance)[1])
+
+        return self._predicted(points, finish)
 
     def _log_probabilities(self, points: Array) -> tuple[Array, Array]:
         """Log p(-1) and log p(+1) by corrected marginals, each (T,) or (T, K)."""

@@ -24,7 +24,7 @@ class NoParts(InputError, AttributeError):
     """`partial_fit` of an estimator without inducing points; for `hasattr` it is not there."""
 
 
-class with_inducing:  # noqa: N801, a decorator
+class with_inducing:
     """A method that is there if there are inducing points.
 
     As `sklearn.utils.metaestimators.available_if`, which would say no more than that it is not.

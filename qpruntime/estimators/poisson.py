@@ -26,6 +26,7 @@ from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
 from qpruntime.estimators.predictive.links import COUNTS, LINKS, exposures
 from qpruntime.estimators.prior_mean import prior_mean
 from qpruntime.estimators.process import Process
+from qpruntime.estimators.tails import largest_rate, warn_of_tails
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
@@ -49,6 +50,7 @@ class _Fitted(GPEstimator):
     mean_: float
     exposure_: Array
     _exposed_: bool
+    _largest_rate_: float
     _link_: str
 
 
@@ -180,6 +182,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         scale = None if (slope == 1.0).all() else slope
         data = Data(points, events, projector, draft.mean_ + shift, weights, scale)
         draft._exposed_ = bool((draft.exposure_ != 1.0).any())
+        draft._largest_rate_ = largest_rate(events, draft.exposure_)
         draft._train([data], settings, link.spread(draft.mean_))
         if settings.sparse is not None:
             draft.exposure_ = draft.exposure_[:0]
@@ -207,7 +210,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         slope, shift = LINKS[self._link_].exposed(exposed)
         changed = extended(self, points, [events], weights, self.mean_ + shift, slope)
         some = self._exposed_ or bool((exposed != 1.0).any())
-        return renewed(self, changed | {"_exposed_": some})
+        most = max(self._largest_rate_, largest_rate(events, exposed))
+        return renewed(self, changed | {"_exposed_": some, "_largest_rate_": most})
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function f at `X`, each of shape (T,)."""
@@ -244,11 +248,19 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         ------
         NumericalError
             If the mean, or with `return_std` the variance, of e^f is beyond double precision.
+
+        Warns
+        -----
+        UserWarning
+            If a mean of e^f is more than 1000 times every rate that was observed: exp(variance/2)
+            makes it then, that is the tail of a latent function that is hardly known.
         """
         wanted = flag(return_std, "return_std", "exposures are handed over by name, exposure=...")
         link = self._link()
         if not wanted and self.correction is None:
-            return self._counted(X, exposure, LINKS[link].mean_rate)
+            only: Array = self._counted(X, exposure, LINKS[link].mean_rate)
+            warn_of_tails(only, exposure, self._largest_rate_)
+            return only
 
         def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
             rate = LINKS[link].mean_rate(mean, variance)
@@ -256,6 +268,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
 
         by_grid = partial(rates_by_grid, link=link)
         rate, std = self._counted(X, exposure, finish, by_grid=by_grid)
+        warn_of_tails(rate, exposure, self._largest_rate_)
         return (rate, std) if wanted else rate
 
     def score(

@@ -42,7 +42,8 @@ def expect(n: int, n_restarts: int) -> None:
 def reporting(verbose: int, objective: str, runs: int) -> Iterator[Report | None]:
     """Yield what is to be called with theta, value and names after every evaluation.
 
-    None if silent; `named` makes a callback of it. With ``verbose=1`` on a terminal that is a bar, gone when the block ends, if rich is installed.
+    None if silent; `named` makes a callback of it. With ``verbose=1`` on a terminal that is a bar,
+    gone when the block ends, if rich is installed.
     """
     if not verbose:
         yield None

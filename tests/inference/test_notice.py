@@ -6,6 +6,7 @@ import logging
 
 import numpy as np
 import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import infer, notice
 from qpruntime.execution.blas_threads import threads_now
@@ -87,8 +88,14 @@ def test_the_probe_has_one_thread_and_a_busy_machine_is_looked_at_in_time(monkey
 
 def test_progress_without_a_terminal_is_lines(capsys):
     with progress.reporting(1, "evidence", 1) as report:
-        report(np.log([2.0, 3.0]), -1.5)
-    assert capsys.readouterr().err == "evidence -1.500000 at 2 3\n"
+        kernel = ConstantKernel(1.0, "fixed") + 2.0 * RBF([3.0, 4.0])
+        named = progress.named(report, kernel, ("scale",))
+        named(np.log([2.0, 3.0, 4.0, 5.0]), -1.5)
+    assert capsys.readouterr().err == (
+        "evidence -1.500000 at k2__k1__constant_value=2, k2__k2__length_scale[0]=3, "
+        "k2__k2__length_scale[1]=4, scale=5\n"
+    )
+    assert progress.named(None, kernel, ()) is None
     with progress.reporting(0, "evidence", 1) as report:
         assert report is None
 
@@ -100,10 +107,10 @@ def test_progress_on_a_terminal(rich, capsys, monkeypatch):
         monkeypatch.setattr(progress, "_has_rich", lambda: False)
     with progress.reporting(1, "evidence", 2) as report:
         for _ in range(3):
-            report(np.zeros(1), -2.0)
+            report(np.zeros(1), -2.0, ("length_scale",))
     shown = capsys.readouterr().err
     assert ("3 evaluations, evidence -2" in shown) is rich
-    assert (shown.count("evidence -2.000000 at 1\n") == 3) is not rich
+    assert (shown.count("evidence -2.000000 at length_scale=1\n") == 3) is not rich
 
 
 def test_time_left():
