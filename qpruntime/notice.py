@@ -16,7 +16,7 @@ from scipy.linalg.lapack import dpotrf
 
 from qpruntime.execution.blas_threads import one_blas_thread, threads_now
 
-__all__ = ["announce", "expected_seconds", "tell_once"]
+__all__ = ["announce", "expected_seconds"]
 
 # Work that is shorter is not announced.
 _LONG = 10.0
@@ -76,12 +76,6 @@ def expected_seconds(n: int, factorisations: float) -> float:
     # Threads that find a core save between nothing and all but their share: the middle of that.
     gain = math.sqrt(threads_now()) if busy < _IDLE else 1.0
     return seconds * busy / gain
-
-
-@cache
-def tell_once(text: str) -> None:
-    """Say something once per process."""
-    _LOG.warning("qpruntime: %s", text)
 
 
 def announce(what: str, seconds: float, remedy: str) -> None:

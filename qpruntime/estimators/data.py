@@ -74,6 +74,8 @@ def no_text(value: Any, name: str) -> None:
 
     scikit-learn converts what it can: a column that was read as text would be taken for numbers.
     """
+    if is_lazy(value):
+        return
     try:
         array = np.asarray(value)
     except Exception:  # what is no array is for validators to complain of

@@ -39,8 +39,8 @@ class with_inducing:
         if model.inducing is None:
             name = type(model).__name__
             raise NoParts(
-                f"partial_fit takes inducing points: {name}(inducing=200), or with all rows at "
-                "once fit"
+                f"partial_fit takes inducing points: {name}(inducing=200); without them fit takes "
+                "all rows at once"
             )
         return self._method.__get__(model, owner)
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import logging
 import math
 import threading
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numba
@@ -22,7 +24,6 @@ from numba.core.dispatcher import Dispatcher
 
 from qpruntime.arrays import Array
 from qpruntime.jit import LANDMARK, SPLIT, Pointer
-from qpruntime.notice import tell_once
 
 __all__ = ["Landmarks", "LogDensity", "NotANumber", "number"]
 
@@ -264,6 +265,12 @@ class Landmarks(Pointer):
             self.density.record(error)
             return math.nan
         return points[k] if k < len(points) else math.nan
+
+
+@cache
+def tell_once(text: str) -> None:
+    """Say something once per process, by the logger that estimates of time are said by."""
+    logging.getLogger("qpruntime").warning("qpruntime: %s", text)
 
 
 def _uncompiled(density: LogDensity) -> str:
