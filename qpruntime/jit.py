@@ -121,7 +121,8 @@ def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         return _cached(numba.njit(cache=True, **options)(function))
     except RuntimeError:
         # Nowhere to keep a cache: compile in every process rather than not at all.
-        _folders.append(None)
+        if function.__module__.split(".")[0] == "qpruntime":
+            _folders.append(None)
         return numba.njit(**options)(function)
 
 

@@ -97,7 +97,12 @@ def _projections() -> None:
     for method in ("qp", "ep"):
         project("probit", 0.0, 1.0, 1, method)
         project("probit", 0.0, 1.0, 1, method, "exact")
+
+
+def _wasserstein() -> None:
+    X, f, _ = _data()
     project("probit", 0.0, 1.0, 1, "wp", p=1.5)
+    infer(RBF(1.0)(X), np.where(f > 0.0, 1.0, -1.0), "probit", "wp", p=1.5)
 
 
 def _sparse_posterior() -> None:
@@ -190,6 +195,7 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
         ('correction="blend"', _corrected_fits),
     ),
     "optimiser": (("Optimizer", _optimiser),),
+    "wasserstein": (('method="wp", p = 1.5', _wasserstein),),
 }
 
 

@@ -185,6 +185,9 @@ class Likelihood:
             object.__setattr__(self, "theta", _fixed(values + derived))
         if self.rows is not None:
             object.__setattr__(self, "theta", _fixed(self.theta, self.rows))
+        elif self.theta.flags.writeable:
+            # Kernels compile for arrays of this kind, and anew for another.
+            object.__setattr__(self, "theta", _fixed(self.theta))
 
     def __repr__(self) -> str:
         numbers = ", ".join(f"{name}={value:.3g}" for name, value in self.parameters.items())
