@@ -109,7 +109,7 @@ def _sparse_posterior() -> None:
     X, f, _ = _data()
     y = np.where(f > 0.0, 1.0, -1.0)
     for method in ("qp", "ep"):
-        post = infer_sparse(ConstantKernel(2.0) * RBF(1.0), X, y, X[:6], method=method)
+        post: Any = infer_sparse(ConstantKernel(2.0) * RBF(1.0), X, y, X[:6], method=method)
         post.extend(X[:8], y[:8]).predict(X)
         post.loo()
 
