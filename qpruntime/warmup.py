@@ -146,7 +146,7 @@ def _corrections() -> None:
     K = RBF(1.0)(X)
     for y, likelihood in ((np.where(f > 0.0, 1.0, -1.0), "probit"), (counts, "poisson-exp")):
         post = infer(K, y, likelihood, "ep")
-        post.marginals().quantiles([0.05, 0.95])
+        post.marginals().quantile([0.05, 0.95])
         post.corrected_evidence()
         post.check()
 

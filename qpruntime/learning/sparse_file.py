@@ -169,7 +169,8 @@ def problem_of(data: Data, settings: Settings, rows: Rows, points: Array) -> dic
     names = {field.name for field in fields(sparse)} - {"memory", "checkpoint", "resume"}
     options = {name: getattr(sparse, name) for name in names}
     options |= {"inducing": "given" if array else given}
-    options |= {name: getattr(settings, name) for name in _MOVING}
+    # Under another name than that of the inducing inputs: "optimize" is a setting of both.
+    options |= {f"fit_{name}": getattr(settings, name) for name in _MOVING}
     learnt = {name: [float(end) for end in ends] for name, ends in data.learn.items()}
     return {
         "format": FORMAT,
