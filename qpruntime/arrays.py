@@ -1,11 +1,21 @@
-"""The type of arrays of numbers."""
+"""The types of arrays of numbers."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array"]
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+else:
+
+    class ArrayLike:
+        """What NumPy makes an array of, where annotations are printed: NumPy's own fill a page."""
+
+
+__all__ = ["Array", "ArrayLike"]
 
 #: Double precision, of any shape.
 Array = NDArray[np.float64]

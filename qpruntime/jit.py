@@ -13,7 +13,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,18 @@ def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         return _cached(numba.njit(cache=True, **options)(function))
     except RuntimeError:
         # Nowhere to keep a cache: compile in every process rather than not at all.
+        if function.__module__.split(".")[0] == "qpruntime":
+            _folders.append(None)
         return numba.njit(**options)(function)
+
+
+# Where kernels are kept, None where nowhere, in the order of their definitions.
+_folders: list[str | None] = []
+
+
+def cache_folder() -> str | None:
+    """Return a folder where the kernels defined so far are kept, None if none can be written."""
+    return None if None in _folders or not _folders else _folders[0]
 
 
 @cache
@@ -145,6 +156,7 @@ def _cached(dispatcher: Any) -> Any:
     file: Any = getattr(store, "_cache_file", None)
     if hasattr(file, "_version"):
         file._version = (file._version, _sources())
+    _folders.append(str(getattr(store, "cache_path", "")) or None)
     if hasattr(store, "save_overload"):
         store.save_overload = _forgiving(store.save_overload)
     return dispatcher
@@ -165,7 +177,7 @@ _QUIET = 5.0
 
 
 class _Notice(event.Listener):
-    """Say that kernels compile, which takes seconds when nothing is cached.
+    """Say which kernels compile, which takes seconds when nothing is cached, and how many.
 
     Once for what compiles together, and again for what does so later: some parts compile at
     their first use, minutes after the others.
@@ -174,30 +186,74 @@ class _Notice(event.Listener):
     def __init__(self) -> None:
         self._inside = 0
         self._ended = -math.inf
+        self.count = 0
+        self.silent = False
 
     def on_start(self, event: Any) -> None:
-        if not self._own(event):
+        module = self._own(event)
+        if not module:
             return
-        if not self._inside and time.monotonic() - self._ended > _QUIET:
+        if not (self._inside or self.silent) and time.monotonic() - self._ended > _QUIET:
             more = "" if self._ended == -math.inf else "more "
-            print(
-                f"qpruntime: compiling {more}kernels for this machine; takes seconds, once",
-                file=sys.stderr,
-            )
+            print(_announcement(more, module), file=sys.stderr)
         self._inside += 1
 
     def on_end(self, event: Any) -> None:
         if self._own(event):
             self._inside -= 1
+            self.count += 1
             self._ended = time.monotonic()
 
     @staticmethod
-    def _own(event: Any) -> bool:
-        module = event.data["dispatcher"].py_func.__module__
-        return bool(module.split(".")[0] in ("qpruntime", "tablegen"))
+    def _own(event: Any) -> str:
+        """Name of the module whose function compiles, if it is one of ours."""
+        module = str(event.data["dispatcher"].py_func.__module__)
+        return module if module.split(".")[0] in ("qpruntime", "tablegen") else ""
 
 
-event.register("numba:compile", _Notice())
+# What compiles when a function of a package is first called, and how many seconds of a core that
+# and what it calls take, about; of others the middle of these.
+_PARTS = {
+    "qpruntime.inference.markov": ("series", 25),
+    "qpruntime.inference.corrections": ("corrections", 20),
+    "qpruntime.inference": ("inference", 15),
+    "qpruntime.learning": ("fits", 3),
+    "qpruntime.projection": ("projections", 15),
+    "qpruntime.quadrature": ("quadrature", 15),
+    "qpruntime.likelihoods": ("a likelihood", 3),
+    "qpruntime.special": ("special functions", 1),
+    "tablegen": ("tables", 20),
+}
+
+
+def _announcement(more: str, module: str) -> str:
+    """Return the line that says what compiles."""
+    found = [part for part in _PARTS if module == part or module.startswith(part + ".")]
+    what, seconds = _PARTS[max(found, key=len)] if found else (module, 10)
+    often = "once" if None not in _folders else "in every process: set NUMBA_CACHE_DIR to a folder"
+    return (
+        f"qpruntime: compiling {more}kernels for {what} on this machine; takes about {seconds} s, "
+        f"{often} (python -m qpruntime warmup compiles all beforehand)"
+    )
+
+
+_NOTICE = _Notice()
+event.register("numba:compile", _NOTICE)
+
+
+def compilations() -> int:
+    """Return how many kernels this process has compiled."""
+    return _NOTICE.count
+
+
+@contextlib.contextmanager
+def unannounced() -> Iterator[None]:
+    """Compile without a line on stderr."""
+    before, _NOTICE.silent = _NOTICE.silent, True
+    try:
+        yield
+    finally:
+        _NOTICE.silent = before
 
 
 #: Held while an address is made. A user's function may need another one: the lock is reentrant.

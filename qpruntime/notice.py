@@ -1,4 +1,4 @@
-"""Say before long work how long it will take, from its size and this machine's own speed.
+"""Say before long work how long it will take, from its operations and this machine's own speed.
 
 A message of the logger "qpruntime", which prints it on stderr unless it is told otherwise:
 ``logging.getLogger("qpruntime").setLevel("ERROR")`` silences it.
@@ -7,39 +7,75 @@ A message of the logger "qpruntime", which prints it on stderr unless it is told
 from __future__ import annotations
 
 import logging
+import math
 import time
 from functools import cache
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf
 
+from qpruntime.execution.blas_threads import one_blas_thread, threads_now
+
 __all__ = ["announce", "expected_seconds"]
 
 # Work that is shorter is not announced.
 _LONG = 10.0
-# Of the matrix that is factorised to learn this machine's speed: a millisecond or two.
-_PROBE = 300
+# Of the matrix that is factorised to learn this machine's speed: as fast for each operation as
+# large ones, and a few milliseconds.
+_PROBE = 700
 # Below this size nothing takes long enough to be worth a probe.
 _SMALL = 700
+# CPU seconds of work that is worth a look at how busy the machine is, and of that look: long enough
+# for the scheduler to have given others their turns.
+_WORTH, _LOOK = 3.0, 0.1
+# Up to this a machine counts as idle.
+_IDLE = 1.2
 
 _LOG = logging.getLogger("qpruntime")
 
 
+def _factorise() -> tuple[float, float]:
+    """CPU seconds of this thread, and seconds, of a Cholesky factorisation of the probe."""
+    matrix = np.full((_PROBE, _PROBE), 0.5, order="F")
+    matrix.flat[:: _PROBE + 1] = 1.0
+    with one_blas_thread():
+        begun, used = time.perf_counter(), time.thread_time()
+        dpotrf(matrix, lower=1, overwrite_a=1)
+        return time.thread_time() - used, time.perf_counter() - begun
+
+
 @cache
 def _rate() -> float:
-    """Seconds per N^3 of a Cholesky factorisation; the best of three, measured once per process."""
-    best = np.inf
-    for _ in range(3):
-        matrix = np.eye(_PROBE, order="F")
-        begun = time.perf_counter()
-        dpotrf(matrix, lower=1, overwrite_a=1)
-        best = min(best, time.perf_counter() - begun)
-    return float(best) / _PROBE**3
+    """CPU seconds per N^3 of a Cholesky factorisation; the best of four, once per process.
+
+    Seconds by the clock would have the turns of other processes among them.
+    """
+    return min(_factorise()[0] for _ in range(4)) / _PROBE**3
+
+
+def _busy() -> float:
+    """Seconds by the clock for one of CPU: 1 on an idle machine, measured now."""
+    cpu = clock = 0.0
+    while cpu < _LOOK and clock < 10.0 * _LOOK:
+        one = _factorise()
+        cpu, clock = cpu + one[0], clock + one[1]
+    return max(clock / max(cpu, 1e-9), 1.0)
 
 
 def expected_seconds(n: int, factorisations: float) -> float:
-    """Time of so many Cholesky factorisations of size n and their company; 0 for a small n."""
-    return 0.0 if n < _SMALL else factorisations * _rate() * float(n) ** 3
+    """Time of work that takes as long as so many Cholesky factorisations of size n.
+
+    0 for a small n. As busy as the machine is now; BLAS has the threads that are in force.
+    """
+    if n < _SMALL:
+        return 0.0
+    seconds = factorisations * _rate() * float(n) ** 3
+    if seconds <= _WORTH:
+        return seconds
+    busy = _busy()
+    # Threads that find a core save between nothing and all but their share: the middle of that.
+    gain = math.sqrt(threads_now()) if busy < _IDLE else 1.0
+    return seconds * busy / gain
 
 
 def announce(what: str, seconds: float, remedy: str) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "floats",
     "generator",
     "levels",
+    "no_kernel",
     "number",
     "path_of",
     "real",
@@ -146,6 +147,14 @@ def levels(value: ArrayLike, name: str) -> Array:
     if array.ndim > 1 or not ((array > 0.0) & (array < 1.0)).all():
         raise InputError(f"{name} must be numbers strictly between 0 and 1, got {shown(value)}")
     return array
+
+
+def no_kernel(given: object, others: str = "") -> InputError:
+    """Return the error for what is no kernel; `others` is what else could have been given."""
+    return InputError(
+        f"kernel must be {others}one of sklearn.gaussian_process.kernels, for example "
+        f"1.0 * RBF(length_scale=1.0), got {shown(given)}"
+    )
 
 
 def whole(value: object, name: str, least: int) -> int:

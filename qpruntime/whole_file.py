@@ -1,9 +1,17 @@
-"""Files that are whole or absent: written beside their place, to the disk, then put there."""
+"""Files that are whole or absent: written beside their place, to the disk, then put there.
+
+The file beside the place ends in ``.part``. Whoever writes it holds a lock on it, which the system
+takes back when the process ends, however that happens: one without a lock is of a writer that was
+killed, and the next write to the same place removes it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,11 +19,25 @@ from typing import Any, BinaryIO
 from qpruntime.errors import InputError
 from qpruntime.validation import path_of
 
-__all__ = ["write_whole"]
+fcntl: Any = None
+with contextlib.suppress(ImportError):  # not there on Windows
+    import fcntl
+
+__all__ = ["remove_parts", "write_whole"]
+
+_SUFFIX = ".part"
+# Where files cannot be locked, one that was not written to for so many seconds has no writer.
+_STALE = 3600.0
+# Characters of the name that a part begins with: more need not fit into the name of a file.
+_BEGINNING = 60
+# Tries to make a file that another process does not take for one without a writer.
+_TRIES = 20
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], Any]) -> None:
     """Call `write` with a file that takes the place of `path` once it is on the disk.
+
+    What killed writers of `path` have left beside it is removed.
 
     Raises
     ------
@@ -23,14 +45,18 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], Any]) 
         If it cannot be written; what was at `path` is there still.
     """
     target = path_of(path, "path").absolute()
+    remove_parts(target)
     name = None
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
-        with os.fdopen(handle, "wb") as file:
+        file, name = _begun(target)
+        with file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, target)
+            if fcntl is not None:
+                os.replace(name, target)  # before the lock is given back
+        if fcntl is None:
+            os.replace(name, target)
     except BaseException as error:
         if name is not None:
             Path(name).unlink(missing_ok=True)
@@ -40,3 +66,56 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], Any]) 
                 "call again; nothing was changed"
             ) from error
         raise
+
+
+def remove_parts(target: Path) -> None:
+    """Remove what killed writers of this file have left beside it, and nothing of living ones."""
+    start = re.escape(target.name[:_BEGINNING])
+    ours = re.compile(start + r"\.?[a-z0-9_]{8}" + re.escape(_SUFFIX))
+    with contextlib.suppress(OSError):
+        for name in os.listdir(target.parent):
+            if ours.fullmatch(name):
+                # A folder, what is another user's, or was renamed meanwhile, stays.
+                with contextlib.suppress(OSError):
+                    _remove_abandoned(target.parent / name)
+
+
+def _begun(target: Path) -> tuple[BinaryIO, str]:
+    """Return a new file beside the target, locked, and its name."""
+    for _ in range(_TRIES):
+        handle, name = tempfile.mkstemp(_SUFFIX, target.name[:_BEGINNING] + ".", target.parent)
+        file = os.fdopen(handle, "wb")
+        if fcntl is not None:
+            # Some file systems have no locks: there files of this age are left alone.
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        # Between its making and its lock it may have looked abandoned.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(name), os.fstat(handle)):
+                return file, name
+        file.close()
+    raise OSError(None, "other processes remove what is written there")
+
+
+def _remove_abandoned(part: Path) -> None:
+    """Remove a file if nobody writes to it; `OSError` if that cannot be."""
+    handle = os.open(part, os.O_RDWR | getattr(os, "O_NONBLOCK", 0))
+    try:
+        if fcntl is None:
+            locked = False
+        else:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                locked = True
+            except BlockingIOError:
+                return
+            except OSError:
+                locked = False
+        abandoned = locked or time.time() - os.fstat(handle).st_mtime > _STALE
+        # The lock is held meanwhile: a writer that waits for it sees that its file is gone.
+        if abandoned and fcntl is not None:
+            part.unlink()
+    finally:
+        os.close(handle)
+    if abandoned and fcntl is None:
+        part.unlink()

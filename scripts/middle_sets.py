@@ -150,20 +150,52 @@ def _late_tables() -> dict[str, tuple[str, Callable[[], tuple[Any, Any]], int]]:
         "satimage": ("classes", keel("satimage", lambda v: v.astype(int) <= 3), some),
         "flights": ("classes", partial(_flights, True), some),
         "flights-all": ("classes", partial(_flights, True), 10**7),
-        "lending": ("classes", shared("modeldata", "lending_club", _is("Class", "bad"), ["Class"]), some),
-        "attrition": ("classes", shared("modeldata", "attrition", _is("Attrition", "Yes"), ["Attrition"]), some),
+        "lending": (
+            "classes",
+            shared("modeldata", "lending_club", _is("Class", "bad"), ["Class"]),
+            some,
+        ),
+        "attrition": (
+            "classes",
+            shared("modeldata", "attrition", _is("Attrition", "Yes"), ["Attrition"]),
+            some,
+        ),
         "magic": ("classes", keel("magic"), some),
         "ring": ("classes", keel("ring"), some),
         "letter": ("classes", keel("letter", lambda v: v.astype(str).str.strip() <= "M"), some),
         "HI": ("classes", shared("Ecdat", "HI", _is("whi", "yes"), ["whi"]), some),
-        "credit": ("classes", shared("modeldata", "credit_data", _is("Status", "bad"), ["Status"]), some),
-        "churn": ("classes", shared("modeldata", "mlc_churn", _is("churn", "yes"), ["churn"]), some),
+        "credit": (
+            "classes",
+            shared("modeldata", "credit_data", _is("Status", "bad"), ["Status"]),
+            some,
+        ),
+        "churn": (
+            "classes",
+            shared("modeldata", "mlc_churn", _is("churn", "yes"), ["churn"]),
+            some,
+        ),
         "stops": ("classes", _stops, some),
         "taxi": ("classes", shared("modeldata", "taxi", _is("tip", "yes"), ["tip"]), some),
-        "caravan": ("classes", shared("ISLR", "Caravan", _is("Purchase", "Yes"), ["Purchase"]), some),
-        "nassCDS": ("classes", shared("DAAG", "nassCDS", _is("dead", "dead"), ["dead", "injSeverity", "caseid"]), some),
-        "fertility": ("classes", shared("AER", "Fertility", _is("morekids", "yes"), ["morekids"]), some),
-        "fertility-all": ("classes", shared("AER", "Fertility", _is("morekids", "yes"), ["morekids"]), 10**7),
+        "caravan": (
+            "classes",
+            shared("ISLR", "Caravan", _is("Purchase", "Yes"), ["Purchase"]),
+            some,
+        ),
+        "nassCDS": (
+            "classes",
+            shared("DAAG", "nassCDS", _is("dead", "dead"), ["dead", "injSeverity", "caseid"]),
+            some,
+        ),
+        "fertility": (
+            "classes",
+            shared("AER", "Fertility", _is("morekids", "yes"), ["morekids"]),
+            some,
+        ),
+        "fertility-all": (
+            "classes",
+            shared("AER", "Fertility", _is("morekids", "yes"), ["morekids"]),
+            10**7,
+        ),
         "twonorm": ("classes", keel("twonorm"), some),
         "titanic": ("classes", keel("titanic"), some),
         "rwm5yr": ("counts", _rwm5yr, some),
@@ -173,7 +205,7 @@ def _late_tables() -> dict[str, tuple[str, Callable[[], tuple[Any, Any]], int]]:
         "wages": ("numbers", _wages, some),
         "delays": ("numbers", partial(_flights, False), some),
         "births": ("numbers", _births, some),
-    }  # fmt: skip
+    }
 
 
 def _stops() -> tuple[Any, Any]:

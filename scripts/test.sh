@@ -6,9 +6,6 @@ cd "$(dirname "$0")/.."
 extras=test
 . scripts/env.sh
 
-# The matrices are small: a second BLAS thread costs more than it does.
-export OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-1}"
-
 select="not slow"
 if [ "${1:-}" = "--all" ]; then
   select="slow or not slow"

@@ -7,9 +7,8 @@ wait for ever, or end the process. So the limit is looked at before.
 from __future__ import annotations
 
 import math
-import resource
-from pathlib import Path
 
+from qpruntime.memory import address_limit, address_used
 from qpruntime.names import size
 
 __all__ = ["LEAST", "check", "check_limit"]
@@ -22,7 +21,7 @@ _BUILD, _THREAD = 100_000_000, 110_000_000
 
 def check_limit() -> None:
     """Raise `MemoryError` if this process may not have enough memory for its imports."""
-    limit = _limit()
+    limit = address_limit()
     if limit < LEAST:
         raise MemoryError(f"the limit is {size(limit)} (ulimit -v), tablegen takes {size(LEAST)}")
 
@@ -37,21 +36,12 @@ def check(workers: int, mapped: int) -> None:
     mapped : int
         Bytes of the finished table, which is mapped to be certified.
     """
-    limit = _limit()
+    limit = address_limit()
     if limit == math.inf:
         return
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except OSError:
-        return
-    needed = pages * resource.getpagesize() + _BUILD + workers * _THREAD + mapped
+    needed = address_used() + _BUILD + workers * _THREAD + mapped
     if needed > limit:
         raise MemoryError(
             f"the limit is {size(limit)} (ulimit -v), this table and {workers} workers take "
             f"{size(needed)}"
         )
-
-
-def _limit() -> float:
-    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return math.inf if soft == resource.RLIM_INFINITY else soft

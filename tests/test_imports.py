@@ -18,15 +18,21 @@ TOP = Path(qpruntime.__file__).parents[1]
 #: Packages, and modules beside them, from the ground up. What stands on one floor imports from
 #: lower ones only; a new package gets its floor here and its line in CONTRIBUTING.md.
 FLOORS = [
-    {"qpruntime.arrays", "qpruntime.errors", "qpruntime.jit", "qpruntime.notice"},
+    {
+        "qpruntime.arrays",
+        "qpruntime.cgroups",
+        "qpruntime.errors",
+        "qpruntime.jit",
+    },
     {"qpruntime.blocks", "qpruntime.names", "qpruntime.special", "qpruntime.validation"},
     {
         "qpruntime.artifact",
         "qpruntime.execution",
+        "qpruntime.memory",
         "qpruntime.quadrature",
         "qpruntime.whole_file",
     },
-    {"qpruntime.likelihoods"},
+    {"qpruntime.likelihoods", "qpruntime.notice"},
     {"qpruntime.commands"},
     {
         "qpruntime.projection",
@@ -37,12 +43,12 @@ FLOORS = [
     {"qpruntime.inference", "tablegen.files", "tablegen.splines"},
     {"qpruntime.learning", "tablegen.compact", "tablegen.grid", "tablegen.surfaces"},
     {"qpruntime.bayesopt", "qpruntime.estimators", "tablegen.request", "tablegen.verify"},
-    {"qpruntime.deep", "tablegen.builder"},
+    {"qpruntime.deep", "qpruntime.warmup", "tablegen.builder"},
     {"tablegen.console"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 #: They open every room: public names by first use, and the command line.
-DOORS = {"qpruntime", "tablegen", "tablegen.__main__"}
+DOORS = {"qpruntime", "qpruntime.__main__", "tablegen", "tablegen.__main__"}
 #: Imports of the runtime inside functions: rules that few need, whose kernels take milliseconds to
 #: declare, and distributed, a second. The command line, which has to answer at once, and builds
 #: import as late as they like.

@@ -11,6 +11,10 @@ import numba
 import pytest
 from scipy import special
 
+from qpruntime import __main__ as command
+from qpruntime import jit, warmup
+from qpruntime.errors import InputError
+
 # A kernel that compiles in a second, and all those of a projection.
 SMALL = "from qpruntime.special import log_ndtr;print(repr(log_ndtr(-30.0)))"
 PROJECT = "from qpruntime import project;print(repr(float(project('probit', 0.0, 1.0, 1)[1])))"
@@ -36,6 +40,7 @@ def test_one_notice_when_cold_and_none_when_warm(tmp_path):
     value, err = finish(start(tmp_path))
     assert value == pytest.approx(special.log_ndtr(-30.0), rel=1e-14)
     assert err.count("compiling kernels") == len(err.splitlines()) == 1
+    assert "for special functions on this machine; takes about 1 s, once (python -m" in err
     assert finish(start(tmp_path, "-W", "error")) == (value, "")
 
 
@@ -86,6 +91,76 @@ def test_a_cache_of_other_sources_is_not_read(tmp_path):
     again, err = finish(start(tmp_path))
     assert again == value
     assert "compiling" in err
+
+
+def test_warming_up_says_what_it_compiles(monkeypatch, capsys):
+    def step():
+        def function(x):
+            return x + 1.0
+
+        function.__module__ = "qpruntime.test"
+        numba.njit(function)(1.0)
+
+    monkeypatch.setitem(warmup.GROUPS, "dense", (("one kernel", step),))
+    before = jit.compilations()
+    assert command.main(["warmup", "dense"]) == 0
+    out, err = capsys.readouterr()
+    assert jit.compilations() == before + 1
+    line, total = out.splitlines()
+    assert line.split()[:5] == ["dense", "one", "kernel", "1", "kernels"]
+    assert total.startswith("1 kernels in ")
+    assert err == ""
+    assert command.main(["warmup", "--quiet", "dense"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_warming_up_where_nothing_can_be_kept(monkeypatch, capsys):
+    monkeypatch.setattr(jit, "_folders", [None])
+    assert command.main(["warmup"]) == 1
+    assert "set NUMBA_CACHE_DIR to a folder that can be written" in capsys.readouterr().err
+    assert "in every process: set NUMBA_CACHE_DIR" in jit._announcement("", "qpruntime.learning")
+
+
+def test_a_cache_folder_that_was_not_taken_is_named(monkeypatch, capsys):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "/proc/nowhere")
+    monkeypatch.setitem(warmup.GROUPS, "dense", ())
+    assert command.main(["warmup", "dense"]) == 0
+    assert "NUMBA_CACHE_DIR=/proc/nowhere cannot be written; " in capsys.readouterr().err
+
+
+def test_groups_of_a_warm_up(capsys):
+    assert tuple(warmup.GROUPS) == command._NAMES
+    with pytest.raises(SystemExit):
+        command.main(["warmup", "nothing"])
+    assert "there are dense, sparse" in capsys.readouterr().err
+    with pytest.raises(InputError, match="group must be one of dense, sparse"):
+        list(warmup.warm_up(["nothing"]))
+
+
+GUIDE = """
+import numpy as np
+from qpruntime import GPClassifier
+rng = np.random.default_rng(0)
+X = rng.normal(size=(120, 2)) * [1.0, 1e4] + [0.0, 5e4]
+y = np.where(X[:, 0] + (X[:, 1] - 5e4) / 1e4 > 0.3, "up", "down")
+clf = GPClassifier().fit(X[:80], y[:80])
+clf.predict_proba(X[80:82]), clf.predict_interval(X[80:82], level=0.9)
+print(clf.score(X[80:], y[80:]))
+"""
+
+
+@pytest.mark.slow
+def test_nothing_compiles_after_a_warm_up(tmp_path):
+    """The guide's first block, and every group once more."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    words = [sys.executable, "-m", "qpruntime", "warmup"]
+    for expected in (None, "0"):
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+        *lines, total = done.stdout.splitlines()
+        assert len(lines) == sum(map(len, warmup.GROUPS.values()))
+        assert done.stderr == ""
+        assert expected is None or total.split()[0] == expected
+    assert finish(start(tmp_path, code=GUIDE)) == (pytest.approx(0.95, abs=0.06), "")
 
 
 @pytest.mark.slow

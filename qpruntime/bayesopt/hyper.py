@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from qpruntime.arrays import Array
+from qpruntime.memory import require, squares
 
 __all__ = ["Model", "default_kernel", "most_probable", "slice_samples"]
 
@@ -69,6 +70,11 @@ class _Loss:
     def __init__(self, model: Model, X: Array, y: Array) -> None:
         self.model, self.X, self.y = model, X, y
         self._n = len(model.kernel.theta)  # slow to ask for
+        require(
+            squares(len(X), X.shape[1] + 2.0),
+            f"a model of {len(X)} evaluations of {X.shape[1]} variables",
+            "tell fewer evaluations",
+        )
         self._squares = (X[:, None] - X) ** 2
 
     def __call__(self, p: Array) -> tuple[float, Array]:

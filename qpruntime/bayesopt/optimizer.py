@@ -21,9 +21,14 @@ from qpruntime.bayesopt.models import Models
 from qpruntime.bayesopt.recommending import log_feasible, recommended
 from qpruntime.bayesopt.surrogate import Surrogate, points
 from qpruntime.errors import InputError
+from qpruntime.execution.blas_threads import sized
 from qpruntime.validation import choice, number, path_of, whole
 
 __all__ = ["Optimizer"]
+
+
+def _rows(opt: Any, *_: Any, **__: Any) -> int:
+    return len(opt._history.records)
 
 
 class Optimizer:
@@ -119,6 +124,7 @@ class Optimizer:
 
     # Asking
 
+    @sized(_rows)
     def ask(
         self,
         n: int | None = None,
@@ -260,6 +266,7 @@ class Optimizer:
             found.append((self._box.to_unit(X.reshape(len(y), self.d)), y))
         return found
 
+    @sized(_rows)
     def surrogates(self) -> list[Surrogate]:
         """Functions as they are modelled, the objective first, in units of box and spread.
 
@@ -271,6 +278,7 @@ class Optimizer:
             raise InputError("nothing is observed yet: tell at least one evaluation first")
         return self._models.groups(data, 0, np.random.default_rng(0))[0]
 
+    @sized(_rows)
     def predict(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and standard deviation of (f, c_1, ..., c_K) at X, both (K + 1, T), latent."""
         U = self._box.to_unit(points(X, "X", self.d))
@@ -282,11 +290,13 @@ class Optimizer:
             stds.append(spread * np.sqrt(variance))
         return np.array(means), np.array(stds)
 
+    @sized(_rows)
     def probability(self, X: ArrayLike) -> Array:
         """Probability that all constraints hold, shape (T,); they are taken as independent."""
         U = self._box.to_unit(points(X, "X", self.d))
         return np.asarray(np.exp(log_feasible(self.surrogates(), U)))
 
+    @sized(_rows)
     def recommend(self, confidence: float = 0.95) -> Array:
         """Return the point of least mean objective whose constraints hold with this probability.
 

@@ -22,7 +22,8 @@ from qpruntime.deep.progress import reporting
 from qpruntime.deep.start import first_layers
 from qpruntime.deep.training import Plan, Trained, train
 from qpruntime.errors import InputError
-from qpruntime.estimators.data import checked
+from qpruntime.estimators.data import checked, no_text
+from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
 from qpruntime.learning.progress import both
@@ -69,6 +70,7 @@ class DeepGP(BaseEstimator):
             whole(self.polish, "polish", 0),
         )
 
+    @alone
     def _train(
         self, X: Any, targets: Sequence[Array], weights: Array | None, plan: Plan
     ) -> list[Trained]:
@@ -139,6 +141,7 @@ class DeepGP(BaseEstimator):
     def _points(self, X: ArrayLike) -> Array:
         """Validate points to predict at."""
         check_is_fitted(self)
+        no_text(X, "X")
         found: Array = checked(validate_data, self, X, dtype=np.float64, reset=False)
         return found
 

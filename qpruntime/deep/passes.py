@@ -12,6 +12,7 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.deep.energy import Layers, moments
 from qpruntime.deep.layers import at_points, shared
+from qpruntime.execution.blas_threads import alone
 
 __all__ = ["drawn", "normals"]
 
@@ -31,11 +32,13 @@ def _drawn(layers: Layers, X: jax.Array, noise: list[jax.Array]) -> tuple[jax.Ar
     return at_points(layers[-1], known[-1], X)
 
 
+@alone
 def normals(layers: Layers, X: Array) -> list[tuple[Array, Array]]:
     """Means and variances (T, Q) of every layer's outputs, without their noise."""
     return _in_blocks(lambda rows: _moments(layers, rows), X)
 
 
+@alone
 def drawn(layers: Layers, X: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Means and variances (T, count) of the function, given draws of all layers below.
 

@@ -13,11 +13,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError
-from qpruntime.estimators.data import checked
+from qpruntime.estimators.data import checked, no_text
 from qpruntime.estimators.fitted_table import remember
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
 from qpruntime.estimators.units import train_all
+from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.conditional import POINTS
 from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.marginals import Marginals
@@ -26,9 +27,15 @@ from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.settings import Settings, generator, settings_of
 from qpruntime.learning.training import Fit
 from qpruntime.learning.warp import Warp
+from qpruntime.memory import require, squares
 from qpruntime.validation import choice
 
 __all__ = ["GPEstimator", "settings_to_fit"]
+
+
+def _rows(model: GPEstimator, *_: Any, **__: Any) -> int:
+    """Rows that predictions of a fitted model multiply by."""
+    return max((one.width for one in all_of(model.posterior_)), default=0)
 
 
 class GPEstimator(Parameters):
@@ -49,6 +56,7 @@ class GPEstimator(Parameters):
     def _new_data(self, X: ArrayLike) -> Array:
         """Validate points to predict at."""
         check_is_fitted(self)
+        no_text(X, "X")
         return self._warped(checked(validate_data, self, X, dtype=np.float64, reset=False))
 
     def _warped(self, points: Array) -> Array:
@@ -71,6 +79,10 @@ class GPEstimator(Parameters):
                 'inducing points: fit it with solver="dense" and inducing=None'
             )
         if not all(one.posterior.knows_covariance for one in own):
+            n = len(self.X_train_)
+            what = f"the prior covariance of N = {n} rows, which corrections take,"
+            remedy = "use correction=None, or fit fewer rows"
+            require(squares(n, 1.0 + len(own)), what, remedy)
             known = [one.posterior.with_covariance(one.covariance()) for one in own]
             self.posterior_ = one_or_all(known)
         return self._processes()
@@ -87,11 +99,13 @@ class GPEstimator(Parameters):
         mean, variance = (one_or_columns([m[i] for m in moments]) for i in (0, 1))
         return mean, variance
 
+    @sized(_rows)
     def _marginals(self, points: Array, correction: Any) -> list[Marginals]:
         """Corrected marginals of every process at validated points."""
         choice(correction, "correction", CORRECTIONS)
         return [one.corrected(points, correction) for one in self._restore()]
 
+    @sized(_rows)
     def _corrected(self, points: Array, finish: Callable[..., Any], *columns: Array) -> Any:
         """Join ``finish(marginals, *rows)`` of blocks of points, marginals being a list."""
 
@@ -112,6 +126,7 @@ class GPEstimator(Parameters):
         found = self._marginals(self._new_data(X), correction)
         return found[0] if len(found) == 1 else tuple(found)
 
+    @sized(_rows)
     def _predicted(
         self, points: Array, finish: Callable[..., Any], *columns: Array, width: int = 0
     ) -> Any:

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils.metaestimators import available_if
 
 from qpruntime import likelihoods
 from qpruntime.arrays import Array
@@ -19,8 +18,14 @@ from qpruntime.estimators.atomic import commit, draft_of, renewed
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import fitted_table, table_to_fit
-from qpruntime.estimators.labels import check_labels, check_signs, classes_of, signs_of
-from qpruntime.estimators.parts import begun, extended, takes_parts
+from qpruntime.estimators.labels import (
+    check_announced,
+    check_labels,
+    check_signs,
+    classes_of,
+    signs_of,
+)
+from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
 from qpruntime.inference.posterior import Posterior
@@ -30,7 +35,7 @@ from qpruntime.learning.maximise import Optimum
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import number
+from qpruntime.validation import number, shown
 
 __all__ = ["GPClassifier"]
 
@@ -88,7 +93,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
     n_jobs : int, optional
         Threads for restarts, as in joblib.
     verbose : int
-        Print every evaluation of the objective to stderr if not 0.
+        If not 0, print every evaluation of the objective to stderr, with parameters by their names
+        in ``kernel_.get_params()``; those of the default kernel are in units of features' spreads.
     callback : callable, optional
         Called with the log parameters and the objective after every evaluation.
     solver : {"auto", "dense", "markov"}
@@ -108,10 +114,17 @@ class GPClassifier(ClassifierMixin, _Fitted):
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
         of `method` as it is, as published: corrected predictions score no better and cost more per
         point, but their intervals cover what they should; see ``docs/which-posterior.md``.
-    inducing : None, int, "auto" or array-like, shape (M, d)
+    inducing : None, int, "auto", "variance" or array-like, shape (M, d)
         Fit by M inducing points, in time that grows with N M^2 and in memory with N M; None is the
-        dense engine, for up to some thousand rows. "auto" takes as many as the prior variance needs
-        and says so. See ``docs/million-rows.md``.
+        dense engine, for up to some thousand rows. "auto" chooses kernel and engine for the rows
+        there are, from 60 to millions, by rows held out: ``docs/defaults.md``. "variance" takes as
+        many points as the prior variance needs. See ``docs/million-rows.md``.
+    nearest : int or "auto"
+        With ``inducing="auto"`` and more than 1500 rows, how many nearest rows correct each
+        prediction: "auto" takes 30 where rows left out say that it pays, 0 never holds rows.
+    budget : float, optional
+        Of ``inducing="auto"``, in seconds of one core, counted as 2e10 operations each and by no
+        clock; by default 30 up to 10 000 rows, and four times as many for ten times as many rows.
     power : float
         Of power EP with inducing points: 1 is FITC, which overfits where these are learnt, 0 would
         be the variational bound.
@@ -152,6 +165,16 @@ class GPClassifier(ClassifierMixin, _Fitted):
         Predictions need it only where the likelihood is known from it alone.
     inducing_points_ : ndarray, shape (M, d)
         Where there are any; K-tuples for K > 2 classes.
+    engine_ : {"dense", "markov", "inducing", "inducing+nearest"}
+        Which one fitted.
+    stages_ : tuple
+        With ``inducing="auto"``, what was tried: rows, candidate, mean log density of the rows held
+        out, and operations taken after it.
+    nearest_ : int
+        Rows that correct each prediction; the model holds its rows if there are any.
+    warp_ : callable or None
+        Where ranks of features were chosen, the map of features to them: `kernel_`, `X_train_` and
+        `inducing_points_` are of these.
     X_train_ : ndarray, shape (N, d)
         Empty with inducing points.
 
@@ -214,7 +237,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         draft._train([Data(points, y, projector, prior, weights) for y in signs], settings)
         return commit(self, draft)
 
-    @available_if(takes_parts)
+    @with_inducing
     def partial_fit(
         self,
         X: ArrayLike,
@@ -234,7 +257,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         y : array-like, shape (n,)
             Labels, of the first part all there will be.
         classes : array-like, optional
-            All labels, as scikit-learn hands them over: the first part must have rows of each.
+            All labels, as scikit-learn hands them over: the first part must have rows of each, and
+            later calls name the same.
         sample_weight : array-like, shape (n,), optional
 
         Raises
@@ -243,12 +267,15 @@ class GPClassifier(ClassifierMixin, _Fitted):
             As of `fit`; also for labels that the first part did not have.
         """
         if not begun(self):
-            if classes is not None and (missing := np.setdiff1d(classes, y)).size:
-                raise InputError(
-                    f"the first part has no rows of {missing.tolist()}, and kernels are learnt "
-                    "from it: begin with rows of every class"
-                )
+            if classes is not None:
+                check_announced(classes, y)
             return self.fit(X, y, sample_weight)
+        if classes is not None and set(np.ravel(classes).tolist()) != set(self.classes_.tolist()):
+            raise InputError(
+                f"classes={shown(np.ravel(classes).tolist())} are not those of the first part, "
+                f"{shown(self.classes_.tolist())}, and kernels were learnt for these: leave "
+                "classes out, or begin again with a sklearn.base.clone"
+            )
         points, labels = fit_data(self, X, y, reset=False)
         weights, points, labels = weighed(sample_weight, points, labels)
         if (new := np.setdiff1d(labels, self.classes_)).size:
@@ -315,25 +342,51 @@ class GPClassifier(ClassifierMixin, _Fitted):
         return self._predicted(points, finish)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
-        """Central credible interval of p(second class), shape (T, 2); two classes.
+        """Credible interval of p(second class), shape (T, 2); two classes.
 
         For likelihoods with a `Likelihood.link`, the probit and the logistic: p(y|f) is monotone in
         f, so its quantiles are at those of the latent function. No sampling.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        level : float
+            Between 0 and 1.
+
+        Notes
+        -----
+        The central interval of p(y|f), with (1 - level)/2 on either side, extended to the
+        prediction of `predict_proba` where that lies outside: it has a probability of `level` at
+        least. The prediction is the mean of p(y|f), and the mean of a skewed variable can be beyond
+        its quantiles: where classes are nearly separable the latent function is large beside the
+        noise, p(y|f) is nearly 0 or nearly 1, and its mean is the probability of the second case.
+        The median of p(y|f) is the link at the mean of `latent`.
         """
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
-        mean, variance = self.latent(X)
-        link = self._likelihood_.link if self._likelihood_ else None
-        if mean.ndim != 1 or link is None:
+        points, own = self._new_data(X), self._likelihood_
+        link = own.link if own else None
+        if self.classes_.size > 2 or own is None or link is None:
             known = [name for name in likelihoods.names() if likelihoods.get(name).link]
             raise InputError(
                 f"predict_interval needs two classes and one of the likelihoods {tuple(known)}"
             )
+
+        def around(ends: Array, plus: Array) -> Array:
+            low, high, p = *link(ends).T, np.exp(plus)
+            return np.column_stack([np.minimum(low, p), np.maximum(high, p)])
+
         if self.correction is not None:
-            points = self._new_data(X)
-            return link(self._corrected(points, lambda marginals: marginals[0].interval(level)))
-        reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
-        return np.column_stack([link(mean - reach), link(mean + reach)])
+            return self._corrected(
+                points, lambda found: around(found[0].interval(level), signs_by_grid(found)[1])
+            )
+
+        def finish(mean: Array, variance: Array) -> Array:
+            reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
+            ends = np.column_stack([mean - reach, mean + reach])
+            return around(ends, log_probabilities(own, mean, variance)[1])
+
+        return self._predicted(points, finish)
 
     def _log_probabilities(self, points: Array) -> tuple[Array, Array]:
         """Log p(-1) and log p(+1) by corrected marginals, each (T,) or (T, K)."""

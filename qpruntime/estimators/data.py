@@ -13,7 +13,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.sparse.lazy import as_array, inputs_of, is_lazy
 
-__all__ = ["checked", "fit_data", "weighed"]
+__all__ = ["checked", "fit_data", "no_text", "weighed"]
 
 # Sums of squares of larger numbers overflow.
 _LARGEST = 1e150
@@ -51,7 +51,10 @@ def fit_data(model: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
 
     Those are zarr arrays, memory maps, dask arrays and data frames: `qpruntime.infer_sparse`.
     """
+    if options.get("y_numeric"):
+        no_text(y, "y")
     if model.inducing is None or not is_lazy(X):
+        no_text(X, "X")
         points, targets = checked(validate_data, model, X, y, dtype=np.float64, **options)
         return points, targets
     points = inputs_of(X, "X")
@@ -64,6 +67,25 @@ def fit_data(model: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
     elif width != model.n_features_in_:
         raise InputError(f"X must have {model.n_features_in_} columns as before, got {width}")
     return points, targets
+
+
+def no_text(value: Any, name: str) -> None:
+    """Raise `InputError` for text where numbers belong, also for text that looks like numbers.
+
+    scikit-learn converts what it can: a column that was read as text would be taken for numbers.
+    """
+    if is_lazy(value):
+        return
+    try:
+        array = np.asarray(value)
+    except Exception:  # what is no array is for validators to complain of
+        return
+    kind = array.dtype.kind
+    if kind in "SUT" or (kind == "O" and any(isinstance(one, (str, bytes)) for one in array.flat)):
+        raise InputError(
+            f"{name} must be numbers, and there is text in it: convert what are numbers, "
+            f"np.asarray({name}, dtype=float), and encode categories"
+        )
 
 
 def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tuple[Any, ...]:
@@ -92,6 +114,7 @@ def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tup
     """
     if sample_weight is None:
         return None, points, *others
+    no_text(sample_weight, "sample_weight")
     given: Array = checked(_check_sample_weight, sample_weight, points, ensure_non_negative=True)
     kept = given > 0.0
     if not kept.any():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
 from qpruntime.arrays import Array
@@ -13,7 +13,7 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.data import checked
 from qpruntime.likelihoods import Likelihood
 
-__all__ = ["check_labels", "check_signs", "classes_of", "signs_of"]
+__all__ = ["check_announced", "check_labels", "check_signs", "classes_of", "signs_of"]
 
 
 def check_labels(labels: NDArray[Any]) -> None:
@@ -26,6 +26,20 @@ def check_labels(labels: NDArray[Any]) -> None:
                 "label, or make all labels strings"
             )
     checked(check_classification_targets, labels)
+
+
+def check_announced(classes: ArrayLike, labels: ArrayLike) -> None:
+    """Raise `InputError` unless the first part has rows of every class announced, and no others."""
+    if (missing := np.setdiff1d(classes, labels)).size:
+        raise InputError(
+            f"the first part has no rows of {missing.tolist()}, and kernels are learnt "
+            "from it: begin with rows of every class"
+        )
+    if (more := np.setdiff1d(labels, classes)).size:
+        raise InputError(
+            f"y has labels {more.tolist()} that are not in classes={np.ravel(classes).tolist()}: "
+            "name all, or leave classes out"
+        )
 
 
 def classes_of(labels: NDArray[Any], name: str) -> NDArray[Any]:

@@ -9,10 +9,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime.arrays import ArrayLike
 from qpruntime.inference.corrections.corrected import Correction
 from qpruntime.inference.sparse.keeper import MEMORY
 from qpruntime.learning.settings import Callback, ObjectiveName
@@ -44,7 +44,7 @@ class Parameters(BaseEstimator):
     approximate: float | None = None
     random_state: int | np.random.RandomState | None = None
     correction: Correction | None = None
-    inducing: int | str | ArrayLike | None = "auto"
+    inducing: int | str | ArrayLike | None = None
     nearest: int | Literal["auto"] = "auto"
     budget: float | None = None
     power: float = 0.5

@@ -6,7 +6,7 @@ Kernel, noise and inducing points are those of the first part; every later one a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,16 +17,33 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.process import all_of, one_or_all
 from qpruntime.inference.sparse.posterior import SparsePosterior
 
-__all__ = ["begun", "extended", "takes_parts"]
+__all__ = ["NoParts", "begun", "extended", "with_inducing"]
 
 
-def takes_parts(model: Any) -> bool:
-    """Whether `partial_fit` is there; it is not without inducing points, as scikit-learn has it."""
-    if model.inducing is None or (isinstance(model.inducing, str) and model.inducing == "auto"):
-        raise AttributeError(
-            "partial_fit takes inducing points: set inducing=200, or fit all rows at once"
-        )
-    return True
+class NoParts(InputError, AttributeError):
+    """`partial_fit` of an estimator without inducing points; for `hasattr` it is not there."""
+
+
+class with_inducing:
+    """A method that is there if there are inducing points.
+
+    As `sklearn.utils.metaestimators.available_if`, which would say no more than that it is not.
+    """
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+
+    def __get__(self, model: Any, owner: Any = None) -> Any:
+        if model is None:
+            return self._method
+        given = model.inducing
+        if given is None or (isinstance(given, str) and given == "auto"):
+            name = type(model).__name__
+            raise NoParts(
+                f"partial_fit takes inducing points: {name}(inducing=200); without them fit takes "
+                "all rows at once"
+            )
+        return self._method.__get__(model, owner)
 
 
 def begun(model: Any) -> bool:

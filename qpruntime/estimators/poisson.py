@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.metrics import r2_score
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from qpruntime.arrays import Array
@@ -21,12 +20,13 @@ from qpruntime.estimators.atomic import commit, draft_of, renewed
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import table_to_fit
-from qpruntime.estimators.parts import begun, extended, takes_parts
+from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive import density as distribution
 from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
 from qpruntime.estimators.predictive.links import COUNTS, LINKS, exposures
 from qpruntime.estimators.prior_mean import prior_mean
 from qpruntime.estimators.process import Process
+from qpruntime.estimators.tails import largest_rate, warn_of_tails
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
@@ -50,6 +50,7 @@ class _Fitted(GPEstimator):
     mean_: float
     exposure_: Array
     _exposed_: bool
+    _largest_rate_: float
     _link_: str
 
 
@@ -82,7 +83,9 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         As for `GPClassifier`.
     n_jobs, verbose, callback, solver, scheduler, approximate, random_state
         As for `GPClassifier`.
-    correction, inducing, power, optimize_inducing, subsample, dtype, memory, checkpoint, resume
+    correction, inducing, nearest, budget, power, optimize_inducing, subsample, dtype, memory
+        As for `GPClassifier`.
+    checkpoint, resume
         As for `GPClassifier`.
 
     Attributes
@@ -109,6 +112,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         Predictions need no table.
     inducing_points_ : ndarray, shape (M, d)
         Where there are any.
+    engine_, stages_, nearest_, warp_
+        As of `GPClassifier`.
     X_train_ : ndarray, shape (N, d)
         Without rows of weight 0, like all that is at the training points. Empty with inducing
         points, like `exposure_`.
@@ -181,12 +186,13 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         scale = None if (slope == 1.0).all() else slope
         data = Data(points, events, projector, draft.mean_ + shift, weights, scale)
         draft._exposed_ = bool((draft.exposure_ != 1.0).any())
+        draft._largest_rate_ = largest_rate(events, draft.exposure_)
         draft._train([data], settings, link.spread(draft.mean_))
         if not len(draft.X_train_):
             draft.exposure_ = draft.exposure_[:0]
         return commit(self, draft)
 
-    @available_if(takes_parts)
+    @with_inducing
     def partial_fit(
         self,
         X: ArrayLike,
@@ -208,7 +214,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         slope, shift = LINKS[self._link_].exposed(exposed)
         changed = extended(self, points, [events], weights, self.mean_ + shift, slope)
         some = self._exposed_ or bool((exposed != 1.0).any())
-        return renewed(self, changed | {"_exposed_": some})
+        most = max(self._largest_rate_, largest_rate(events, exposed))
+        return renewed(self, changed | {"_exposed_": some, "_largest_rate_": most})
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function f at `X`, each of shape (T,)."""
@@ -245,11 +252,19 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         ------
         NumericalError
             If the mean, or with `return_std` the variance, of e^f is beyond double precision.
+
+        Warns
+        -----
+        UserWarning
+            If a mean of e^f is more than 1000 times every rate that was observed: exp(variance/2)
+            makes it then, that is the tail of a latent function that is hardly known.
         """
         wanted = flag(return_std, "return_std", "exposures are handed over by name, exposure=...")
         link = self._link()
         if not wanted and self.correction is None:
-            return self._counted(X, exposure, LINKS[link].mean_rate)
+            only: Array = self._counted(X, exposure, LINKS[link].mean_rate)
+            warn_of_tails(only, exposure, self._largest_rate_)
+            return only
 
         def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
             rate = LINKS[link].mean_rate(mean, variance)
@@ -257,6 +272,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
 
         by_grid = partial(rates_by_grid, link=link)
         rate, std = self._counted(X, exposure, finish, by_grid=by_grid)
+        warn_of_tails(rate, exposure, self._largest_rate_)
         return (rate, std) if wanted else rate
 
     def score(
@@ -366,13 +382,14 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         ndarray, shape (T,) or (T, C)
         """
         points = self._new_data(X)
+        n = len(points)
         events = counts(y)
-        if events.ndim > 2 or events.shape[:1] not in ((), (len(points),)):
+        if events.ndim > 2 or events.shape[:1] not in ((), (n,)):
             raise InputError(
-                f"y must be a count or have shape ({len(points)},) or ({len(points)}, C), one row "
-                f"per point; got {events.shape}"
+                f"y must be a count or have shape ({n},) or ({n}, C), one row per point; got "
+                f"{events.shape}"
             )
-        columns = np.broadcast_to(events, (len(points),)) if events.ndim == 0 else events
+        columns = np.broadcast_to(events, (n,)) if events.ndim == 0 else events
         exact = choice(predictive, "predictive", distribution.PREDICTIVES) == "exact"
 
         def finish(mean: Array, variance: Array, seen: Array) -> Array:
@@ -381,7 +398,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
             return distribution.log_pmf(mean, variance, seen, predictive, self._link())
 
         by_grid = Marginals.log_probability if exact else None
-        return self._counted(
+        return self._counted_at(
             points, exposure, finish, columns, by_grid=by_grid, width=8 * columns[:1].size
         )
 
@@ -394,9 +411,13 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         slope, _ = LINKS[self._link_].exposed(self.exposure_)
         return [replace(one, slope=slope, mean=self.mean_) for one in super()._processes()]
 
-    def _counted(
+    def _counted(self, X: ArrayLike, *arguments: Any, **options: Any) -> Any:
+        """`_counted_at` of points that are not validated yet."""
+        return self._counted_at(self._new_data(X), *arguments, **options)
+
+    def _counted_at(
         self,
-        X: ArrayLike,
+        points: Array,
         exposure: ArrayLike | None,
         finish: Callable[..., Any],
         *columns: Array,
@@ -407,7 +428,6 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
 
         With a correction ``by_grid(marginals, *rows)`` of their marginals, if there is such.
         """
-        points = self._new_data(X)
         slope, shift = LINKS[self._link_].exposed(exposures(exposure, len(points)))
 
         def of_moments(

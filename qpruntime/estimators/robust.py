@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils.metaestimators import available_if
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
@@ -19,7 +18,7 @@ from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import table_to_fit
 from qpruntime.estimators.noise import median, noise_of, robust_std
-from qpruntime.estimators.parts import begun, extended, takes_parts
+from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.grid import t_quantiles_by_grid
 from qpruntime.inference.corrections.marginals import Marginals
@@ -86,7 +85,9 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         As for `GPClassifier`.
     n_jobs, verbose, callback, solver, scheduler, approximate, random_state
         As for `GPClassifier`.
-    correction, inducing, power, optimize_inducing, subsample, dtype, memory, checkpoint, resume
+    correction, inducing, nearest, budget, power, optimize_inducing, subsample, dtype, memory
+        As for `GPClassifier`.
+    checkpoint, resume
         As for `GPClassifier`.
 
     Attributes
@@ -116,6 +117,8 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         Predictions need no table.
     inducing_points_ : ndarray, shape (M, d)
         Where there are any.
+    engine_, stages_, nearest_, warp_
+        As of `GPClassifier`.
     X_train_ : ndarray, shape (N, d)
         Empty with inducing points.
 
@@ -196,7 +199,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         draft.converged_ = fit.posterior.converged and settled
         return commit(self, draft)
 
-    @available_if(takes_parts)
+    @with_inducing
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> GPRobustRegressor:

@@ -18,7 +18,6 @@ from qpruntime.learning.inducing import SAMPLE, rows_at, sample
 from qpruntime.learning.policy.acts import acts
 from qpruntime.learning.policy.choice import Choice
 from qpruntime.learning.policy.fit import fitted
-from qpruntime.learning.policy.subsets import FEWEST
 from qpruntime.learning.settings import Settings, numbered
 from qpruntime.learning.sparse_file import remove_checkpoints
 from qpruntime.learning.training import Fit, train
@@ -49,9 +48,6 @@ def train_all(
     own = settings.in_units(units)
     start = default_start if settings.kernel is None else automatic_start
     begin = start(units, latent_scale)
-    if len(processes[0].y) < FEWEST:
-        # Too few rows to learn more than one length-scale from.
-        begin = replace(begin, by_feature=0)
     fits = _trained([replace(data, X=scaled) for data in processes], begin, own, rng)
     return [_unscaled(fit, X, units) for fit in fits], None
 

@@ -1,1 +1,4 @@
-"""Independent calls carried out: in this process, by its threads, or on a cluster."""
+"""Independent calls carried out: in this process, by its threads, or on a cluster.
+
+And how many threads BLAS may have meanwhile.
+"""

@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 from distributed import get_worker
 
-from qpruntime.execution.one_thread import one_blas_thread
+from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.execution.provenance import difference, provenance
 
 __all__ = ["Unlike", "call", "keep", "pack"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.errors import InputError
+from qpruntime.execution.blas_threads import sized
 from qpruntime.inference import variational
 from qpruntime.inference.arguments import check_powers, check_sites
 from qpruntime.inference.complaints import warn_unsettled
@@ -22,6 +24,7 @@ from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.summary import summarise
 from qpruntime.likelihoods import Likelihood
+from qpruntime.memory import require, squares
 from qpruntime.notice import announce, expected_seconds
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
@@ -32,11 +35,22 @@ __all__ = ["infer"]
 # From here on the parallel order is the default where there is one fixed point only. It takes half
 # the time from N = 200 on; below this nobody waits, and results stay those of the plain loop.
 _MANY = 1000
+# Arrays of N x N that any run takes beside K: a factor and its inverse.
+_BESIDE = 2.0
 # A run takes as long as so many Cholesky factorisations; measured 14 and 28 at N = 1600, and more
 # where it takes more iterations.
 _WORK = {"parallel": 20.0, "sequential": 35.0, "random": 40.0}
 
 
+def _rows(K: Any, *_: Any, **__: Any) -> int:
+    """How many rows K has, if it is anything like a matrix."""
+    try:
+        return len(K)
+    except TypeError:
+        return 0
+
+
+@sized(_rows)
 def infer(
     K: ArrayLike,
     y: ArrayLike,
@@ -139,6 +153,7 @@ def infer(
     (True, -3.265058)
     """
     projector = Projector(likelihood, method, table, p)
+    _check_memory(K)
     K, jitter = covariance(K)
     n = len(K)
     projector, y = projector.observing(y)
@@ -180,6 +195,18 @@ def infer(
     return replace(summarise(problem, end), jitter=jitter)
 
 
+def _check_memory(K: Any) -> None:
+    """Raise `InputError` if inference with this matrix cannot fit into memory."""
+    shape: Any = getattr(K, "shape", ())
+    if len(shape) == 2 and shape[0] == shape[1]:
+        own = 0.0 if getattr(K, "dtype", None) == np.float64 else 1.0
+        require(
+            squares(int(shape[0]), _BESIDE + own),
+            f"inference with N = {shape[0]}",
+            "infer_sparse takes inducing inputs instead, infer_series a series; or pass fewer rows",
+        )
+
+
 def _announce(n: int, order: str, max_sweeps: int) -> None:
     """Say how long inference will take, if that is long."""
     work = min(_WORK[order], 7.0 * max_sweeps)
@@ -187,5 +214,5 @@ def _announce(n: int, order: str, max_sweeps: int) -> None:
     announce(
         f"inference with N = {n}",
         expected_seconds(n, work),
-        f"{faster}the time grows with the cube of N, and more BLAS threads help",
+        f"{faster}the time grows with the cube of N",
     )

@@ -76,7 +76,10 @@ def match(power, marginals, sites, changes):
         # 1 + variance d_tau, from the cavity: it would cancel where a site dominates.
         remaining = (1.0 - power) + power * (kept[i] + variance[i] * (tau[i] + d_tau[i]))
         tilted = (mean[i] + power * variance[i] * d_nu[i]) / remaining
-        nu[i] += (tilted - mean[i]) / variance[i]
+        step = (tilted - mean[i]) / variance[i]
+        # A variance that has cancelled to nothing leaves no cavity: such a site is not moved.
+        if math.isfinite(step):
+            nu[i] += step
 
 
 @kernel

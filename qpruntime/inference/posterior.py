@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError
+from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.corrected import (
     CORRECTIONS,
     Corrected,
@@ -28,6 +29,7 @@ from qpruntime.inference.observed import Observed
 from qpruntime.inference.schedules import Status
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solver import Kept
+from qpruntime.memory import require, squares
 from qpruntime.validation import choice, generator, real, whole
 
 __all__ = ["Lookups", "Posterior", "Sites", "Status"]
@@ -42,6 +44,19 @@ class Lookups(NamedTuple):
 
     inside: int
     outside: int
+
+
+def _check_memory(n: int) -> None:
+    """Raise `InputError` if corrections cannot fit: a factor, its inverse and the covariance."""
+    require(
+        squares(n, 3.0),
+        f"a correction with N = {n}",
+        "leave it out, or infer from fewer rows",
+    )
+
+
+def _rows(post: Any, *_: Any, **__: Any) -> int:
+    return int(post.mean.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +198,7 @@ class Posterior:
             f"lookups    {looked}"
         ).format(**found)
 
+    @sized(_rows)
     def predict(
         self, K_star: ArrayLike, k_star_diag: ArrayLike, mean_star: ArrayLike = 0.0
     ) -> tuple[Array, Array]:
@@ -224,6 +240,7 @@ class Posterior:
         """Return this posterior, which does not know its inputs."""
         return self
 
+    @sized(_rows)
     def marginals(
         self,
         K_star: ArrayLike | None = None,
@@ -283,6 +300,7 @@ class Posterior:
             return sampled(self._normal(), points, rng, steps, self._signless)
         return self._corrected.marginals(points, correction)
 
+    @sized(_rows)
     def corrected_evidence(self) -> CorrectedEvidence:
         """Log evidence corrected by pairs of cumulants (after Opper, Paquet & Winther, 2013).
 
@@ -294,6 +312,7 @@ class Posterior:
         """
         return self._corrected.evidence
 
+    @sized(_rows)
     def check(self) -> tuple[str, ...]:
         """Say in plain words what is known to be off in this posterior, and what to do.
 
@@ -324,6 +343,7 @@ class Posterior:
         """Whether the prior covariance is at hand, which corrections take and pickles leave out."""
         return self.observed is not None and self.observed.K is not None
 
+    @sized(_rows)
     def with_covariance(self, K: ArrayLike) -> Posterior:
         """Return this posterior with its prior covariance, which pickles leave out.
 
@@ -341,6 +361,7 @@ class Posterior:
         """Return what chains run around: EP's normal, or the posterior's own where EP fails."""
         needed(self.observed)
         assert self.observed is not None
+        _check_memory(self.mean.size)
         if self.method != "ep" or self._signless:
             with contextlib.suppress(NumericalError):
                 return Normal(*self._corrected.found[:6])
@@ -350,6 +371,7 @@ class Posterior:
     def _corrected(self) -> Corrected:
         needed(self.observed)
         assert self.observed is not None
+        _check_memory(self.mean.size)
         own = self.method == "ep" and self.observed.power == 1.0 and self.status == "converged"
         find = one_sided if self._signless else fixed_point
         return Corrected(find(self.observed, self.sites, self.log_evidence, own))
@@ -377,6 +399,7 @@ class Posterior:
         """
         return self.log_z.copy()
 
+    @sized(_rows)
     def evidence_gradient(self, dK: ArrayLike) -> Array | float:
         """Gradient of the log evidence, given the derivative of K.
 

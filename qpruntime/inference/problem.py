@@ -59,8 +59,12 @@ class Problem:
 
     @cached_property
     def observations(self) -> tuple[Array, Array]:
-        """Observations and their weights, as kernels take `Observations`."""
-        return self.y, self.exponents
+        """Observations and their weights, as kernels take `Observations`.
+
+        Of one kind, whatever users hand over: kernels would compile anew for slices and for arrays
+        that cannot be written.
+        """
+        return _own(self.y), _own(self.exponents)
 
     def rules(self) -> PlainRules:
         """How sites are proposed."""
@@ -91,3 +95,8 @@ class Problem:
         if status != OK:
             likelihood, table = self.projector.likelihood, self.projector.table
             raise_status(status, likelihood, failure[0], failure[1], self.y[site], table)
+
+
+def _own(values: Array) -> Array:
+    flags = values.flags
+    return values if flags.c_contiguous and flags.writeable else np.array(values)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.anderson import Anderson
 from qpruntime.inference.evidence import log_evidence
@@ -42,7 +43,8 @@ class Peaks:
         """Take in what is a fixed point, unless it is known."""
         if not (end.settled and end.proper) or end.held:
             return
-        unit = _SAME * np.sqrt(end.variance)
+        # Rounding may take a variance below zero: such an end has no evidence, and is no peak.
+        unit = _SAME * np.sqrt(np.maximum(end.variance, 0.0))
         if any((np.abs(e.factor.mean - end.factor.mean) < unit).all() for _, e in self._found):
             return
         value = evidence_of(self._problem, end)
@@ -77,9 +79,9 @@ def evidence_of(problem: Problem, end: Settled) -> float:
 
 def around(problem: Problem, held: Settled, limits: Limits, trace: Trace) -> Iterator[Settled]:
     """Iterate freely from where held sites settled, from wider ones, and anew from the prior."""
-    wide = 1.0 / held.variance
+    wide = _as_strong(held.variance, held.factor.mean, held.sites)
     nothing = no_sites(problem.n)
-    for start in (held.sites, Sites(wide, wide * held.factor.mean), nothing):
+    for start in (held.sites, wide, nothing):
         yield from _attempt(problem, start, limits, trace)
     yield from _attempt(problem, nothing, limits, trace, damped=False)
 
@@ -88,8 +90,21 @@ def drawn(
     problem: Problem, limits: Limits, trace: Trace, rng: np.random.Generator
 ) -> Iterator[Settled]:
     """Iterate freely from sites as strong as the prior, at a function drawn from it."""
-    f, precision = problem.prior.draw(rng), 1.0 / problem.prior.variance
-    yield from _attempt(problem, Sites(precision, precision * f), limits, trace)
+    start = _as_strong(problem.prior.variance, problem.prior.draw(rng), no_sites(problem.n))
+    yield from _attempt(problem, start, limits, trace)
+
+
+def _as_strong(variance: Array, f: Array, otherwise: Sites) -> Sites:
+    """Sites at f as strong as a normal of this variance, those given where it has no precision.
+
+    Where neighbours fix f under a vast prior the posterior variance cancels to nothing or below,
+    and whether it does depends on the last digits of the linear algebra.
+    """
+    with np.errstate(all="ignore"):
+        tau = 1.0 / variance
+        nu = tau * f
+    sound = (variance > 0.0) & np.isfinite(tau) & np.isfinite(nu)
+    return Sites(np.where(sound, tau, otherwise.tau), np.where(sound, nu, otherwise.nu))
 
 
 def _attempt(

@@ -17,6 +17,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern
 
 from qpruntime.arrays import Array
 from qpruntime.inference.sparse.lazy import is_lazy
+from qpruntime.inference.sparse.stored import taken
 from qpruntime.learning.starts import degenerate
 
 __all__ = [
@@ -183,7 +184,7 @@ class _Scaled:
         return getattr(self.X, "chunks", None)
 
     def __getitem__(self, some: slice) -> Array:
-        return self.units.scaled(np.asarray(self.X[some], dtype=float))
+        return self.units.scaled(np.asarray(taken(self.X, some), dtype=float))
 
 
 def default_start(units: Units, scale: float = 1.0, smooth: bool = False, nu: float = 2.5) -> Start:

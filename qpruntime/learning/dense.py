@@ -15,11 +15,31 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.summary import summarise
 from qpruntime.learning.data import Data
 from qpruntime.learning.family import KernelFamily
+from qpruntime.learning.kernel_gradient import quickest
 from qpruntime.learning.objective import OBJECTIVES, Objective, settle_fast
 from qpruntime.learning.progress import expect
 from qpruntime.learning.settings import Settings
+from qpruntime.memory import require, squares
 
-__all__ = ["Dense"]
+__all__ = ["Dense", "least_bytes"]
+
+# N x N arrays beside those of the kernel: a factor, its inverse, and of an evaluation the slope.
+_INFERENCE, _SLOPE = 2.0, 1.0
+
+
+def least_bytes(n: int, kernel: Kernel, learns: bool = True) -> float:
+    """Bytes that a dense fit of n rows takes at least; `qpruntime.memory.fits` says if they are.
+
+    Parameters
+    ----------
+    n : int
+    kernel : scikit-learn kernel
+    learns : bool
+        Whether hyper-parameters are learnt.
+    """
+    if not learns:
+        return squares(n, 1.0 + _INFERENCE)
+    return squares(n, quickest(kernel, n).arrays + _INFERENCE + _SLOPE)
 
 
 @dataclass(frozen=True)
@@ -32,6 +52,14 @@ class Dense:
     def objective(self) -> type[Objective]:
         """What is maximised."""
         return OBJECTIVES[self.settings.objective]
+
+    def require(self, n: int, kernel: Kernel, learns: bool) -> None:
+        """Raise `InputError` if a fit of n rows cannot fit into memory."""
+        require(
+            least_bytes(n, kernel, learns),
+            f"a dense fit of N = {n} rows",
+            "inducing=200 fits by inducing points, in memory that grows with N alone",
+        )
 
     def expect(self, n: int) -> None:
         """Say before how long a fit of n rows will take, if that is long."""

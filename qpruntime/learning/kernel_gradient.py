@@ -31,7 +31,14 @@ from qpruntime.learning.contraction import (
     level_and_shape,
 )
 
-__all__ = ["Covariance", "Isotropic", "Radial", "RadialByFeature", "covariance_function"]
+__all__ = [
+    "Covariance",
+    "Isotropic",
+    "Radial",
+    "RadialByFeature",
+    "covariance_function",
+    "quickest",
+]
 
 # Squared distances are kept for so many points at most: beyond, factorisations take all the time.
 _KEPT = 1000
@@ -40,7 +47,15 @@ _FAR = 760.0
 
 
 class Covariance:
-    """``kernel(X)`` and its contracted gradient as functions of theta; it is not changed."""
+    """``kernel(X)`` and its contracted gradient as functions of theta; it is not changed.
+
+    Attributes
+    ----------
+    arrays : int
+        How many N x N arrays it holds at least, K among them.
+    """
+
+    arrays = 1
 
     def __init__(self, kernel: Any, X: Array) -> None:
         self._kernel, self._X = clone(kernel), X
@@ -62,6 +77,8 @@ class Isotropic(Covariance):
 
     scikit-learn forms the distances, a copy of the kernel and its list of parameters every time.
     """
+
+    arrays = 2
 
     def __init__(self, kernel: Any, X: Array) -> None:
         level, shape = level_and_shape(kernel)
@@ -107,6 +124,8 @@ class Radial(Covariance):
     Distances are kept; K and its slope in the log length-scale are filled together, one triangle
     computed: seven times faster than by arrays.
     """
+
+    arrays = 3
 
     def __init__(self, kernel: Any, X: Array) -> None:
         offset, rest = _offset_and_rest(kernel)
@@ -203,14 +222,18 @@ def fill_radial(
 
 def covariance_function(kernel: Any, X: Array) -> Covariance:
     """Return the covariance of points X (N, d), by the quickest way to it."""
+    return quickest(kernel, len(X))(kernel, X)
+
+
+def quickest(kernel: Any, n: int) -> type[Covariance]:
+    """Return the class for n points that is quickest."""
     offset, rest = _offset_and_rest(kernel)
     _, shape = level_and_shape(rest)
     if type(shape) is RBF and offset is None:
-        quick = not shape.anisotropic and len(X) <= _KEPT
-        return (Isotropic if quick else Covariance)(kernel, X)
+        return Isotropic if not shape.anisotropic and n <= _KEPT else Covariance
     if _twice_nu(shape) >= 0:
-        return (RadialByFeature if shape.anisotropic else Radial)(kernel, X)
-    return Covariance(kernel, X)
+        return RadialByFeature if shape.anisotropic else Radial
+    return Covariance
 
 
 def _twice_nu(shape: Any) -> int:

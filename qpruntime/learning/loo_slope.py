@@ -24,6 +24,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from qpruntime.arrays import Array
+from qpruntime.errors import NumericalError
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.schedules import Settled
 from qpruntime.learning.parameter_slopes import cavities, parameter_slopes, site_rows
@@ -48,11 +49,26 @@ def loo_slope(
         Converged: the gradient is that of the fixed point.
     learn : sequence of str
         Parameters of the likelihood; the slopes are the derivatives of L by their logarithms.
+
+    Raises
+    ------
+    NumericalError
+        If a site has no proper cavity, or something is beyond double precision.
     """
+    at = cavities(end)
+    with np.errstate(all="ignore"):  # what overflows is found by `_finite`
+        return _slope(problem, end, learn, at)
+
+
+def _slope(
+    problem: Problem, end: Settled, learn: Sequence[str], at: tuple[Array, Array]
+) -> tuple[float, Any, Array]:
+    """`loo_slope` at known cavities."""
     nu = end.sites.nu
     v, mean = end.variance, end.factor.mean
     cavity_tau = end.kept / v
     cavity_nu = mean / v - nu
+    _finite(cavity_tau, cavity_nu, cavity_nu / cavity_tau, 1.0 / cavity_tau)
     held = problem.nonnegative or end.held > 0
     value, G, H = _local_slopes(problem, cavity_tau, cavity_nu, held)
 
@@ -60,6 +76,7 @@ def loo_slope(
     # A cavity changes with its marginal by P dv + Q dm; rows are its precision and its nu.
     P = np.array([-1.0 / v**2, -mean / v**2])
     Q = np.array([np.zeros_like(v), 1.0 / v])
+    _finite(value, G, H, P, Q)
 
     def explicit_transposed(x: Array) -> Array:
         """(d cavity / d sites)' x, for x and the result of shape (2, N)."""
@@ -81,7 +98,15 @@ def loo_slope(
     )
     if info != 0:
         dense = np.column_stack([operator.matvec(e) for e in np.eye(2 * n)])
-        solution = np.linalg.solve(dense, unit * target.ravel())
+        _finite(dense)
+        try:
+            solution = np.linalg.solve(dense, unit * target.ravel())
+        except np.linalg.LinAlgError:
+            # Without a cause: that is how a user's own exception is told from this.
+            raise NumericalError(
+                "the fixed point has no derivative in double precision, which the leave-one-out "
+                'objective takes: add a WhiteKernel, or take objective="evidence"'
+            ) from None
     adjoint = (solution / unit).reshape(2, -1)
 
     left = G - np.einsum("abi,ai->bi", H, adjoint)
@@ -89,9 +114,19 @@ def loo_slope(
     slopes = np.zeros(0)
     if learn:
         # dL = (d log Z - lambda' dh), both by the parameter alone.
-        log_z, sites = parameter_slopes(problem, learn, *cavities(end), held=held, single=True)
+        log_z, sites = parameter_slopes(problem, learn, *at, held=held, single=True)
         slopes = log_z.sum(axis=1) - np.einsum("pai,ai->p", sites, adjoint)
+    _finite(by_prior, slopes)
     return value, by_prior, slopes
+
+
+def _finite(*arrays: Array | float) -> None:
+    """Raise `NumericalError` if something is not: squares of variances underflow below 1e-154."""
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise NumericalError(
+            "the slope of the leave-one-out density is beyond double precision: rescale the "
+            "kernel, or add a WhiteKernel"
+        )
 
 
 def _local_slopes(

@@ -13,6 +13,7 @@ import numpy as np
 
 from qpruntime import likelihoods
 from qpruntime.arrays import Array
+from qpruntime.errors import NumericalError
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.schedules import Settled
 from qpruntime.projection.kernel import project_many
@@ -23,9 +24,25 @@ __all__ = ["cavities", "learnt", "parameter_slopes", "reparametrised", "site_row
 
 
 def cavities(end: Settled) -> tuple[Array, Array]:
-    """Means and standard deviations of the cavities, each of shape (N,)."""
-    mean = (end.factor.mean - end.sites.nu * end.variance) / end.kept
-    return mean, np.sqrt(end.variance / end.kept)
+    """Means and standard deviations of the cavities, each of shape (N,).
+
+    Raises
+    ------
+    NumericalError
+        If a site has none in double precision.
+    """
+    with np.errstate(all="ignore"):
+        mean = (end.factor.mean - end.sites.nu * end.variance) / end.kept
+        std = np.sqrt(end.variance / end.kept)
+    none = ~((std > 0.0) & np.isfinite(std) & np.isfinite(mean))
+    if none.any():
+        site = int(np.argmax(none))
+        raise NumericalError(
+            f"site {site} has no proper cavity (marginal variance {end.variance[site]:.3g}, site "
+            f"precision {end.sites.tau[site]:.3g}): K is too close to singular there for double "
+            "precision; add jitter to its diagonal"
+        )
+    return mean, std
 
 
 def reparametrised(projector: Projector, names: Sequence[str], logs: Array) -> Projector:
@@ -82,11 +99,12 @@ def site_rows(
     if single and weights is not None:
         # What is not counted need not be there: an observation of weight 0 may have any value.
         log_z = weights * project_many(*args, np.sign(weights)).log_z
-    precision = 1.0 / (sigma * sigma)
-    tau = 1.0 / (found.std * found.std) - precision
-    if held:
-        tau = np.maximum(tau, 0.0)
-    return np.array([log_z, tau, found.mean * (precision + tau) - mu * precision])
+    with np.errstate(all="ignore"):  # who asks looks at whether the results are finite
+        precision = 1.0 / (sigma * sigma)
+        tau = 1.0 / (found.std * found.std) - precision
+        if held:
+            tau = np.maximum(tau, 0.0)
+        return np.array([log_z, tau, found.mean * (precision + tau) - mu * precision])
 
 
 def parameter_slopes(

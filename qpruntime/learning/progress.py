@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.notice import announce, expected_seconds
 
-__all__ = ["both", "drawn_bar", "expect", "reporting", "time_left"]
+__all__ = ["both", "drawn_bar", "expect", "named", "reporting", "time_left"]
 
-Report = Callable[[Array, float], Any]
+Report = Callable[..., Any]
 
 #: Evaluations of the objective that a run of the optimiser takes; 15 to 60 are common.
 USUAL_EVALUATIONS = 30
@@ -33,15 +34,16 @@ def expect(n: int, n_restarts: int) -> None:
         f"a fit of N = {n} points",
         expected_seconds(n, work),
         "inducing=200 fits by inducing points, in time that grows with N alone; or lower "
-        "n_restarts or max_iter, or use more BLAS threads; verbose=1 shows how far it is",
+        "n_restarts or max_iter; verbose=1 shows how far it is",
     )
 
 
 @contextlib.contextmanager
 def reporting(verbose: int, objective: str, runs: int) -> Iterator[Report | None]:
-    """Yield what is to be called with theta and value after every evaluation; None if silent.
+    """Yield what is to be called with theta, value and names after every evaluation.
 
-    With ``verbose=1`` on a terminal that is a bar, gone when the block ends, if rich is installed.
+    None if silent; `named` makes a callback of it. With ``verbose=1`` on a terminal that is a bar,
+    gone when the block ends, if rich is installed.
     """
     if not verbose:
         yield None
@@ -76,9 +78,22 @@ def _has_rich() -> bool:
     return True
 
 
+def named(report: Report | None, kernel: Any, learn: Iterable[str]) -> Report | None:
+    """Let a report name parameters: those of the kernel, then those of a likelihood's."""
+    if report is None:
+        return None
+    names = []
+    for one in kernel.hyperparameters:
+        if not one.fixed:
+            count = one.n_elements
+            names += [one.name] if count == 1 else [f"{one.name}[{i}]" for i in range(count)]
+    return partial(report, names=(*names, *learn))
+
+
 def _lines(objective: str) -> Report:
-    def report(theta: Array, value: float) -> None:
-        numbers = " ".join(f"{t:.4g}" for t in np.exp(theta))
+    def report(theta: Array, value: float, names: Sequence[str]) -> None:
+        pairs = zip(names, np.exp(theta), strict=True)
+        numbers = ", ".join(f"{name}={number:.4g}" for name, number in pairs)
         print(f"{objective} {value:.6f} at {numbers}", file=sys.stderr)
 
     return report
@@ -121,7 +136,7 @@ def _best(objective: str, runs: int, update: Callable[[int, str], None]) -> Repo
     total = USUAL_EVALUATIONS * runs
     begun, best, done = time.perf_counter(), -np.inf, 0
 
-    def report(theta: Array, value: float) -> None:
+    def report(theta: Array, value: float, names: Sequence[str]) -> None:
         nonlocal best, done
         best, done = max(best, value), done + 1
         left = time_left(seconds_left(done, runs, time.perf_counter() - begun))

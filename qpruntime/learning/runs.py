@@ -6,18 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
+from qpruntime.execution.blas_threads import blas_threads
 from qpruntime.inference.sites import Sites
 from qpruntime.learning import starts
 from qpruntime.learning.agreement import several_fixed_points
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.maximise import Optimum, all_bounds, first_theta, maximise
-from qpruntime.learning.settings import Callback, Settings
+from qpruntime.learning.progress import Report, both, named
+from qpruntime.learning.settings import Settings
 from qpruntime.learning.solvers import Solver
 
 __all__ = ["optimise"]
@@ -35,33 +37,38 @@ def optimise(
     begin: Start,
     settings: Settings,
     rng: np.random.Generator,
-    callback: Callback | None,
+    report: Report | None,
     solver: Solver,
 ) -> tuple[tuple[Optimum, ...], Sites | None, list[str]]:
     """All optimiser runs, best first, the sites where the best one ended, and what to warn of."""
     kernel, projector = begin.kernel, data.projector
+    callback = both(named(report, kernel, data.learn), settings.callback)
     # The gradient of the evidence is exact for EP only: QP runs at EP's optimum, as published.
     # VB has its own bound.
     own = settings.objective == "loo" or projector.method == "vb"
     judge = projector if own else projector.for_evidence()
 
     def one(start: Array, max_iter: int = settings.max_iter) -> Run:
-        return maximise(
-            solver.family(kernel, data),
-            data.y,
-            judge,
-            start=start,
-            max_iterations=max_iter,
-            ftol=settings.ftol,
-            tol=settings.tol,
-            max_sweeps=settings.max_sweeps,
-            weights=data.weights,
-            objective=solver.objective,
-            callback=callback,
-            learn=data.learn,
-            log_prior=begin.log_prior,
-        )
+        with blas_threads(len(data.X), callers):
+            return maximise(
+                solver.family(kernel, data),
+                data.y,
+                judge,
+                start=start,
+                max_iterations=max_iter,
+                ftol=settings.ftol,
+                tol=settings.tol,
+                max_sweeps=settings.max_sweeps,
+                weights=data.weights,
+                objective=solver.objective,
+                callback=callback,
+                learn=data.learn,
+                log_prior=begin.log_prior,
+            )
 
+    # The workers of a scheduler take one run at a time.
+    n_jobs = 1 if settings.scheduler or not settings.n_restarts else settings.n_jobs
+    callers = min(effective_n_jobs(n_jobs), 1 + settings.n_restarts)
     first = first_theta(kernel, projector, data.learn)
     bounds = all_bounds(kernel, data.learn)
     tries = _starts(first, bounds, settings.n_restarts, rng)
@@ -72,7 +79,6 @@ def optimise(
         runs = [one(tries[0])]
     else:
         tasks = (delayed(_or_failure)(one, start) for start in tries)
-        n_jobs = 1 if settings.scheduler else settings.n_jobs  # its workers take one run at a time
         ended = Parallel(n_jobs=n_jobs, prefer="threads")(tasks)
         failures = [run for run in ended if isinstance(run, NumericalError)]
         if len(failures) == len(ended):

@@ -58,6 +58,9 @@ class States:
         """What is maximised."""
         return SeriesObjective
 
+    def require(self, n: int, kernel: Kernel, learns: bool) -> None:
+        """Do nothing: memory grows with n alone."""
+
     def expect(self, n: int) -> None:
         """Say nothing: a million rows take seconds."""
 

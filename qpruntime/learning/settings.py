@@ -17,7 +17,16 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.learning.default_kernel import Units
 from qpruntime.learning.objective import OBJECTIVES
-from qpruntime.validation import choice, finite, flag, number, path_of, shown, whole
+from qpruntime.validation import (
+    choice,
+    finite,
+    flag,
+    no_kernel,
+    number,
+    path_of,
+    shown,
+    whole,
+)
 
 __all__ = [
     "SOLVERS",
@@ -57,13 +66,12 @@ class Sparse:
 class Auto:
     """How to fit as many rows as there are, under the names of the estimators.
 
-    `sparse` says how with inducing points; `dense` that there are none, whatever it takes.
+    `sparse` says how with inducing points.
     """
 
     sparse: Sparse
     budget: float | None
     nearest: int | str
-    dense: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,7 @@ def settings_of(model: Any) -> Settings:
     kernel = model.kernel
     automatic = kernel is None or (isinstance(kernel, str) and kernel == "auto")
     if not (automatic or isinstance(kernel, Kernel)):
-        raise InputError(f"kernel must be None, 'auto' or scikit-learn's, got {shown(kernel)}")
+        raise no_kernel(kernel, "None, 'auto' or ")
     if _compound(model.kernel):
         raise InputError(
             f"kernel {shown(model.kernel)} has a CompoundKernel in it, which stands for one "
@@ -142,9 +150,7 @@ def settings_of(model: Any) -> Settings:
     approximate = model.approximate
     if approximate is not None:
         approximate = number(approximate, "approximate", above=0.0, most=1.0)
-    learnt = model.inducing is None or (
-        isinstance(model.inducing, str) and model.inducing == "auto"
-    )
+    chosen = isinstance(model.inducing, str) and model.inducing == "auto"
     return Settings(
         kernel=kernel if automatic else clone(kernel),
         objective=choice(model.objective, "objective", tuple(OBJECTIVES)),
@@ -160,8 +166,8 @@ def settings_of(model: Any) -> Settings:
         solver=solver,
         scheduler=scheduler,
         approximate=approximate,
-        sparse=None if learnt else _sparse_of(model),
-        auto=_auto_of(model) if learnt else None,
+        sparse=None if chosen else _sparse_of(model),
+        auto=_auto_of(model) if chosen else None,
     )
 
 
@@ -175,9 +181,20 @@ def numbered(settings: Settings, count: int) -> list[Settings]:
     return [replace(settings, sparse=replace(sparse, checkpoint=name)) for name in names]
 
 
-def _sparse_of(model: Any) -> Sparse:
-    """Return how to fit with inducing points, whose number or kind is given."""
-    given, checkpoint = model.inducing, _checkpoint_of(model)
+def _sparse_of(model: Any) -> Sparse | None:
+    """Return how to fit with inducing points, None if there are none."""
+    given, checkpoint = model.inducing, model.checkpoint
+    if flag(model.resume, "resume") and checkpoint is None:
+        raise InputError("resume=True needs checkpoint=, the file to go on from")
+    if given is None:
+        if checkpoint is not None:
+            raise InputError("checkpoint= is for fits with inducing points: give inducing=200")
+        return None
+    if checkpoint is not None and not isinstance(model.random_state, Integral):
+        raise InputError(
+            "checkpoint= needs random_state=, a whole number: a fit that goes on draws the same "
+            f"rows again; got {shown(model.random_state)}"
+        )
     kinds = "inducing must be None, a number, 'auto', 'variance' or inputs of shape (M, d), got"
     if isinstance(given, str):
         if given != "variance":
@@ -200,23 +217,10 @@ def _sparse_of(model: Any) -> Sparse:
     )
 
 
-def _checkpoint_of(model: Any) -> Any:
-    """Return the checkpoint of a fit, if it has one."""
-    checkpoint = model.checkpoint
-    if flag(model.resume, "resume") and checkpoint is None:
-        raise InputError("resume=True needs checkpoint=, the file to go on from")
-    if checkpoint is not None and not isinstance(model.random_state, Integral):
-        raise InputError(
-            "checkpoint= needs random_state=, a whole number: a fit that goes on draws the same "
-            f"rows again; got {shown(model.random_state)}"
-        )
-    return checkpoint
-
-
 def _auto_of(model: Any) -> Auto:
-    """Return how to fit where the number of inducing points is not given."""
-    if _checkpoint_of(model) is not None:
-        raise InputError("checkpoint= is for fits with inducing points: give inducing=200")
+    """Return how to fit where kernel and engine are chosen for the rows there are."""
+    if model.checkpoint is not None:
+        raise InputError("checkpoint= is for inducing points of a given number: inducing=200")
     budget, nearest = model.budget, model.nearest
     if budget is not None:
         budget = number(budget, "budget", above=0.0)
@@ -234,7 +238,7 @@ def _auto_of(model: Any) -> Auto:
         checkpoint=None,
         resume=False,
     )
-    return Auto(sparse, budget, nearest, dense=model.inducing is None)
+    return Auto(sparse, budget, nearest)
 
 
 def _compound(kernel: Any) -> bool:

@@ -33,6 +33,9 @@ class Solver(Protocol):
     def objective(self) -> type[Objective]:
         """What is maximised over the priors of `family`."""
 
+    def require(self, n: int, kernel: Kernel, learns: bool) -> None:
+        """Raise `InputError` if a fit of n rows cannot fit into memory."""
+
     def expect(self, n: int) -> None:
         """Say before how long a fit of n rows will take, if that is long."""
 

@@ -23,7 +23,7 @@ from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.inducing import enough, first, rows_at, sample, tell
-from qpruntime.learning.maximise import Optimum, first_theta
+from qpruntime.learning.maximise import Optimum, all_bounds, first_theta
 from qpruntime.learning.parameter_slopes import learnt
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.sparse_checks import check
@@ -103,7 +103,9 @@ class _Fit:
         ground, given = self.ground, self.sparse.inducing
         Z = first(given, ground.kernel, self.points, ground.spread, self.rng)
         place, engine = Place(first_theta(ground.kernel, ground.judge, self.data.learn), Z), None
-        stood = self.file.read() if self.file and self.sparse.resume else None
+        stood = None
+        if self.file and self.sparse.resume:
+            stood = self.file.read(self.n, self.points.shape[1])
         if stood is not None:
             place = self._back(stood)
         if self.settings.optimize and place.theta.size:
@@ -156,10 +158,17 @@ class _Fit:
 
     def _back(self, stood: Standing) -> Place:
         """Return to where a fit stood."""
-        self.rng.bit_generator.state = json.loads(stood.random)
-        self.stages, self.ground.optima = stood.stages, list(stood.optima)
-        if stood.refined is not None:
-            self.ground.refine(stood.refined)
+        assert self.file is not None
+        with self.file.understood():
+            self.rng.bit_generator.state = json.loads(stood.random)
+            if stood.stages > len(self.sizes):
+                raise ValueError(f"its number of stages is {stood.stages}, of {len(self.sizes)}")
+            self.stages, self.ground.optima = stood.stages, list(stood.optima)
+            if stood.refined is not None:
+                self.ground.refine(stood.refined)
+            bounds = all_bounds(self.ground.kernel, self.data.learn)
+            if stood.place.theta.shape != bounds.shape[:1]:
+                raise ValueError(f"it has {stood.place.theta.size} parameters, of {len(bounds)}")
         return stood.place
 
     def _ended(self, place: Place, engine: Engine) -> None:

@@ -30,8 +30,9 @@ def check(data: Data, settings: Settings, points: Array) -> None:
         )
     given = sparse.inducing
     if isinstance(given, int) and given > n:
+        rows = "1 sample" if n == 1 else f"{n} rows"
         raise InputError(
-            f"inducing={given} is more than the {n} rows: use inducing=None, the dense engine, "
+            f"inducing={given} is more than the {rows}: use inducing=None, the dense engine, "
             "or fewer"
         )
     if isinstance(given, np.ndarray):

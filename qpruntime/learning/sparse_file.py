@@ -17,16 +17,22 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.checkpoint import Checkpoint, digest
+from qpruntime.inference.sparse.arrays_file import DamagedFile, array_of
+from qpruntime.inference.sparse.checkpoint import Checkpoint
 from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.identity import FORMAT, digest, kernel_words, projector_words
 from qpruntime.inference.sparse.rows import Rows
 from qpruntime.inference.sparse.state import State
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.sparse_objective import Place
+from qpruntime.whole_file import remove_parts
 
 __all__ = ["FitFile", "Standing", "problem_of", "remove_checkpoints"]
+
+# Settings that move a fit, beside those for inducing points.
+_MOVING = ("optimize", "objective", "max_iter", "ftol", "tol", "max_sweeps", "approximate")
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +112,8 @@ class FitFile:
             content |= {"tau": standing.sites.tau, "nu": standing.sites.nu}
         self._file.write(self._problem, content)
 
-    def read(self) -> Standing | None:
-        """Return where the fit stood, None if there is no file.
+    def read(self, n: int, width: int) -> Standing | None:
+        """Return where the fit of n rows of so many columns stood, None if there is no file.
 
         Raises
         ------
@@ -117,15 +123,38 @@ class FitFile:
         kept = self._file.read(self._problem)
         if kept is None:
             return None
-        return Standing(
-            stages=int(kept["stages"]),
-            place=Place(kept["theta"], kept["Z"]),
-            optima=tuple(_optimum(one) for one in json.loads(str(kept["optima"]))),
-            refined=kept.get("refined"),
-            state=(kept["root"], kept["h"], kept["mean"]) if "root" in kept else None,
-            sites=Sites(kept["tau"], kept["nu"]) if "tau" in kept else None,
-            random=str(kept["random"]),
-        )
+        with self.understood():
+            return _standing(kept, n, width)
+
+    def understood(self) -> contextlib.AbstractContextManager[None]:
+        """What the file holds is no use: an `InputError` that names it."""
+        return self._file.understood()
+
+
+def _standing(kept: dict[str, Any], n: int, width: int) -> Standing:
+    """Return what a file holds, or raise what `Checkpoint.understood` catches."""
+    place = Place(array_of(kept, "theta", None), array_of(kept, "Z", None, width))
+    m = len(place.Z)
+    state = sites = None
+    if "root" in kept:
+        state = array_of(kept, "root", m, m), array_of(kept, "h", m), array_of(kept, "mean", m)
+    if "tau" in kept:
+        sites = Sites(array_of(kept, "tau", n), array_of(kept, "nu", n))
+    return Standing(
+        stages=_stages(kept["stages"]),
+        place=place,
+        optima=tuple(_optimum(one) for one in json.loads(str(kept["optima"]))),
+        refined=array_of(kept, "refined", None) if "refined" in kept else None,
+        state=state,
+        sites=sites,
+        random=str(kept["random"]),
+    )
+
+
+def _stages(found: Any) -> int:
+    if found.ndim or found.dtype.kind not in "iu" or found < 0:
+        raise DamagedFile(f"its number of stages is {found}")
+    return int(found)
 
 
 def problem_of(data: Data, settings: Settings, rows: Rows, points: Array) -> dict[str, str]:
@@ -139,11 +168,15 @@ def problem_of(data: Data, settings: Settings, rows: Rows, points: Array) -> dic
     array = isinstance(given, np.ndarray)
     names = {field.name for field in fields(sparse)} - {"memory", "checkpoint", "resume"}
     options = {name: getattr(sparse, name) for name in names}
-    options |= {"inducing": "given" if array else given, "max_iter": settings.max_iter}
+    options |= {"inducing": "given" if array else given}
+    # Under another name than that of the inducing inputs: "optimize" is a setting of both.
+    options |= {f"fit_{name}": getattr(settings, name) for name in _MOVING}
+    learnt = {name: [float(end) for end in ends] for name, ends in data.learn.items()}
     return {
-        "kernel": repr(settings.kernel),
-        "likelihood": data.projector.likelihood.spelt,
-        "method": data.projector.method,
+        "format": FORMAT,
+        "kernel": kernel_words(settings.kernel, bounds=settings.optimize),
+        **projector_words(data.projector, data.y),
+        "learnt": json.dumps(learnt, sort_keys=True),
         "options": json.dumps(options, sort_keys=True),
         "rows": str(rows.n),
         "data": digest(rows, points, *([given] if array else [])),
@@ -157,6 +190,7 @@ def remove_checkpoints(ended: Iterable[Settings]) -> None:
             # What could not be written, a folder among them, has been warned of.
             with contextlib.suppress(OSError):
                 settings.sparse.checkpoint.unlink()
+            remove_parts(settings.sparse.checkpoint.absolute())
 
 
 def _plain(optimum: Optimum) -> dict[str, Any]:

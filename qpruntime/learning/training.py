@@ -5,17 +5,15 @@ What estimators share. Knows kernels, objectives and restarts, nothing of labels
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
-from threadpoolctl import ThreadpoolController
 
 from qpruntime.errors import ConvergenceWarning, InputError, warn
+from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.arguments import check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.learning import starts
@@ -23,17 +21,15 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, learns_nothing
 from qpruntime.learning.maximise import LOST, Optimum
 from qpruntime.learning.parameter_slopes import learnt
-from qpruntime.learning.progress import both, reporting
+from qpruntime.learning.progress import Report, reporting
 from qpruntime.learning.runs import optimise
-from qpruntime.learning.settings import Callback, Settings
+from qpruntime.learning.settings import Settings
 from qpruntime.learning.solvers import Solver, solvers
 from qpruntime.learning.sparse import train_sparse
 from qpruntime.likelihoods import Likelihood
 
 __all__ = ["Fit", "train"]
 
-# Below this many points a second BLAS thread costs more than it does.
-_ONE_THREAD = 400
 # What the objective has to rise by at least for a length-scale of each feature's own: of a few
 # features none is left to chance.
 _BEYOND_CHANCE = 10.0
@@ -59,6 +55,12 @@ class Fit:
         return self.optima[0] if self.optima else None
 
 
+def _rows(data: Data, begin: Start, settings: Settings, rng: np.random.Generator) -> int:
+    # Passes over rows are of threads of our own.
+    return len(data.X) if settings.sparse is None else 0
+
+
+@sized(_rows)
 def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator) -> Fit:
     """Maximise the objective from the kernel's parameters and from restarts, then infer.
 
@@ -80,28 +82,29 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
     if settings.sparse is not None:
         return Fit(*train_sparse(data, begin, settings, rng))
     check_powers(1.0, data.weights, projector, len(data.X))
-    with _threads(len(data.X)), solvers(data, kernel, settings) as solver_of:
+    with solvers(data, kernel, settings) as solver_of:
         solver = solver_of(kernel)
         optima: tuple[Optimum, ...] = ()
         sites: Sites | None = None
         advice: list[str] = []
-        if settings.optimize and (kernel.n_dims or data.learn):
+        learns = bool(settings.optimize and (kernel.n_dims or data.learn))
+        solver.require(len(data.X), kernel, learns)
+        if learns:
             solver.expect(len(data.X))
             # Where N is large no kernel is tried that takes another solver.
             others = [other for other in begin.others if solver_of(other.kernel) is solver]
             runs = (1 + settings.n_restarts) * (1 + len(others))
             with reporting(settings.verbose, settings.objective, runs) as report:
-                callback = both(report, settings.callback)
-                optima, sites, advice = optimise(data, begin, settings, rng, callback, solver)
+                optima, sites, advice = optimise(data, begin, settings, rng, report, solver)
                 for other in others:
-                    further, ended, _ = optimise(data, other, settings, rng, callback, solver)
+                    further, ended, _ = optimise(data, other, settings, rng, report, solver)
                     if further[0].score > optima[0].score:
                         begin, sites, optima = other, ended, further + optima
                     else:
                         optima += further
                 kernel = begin.kernel
                 if begin.by_feature and optima[0].success:
-                    found = _refine(data, begin, settings, rng, callback, solver, optima, sites)
+                    found = _refine(data, begin, settings, rng, report, solver, optima, sites)
                     kernel, optima, sites = found
             if not optima[0].success:
                 advice.append(
@@ -127,7 +130,7 @@ def _refine(
     begin: Start,
     settings: Settings,
     rng: np.random.Generator,
-    callback: Callback | None,
+    report: Report | None,
     solver: Solver,
     optima: tuple[Optimum, ...],
     sites: Sites | None,
@@ -149,7 +152,7 @@ def _refine(
         ftol=max(settings.ftol, _EARLY),
         max_iter=min(settings.max_iter, _STEPS),
     )
-    (run, *_), ended, _ = optimise(data, further, settings, rng, callback, solver)
+    (run, *_), ended, _ = optimise(data, further, settings, rng, report, solver)
     if not run.value - optima[0].value > least:
         return begin.kernel, optima, sites
     # It is meant to end early: where it did is nothing for the user to mend.
@@ -162,16 +165,3 @@ def _remedy(optimum: Optimum, learn: Iterable[str]) -> str:
         return "raise max_iter or widen the kernel's bounds"
     bounds = " and ".join(f"{name}_bounds" for name in learn) or "the kernel's bounds"
     return f"the best parameters before that are kept; narrow {bounds} to stay clear of it"
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """The BLAS libraries of this process; finding them takes milliseconds."""
-    return ThreadpoolController().select(user_api="blas")
-
-
-@contextlib.contextmanager
-def _threads(n: int) -> Iterator[None]:
-    """One BLAS thread for small matrices."""
-    with _blas().limit(limits=1) if n < _ONE_THREAD else contextlib.nullcontext():
-        yield

@@ -185,6 +185,9 @@ class Likelihood:
             object.__setattr__(self, "theta", _fixed(values + derived))
         if self.rows is not None:
             object.__setattr__(self, "theta", _fixed(self.theta, self.rows))
+        elif self.theta.flags.writeable:
+            # Kernels compile for arrays of this kind, and anew for another.
+            object.__setattr__(self, "theta", _fixed(self.theta))
 
     def __repr__(self) -> str:
         numbers = ", ".join(f"{name}={value:.3g}" for name, value in self.parameters.items())
@@ -240,7 +243,8 @@ class Likelihood:
             ``log_prob(f, y, theta)`` or ``log_prob(f, y)``: log p(y|f) for one f and one y, one
             real number; -inf where there is no density. What numba compiles is compiled at first
             use, with the globals it has then. Anything else (SciPy calls, objects, functions that
-            only take arrays of f) is called in Python, 100 times slower.
+            only take arrays of f) is called in Python: about 30 times slower, which a message of
+            the logger "qpruntime" says.
         name : str
             For messages and for tables.
         theta : array-like or dict

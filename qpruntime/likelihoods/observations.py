@@ -19,16 +19,43 @@ LARGEST_REAL = 1e100
 
 
 def signs(y: ArrayLike) -> Array:
-    """Validate labels -1 and +1 and return them as floats."""
+    """Validate labels -1 and +1 and return them as floats; of booleans True is +1, False -1.
+
+    Numbers 0 and 1 are refused: counts and labels of another rule look the same.
+    """
     try:
         values = floats(y)
     except TypeError as error:
-        raise InputError(f"labels must be -1 or +1, got {error}") from error
+        raise InputError(f"labels must be -1 or +1, or booleans, got {error}") from error
+    if _are_booleans(y):
+        return 2.0 * values - 1.0
     wrong = ~np.isin(values, (-1.0, 1.0))
     if wrong.any():
         bad = values[wrong].flat[0]
-        raise InputError(f"labels must be -1 or +1, got {bad:g}; GPClassifier takes any two labels")
+        raise InputError(f"labels must be -1 or +1, got {bad:g}: {_instead(values)}")
     return values
+
+
+def _are_booleans(y: ArrayLike) -> bool:
+    given = np.asarray(y)
+    if given.dtype.kind == "O" and given.size:
+        return all(isinstance(one, (bool, np.bool_)) for one in given.flat)
+    return given.dtype.kind == "b"
+
+
+def _instead(values: Array) -> str:
+    """What to do with observations that are no labels."""
+    if np.isin(values, (0.0, 1.0)).all():
+        return "of 0 and 1 make labels by 2 * y - 1, or booleans by y == 1"
+    if ((values >= 0.0) & (values == np.floor(values)) & np.isfinite(values)).all():
+        return (
+            "for counts name a likelihood of counts, 'poisson', 'poisson-exp' or "
+            "'negative-binomial'; of two kinds of labels make booleans, y == one of them"
+        )
+    return (
+        "for real numbers name a likelihood of real numbers, 'student-t' or 'laplace'; of two "
+        "kinds of labels make booleans, y == one of them"
+    )
 
 
 def counts(y: ArrayLike) -> Array:

@@ -52,6 +52,9 @@ def find(table: str | os.PathLike[str]) -> Path:
             for known in (*here, shipped_path(stem.removesuffix("-compact"))):
                 if known.stem == stem and (known.is_file() or zarr_group.is_group(known)):
                     return known
+        # A bare name is that of a grid, if one is installed; else of the table that ships.
+        if _registered(text) is not None and (inside := shipped_path(text)).is_file():
+            return inside
         if not names.is_file_name(text) and not path.exists():
             raise TableError(f"no table {text!r} in {directory}; {_advice(text)}")
     if path.is_dir():

@@ -47,8 +47,9 @@ def open_table(
     Parameters
     ----------
     table : str or path
-        A file, the directory of a zarr table, or a bare name: ``"probit"`` is looked for in
-        `table_directory()`, ``"probit-compact"`` there and among the tables inside the package.
+        A file, the directory of a zarr table, or a bare name: ``"probit"`` is the grid of this name
+        in `table_directory()`, or if there is none the compact table inside the package, which
+        ``"probit-compact"`` is looked for by as well.
     outside : {"ep", "exact", "error"}, optional
         Outside a grid: sigma_EP, as published (up to 10 % above sigma*) and the default, or
         quadrature. Outside surfaces: quadrature where the code of the likelihood is at hand, by

@@ -181,7 +181,9 @@ class Projector:
             mirror, exact, (values, axes, lookup) = False, True, found
         else:
             return self
-        rest = mirror, exact, values, np.append(axes, power), lookup
+        axes = np.append(axes, power)
+        axes.flags.writeable = False  # as those of other sources: kernels compile once for all
+        rest = mirror, exact, values, axes, lookup
         raised = copy.copy(self)
         raised.means = raised.without_table = (RAISED_EP, *rest)
         raised.source = (RAISED_QP if self.method == "qp" else RAISED_EP, *rest)

@@ -125,7 +125,7 @@ def test_classes_counts_and_outliers():
 
 def test_a_tolerance_says_how_many(labelled, caplog):
     X, labels = labelled
-    model = GPClassifier(Matern(2.0, nu=2.5), optimize=False, inducing="auto").fit(X, labels)
+    model = GPClassifier(Matern(2.0, nu=2.5), optimize=False, inducing="variance").fit(X, labels)
     assert f"M = {len(model.inducing_points_)}" in caplog.text
     rng = np.random.default_rng(0)
     for kernel in (KERNEL, Matern(2.0, nu=2.5)):
@@ -145,7 +145,7 @@ def test_clusters_of_few_distinct_rows_differ():
 BAD = [
     ({"inducing": 500}, "inducing=500 is more than the 400 rows"),
     ({"inducing": 0}, "at least 1"),
-    ({"inducing": "many"}, "a number, 'auto' or inputs"),
+    ({"inducing": "many"}, "a number, 'auto', 'variance' or inputs"),
     ({"inducing": 5, "n_restarts": 2}, "begins elsewhere"),
     ({"inducing": [[np.nan, 0.0]]}, "must be finite"),
     ({"inducing": [[1.0, 2.0, 3.0]]}, "2 columns"),

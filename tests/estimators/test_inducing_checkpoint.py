@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import json
 from functools import partial
 
 import numpy as np
 import pytest
+from sklearn.gaussian_process.kernels import RBF
 
 from qpruntime import ConvergenceWarning, GPClassifier, GPRobustRegressor, InputError
+from qpruntime.inference.sparse.arrays_file import read_arrays, write_arrays
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.learning.sparse_objective import Search
 
 N, SOME = 500, 100
+KERNEL = 1.7 * RBF(1.2345678901234)
 EVALUATE, SWEEP = (Search, "evaluate"), (Engine, "sweep")
 
 
@@ -139,32 +143,97 @@ def test_learnt_noise_goes_on(data, tmp_path, monkeypatch):
     np.testing.assert_allclose(again.scale_, plain.scale_, rtol=0.05)
 
 
-def test_files_of_other_fits_are_refused(data, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def cut(data, tmp_path_factory):
+    """A fit with a kernel, cut off with all rows: its file, and what was fitted."""
     X, f = data
-    path, labels = tmp_path / "fit.npz", f > 0.0
-    one = model(path, max_iter=1)
-    cut_off(monkeypatch, EVALUATE, partial(is_with, N), one, X, labels)
+    path = tmp_path_factory.mktemp("fit") / "fit.npz"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("qpruntime.inference.sparse.checkpoint.EVERY", 0.0)
+        one = model(path, max_iter=1, kernel=KERNEL)
+        cut_off(patch, EVALUATE, partial(is_with, N), one, X, f > 0.0)
+    return path, X, f
+
+
+def refused(cut, words, X=None, y=None, **options):
+    """A fit that goes on from the file is refused, and the file left as it is."""
+    path, plain, f = cut
     there = path.read_bytes()
+    options = {"max_iter": 1, "resume": True, "kernel": KERNEL, **options}
+    with pytest.raises(InputError, match=words) as caught:
+        model(path, **options).fit(plain if X is None else X, f > 0.0 if y is None else y)
+    assert path.read_bytes() == there
+    return str(caught.value)
 
-    def refused(words, X=X, y=labels, **options):
-        with pytest.raises(InputError, match=words):
-            model(path, **{"max_iter": 1, "resume": True, **options}).fit(X, y)
-        assert path.read_bytes() == there
 
+def test_files_of_other_fits_are_refused(cut):
+    _, X, f = cut
+    edited = X.copy()
+    edited[N - 1, 1] += 1e-12  # a row that is in no sample
     for words, options in (
         ("another fit: its data", {"X": X + 0.1}),
+        ("another fit: its data", {"X": edited}),
         ("another fit: its data", {"y": f > 0.1}),
         ("another fit: its data", {"random_state": 1}),
         ("another fit: its options", {"power": 0.4}),
+        ("another fit: its options", {"optimize_inducing": False}),
+        ("another fit: its options", {"max_iter": 2}),
+        ("another fit: its options", {"tol": 1e-7}),
         ("another fit: its method", {"method": "ep"}),
+        ("another fit: its table", {"table": "exact"}),
+        ("another fit: its kernel", {"optimize": False}),
+        ("another fit: its kernel", {"kernel": None}),
+        # The fourteenth digit, other bounds, and nothing to learn.
+        ("another fit: its kernel", {"kernel": 1.7 * RBF(1.2345678901235)}),
+        ("another fit: its kernel", {"kernel": 1.7 * RBF(1.2345678901234, (1e-5, 1e4))}),
+        ("another fit: its kernel", {"kernel": 1.7 * RBF(1.2345678901234, "fixed")}),
         ("needs random_state=, a whole number", {"random_state": None}),
         ("is for fits with inducing points", {"inducing": None}),
     ):
-        refused(words, **options)
+        refused(cut, words, **options)
     with pytest.raises(InputError, match="resume=True needs checkpoint="):
-        model(None, resume=True).fit(X, labels)
-    # Without resume= it is a place to write to.
-    one.fit(X, labels)
+        model(None, resume=True).fit(X, f > 0.0)
+
+
+def test_damaged_files_of_a_fit_are_refused(cut):
+    """Also what a version of this package could have written, but not with such content."""
+    path, *_ = cut
+    whole = path.read_bytes()
+    arrays = read_arrays(path)
+    generator = json.loads(str(arrays["random"]))
+    others = [
+        {"stages": np.array("two")},
+        {"stages": np.array(99)},
+        {"theta": arrays["theta"][:-1]},
+        {"theta": np.append(arrays["theta"], np.nan)},
+        {"Z": arrays["Z"].astype(str)},
+        {"root": arrays["root"][:-1]},
+        {"h": None},
+        {"optima": None},
+        {"optima": np.array("[" * 100_000)},
+        {"optima": np.array('[{"theta": 1}]')},
+        {"optima": np.array("3")},
+        {"random": np.array("[" * 100_000)},
+        {"random": np.array(json.dumps(generator | {"state": "none"}))},
+        {"random": np.array("{}")},
+    ]
+    try:
+        for change in others:
+            changed = {k: v for k, v in (arrays | change).items() if v is not None}
+            write_arrays(path, changed)
+            assert str(path) in refused(cut, "is no checkpoint, or damaged")
+        for content in (b"", whole[:-1], whole[: len(whole) // 2], b"[" * 100_000):
+            path.write_bytes(content)
+            assert str(path) in refused(cut, "is no checkpoint, or damaged")
+    finally:
+        path.write_bytes(whole)
+
+
+def test_a_place_to_write_to_may_hold_anything(data, tmp_path):
+    X, f = data
+    path = tmp_path / "fit.npz"
+    path.write_bytes(b"no checkpoint")
+    model(path, max_iter=1).fit(X, f > 0.0)
     assert not path.exists()
 
 

@@ -6,8 +6,10 @@ import logging
 
 import numpy as np
 import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import infer, notice
+from qpruntime.execution.blas_threads import threads_now
 from qpruntime.learning import progress
 
 N = 40
@@ -19,6 +21,7 @@ Y = np.where(X[:, 0] > 0.2, 1.0, -1.0)
 def large(monkeypatch, rate):
     monkeypatch.setattr(notice, "_SMALL", 10)
     monkeypatch.setattr(notice, "_rate", lambda: rate)
+    monkeypatch.setattr(notice, "_busy", lambda: 1.0)
 
 
 def test_long_inference_is_announced_once(monkeypatch, caplog):
@@ -45,17 +48,54 @@ def test_short_work_and_silenced_loggers_say_nothing(monkeypatch, caplog):
     assert not caplog.messages
 
 
-def test_the_rate_is_that_of_this_machine():
+def test_the_rate_is_that_of_this_machine(monkeypatch):
     # Between a supercomputer's teraflop and a megaflop, N^3 / 3 operations each.
     assert 3e-13 < notice._rate() < 3e-7
-    assert notice.expected_seconds(5000, 10.0) == pytest.approx(10.0 * notice._rate() * 5000.0**3)
-    assert notice.expected_seconds(100, 1e9) == 0.0
+    large(monkeypatch, 1e-11)
+    assert notice.expected_seconds(5000, 10.0) == pytest.approx(12.5)
+    assert notice.expected_seconds(5, 1e9) == 0.0
+
+
+def test_other_processes_count_for_the_clock_and_not_for_the_rate(monkeypatch):
+    # The probe takes .01 s of CPU, and .03 s or, twice, a second by the clock.
+    clocks = iter([0.03, 1.0, 1.0, 0.03] * 5)
+    monkeypatch.setattr(notice, "_factorise", lambda: (0.01, next(clocks)))
+    rate = notice._rate.__wrapped__()
+    assert rate == 0.01 / notice._PROBE**3
+    monkeypatch.setattr(notice, "_rate", lambda: rate)
+    monkeypatch.setattr(notice, "_factorise", lambda: (0.01, 0.03))
+    assert notice._busy() == pytest.approx(3.0)
+    work = 10.0 * rate * 5000.0**3
+    assert work > 10.0
+    # Threads gain nothing where there is no core for them.
+    monkeypatch.setattr(notice, "threads_now", lambda: 4)
+    assert notice.expected_seconds(5000, 10.0) == pytest.approx(3.0 * work)
+    monkeypatch.setattr(notice, "_factorise", lambda: (0.01, 0.01))
+    assert notice.expected_seconds(5000, 10.0) == pytest.approx(work / 2.0)
+
+
+def test_the_probe_has_one_thread_and_a_busy_machine_is_looked_at_in_time(monkeypatch):
+    monkeypatch.setattr(notice, "dpotrf", lambda *_, **__: seen.append(threads_now()))
+    seen = []
+    used, elapsed = notice._factorise()
+    assert seen == [1]
+    assert used >= 0.0
+    assert elapsed > 0.0
+    # Hardly any CPU to be had: the look ends by the clock.
+    monkeypatch.setattr(notice, "_factorise", lambda: (1e-6, 0.6))
+    assert notice._busy() > 1e5
 
 
 def test_progress_without_a_terminal_is_lines(capsys):
     with progress.reporting(1, "evidence", 1) as report:
-        report(np.log([2.0, 3.0]), -1.5)
-    assert capsys.readouterr().err == "evidence -1.500000 at 2 3\n"
+        kernel = ConstantKernel(1.0, "fixed") + 2.0 * RBF([3.0, 4.0])
+        named = progress.named(report, kernel, ("scale",))
+        named(np.log([2.0, 3.0, 4.0, 5.0]), -1.5)
+    assert capsys.readouterr().err == (
+        "evidence -1.500000 at k2__k1__constant_value=2, k2__k2__length_scale[0]=3, "
+        "k2__k2__length_scale[1]=4, scale=5\n"
+    )
+    assert progress.named(None, kernel, ()) is None
     with progress.reporting(0, "evidence", 1) as report:
         assert report is None
 
@@ -67,10 +107,10 @@ def test_progress_on_a_terminal(rich, capsys, monkeypatch):
         monkeypatch.setattr(progress, "_has_rich", lambda: False)
     with progress.reporting(1, "evidence", 2) as report:
         for _ in range(3):
-            report(np.zeros(1), -2.0)
+            report(np.zeros(1), -2.0, ("length_scale",))
     shown = capsys.readouterr().err
     assert ("3 evaluations, evidence -2" in shown) is rich
-    assert (shown.count("evidence -2.000000 at 1\n") == 3) is not rich
+    assert (shown.count("evidence -2.000000 at length_scale=1\n") == 3) is not rich
 
 
 def test_time_left():

@@ -62,14 +62,12 @@ def test_units_of_features_do_not_matter(model, y, factor):
 
 @each_model
 def test_order_of_rows_does_not_matter(model, y):
-    # From 60 rows on others are held out.
-    rows, y = X[:59], y[:59]
-    order = np.random.default_rng(1).permutation(len(rows))
-    got = latent(model, rows[order], y[order], NEW)
+    order = np.random.default_rng(1).permutation(len(X))
+    got = latent(model, X[order], y[order], NEW)
     # Sites of likelihoods that are not log-concave are updated in turn, up to a tolerance of 1e-6.
     in_turn = isinstance(model, GPRobustRegressor) or getattr(model, "link", "") == "square"
     near = 1e-5 if in_turn else 1e-8
-    np.testing.assert_allclose(got, latent(model, rows, y, NEW), rtol=near, atol=near)
+    np.testing.assert_allclose(got, latent(model, X, y, NEW), rtol=near, atol=near)
 
 
 @each_model

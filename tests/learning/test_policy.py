@@ -102,7 +102,7 @@ NEW = RNG.uniform(-1.5, 2.5, (40, 2))
 
 def test_small_fits_are_dense_and_say_what_they_chose(caplog):
     with caplog.at_level(logging.INFO, "qpruntime"):
-        model = GPClassifier(random_state=0).fit(MOONS, SIDES)
+        model = GPClassifier(inducing="auto", random_state=0).fit(MOONS, SIDES)
     (told,) = [r.getMessage() for r in caplog.records if "rows:" in r.getMessage()]
     assert "90 rows: all of them by the dense engine" in told
     assert model.engine_ == "dense"
@@ -110,7 +110,7 @@ def test_small_fits_are_dense_and_say_what_they_chose(caplog):
     assert model.stages_[-1].rows == 90
     assert all(stage.rows == 45 for stage in model.stages_[:-1])
     assert sorted(s.operations for s in model.stages_) == [s.operations for s in model.stages_]
-    again = GPClassifier(random_state=0, n_jobs=2).fit(MOONS, SIDES)
+    again = GPClassifier(inducing="auto", random_state=0, n_jobs=2).fit(MOONS, SIDES)
     np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
     assert again.stages_ == model.stages_ or str(again.stages_) == str(model.stages_)
     copy = pickle.loads(pickle.dumps(model))
@@ -125,21 +125,23 @@ def few_dense(monkeypatch):
 
 
 def test_many_rows_take_inducing_points(few_dense):
-    models = [GPClassifier(random_state=3, n_jobs=n).fit(MOONS, SIDES) for n in (None, 1)]
+    models = [
+        GPClassifier(inducing="auto", random_state=3, n_jobs=n).fit(MOONS, SIDES) for n in (None, 1)
+    ]
     one, other = models
     assert one.engine_ in ("inducing", "inducing+nearest")
     assert len(one.inducing_points_) in (10, 20, 40)
     assert one.X_train_.shape == (0, 2)
     np.testing.assert_array_equal(one.predict_proba(NEW), other.predict_proba(NEW))
     assert one.score(MOONS, SIDES) > 0.85
-    dense = GPClassifier(random_state=3, inducing=None).fit(MOONS, SIDES)
+    dense = GPClassifier(random_state=3).fit(MOONS, SIDES)
     assert dense.engine_ == "dense"
     assert np.abs(dense.predict_proba(NEW) - one.predict_proba(NEW)).mean() < 0.1
 
 
 @every_case("k", [0, 7])
 def test_nearest_rows_as_asked_for(few_dense, k):
-    model = GPClassifier(random_state=3, nearest=k).fit(MOONS, SIDES)
+    model = GPClassifier(inducing="auto", random_state=3, nearest=k).fit(MOONS, SIDES)
     assert model.nearest_ == k
     assert model.engine_ == ("inducing+nearest" if k else "inducing")
     assert getattr(model.posterior_, "nearest", 0) == k
@@ -149,7 +151,7 @@ def test_ranks_are_taken_where_judges_prefer_them():
     rng = np.random.default_rng(5)
     X = np.exp(4.0 * rng.standard_normal((300, 3)))
     y = np.sin(1.5 * np.log(X[:, 0])) + 0.5 * np.log(X[:, 1]) / 4.0 > 0.0
-    model = GPClassifier(random_state=0).fit(X[:200], y[:200])
+    model = GPClassifier(inducing="auto", random_state=0).fit(X[:200], y[:200])
     assert model.warp_ is not None
     assert model.score(X[200:], y[200:]) > 0.75
     np.testing.assert_array_equal(model.X_train_, model.warp_(X[:200]))
@@ -165,7 +167,7 @@ def test_useless_features_keep_one_length_scale():
     X, y = make_classification(
         n_samples=200, n_features=30, n_informative=30, n_redundant=0, random_state=2
     )
-    model = GPClassifier(random_state=0).fit(X, y)
+    model = GPClassifier(inducing="auto", random_state=0).fit(X, y)
     lengths = model.kernel_.k2.k2.length_scale / X.std(axis=0)
     assert lengths.max() < 3.0 * lengths.min()
 
@@ -173,7 +175,7 @@ def test_useless_features_keep_one_length_scale():
 @every_case("change", [{"budget": 0.0}, {"budget": "lots"}, {"nearest": -1}, {"nearest": "no"}])
 def test_options_are_checked(change):
     with pytest.raises(InputError, match=next(iter(change))):
-        GPClassifier(**change).fit(MOONS, SIDES)
+        GPClassifier(inducing="auto", **change).fit(MOONS, SIDES)
 
 
 def test_other_numbers_too(few_dense):
@@ -182,8 +184,10 @@ def test_other_numbers_too(few_dense):
     noise = 0.1 * np.random.default_rng(2).standard_t(4.0, len(MOONS))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        poisson = GPPoissonRegressor(link="exp", random_state=0).fit(MOONS, counts)
-        robust = GPRobustRegressor(method="ep", random_state=0).fit(MOONS, rate + noise)
+        poisson = GPPoissonRegressor(inducing="auto", link="exp", random_state=0).fit(MOONS, counts)
+        robust = GPRobustRegressor(inducing="auto", method="ep", random_state=0).fit(
+            MOONS, rate + noise
+        )
     assert np.corrcoef(poisson.predict(MOONS), rate)[0, 1] > 0.9
     assert np.corrcoef(robust.predict(MOONS), rate)[0, 1] > 0.98
     assert 0.02 < robust.scale_ < 0.3
@@ -191,7 +195,7 @@ def test_other_numbers_too(few_dense):
 
 def test_several_classes_share_their_features(few_dense):
     labels = np.digitize(MOONS[:, 0], [0.0, 1.0])
-    model = GPClassifier(random_state=0).fit(MOONS, labels)
+    model = GPClassifier(inducing="auto", random_state=0).fit(MOONS, labels)
     assert len(model.kernel_) == len(model.posterior_) == 3
     assert model.score(MOONS, labels) > 0.9
     np.testing.assert_allclose(model.predict_proba(NEW).sum(axis=1), 1.0, rtol=1e-12)

@@ -59,8 +59,13 @@ def test_open(small_table):
 def test_open_by_name(small_table, tmp_path, monkeypatch):
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
     assert table_directory() == tmp_path
-    with pytest.raises(TableError, match=r"no table 'probit' in .*tablegen build --likelihood pro"):
-        open_table("probit")
+    with pytest.raises(TableError, match=r"no table 'student-t' in .*tablegen build --likelihood"):
+        open_table("student-t")
+    # Without a grid of this name the table that ships, which is what table=None takes.
+    assert open_table("probit").sha256 == open_table("probit-compact").sha256
+    here = tmp_path / "probit"
+    with pytest.raises(TableError, match="no table at"):
+        open_table(here)
     shutil.copy(small_table, tmp_path / "probit.h5")
     assert open_table("probit").path == tmp_path / "probit.h5"
     monkeypatch.delenv("QP_TABLES")

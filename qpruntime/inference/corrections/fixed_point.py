@@ -149,6 +149,12 @@ def normal_of(observed: Observed, sites: Sites, factor: DenseSolved | None = Non
     factor = factor or DensePrior(K, observed.prior).factor(sites)
     V = np.ascontiguousarray(factor.covariance().T)  # symmetric
     variance, _ = factor.marginals()
+    if not (variance > 0.0).all():
+        site = int(np.argmin(variance))
+        raise NumericalError(
+            f"the posterior variance of site {site} is {variance[site]:.3g}: its neighbours leave "
+            "no digits of it; add jitter to the diagonal of K"
+        )
     weights = np.ones(observed.y.size) if observed.weights is None else observed.weights
     fixed = Fixed(sites.tau, sites.nu, factor.mean, np.sqrt(variance), observed.y, weights)
     return Normal(observed, likelihood, V, factor, rule_of(likelihood, weights), fixed)

@@ -41,7 +41,12 @@ class DensePrior(Prior):
         return DenseSolved(self.K, sites, self._mean)
 
     def draw(self, rng: np.random.Generator) -> Array:
-        root = np.linalg.cholesky(self.K + 1e-8 * np.diag(self.variance))
+        try:
+            root = np.linalg.cholesky(self.K + 1e-8 * np.diag(self.variance))
+        except np.linalg.LinAlgError:
+            # Variances so unlike that rounding of the largest outweighs the others' jitter.
+            values, vectors = np.linalg.eigh(self.K)
+            root = vectors * np.sqrt(np.maximum(values, 0.0))
         drawn: Array = self._mean + root @ rng.standard_normal(len(self.K))
         return drawn
 

@@ -11,6 +11,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
+from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.arguments import check_powers, check_sites
 from qpruntime.inference.markov.conclude import Placed, concluded
 from qpruntime.inference.markov.observations import Series
@@ -23,7 +24,7 @@ from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import finite, number, real, shown, whole
+from qpruntime.validation import finite, no_kernel, number, real, whole
 
 __all__ = ["infer_series", "warn_unsettled_series"]
 
@@ -32,6 +33,7 @@ __all__ = ["infer_series", "warn_unsettled_series"]
 _FARTHEST = 1e6
 
 
+@alone
 def infer_series(
     t: ArrayLike,
     y: ArrayLike,
@@ -125,7 +127,7 @@ def infer_series(
     if projector.method == "vb":
         raise InputError('method "vb" is for the dense solver: infer(kernel(t[:, None]), ...)')
     if not isinstance(kernel, Kernel):
-        raise InputError(f"kernel must be scikit-learn's, got {shown(kernel)}")
+        raise no_kernel(kernel)
     if approximate is not None:
         approximate = number(approximate, "approximate", above=0.0, most=1.0)
     space = state_space(kernel, approximate)

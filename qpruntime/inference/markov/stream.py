@@ -171,5 +171,7 @@ def _moved(space: StateSpace, mark: Array, old: Array, new: Array) -> float:
     known = variance > 1e-300
     if not known.any():
         return 0.0
-    off = np.abs(other - mean)[known] / np.sqrt(variance[known])
-    return float(max(off.max(), np.abs(width[known] / variance[known] - 1.0).max()))
+    with np.errstate(over="ignore"):  # what overflows has moved
+        off = np.abs(other - mean)[known] / np.sqrt(variance[known])
+        wider = np.abs(width[known] / variance[known] - 1.0)
+    return float(max(off.max(), wider.max()))

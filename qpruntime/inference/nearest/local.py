@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
-from qpruntime.execution.one_thread import one_blas_thread
+from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.jit import contracted, kernel
 
 __all__ = ["Left", "marginals", "products", "without_sites"]

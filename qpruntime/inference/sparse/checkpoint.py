@@ -5,26 +5,27 @@ One file, written beside its place and renamed: whole or absent. It says of what
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import os
 import time
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.sparse.arrays_file import array_of, read_arrays, write_arrays
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.rows import Rows
+from qpruntime.inference.sparse.identity import FORMAT, digest, kernel_words, projector_words
 from qpruntime.validation import path_of
-from qpruntime.whole_file import write_whole
 
-__all__ = ["EVERY", "Checkpoint", "SitesFile", "digest"]
+__all__ = ["EVERY", "Checkpoint", "SitesFile"]
 
 #: Seconds between two checkpoints at least.
 EVERY = 30.0
+# Characters of a difference that are shown.
+_LINE = 400
 
 
 class Checkpoint:
@@ -52,7 +53,7 @@ class Checkpoint:
         arrays: dict[str, Any] = {name: np.array(words) for name, words in problem.items()}
         arrays |= content
         try:
-            write_whole(self.path, lambda file: np.savez(file, **arrays))
+            write_arrays(self.path, arrays)
         except InputError as error:
             if not self._failed:
                 warn(f"no checkpoint: {error}; {self.task} goes on without", ConvergenceWarning)
@@ -69,18 +70,38 @@ class Checkpoint:
         """
         if not self.path.exists():
             return None
-        try:
-            with np.load(self.path, allow_pickle=False) as found:
-                kept = {name: found[name] for name in found.files}
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise InputError(f"{self.path} is no checkpoint ({error}): remove it") from error
+        with self.understood():
+            kept = read_arrays(self.path)
         for name, words in problem.items():
             if name not in kept or str(kept[name]) != words:
+                its = str(kept[name])[:_LINE] if name in kept else "missing"
                 raise InputError(
-                    f"{self.path} is the checkpoint of another {self.task}: its {name} is "
-                    f"{kept.get(name, 'missing')}, not {words}; remove it, or name another file"
+                    f"{self.path} is the checkpoint of another {self.task}: its {name} is {its}, "
+                    f"not {words[:_LINE]}; remove it, or name another file"
                 )
         return kept
+
+    @contextlib.contextmanager
+    def understood(self) -> Iterator[None]:
+        """What cannot be made sense of is an `InputError` that names the file."""
+        try:
+            yield
+        except InputError:
+            raise
+        # Wrong types, missing names, numbers out of range, nesting without end.
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
+            words = str(error) or type(error).__name__
+            raise InputError(
+                f"{self.path} is no checkpoint, or damaged: {words}; remove it, or name another "
+                "file"
+            ) from error
 
     def hint(self, again: str = "call again") -> str:
         """Say how to go on from the file, if there is one."""
@@ -92,6 +113,16 @@ class Checkpoint:
 class SitesFile(Checkpoint):
     """The checkpoint of one inference: its sites."""
 
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self._words: dict[str, str] | None = None
+
+    def _problem(self, engine: Engine) -> dict[str, str]:
+        """Return what tells this inference from others; every call with the same engine."""
+        if self._words is None:
+            self._words = _problem(engine)
+        return self._words
+
     def offer(self, engine: Engine) -> None:
         """Write the sites if the last ones are old."""
         if self.due:
@@ -99,7 +130,7 @@ class SitesFile(Checkpoint):
 
     def save(self, engine: Engine) -> None:
         """Write the sites there are."""
-        self.write(_problem(engine), {"tau": engine.tau, "nu": engine.nu})
+        self.write(self._problem(engine), {"tau": engine.tau, "nu": engine.nu})
 
     def restore(self, engine: Engine) -> bool:
         """Take the sites of the file, if there is one; return whether.
@@ -109,31 +140,23 @@ class SitesFile(Checkpoint):
         InputError
             If the file holds sites of another problem, or none.
         """
-        kept = self.read(_problem(engine))
+        kept = self.read(self._problem(engine))
         if kept is None:
             return False
-        engine.sites = Sites(kept["tau"], kept["nu"])
+        with self.understood():
+            sites = Sites(*(array_of(kept, name, engine.rows.n) for name in ("tau", "nu")))
+        engine.sites = sites
         return True
 
 
-def digest(rows: Rows, *arrays: Any) -> str:
-    """Return a hash of these arrays and of all that rows have beside their inputs."""
-    found = hashlib.sha256()
-    for array in arrays:
-        found.update(np.ascontiguousarray(array).tobytes())
-    for number in range(rows.chunks):
-        for values in rows.others(rows.slice(number)):
-            found.update(b"-" if values is None else np.ascontiguousarray(values).tobytes())
-    return found.hexdigest()
-
-
 def _problem(engine: Engine) -> dict[str, str]:
-    projector = engine.rule.projector
+    y, *_ = engine.rows.others(engine.rows.slice(0))
     return {
-        "kernel": repr(engine.kernel),
-        "likelihood": projector.likelihood.spelt,
-        "method": projector.method,
+        "format": FORMAT,
+        "kernel": kernel_words(engine.kernel, bounds=False),
+        **projector_words(engine.rule.projector, y),
         "power": repr(engine.rule.power),
+        "jitter": repr(engine.jitter),
         "rows": str(engine.rows.n),
         "data": digest(engine.rows, engine.Z),
     }

@@ -13,17 +13,18 @@ from numpy.typing import DTypeLike
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
+from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.execution.calls import Divided, Executor, Threads
-from qpruntime.execution.one_thread import one_blas_thread
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from qpruntime.inference.sparse.inducing import Inducing
 from qpruntime.inference.sparse.keeper import MEMORY, Keeper
 from qpruntime.inference.sparse.passes import Done, Job, gather, means, outcome, sweep
-from qpruntime.inference.sparse.rows import Piece, Rows
+from qpruntime.inference.sparse.rows import CHUNK, Piece, Rows
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.slopes import Evaluation, evaluation, slopes
 from qpruntime.inference.sparse.state import Base, State, evidence, posterior_of, prior_of
 from qpruntime.inference.sparse.sums import Sums, Tree
+from qpruntime.memory import require, squares
 from qpruntime.projection.parameters import moved
 
 __all__ = ["HALVINGS", "Engine", "Outcome", "Swept", "bounded"]
@@ -128,6 +129,12 @@ class Engine:
     base: Base | None = None
 
     def __post_init__(self) -> None:
+        m = len(self.Z)
+        require(
+            squares(m, 2.0) + min(self.rows.n, CHUNK) * m * np.dtype(self.dtype).itemsize,
+            f"inference with {m} inducing inputs: two matrices of M x M and features of a chunk",
+            "take fewer inducing inputs",
+        )
         self.tau, self.nu = np.zeros(self.rows.n), np.zeros(self.rows.n)
         self._keeper = Keeper()
         self.state = prior_of(self._inducing(), self.rule, self.base)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.errors import InputError
+from qpruntime.execution.blas_threads import alone
 from qpruntime.execution.calls import ExecutorError, Threads
 from qpruntime.execution.executors import executor_of
 from qpruntime.inference.arguments import check_sites
@@ -25,11 +26,12 @@ from qpruntime.inference.sparse.told import about_prior, told_rows
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import flag, number, whole
+from qpruntime.validation import flag, no_kernel, number, whole
 
 __all__ = ["infer_sparse"]
 
 
+@alone
 def infer_sparse(
     kernel: Any,
     X: ArrayLike,
@@ -132,6 +134,8 @@ def infer_sparse(
     """
     if method == "vb":
         raise InputError('method "vb" is dense only; small powers of "ep" tend to it: power=0.05')
+    if isinstance(kernel, type) or not (callable(kernel) and hasattr(kernel, "diag")):
+        raise no_kernel(kernel)
     projector = Projector(likelihood, method, table, p)
     inducing = inputs_of(as_array(Z, "Z"), "Z")
     told = told_rows(X, y, projector, power, weights, mean, inducing.shape[1], scale)

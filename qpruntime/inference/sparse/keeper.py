@@ -9,11 +9,14 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.inference.sparse.inducing import Inducing
 from qpruntime.inference.sparse.passes import Features
+from qpruntime.memory import fits
 
 __all__ = ["MEMORY", "Keeper"]
 
 #: Bytes of features that are kept by default.
 MEMORY = 1e9
+# Features are kept where so many times their bytes are there: what else passes take is left.
+_SPARE = 1.5
 
 
 class Keeper:
@@ -31,10 +34,13 @@ class Keeper:
             return self
         self._owner, self._full = inducing, {}
         shape = (n, inducing.size)
-        if n * inducing.size * inducing.dtype.itemsize > memory:
+        nbytes = n * inducing.size * inducing.dtype.itemsize
+        if nbytes > memory:
             self._phi = None
         elif self._phi is None or (self._phi.shape, self._phi.dtype) != (shape, inducing.dtype):
-            self._phi, self._r = np.empty(shape, inducing.dtype), np.empty(n)
+            self._phi = None
+            if fits(_SPARE * nbytes):
+                self._phi, self._r = np.empty(shape, inducing.dtype), np.empty(n)
         return self
 
     def chunk(self, number: int, some: slice) -> Features | None:

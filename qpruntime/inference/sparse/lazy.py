@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.sparse.rows import Chunk, Columns, Held, Rows, chunk_count, chunk_slice
+from qpruntime.inference.sparse.stored import taken
 from qpruntime.validation import finite, real
 
 __all__ = ["Lazy", "as_array", "inputs_of", "is_lazy", "known_chunks", "read", "rows_of", "sample"]
@@ -70,7 +71,7 @@ def as_array(value: Any, name: str) -> Any:
     """Return what is not lazy any more: a column of a collection, computed."""
     if hasattr(value, "__dask_graph__"):
         return value.compute(scheduler=_home(value, name))
-    return value[:] if is_lazy(value) else value
+    return taken(value, slice(None), name) if is_lazy(value) else value
 
 
 def inputs_of(X: Any, name: str) -> Any:
@@ -98,7 +99,7 @@ def rows_of(
 
 
 def _read(X: Any, some: slice, first: int, home: Any = None) -> Array:
-    part = X[some]
+    part = taken(X, some)
     shape = part.shape
     if hasattr(part, "__dask_graph__"):
         part = part.compute(scheduler="synchronous" if home is None else home)

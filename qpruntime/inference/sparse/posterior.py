@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError
+from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.posterior import Lookups
 from qpruntime.inference.schedules import Limits, Status
 from qpruntime.inference.sites import Sites
@@ -132,6 +133,7 @@ class SparsePosterior:
         log_z: Array = self._rows[2].copy()
         return log_z
 
+    @alone
     def loo_of(self, rows: ArrayLike) -> Array:
         """`loo` of some rows, shape (n,): in the time of their predictions.
 
@@ -149,6 +151,7 @@ class SparsePosterior:
         chosen = row_numbers(rows, engine.rows.n)
         return leave_out(engine, chosen)
 
+    @alone
     def predict(self, X: ArrayLike, mean: ArrayLike | None = None) -> tuple[Array, Array]:
         """Latent mean and variance at T points, in O(T M^2).
 
@@ -216,6 +219,7 @@ class SparsePosterior:
         Z = unscaled(self.Z)
         return replace(self, kernel=kernel, Z=Z, inducing=self.inducing.on(kernel, Z))
 
+    @alone
     def extend(
         self,
         X: ArrayLike,

@@ -13,7 +13,7 @@ from dataclasses import fields
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from qpruntime.execution.one_thread import one_blas_thread
+from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import ImproperPosterior
 from qpruntime.inference.sparse.blas import divide

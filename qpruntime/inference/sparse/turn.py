@@ -83,9 +83,9 @@ def cavities(block: Block, mean: Array, w: Array, r: Array, power: float, part: 
     `power` is that of power EP, which says what a site of f is to g.
     """
     share = 1.0 + power * r * block.tau
-    T, N = block.tau / share, block.nu / share
-    kept = 1.0 - part * T * w
     with np.errstate(all="ignore"):
+        T, N = block.tau / share, block.nu / share
+        kept = 1.0 - part * T * w
         c = w / kept
         centre = (mean - part * N * w) / kept
         v = c + r
@@ -114,8 +114,8 @@ def project(
 def propose(rule: Rule, block: Block, at: Cavities) -> Proposal:
     """Return the sites of f that the cavities ask for; sites without one stay as they are."""
     _, mean, std, where = project(rule, block, at, "sites")
-    precision = 1.0 / at.v
     with np.errstate(all="ignore"):
+        precision = 1.0 / at.v
         own = 1.0 / (std * std) - precision
         held = rule.bounded * np.sum(own * at.v < -HELD)
         if rule.nonnegative:
@@ -136,8 +136,9 @@ def propose(rule: Rule, block: Block, at: Cavities) -> Proposal:
 def settled(rule: Rule, block: Block, at: Cavities, mean: Array, r: Array) -> Array:
     """Return nu for which the mean of g stays what the projected ones ask for, tau being fixed."""
     projected = project(rule, block, at, "means")[1]
-    pull = (projected - block.centre(at.mean)) / at.v
-    nu = (at.T * mean + pull / rule.power) * (1.0 + rule.power * r * block.tau)
+    with np.errstate(all="ignore"):
+        pull = (projected - block.centre(at.mean)) / at.v
+        nu = (at.T * mean + pull / rule.power) * (1.0 + rule.power * r * block.tau)
     return np.where(at.proper & np.isfinite(nu), nu, block.nu)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.execution.one_thread import one_blas_thread
+from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.inference.sparse.lazy import is_lazy, read
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, Units, default_start
@@ -56,7 +56,7 @@ def fitted(
     """
     assert settings.auto is not None
     n = len(processes[0].y)
-    dense = n <= DENSE or settings.auto.dense
+    dense = n <= DENSE
     if dense and is_lazy(processes[0].X):
         held = read(processes[0].X, slice(0, n))
         processes = [replace(data, X=held) for data in processes]
@@ -127,12 +127,10 @@ class _Rows:
     processes: int
 
     def dense(self, data: Data, candidate: Candidate) -> Fit:
-        """All rows by the dense engine, a few steps further; to the end if that is asked for."""
+        """All rows by the dense engine, a few steps further."""
         settings, n, climbed = self.settings, len(data.y), candidate.climbed
-        assert settings.auto is not None
         trial = Trial(data, settings, self.budget, slice(0, 0))
-        end = (settings.ftol, settings.max_iter) if settings.auto.dense else _END
-        last = trial.climb(climbed.start, n, *end, climbed.theta)
+        last = trial.climb(climbed.start, n, *_END, climbed.theta)
         self.stages.append(Stage(n, "all rows, dense", math.nan, self.budget.taken))
         projector = last.projector(data)
         own = replace(data, projector=projector)

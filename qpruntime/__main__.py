@@ -1,0 +1,60 @@
+"""``python -m qpruntime warmup``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+_NAMES = ("dense", "sparse", "series", "corrections", "optimiser", "wasserstein")
+_REMEDY = "set NUMBA_CACHE_DIR to a folder that can be written, here and where the kernels are used"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return 1 if what was compiled could not be kept."""
+    parser = argparse.ArgumentParser("python -m qpruntime", description="Prepare qpruntime.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    words = "compile all kernels now, so that nobody waits for them later"
+    warm = commands.add_parser("warmup", help=words, description=f"{words.capitalize()}.")
+    warm.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(_NAMES)}; or all")
+    warm.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+    given = parser.parse_args(arguments)
+    for name in given.groups:
+        if name not in _NAMES:
+            warm.error(f"no group {name!r}: there are {', '.join(_NAMES)}")
+    return _warmup(given.groups, given.quiet)
+
+
+def _warmup(groups: Sequence[str], quiet: bool) -> int:
+    # Here, so that a slip in the command is answered at once.
+    from qpruntime import jit
+    from qpruntime.warmup import warm_up  # which defines the kernels that are kept somewhere
+
+    folder = jit.cache_folder()
+    if folder is None:
+        print(
+            f"qpruntime: no folder for compiled kernels can be written: {_REMEDY}", file=sys.stderr
+        )
+        return 1
+    asked = os.environ.get("NUMBA_CACHE_DIR")
+    if asked and not os.path.realpath(folder).startswith(os.path.realpath(asked)):
+        print(
+            f"qpruntime: NUMBA_CACHE_DIR={asked} cannot be written; {folder} is taken",
+            file=sys.stderr,
+        )
+    kernels, seconds = 0, 0.0
+    for done in warm_up(groups):
+        kernels, seconds = kernels + done.kernels, seconds + done.seconds
+        if not quiet:
+            line = (
+                f"{done.group:<12} {done.words:<40} {done.kernels:4} kernels {done.seconds:7.1f} s"
+            )
+            print(line, flush=True)
+    if not quiet:
+        print(f"{kernels} kernels in {seconds:.0f} s, kept in {asked or folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""What control groups, which containers are made of, leave this process: cores and memory.
+
+Both versions are read; a file that is not there limits nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["cpu_quota", "memory_left"]
+
+_MEMBERSHIP, _MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+# File caches are given back when memory runs short.
+_CACHES = {
+    "total_inactive_file",
+    "total_active_file",
+    "inactive_file",
+    "active_file",
+}
+
+
+def cpu_quota() -> float:
+    """Cores that this process may be busy on at a time, on average; infinite without a quota."""
+    least = math.inf
+    for group in _groups("cpu"):
+        quota, _, period = _read(group / "cpu.max").partition(" ")
+        if not quota:
+            quota, period = (_read(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+        allowed, per = _number(quota), _number(period)
+        if 0.0 < allowed < math.inf and 0.0 < per < math.inf:
+            least = min(least, allowed / per)
+    return least
+
+
+def memory_left(swap: float = 0.0) -> float:
+    """Bytes that may still be taken, caches of files counted as free; infinite without a limit.
+
+    Parameters
+    ----------
+    swap : float
+        Bytes of swap that the machine has free.
+    """
+    least = math.inf
+    for group in _groups("memory"):
+        own = swap
+        if limit := _read(group / "memory.max"):
+            used = _read(group / "memory.current")
+            if more := _read(group / "memory.swap.max"):
+                swapped = _read(group / "memory.swap.current")
+                own = min(own, max(_number(more) - _number(swapped or "0"), 0.0))
+        else:
+            limit = _read(group / "memory.limit_in_bytes")
+            used = _read(group / "memory.usage_in_bytes")
+        if _number(limit) < math.inf and used:
+            least = min(least, _number(limit) - _number(used) + _cached(group) + own)
+    return max(least, 0.0)
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """Folders of the groups that this process is in, from its own to the root."""
+    for line in _read(_MEMBERSHIP).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            top = _MOUNT
+        elif controller in controllers.split(","):
+            top = _MOUNT / controllers
+            top = top if top.exists() else _MOUNT / controller
+        else:
+            continue
+        own = top / path.lstrip("/")
+        # In a container the path may be that of the host: its folder is not seen, the root is.
+        yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(top))
+
+
+def _cached(group: Path) -> float:
+    """Bytes of the group, and of those below it, that hold files.
+
+    Version 1 tells both its own and totals.
+    """
+    found = dict(line.split(" ", 1) for line in _read(group / "memory.stat").splitlines())
+    totals = [name for name in _CACHES if name.startswith("total") and name in found]
+    names = totals or [name for name in _CACHES if name in found]
+    return sum(_number(found[name]) for name in names)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> float:
+    """Return the number that a file has; infinity for "max" and what is no number."""
+    try:
+        value = float(text)
+    except ValueError:
+        return math.inf
+    # Version 1 has a page less than 2^63 for no limit.
+    return value if value < 2.0**62 else math.inf

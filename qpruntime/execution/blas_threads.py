@@ -1,0 +1,203 @@
+"""How many threads of BLAS are at work for us: as many as the size of matrices is worth.
+
+A product of small matrices waits for its second thread longer than it would take alone, and where
+other processes are busy it waits for the scheduler each time: ten times the work and more. So the
+size alone decides, never the load: products have the same bits only if as many threads multiply.
+
+Limits only lower what there is, by environment variables or `threadpoolctl`, and are those of a
+process: while several calls are at work, the least of theirs holds. Where every thread of Python
+has a number of its own, that of its call does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from functools import cache, lru_cache, wraps
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+from qpruntime import cgroups
+
+__all__ = [
+    "BlasThreads",
+    "alone",
+    "blas_threads",
+    "cores",
+    "one_blas_thread",
+    "sized",
+    "threads_now",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Up to so many rows one thread is best; beyond, one thread for so many of them.
+_ONE_THREAD = 1000
+_ROWS_A_THREAD = 500
+
+_lock = threading.Lock()
+#: Limits in force, and which thread asked for each.
+_in_force: dict[object, tuple[int, int]] = {}
+
+
+class _Level(NamedTuple):
+    """Threads that a library has but for us, and what we have set."""
+
+    own: int
+    last: int
+
+
+#: Libraries by the paths of their files. There are more levels than one where somebody else has set
+#: threads since.
+_held: dict[str, tuple[Any, list[_Level]]] = {}
+
+
+def cores() -> int:
+    """Cores that this process may use, by its affinity and the quota of its control group."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, int(min(there or 1, _quota())))
+
+
+@cache
+def _quota() -> float:
+    return cgroups.cpu_quota()
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> list[Any]:
+    """Find the libraries that are loaded, which takes milliseconds, once for so many modules."""
+    found = ThreadpoolController().lib_controllers
+    own = [library for library in found if library.user_api == "blas"]
+    return [library for library in own if library.get_num_threads() is not None]
+
+
+def blas_threads(n: int, callers: int = 1) -> BlasThreads:
+    """As many threads of BLAS as matrices of `n` rows are worth, while a ``with`` block runs.
+
+    Parameters
+    ----------
+    n : int
+        Rows of the largest square matrix.
+    callers : int
+        Threads of this process that will call BLAS at the same time; they share the cores.
+    """
+    if n <= _ONE_THREAD:
+        return BlasThreads(1)
+    return BlasThreads(max(1, min(n // _ROWS_A_THREAD, cores()) // max(callers, 1)))
+
+
+def one_blas_thread() -> BlasThreads:
+    """One thread of BLAS: for matrices that threads of our own multiply, to the same bits."""
+    return BlasThreads(1)
+
+
+def threads_now() -> int:
+    """Threads that a call of ours has at present; 1 outside of all."""
+    with _lock:
+        return max((levels[-1].last for _, levels in _held.values()), default=1)
+
+
+def sized(rows: Callable[..., int]) -> Callable[[Function], Function]:
+    """Decorate a public function: `blas_threads` of ``rows(*its arguments)`` while it runs."""
+
+    def decorated(function: Function) -> Function:
+        @wraps(function)
+        def limited(*args: Any, **options: Any) -> Any:
+            with blas_threads(rows(*args, **options)):
+                return function(*args, **options)
+
+        return limited  # type: ignore[return-value]
+
+    return decorated
+
+
+def alone(function: Function) -> Function:
+    """Decorate a public function: one thread of BLAS while it runs."""
+    return sized(lambda *_, **__: 0)(function)
+
+
+class BlasThreads:
+    """At most so many threads of BLAS in this process, while a ``with`` block runs."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._before: list[tuple[Any, int]] = []
+
+    def __enter__(self) -> None:
+        with _lock:
+            for library in _libraries(len(sys.modules)):
+                if _of_each_thread(library):
+                    self._before.append((library, library.get_num_threads()))
+                    library.set_num_threads(min(self._before[-1][1], self._most))
+                elif library.filepath not in _held:
+                    threads = library.get_num_threads()
+                    _held[library.filepath] = library, [_Level(threads, threads)]
+            _in_force[self] = self._most, threading.get_ident()
+            _apply()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for library, threads in self._before:
+            library.set_num_threads(threads)
+        with _lock:
+            _in_force.pop(self, None)
+            _apply()
+            if not _in_force:
+                _held.clear()
+
+
+def _apply() -> None:
+    """Give every library the least of the limits in force, or what it had."""
+    least = min((most for most, _ in _in_force.values()), default=sys.maxsize)
+    for library, levels in _held.values():
+        now = library.get_num_threads()
+        if now != levels[-1].last and len(levels) > 1 and now == levels[-2].last:
+            levels.pop()  # what somebody else had set is taken back
+        if now != levels[-1].last:
+            levels.append(_Level(now, now))
+        own = levels[-1].own
+        wanted = min(own, least)
+        if wanted != now:
+            _set(library, wanted)
+        levels[-1] = _Level(own, wanted)
+
+
+def _set(library: Any, threads: int) -> None:
+    """Set them from any thread: `threadpoolctl` lets only the first one that did."""
+    free = getattr(library, "clear_controlling_thread", None)
+    if free is not None:
+        free(force=True)
+    library.set_num_threads(threads)
+    if free is not None:
+        free(force=True)
+
+
+def _of_each_thread(library: Any) -> bool:
+    """Whether every thread of Python has a number of its own, as with OpenMP in OpenBLAS."""
+    return bool(
+        library.internal_api == "openblas" and getattr(library, "threading_layer", None) == "openmp"
+    )
+
+
+def _forget_other_threads() -> None:
+    """In a new process there is but the thread that forked: drop the limits of the others."""
+    global _lock
+    _lock = threading.Lock()
+    own = threading.get_ident()
+    for key in [key for key, (_, ident) in _in_force.items() if ident != own]:
+        del _in_force[key]
+    _apply()
+    if not _in_force:
+        _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_other_threads)

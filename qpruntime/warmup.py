@@ -1,0 +1,221 @@
+"""Compile what the public functions need, before it is waited for: `python -m qpruntime warmup`.
+
+Small problems of every kind are solved, and what numba compiles for them stays in its cache.
+Deep processes are JAX's, which keeps nothing.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+from qpruntime import jit
+from qpruntime.bayesopt import Optimizer
+from qpruntime.errors import InputError
+from qpruntime.estimators.classifier import GPClassifier
+from qpruntime.estimators.poisson import GPPoissonRegressor
+from qpruntime.estimators.robust import GPRobustRegressor
+from qpruntime.inference.infer import infer
+from qpruntime.inference.markov.series import infer_series
+from qpruntime.inference.sparse.infer import infer_sparse
+from qpruntime.projection.projector import project
+
+__all__ = ["GROUPS", "Done", "warm_up"]
+
+_N = 24
+
+
+class Done(NamedTuple):
+    """One step of a warm-up: what it was, how many kernels it compiled, and its seconds."""
+
+    group: str
+    words: str
+    kernels: int
+    seconds: float
+
+
+def _data() -> tuple[Any, Any, Any]:
+    """Inputs (N, 2), a smooth function of them (N,), and counts."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (_N, 2))
+    f = np.sin(2.0 * X[:, 0]) + 0.3 * rng.standard_normal(_N)
+    return X, f, rng.poisson(np.exp(1.0 + f))
+
+
+def _classes(**options: Any) -> None:
+    X, f, _ = _data()
+    model = GPClassifier(max_iter=3, random_state=0, **options).fit(X, f > 0.0)
+    model.predict(X)
+    model.predict_log_proba(X)
+    model.predict_interval(X)
+
+
+def _three_classes() -> None:
+    X, f, _ = _data()
+    GPClassifier(max_iter=2).fit(X, np.digitize(f, [-0.5, 0.5])).predict_proba(X)
+
+
+def _counts(**options: Any) -> None:
+    X, _, counts = _data()
+    model = GPPoissonRegressor(max_iter=3, random_state=0, **options).fit(X, counts)
+    model.predict(X)
+    model.predict_quantiles(X)
+    model.predict_log_pmf(X, counts)
+
+
+def _outliers(**options: Any) -> None:
+    X, f, _ = _data()
+    model = GPRobustRegressor(max_iter=3, random_state=0, **options).fit(X, f)
+    model.predict(X, return_std=True)
+    model.predict_quantiles(X)
+    model.predict_log_density(X, f)
+
+
+def _loo() -> None:
+    for method in ("qp", "ep"):
+        _classes(method=method, objective="loo")
+
+
+def _covariances() -> None:
+    X, f, _ = _data()
+    K, y = RBF(1.0)(X), np.where(f > 0.0, 1.0, -1.0)
+    for method in ("qp", "ep", "vb"):
+        post = infer(K, y, "probit", method)
+        post.predict(K[:3], np.diag(K)[:3])
+        post.loo()
+    infer(K, y, "probit", "ep").evidence_gradient(K)
+    infer(K, y, "probit", weights=np.linspace(0.5, 2.0, _N))
+    infer(K, y, "logistic", order="sequential")
+
+
+def _projections() -> None:
+    for method in ("qp", "ep"):
+        project("probit", 0.0, 1.0, 1, method)
+        project("probit", 0.0, 1.0, 1, method, "exact")
+
+
+def _wasserstein() -> None:
+    X, f, _ = _data()
+    project("probit", 0.0, 1.0, 1, "wp", p=1.5)
+    infer(RBF(1.0)(X), np.where(f > 0.0, 1.0, -1.0), "probit", "wp", p=1.5)
+
+
+def _sparse_posterior() -> None:
+    X, f, _ = _data()
+    y = np.where(f > 0.0, 1.0, -1.0)
+    for method in ("qp", "ep"):
+        post: Any = infer_sparse(ConstantKernel(2.0) * RBF(1.0), X, y, X[:6], method=method)
+        post.extend(X[:8], y[:8]).predict(X)
+        post.loo()
+
+
+_INDUCING: dict[str, Any] = {"inducing": 6, "subsample": 16}
+
+
+def _series_posterior() -> None:
+    _, f, _ = _data()
+    t, y = np.linspace(0.0, 9.0, _N), np.where(f > 0.0, 1.0, -1.0)
+    kernels: list[Any] = [Matern(1.0, nu=nu) for nu in (0.5, 1.5, 2.5)]
+    kernels.append(Matern(1.0, nu=1.5) + ConstantKernel(1.0))
+    for kernel in kernels:
+        post = infer_series(t, y, 2.0 * kernel)
+        post.predict([3.3, 20.0])
+        post.loo()
+        infer_series(t, y, 2.0 * kernel, method="ep").evidence_gradient()
+    post = infer_series(t, y, 2.0 * kernels[1])
+    post.extend(t[-1] + t[1:5], y[:4])
+    post.sample([3.3], 2)
+
+
+def _series_fits() -> None:
+    _, f, counts = _data()
+    t = np.linspace(0.0, 9.0, _N)[:, None]
+    options: dict[str, Any] = {"solver": "markov", "max_iter": 2}
+    GPClassifier(**options).fit(t, f > 0.0).predict_proba(t)
+    GPPoissonRegressor(**options).fit(t, counts).predict(t)
+    GPRobustRegressor(**options).fit(t, f).predict(t)
+
+
+def _corrections() -> None:
+    X, f, counts = _data()
+    K = RBF(1.0)(X)
+    for y, likelihood in ((np.where(f > 0.0, 1.0, -1.0), "probit"), (counts, "poisson-exp")):
+        post = infer(K, y, likelihood, "ep")
+        post.marginals().quantile([0.05, 0.95])
+        post.corrected_evidence()
+        post.check()
+
+
+def _corrected_fits() -> None:
+    _classes(correction="blend")
+    _outliers(correction="blend")
+
+
+def _optimiser() -> None:
+    optimizer = Optimizer([(0.0, 1.0), (0.0, 1.0)], constraints=1, noise=0.0, random_state=0)
+    for _ in range(5):
+        x = optimizer.ask()
+        optimizer.tell(x, f=float(x.sum()), c=[float(x[0] - 0.3)])
+    optimizer.ask(2)
+    optimizer.recommend()
+
+
+_Step = tuple[str, Callable[[], None]]
+
+#: What can be warmed up, by the name of its group.
+GROUPS: dict[str, tuple[_Step, ...]] = {
+    "dense": (
+        ("projections, looked up and integrated", _projections),
+        ("infer: QP, EP and VB", _covariances),
+        ("GPClassifier", _classes),
+        ("GPClassifier, three classes", _three_classes),
+        ("GPClassifier, leave-one-out", _loo),
+        ("GPClassifier, EP and logistic", lambda: _classes(method="ep", likelihood="logistic")),
+        ("GPPoissonRegressor, square link", _counts),
+        ("GPPoissonRegressor, exponential link", lambda: _counts(link="exp")),
+        ("GPRobustRegressor", _outliers),
+    ),
+    "sparse": (
+        ("infer_sparse", _sparse_posterior),
+        ("GPClassifier, inducing points", lambda: _classes(**_INDUCING)),
+        ("GPPoissonRegressor, inducing points", lambda: _counts(**_INDUCING)),
+        ("GPRobustRegressor, inducing points", lambda: _outliers(**_INDUCING)),
+    ),
+    "series": (
+        ("infer_series", _series_posterior),
+        ("fits to series", _series_fits),
+    ),
+    "corrections": (
+        ("marginals and evidence", _corrections),
+        ('correction="blend"', _corrected_fits),
+    ),
+    "optimiser": (("Optimizer", _optimiser),),
+    "wasserstein": (('method="wp", p = 1.5', _wasserstein),),
+}
+
+
+def warm_up(groups: Iterable[str] = ()) -> Iterator[Done]:
+    """Compile the kernels of these groups, of all if none is named; yield what was done, as it is.
+
+    Raises
+    ------
+    InputError
+        If there is no such group.
+    """
+    wanted = list(groups) or list(GROUPS)
+    for name in wanted:
+        if name not in GROUPS:
+            raise InputError(f"group must be one of {', '.join(GROUPS)}, got {name!r}")
+    for name in wanted:
+        for words, step in GROUPS[name]:
+            begun, before = time.perf_counter(), jit.compilations()
+            with jit.unannounced(), warnings.catch_warnings():
+                # Small problems, cut off early: what they warn of is meant.
+                warnings.simplefilter("ignore")
+                step()
+            yield Done(name, words, jit.compilations() - before, time.perf_counter() - begun)

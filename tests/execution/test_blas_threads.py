@@ -1,0 +1,264 @@
+"""BLAS has as many threads as a call is worth, and what the user has set before and after."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, Matern
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from cases import every_case
+from qpruntime import GPClassifier, cgroups, infer, infer_series, infer_sparse
+from qpruntime.bayesopt import Optimizer
+from qpruntime.execution import blas_threads as module
+from qpruntime.execution.blas_threads import blas_threads, cores, one_blas_thread, sized
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((30, 2))
+Y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
+
+
+def in_force():
+    """Threads of every BLAS library; there are two, NumPy's and SciPy's."""
+    return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+
+@pytest.fixture(autouse=True)
+def three():
+    """Three threads, whatever the machine has: OpenBLAS makes them."""
+    with threadpool_limits(3, "blas"):
+        assert in_force() == {3}
+        yield
+        assert in_force() == {3}, "not given back"
+
+
+@pytest.fixture
+def many(monkeypatch):
+    monkeypatch.setattr(module, "cores", lambda: 8)
+
+
+class Spy(RBF):
+    """A kernel that notes how many threads there are where it is evaluated."""
+
+    seen: list = []  # noqa: RUF012  of the class: kernels are cloned
+
+    def __call__(self, X, Y=None, eval_gradient=False):
+        self.seen.append(in_force())
+        return super().__call__(X, Y, eval_gradient)
+
+
+def test_threads_by_the_size(many):
+    # Up to 1000 rows one; then one for 500 rows, as long as there are cores.
+    for n, most in [(1, 1), (400, 1), (1000, 1), (1001, 2), (1600, 3), (9000, 3)]:
+        with blas_threads(n):
+            assert in_force() == {most}, n
+    with threadpool_limits(1, "blas"), blas_threads(9000):
+        assert in_force() == {1}, "what the user has limited"
+    with threadpool_limits(12, "blas"):
+        for n, callers, most in [(2000, 1, 4), (9000, 1, 8), (9000, 2, 4), (9000, 20, 1)]:
+            with blas_threads(n, callers):
+                assert in_force() == {most}
+
+
+def test_cores_are_those_of_affinity_and_quota(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    for quota, found in [(np.inf, 6), (2.5, 2), (0.3, 1), (9.0, 6)]:
+        monkeypatch.setattr(module, "_quota", lambda quota=quota: quota)
+        assert cores() == found
+
+
+@every_case("caught", [None, KeyError])
+def test_limits_nest_and_are_given_back(many, caught):
+    try:
+        with blas_threads(1200):
+            assert in_force() == {2}
+            with one_blas_thread():
+                assert in_force() == {1}
+                with blas_threads(9000):
+                    assert in_force() == {1}, "the least of all holds"
+                assert in_force() == {1}
+                if caught:
+                    raise caught
+            assert in_force() == {2}
+    except KeyError:
+        pass
+    assert in_force() == {3}
+
+
+def test_what_is_set_meanwhile_is_left(many):
+    with blas_threads(1200):
+        with threadpool_limits(1, "blas"):
+            with blas_threads(9000):
+                assert in_force() == {1}
+            assert in_force() == {1}
+        assert in_force() == {2}
+    # Lowered below what is set meanwhile, and raised to that again.
+    with blas_threads(9000):
+        with threadpool_limits(2, "blas"):
+            with one_blas_thread():
+                assert in_force() == {1}
+            assert in_force() == {2}
+        assert in_force() == {3}
+
+
+def test_limits_of_concurrent_calls_do_not_fight(many):
+    small, large, over = threading.Event(), threading.Event(), threading.Event()
+
+    def first():
+        with one_blas_thread():
+            small.set()
+            large.wait(10.0)
+        over.set()
+
+    other = threading.Thread(target=first)
+    other.start()
+    assert small.wait(10.0)
+    with blas_threads(1200):
+        assert in_force() == {1}
+        large.set()
+        assert over.wait(10.0)
+        other.join()
+        assert in_force() == {2}
+
+    # Many threads at once: the count comes out even.
+    def often():
+        for n in range(50):
+            with blas_threads(100 * n):
+                pass
+
+    pool = [threading.Thread(target=often) for _ in range(8)]
+    for one in pool:
+        one.start()
+    for one in pool:
+        one.join()
+
+
+def test_decorated_functions_keep_their_names_and_what_they_raise():
+    @sized(lambda n: n)
+    def fails(n):
+        """Words."""
+        assert in_force() == {1}
+        raise KeyError(n)
+
+    assert (fails.__name__, fails.__doc__) == ("fails", "Words.")
+    with pytest.raises(KeyError):
+        fails(5)
+
+
+@pytest.mark.filterwarnings("ignore::qpruntime.ConvergenceWarning")
+def test_public_calls_have_one_thread_at_small_sizes():
+    seen = Spy.seen = []
+    kernel = Spy(1.0)
+    model = GPClassifier(kernel, max_iter=2, method="ep")
+    model.fit(X, Y)
+    fitted = len(seen)
+    model.predict(X)
+    predicted = len(seen)
+    post = infer_sparse(kernel, X, Y, X[:5], method="ep")
+    inferred = len(seen)
+    post.predict(X)
+    assert 0 < fitted < predicted < inferred < len(seen)
+    model = GPClassifier(kernel, inducing=4, max_iter=2).fit(X, Y)
+    model.predict_proba(X)
+    assert {tuple(one) for one in seen} == {(1,)}
+
+
+def test_inference_and_what_follows_have_one_thread(monkeypatch):
+    seen = {}
+
+    def spying(room, name, label):
+        inner = getattr(room, name)
+
+        def spied(*args, **options):
+            seen.setdefault(label, set()).update(in_force())
+            return inner(*args, **options)
+
+        monkeypatch.setattr(room, name, spied)
+
+    from qpruntime.bayesopt.models import Models
+    from qpruntime.inference.corrections.corrected import Corrected
+    from qpruntime.inference.dense.factor import Factor, Triangle
+    from qpruntime.inference.markov import series
+
+    room = sys.modules["qpruntime.inference.infer"]
+    spying(room, "covariance", "covariance")
+    spying(Factor, "__init__", "infer")
+    spying(Triangle, "reduction", "predict")
+    spying(Corrected, "marginals", "marginals")
+    spying(series, "concluded", "series")
+    spying(Models, "groups", "optimiser")
+    K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(-1))
+    post = infer(K, Y, method="ep")
+    post.predict(K[:3], np.ones(3))
+    post.marginals()
+    infer_series(X[:, 0], Y, Matern(1.0, nu=0.5))
+    opt = Optimizer([(0.0, 1.0)], n_initial=1, n_samples=1, random_state=0)
+    opt.tell([0.3], 1.0)
+    opt.tell([0.6], 0.5)
+    opt.ask()
+    wanted = ("covariance", "infer", "predict", "marginals", "series", "optimiser")
+    assert seen == {name: {1} for name in wanted}
+
+
+def test_a_limit_is_not_inherited_from_a_thread_that_is_not_there():
+    code = """
+import os, threading
+from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
+import scipy.linalg
+from qpruntime.execution.blas_threads import one_blas_thread
+threadpool_limits(3, "blas")
+begun, over = threading.Event(), threading.Event()
+def work():
+    with one_blas_thread():
+        begun.set()
+        over.wait(20)
+thread = threading.Thread(target=work)
+thread.start()
+begun.wait(20)
+child = os.fork()
+if child == 0:
+    there = {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+    with one_blas_thread():
+        pass
+    os._exit(0 if there == {3} else 1)
+over.set()
+thread.join()
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True)
+    assert run.returncode == 0, run.stderr
+
+
+def groups(tmp_path, monkeypatch, membership, **files):
+    """Files as the kernel has them, with "/" for "__" in their names."""
+    monkeypatch.setattr(cgroups, "_MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(cgroups, "_MOUNT", tmp_path / "fs")
+    tmp_path.mkdir(exist_ok=True)
+    (tmp_path / "membership").write_text(membership)
+    for name, text in files.items():
+        path = tmp_path / "fs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_quota_of_either_version(tmp_path, monkeypatch):
+    assert cgroups.cpu_quota() > 0.0
+    both = {"cpu.max": "300000 100000\n", "pod/cpu.max": "max 100000\n"}
+    groups(tmp_path / "a", monkeypatch, "0::/pod\n", **both)
+    assert cgroups.cpu_quota() == 3.0
+    own = {"pod/job/cpu.max": "50000 100000\n"}
+    groups(tmp_path / "b", monkeypatch, "0::/pod/job\n", **both, **own)
+    assert cgroups.cpu_quota() == 0.5
+    old = {"cpu,cpuacct/cpu.cfs_quota_us": "150000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"}
+    groups(tmp_path / "c", monkeypatch, "4:cpu,cpuacct:/docker/abc\n3:memory:/x\n0::/\n", **old)
+    assert cgroups.cpu_quota() == 1.5, "of the host's path only the root is seen"
+    old["cpu,cpuacct/cpu.cfs_quota_us"] = "-1\n"
+    groups(tmp_path / "c", monkeypatch, "4:cpu,cpuacct:/docker/abc\n", **old)
+    assert cgroups.cpu_quota() == np.inf
+    groups(tmp_path / "d", monkeypatch, "")
+    assert cgroups.cpu_quota() == np.inf

@@ -1,0 +1,201 @@
+"""What cannot fit into memory is refused in words before it is allocated; what fits is not."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
+
+from qpruntime import GPClassifier, InputError, cgroups, infer, memory
+from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.inducing import Inducing
+from qpruntime.inference.sparse.keeper import Keeper
+from qpruntime.learning.dense import least_bytes
+
+GB = 1e9
+MEMINFO = "MemTotal: 64000000 kB\nMemAvailable:  {} kB\nSwapFree: {} kB\n"
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Files as the kernel has them: 4 GB there and no swap, and no group that limits."""
+
+    def told(available=4e6, swap=0, membership="", **files):
+        (tmp_path / "meminfo").write_text(MEMINFO.format(int(available), int(swap)))
+        (tmp_path / "membership").write_text(membership)
+        for name, text in files.items():
+            path = tmp_path / "fs" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(cgroups, "_MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(cgroups, "_MOUNT", tmp_path / "fs")
+    monkeypatch.setattr(memory, "address_limit", lambda: np.inf)
+    told()
+    return told
+
+
+def test_what_is_left(machine, monkeypatch):
+    # A kB is 1024 bytes there.
+    assert memory.left() == (4.096e9, "by the machine")
+    machine(swap=1e6)
+    assert memory.left()[0] == 5.12e9
+    # Version 2: a pod of 3 GB, in it a job of 2 GB, which has 1.5 GB, of them .25 of files.
+    pod = {"pod/memory.max": "3000000000\n", "pod/memory.current": "1800000000\n"}
+    job = {
+        "pod/job/memory.max": "2000000000\n",
+        "pod/job/memory.current": "1500000000\n",
+        "pod/job/memory.stat": "anon 9\ninactive_file 150000000\nactive_file 100000000\nx 1\n",
+    }
+    machine(membership="0::/pod/job\n", **pod, **job)
+    assert memory.left()[0] == 0.75e9
+    assert "container" in memory.left()[1]
+    # The group may swap .1 GB more, of which the machine has a GB.
+    more = {"pod/job/memory.swap.max": "120000000", "pod/job/memory.swap.current": "20000000"}
+    machine(swap=1e6, membership="0::/pod/job\n", **more)
+    assert memory.left()[0] == pytest.approx(0.85e9)
+    # Version 1, in a container that does not see its path: the root is its own.
+    old = {
+        "memory/memory.limit_in_bytes": "2500000000\n",
+        "memory/memory.usage_in_bytes": "1000000000\n",
+        "memory/memory.stat": "inactive_file 7\ntotal_inactive_file 200000000\n"
+        "total_active_file 50000000\n",
+    }
+    machine(membership="4:memory:/docker/ab\n", **old)
+    assert memory.left()[0] == 1.75e9
+    machine(membership="4:memory:/\n", **{"memory/memory.limit_in_bytes": f"{2**63 - 4096}\n"})
+    assert memory.left() == (4.096e9, "by the machine")
+    monkeypatch.setattr(memory, "address_limit", lambda: 1e9)
+    monkeypatch.setattr(memory, "address_used", lambda: 0.4e9)
+    assert memory.left()[0] == pytest.approx(0.6e9)
+    assert "ulimit -v" in memory.left()[1]
+
+
+def test_a_system_that_tells_nothing_refuses_nothing(machine, monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "absent")
+    assert memory.left()[0] == np.inf
+    memory.require(1e18, "anything", "nothing")
+
+
+def test_the_edge(machine):
+    memory.require(4.096e9, "this", "less")
+    with pytest.raises(
+        InputError, match=r"this takes 4\.1 GB .* left 4\.1 GB by the machine: less"
+    ):
+        memory.require(4.096e9 + 1.0, "this", "less")
+    assert memory.fits(4.096e9)
+    assert not memory.fits(4.096e9 + 1.0)
+
+
+def test_small_work_does_not_ask(monkeypatch):
+    monkeypatch.setattr(memory, "left", lambda: pytest.fail("asked"))
+    memory.require(memory.squares(1000, 3.0), "this", "less")
+    assert memory.fits(1e6)
+
+
+class Huge:
+    """A matrix of 30 000 rows that is never read."""
+
+    shape, dtype = (30_000, 30_000), np.dtype(np.float64)
+
+    def __len__(self):
+        return 30_000
+
+    def __array__(self, *args, **options):
+        raise AssertionError("read")
+
+
+def test_the_least_of_a_dense_fit():
+    # Counted in arrays of N x N: distances, K and its slope, a factor, its inverse, a slope.
+    unit = 8.0 * 30_000.0**2
+    for kernel, learns, count in [
+        (ConstantKernel() * Matern(nu=2.5), True, 6),
+        (ConstantKernel() * RBF(), True, 4),
+        (DotProduct(), True, 4),
+        (RBF(), False, 3),
+    ]:
+        assert least_bytes(30_000, kernel, learns) == count * unit
+
+
+def test_dense_work_is_refused_before_it_begins(machine, monkeypatch):
+    with pytest.raises(InputError, match=r"N = 30000 takes 14\.4 GB .* infer_sparse"):
+        infer(Huge(), np.ones(30_000))
+    X = np.random.default_rng(0).standard_normal((30_000, 2))
+    y = np.sign(X[:, 0])
+    monkeypatch.setattr("qpruntime.learning.kernel_gradient.cdist", None)
+    with pytest.raises(InputError, match=r"N = 30000 rows takes \d+\.\d GB .* inducing=200"):
+        GPClassifier().fit(X, y)
+    with pytest.raises(InputError, match=r"rows takes 21\.6 GB"):
+        GPClassifier(RBF(1.0, "fixed")).fit(X, y)
+
+
+def test_corrections_and_sparse_features(machine, monkeypatch):
+    post = infer(np.eye(3), [1, -1, 1], method="ep")
+    monkeypatch.setattr(memory, "_SMALL", 0.0)
+    machine(available=0)
+    with pytest.raises(InputError, match=r"a correction with N = 3 takes .* leave it out"):
+        post.marginals()
+    with pytest.raises(InputError, match="a correction with N = 3"):
+        post.marginals(correction="sample")
+    machine()
+    assert post.marginals().mean.shape == (3,)
+    # Features are kept only where there is memory for them and for what else a pass takes.
+    inducing = Inducing(RBF(), np.eye(2))
+    nbytes = 8 * 2 * 100
+    machine(available=0.9 * nbytes / 1024.0)
+    assert Keeper().of(inducing, 100, 1e9).chunk(0, slice(0, 10)) is None
+    machine(available=2.0 * nbytes / 1024.0 + 1.0)
+    assert Keeper().of(inducing, 100, 1e9).chunk(0, slice(0, 10)) is not None
+    assert Keeper().of(inducing, 100, 100.0).chunk(0, slice(0, 10)) is None
+    machine(available=0)
+    with pytest.raises(InputError, match=r"inducing inputs: .* take fewer"):
+        Engine(SimpleNamespace(n=10), None, RBF(), np.eye(2))
+
+
+def test_under_an_address_limit():
+    """A process that may have 600 MB more is let take 400 MB, and does, but not 1.3 GB."""
+    code = """
+import resource
+import numpy as np
+from qpruntime import InputError, infer, memory
+limit = int(memory.address_used() + 6e8)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+memory.require(4e8, "this", "less")
+print(np.ones(50_000_000).size)
+class Matrix:
+    shape, dtype = (9000, 9000), np.dtype(float)
+    def __len__(self): return 9000
+try:
+    infer(Matrix(), np.ones(9000), method="ep")
+except InputError as error:
+    print(error)
+"""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert run.returncode == 0, run.stderr
+    fine, refused = run.stdout.splitlines()
+    assert fine == "50000000"
+    assert "N = 9000 takes 1.3 GB" in refused
+    assert "ulimit -v" in refused
+
+
+def test_the_limits_of_this_process():
+    assert memory.address_limit() == (
+        np.inf
+        if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+        else resource.getrlimit(resource.RLIMIT_AS)[0]
+    )
+    # Between what imports take and all there is.
+    assert 1e8 < memory.address_used() < 1e13
+    assert 0.0 < memory.left()[0] < 1e15
