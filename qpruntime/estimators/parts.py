@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.process import all_of, one_or_all
+from qpruntime.inference.nearest.posterior import LocalPosterior
 from qpruntime.inference.sparse.posterior import SparsePosterior
 
 __all__ = ["NoParts", "begun", "extended", "with_inducing"]
@@ -56,7 +57,9 @@ def begun(model: Any) -> bool:
     """
     if not hasattr(model, "posterior_"):
         return False
-    if not all(isinstance(post, SparsePosterior) for post in all_of(model.posterior_)):
+    if not all(
+        isinstance(post, SparsePosterior | LocalPosterior) for post in all_of(model.posterior_)
+    ):
         raise InputError(
             "the model was fitted without inducing points, and no rows can be added to it: call "
             "partial_fit of a sklearn.base.clone"

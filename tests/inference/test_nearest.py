@@ -13,6 +13,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from cases import every_case
 from qpruntime import InputError, infer, infer_sparse
+from qpruntime.inference.nearest import features
+from qpruntime.inference.nearest.cells import Cells
+from qpruntime.inference.nearest.distinct import distinct
 from qpruntime.inference.nearest.posterior import local_of
 
 RNG = np.random.default_rng(3)
@@ -144,3 +147,89 @@ def test_what_is_no_row_is_refused():
         local_of(local.sparse, X[:5], 3)
     with pytest.raises(InputError, match="nearest"):
         infer_sparse(SMOOTH, X, LABELS, Z, nearest=-1)
+
+
+def test_where_sites_may_not_be_updated_they_are_not():
+    """Negative precisions are left to the inducing points, but a row left out takes its own away.
+
+    Where rows observe multiples of f they are put back as they are.
+    """
+    sparse = infer_sparse(NOISY, X, HEAVY, Z, "student-t(nu=4, scale=0.3)", "ep", max_sweeps=500)
+    local = local_of(sparse, X, 9)
+    assert local.updates == 0
+    negative = np.flatnonzero(sparse.sites.tau < 0.0)
+    assert negative.size
+    n = negative[0]
+    rest, sites = np.arange(48) != n, sparse.engine.sites
+    other = infer_sparse(NOISY, X[rest], HEAVY[rest], Z, "student-t(nu=4, scale=0.3)", "ep")
+    other = with_sites(other, (sites.tau[rest], sites.nu[rest]))
+    mean, variance = local_of(other, X[rest], 9).predict(X[[n]])
+    found = sparse.rule.project(mean, np.sqrt(variance), HEAVY[[n]], None, "log_z", whole=True)[0]
+    np.testing.assert_allclose(local.loo_of([n]), found, **CLOSE)
+    scale = np.linspace(0.5, 2.0, 48)
+    given = {"likelihood": "probit", "scale": scale}
+    assert infer_sparse(SMOOTH, X, LABELS, Z, **given, nearest=9).updates == 0
+
+
+def test_later_rows_join():
+    """Rows in two parts are neighbours as if held at once."""
+    sparse = infer_sparse(SMOOTH, X[:30], LABELS[:30], Z, method="ep", tol=1e-13)
+    local = local_of(sparse, X[:30], 9)
+    later = pickle.loads(pickle.dumps(local)).extend(X[30:], LABELS[30:])
+    both = later.held
+    whole = infer_sparse(SMOOTH, X, LABELS, Z, method="ep")
+    whole = with_sites(whole, (both.tau, both.nu))
+    np.testing.assert_allclose(
+        later.predict(POINTS), local_of(whole, X, 9).predict(POINTS), **CLOSE
+    )
+    assert (later.n, later.summary()["rows_held"]) == (48, 48)
+
+
+def test_in_other_units_and_with_little_memory(monkeypatch):
+    local = infer_sparse(SMOOTH, X, LABELS, Z, nearest=9)
+    expected = local.predict(POINTS)
+    units = np.array([10.0, 0.1])
+    kernel = ConstantKernel(2.0) * RBF(units * [0.9, 1.5])
+    moved = local.on(kernel, X * units, lambda inputs: inputs * units)
+    np.testing.assert_allclose(moved.predict(POINTS * units), expected, **CLOSE)
+    # Features of few places at a time, made again and again, in single precision.
+    monkeypatch.setattr(features, "_DOUBLE", 0.0)
+    store = features.Features.__init__
+    few = lambda self, *given: store(self, *given, memory=48.0 * 12)  # noqa: E731
+    monkeypatch.setattr(features.Features, "__init__", few)
+    again = local_of(local.sparse, X, 9)
+    for _ in range(2):
+        # Of the kind of rounding of single precision, some times 6e-8 times the variance 2.
+        np.testing.assert_allclose(again.predict(POINTS), expected, rtol=0.0, atol=3e-6)
+        assert np.abs(np.subtract(again.predict(POINTS), expected)).max() > 0.0
+        again.predict(POINTS[::-1][:2])
+
+
+def test_equal_rows_are_found_in_any_order():
+    rng = np.random.default_rng(0)
+    A = rng.integers(0, 3, (200, 3)).astype(float)
+    A[::7] *= -1.0  # also -0.0
+    first, group = distinct(A)
+    np.testing.assert_array_equal(A[first][group] + 0.0, A + 0.0)
+    assert len(first) == len(np.unique(A + 0.0, axis=0))
+    order = rng.permutation(200)
+    np.testing.assert_array_equal(A[order][distinct(A[order])[0]] + 0.0, A[first] + 0.0)
+
+
+def test_cells_find_the_nearest():
+    """All of them among few; among many nearly all, and what is found is in order."""
+    rng = np.random.default_rng(0)
+    points, centres, asked = (rng.standard_normal((n, 12)) for n in (3000, 20, 40))
+    exact = np.argsort(((asked[:, None] - points) ** 2).sum(axis=2), axis=1)[:, :15]
+    np.testing.assert_array_equal(
+        Cells(points[:100], centres).query(asked, 100)[:, 0],
+        np.argmin(((asked[:, None] - points[:100]) ** 2).sum(axis=2), axis=1),
+    )
+    found = Cells(points, centres).query(asked, 15)
+    assert all(len(set(row)) == 15 for row in found)
+    shared = [len(set(a) & set(b)) / 15 for a, b in zip(found, exact, strict=True)]
+    assert np.mean(shared) > 0.92  # 12 features that count alike, 8 of 20 cells: measured 0.955
+    # All points at one centre: the cell is cut, and points too far to tell apart are still found.
+    one = Cells(np.concatenate([points, [np.full(12, 1e200)]]), centres[:1])
+    np.testing.assert_array_equal(one.query(points[:5], 1)[:, 0], np.arange(5))
+    assert sorted(one.query(asked[:1], 3001)[0]) == list(range(3001))

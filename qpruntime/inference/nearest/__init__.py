@@ -20,7 +20,7 @@ What is where, from the ground up; each module imports from those above it:
 `neighbours`
     ``neighbours_of(points, centres)``: a tree, or cells; ``query(points, k)``.
 `covariances`
-    ``within(kernel, X (b, k, d)) -> (b, k, k)``: prior covariances inside many small sets.
+    ``within(kernel, X)``: prior covariances inside many small sets (b, k, d).
 `places`
     `Places`: sites of rows, summed up by place, and what may be updated of them.
 `features`

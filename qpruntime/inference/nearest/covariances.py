@@ -15,11 +15,13 @@ __all__ = ["within"]
 
 
 def within(kernel: Any, X: Array) -> Array:
-    """Return covariances (b, k, k) of the points of b sets (b, k, d), without white noise."""
-    found = _values(kernel, X)
-    if np.ndim(found) == 0:
-        return np.full((*X.shape[:2], X.shape[1]), float(found))
-    return np.asarray(found)
+    """Return covariances of the points of b sets (b, k, d), without white noise.
+
+    The lower triangles, row by row, of shape (b, k (k + 1)/2): exponentials are most of the cost.
+    """
+    k = X.shape[1]
+    found = np.asarray(_values(kernel, X), dtype=float)
+    return np.full((len(X), k * (k + 1) // 2), found) if found.ndim == 0 else found
 
 
 def _values(kernel: Any, X: Array) -> Any:
@@ -33,11 +35,12 @@ def _values(kernel: Any, X: Array) -> Any:
     if type(kernel) is WhiteKernel:
         return 0.0
     if is_radial(kernel):
-        squares = np.empty((len(X), X.shape[1], X.shape[1]))
+        squares = np.empty((len(X), X.shape[1] * (X.shape[1] + 1) // 2))
         length = np.broadcast_to(np.asarray(kernel.length_scale, dtype=float), X.shape[2:])
         _squares(X / length, squares)
         return shape(kernel, squares, slope=False)[0]
-    return np.stack([cross_covariance(kernel, some, some) for some in X])
+    lower = np.tril_indices(X.shape[1])
+    return np.stack([cross_covariance(kernel, some, some)[lower] for some in X])
 
 
 @summed
@@ -45,12 +48,12 @@ def _squares(x, found):
     """Squared distances in each set."""
     b, k, d = x.shape
     for s in range(b):
+        at = 0
         for i in range(k):
-            found[s, i, i] = 0.0
-            for j in range(i):
+            for j in range(i + 1):
                 square = 0.0
                 for f in range(d):
                     step = x[s, i, f] - x[s, j, f]
                     square += step * step
-                found[s, i, j] = square
-                found[s, j, i] = square
+                found[s, at] = square
+                at += 1

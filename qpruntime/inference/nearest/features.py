@@ -16,8 +16,11 @@ __all__ = ["MEMORY", "Features", "described"]
 
 #: Bytes of features that are kept.
 MEMORY = 2e9
-# Up to so many bytes they are kept in double precision; beyond, in single.
-_DOUBLE = 2.5e8
+# Up to so many bytes they are kept in double precision; beyond in single, which takes half the
+# time, unless sites are so narrow that its rounding would show.
+_DOUBLE = 3e7
+# Precision of a site, in units of the prior's.
+_NARROW = 1e4
 # Numbers in a block of features.
 _NUMBERS = 2**19
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
+from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.execution.calls import Threads
 from qpruntime.inference.nearest.covariances import within
 from qpruntime.inference.nearest.features import Features, described
@@ -148,7 +149,7 @@ class Ground:
         """Look up neighbours and features of many points, and correct these in small blocks."""
         found = np.empty((2, n))
         # Features move to other slots while others are made.
-        with self._lock:
+        with self._lock, one_blas_thread():
             for start in range(0, n, _TOGETHER):
                 whole = slice(start, min(start + _TOGETHER, n))
                 places = nearest(whole)
@@ -184,7 +185,7 @@ class Ground:
             tau, nu = self._updated(left, places, points.own, (tau, nu))
         centre, variance = marginals(left, tau, nu, True)
         # What single precision leaves no factor for is left as the inducing inputs have it.
-        last = A[:, -1, -1] + np.maximum(K[:, -1, -1] - Q[:, -1, -1], 0.0)
+        last = A[:, -1, -1] + np.maximum(K[:, -1] - Q[:, -1, -1], 0.0)
         good = left.good & np.isfinite(centre) & np.isfinite(variance)
         centre, variance = np.where(good, centre, mean[:, -1]), np.where(good, variance, last)
         return centre, np.where(proper, np.maximum(variance, 0.0), -1.0)
