@@ -133,14 +133,19 @@ class GPEstimator(Parameters):
         return in_blocks(one, len(points), max(own, width))
 
     def _train(
-        self, processes: Sequence[Data], settings: Settings, latent_scale: float = 1.0
+        self,
+        processes: Sequence[Data],
+        settings: Settings,
+        latent_scale: float = 1.0,
+        theta: Array | None = None,
     ) -> list[Fit]:
         """Train one process after the other and store what every estimator has afterwards.
 
-        All have the same X and weights; their latent functions vary by about `latent_scale`.
+        All have the same X and weights; their latent functions vary by about `latent_scale`. The
+        default kernel may begin at `theta`.
         """
         X = processes[0].X
-        fits = train_all(processes, settings, generator(self.random_state), latent_scale)
+        fits = train_all(processes, settings, generator(self.random_state), latent_scale, theta)
         remember(self, processes[0].projector.table)
         # A copy, for the caller may change the array; inducing points need no rows.
         self.X_train_ = X.copy() if settings.sparse is None else np.empty((0, X.shape[1]))

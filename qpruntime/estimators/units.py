@@ -22,12 +22,16 @@ __all__ = ["train_all"]
 
 
 def train_all(
-    processes: Sequence[Data], settings: Settings, rng: np.random.Generator, latent_scale: float
+    processes: Sequence[Data],
+    settings: Settings,
+    rng: np.random.Generator,
+    latent_scale: float,
+    theta: Array | None = None,
 ) -> list[Fit]:
     """Return the fits of processes with the same X and weights, in the units of X.
 
     A kernel that is given is taken as it is. Others are learnt in units of each feature's spread,
-    for latent functions that vary by about `latent_scale`.
+    for latent functions that vary by about `latent_scale`; they may begin at `theta`.
     """
     if isinstance(settings.kernel, Kernel):
         return _trained(processes, Start(settings.kernel), settings, rng)
@@ -37,6 +41,8 @@ def train_all(
     own = settings.in_units(units)
     start = default_start if settings.kernel is None else automatic_start
     begin = start(units, latent_scale)
+    if theta is not None:
+        begin = replace(begin, thetas=(theta,))
     fits = _trained([replace(data, X=scaled) for data in processes], begin, own, rng)
     return [_unscaled(fit, X, units) for fit in fits]
 
