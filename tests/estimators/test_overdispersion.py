@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import nbinom, norm, poisson
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.linear_model import PoissonRegressor
-from sklearn.metrics import mean_poisson_deviance
 
 from cases import every_case
-from qpruntime import GPPoissonRegressor, InputError, infer, open_table
-from qpruntime.estimators.overdispersion import BOUNDS, Noise, _excess, asked, judged
+from qpruntime import InputError
+from qpruntime.estimators.overdispersion import BOUNDS, Noise, _excess, asked
 from qpruntime.estimators.predictive.density import log_pmf, mode, quantiles
 from qpruntime.estimators.predictive.dispersed import DispersedRate, dispersed_tail
-from qpruntime.learning.settings import settings_of
 
 FIXED = ConstantKernel(0.5, "fixed") * RBF(1.5, "fixed")
 LINE = np.linspace(0.0, 6.0, 25)[:, None]
@@ -100,96 +97,6 @@ def test_gamma_predictive_has_the_moments():
     assert p @ y**2 - (p @ y) ** 2 == pytest.approx(square - rate**2 + rate + square / r, rel=1e-10)
 
 
-def test_a_given_dispersion_is_plain_inference():
-    model = GPPoissonRegressor(FIXED, dispersion=2.0, method="ep", mean=1.0, tol=1e-11)
-    model.fit(LINE, Y)
-    post = infer(FIXED(LINE), Y, "negative-binomial(dispersion=2)", "ep", mean=1.0, tol=1e-11)
-    mean, variance = post.predict(FIXED(NEW, LINE), 0.5, 1.0)
-    np.testing.assert_allclose(model.latent(NEW), (mean, variance), rtol=1e-9)
-    np.testing.assert_allclose(model.predict(NEW), np.exp(mean + 0.5 * variance), rtol=1e-9)
-    assert (model.link_, model.dispersion_) == ("exp", 2.0)
-    assert model.likelihood_.spelt == "negative-binomial(dispersion=2)"
-    got = model.predict_quantiles(NEW, Q[1:4])
-    for row, m, v in zip(got, mean, variance, strict=True):
-        assert (
-            row.tolist()
-            == quantiles(*one(m, v**0.5), Q[1:4], link="exp", dispersion=2.0)[0].tolist()
-        )
-    # Of a mixture over marginals that are hardly corrected.
-    blended = GPPoissonRegressor(FIXED, dispersion=2.0, method="ep", mean=1.0, correction="blend")
-    near = blended.fit(LINE, Y).predict_quantiles(NEW, Q[1:4])
-    assert np.abs(near - got).max() <= 1
-    at = blended.predict_log_pmf(NEW, [[k] for k in near[:, 1]])
-    assert np.abs(at - model.predict_log_pmf(NEW, [[k] for k in near[:, 1]])).max() < 0.05
-
-
-@pytest.fixture(scope="module")
-def visits():
-    """Counts of 240 people with 6 features, of which two matter, and a thousand to predict."""
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(1240, 6))
-    rate = np.exp(1.2 + 0.4 * X[:, 0] - 0.3 * X[:, 1])
-    return X, rng.poisson(rate * rng.gamma(1.5, 1.0 / 1.5, rate.size)), rate
-
-
-@pytest.fixture(scope="module")
-def default(visits):
-    X, y, _ = visits
-    return GPPoissonRegressor(method="ep").fit(X[:240], y[:240])
-
-
-def test_the_default_is_as_good_as_a_line(visits, default):
-    # Told that counts are Poisson it took their noise for a rough rate.
-    X, y, _ = visits
-    line = PoissonRegressor(alpha=0.0).fit(X[:240], y[:240])
-    deviances = [mean_poisson_deviance(y[240:], m.predict(X[240:])) for m in (default, line)]
-    assert deviances[0] < 1.02 * deviances[1]
-
-
-def test_the_dispersion_is_found(visits, default):
-    assert default.link_ == "exp"
-    # 1.5 was drawn; a maximum likelihood estimate of 240 counts has a deviation of about .25.
-    assert 0.9 < default.dispersion_ < 2.4
-    assert default.likelihood_.parameters == {"dispersion": default.dispersion_}
-    assert default.optimum_.theta[-1] == pytest.approx(math.log(default.dispersion_), abs=1e-12)
-
-
-def test_intervals_cover(visits, default):
-    X, y, _ = visits
-    low, high = default.predict_quantiles(X[240:], (0.05, 0.95)).T
-    # At least 90 % of counts, by what is not split; five deviations of a share of 1000 are 5 %.
-    share = ((low <= y[240:]) & (y[240:] <= high)).mean()
-    assert 0.87 < share < 0.99
-
-
-def test_evidence_prefers_it(visits, default):
-    X, y, _ = visits
-    poisson_ = GPPoissonRegressor(method="ep", link="exp", dispersion=np.inf).fit(X[:240], y[:240])
-    assert poisson_.dispersion_ == np.inf
-    assert poisson_.likelihood_.name == "poisson-exp"
-    assert default.log_marginal_likelihood_value_ > poisson_.log_marginal_likelihood_value_ + 5.0
-
-
-def test_inducing_points_and_weights_take_it(visits):
-    X, y, _ = visits
-    weights = np.r_[np.ones(200), np.full(40, 2.0), np.zeros(20)]
-    model = GPPoissonRegressor(inducing=12, optimize_inducing=False, random_state=0)
-    model.fit(X[:260], y[:260], sample_weight=weights)
-    assert model.link_ == "exp"
-    assert 0.7 < model.dispersion_ < 3.0
-    assert model.partial_fit(X[260:280], y[260:280]).posterior_.n == 260
-
-
-@every_case("seed", range(6))
-def test_poisson_counts_stay_poisson(seed):
-    rng = np.random.default_rng(seed)
-    x = np.sort(rng.uniform(0.0, 6.0, 80))[:, None]
-    y = rng.poisson(3.0 * np.exp(np.sin(x[:, 0])))
-    settings = settings_of(GPPoissonRegressor())
-    found = judged("auto", 1.0, x, y.astype(float), np.ones(80), None, settings, "qp")
-    assert found == Noise("square")
-
-
 def test_neighbours_tell():
     rng, x = np.random.default_rng(8), np.zeros((4000, 1))
     exposure = rng.uniform(0.5, 4.0, 4000)
@@ -242,12 +149,6 @@ def test_what_is_asked_for(arguments, noise):
 def test_dispersions_that_are_none(arguments, words):
     with pytest.raises(InputError, match=words):
         asked(*arguments, False, False)
-
-
-def test_a_table_means_poisson_counts(visits):
-    X, y, _ = visits
-    model = GPPoissonRegressor(table=open_table("poisson"), max_iter=1).fit(X[:40], y[:40])
-    assert (model.link_, model.dispersion_) == ("square", math.inf)
 
 
 def test_large_dispersions_are_poisson():
