@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import nbinom, norm, poisson
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.linear_model import PoissonRegressor
+from sklearn.metrics import mean_poisson_deviance
 
 from cases import every_case
-from qpruntime import InputError
+from qpruntime import GPPoissonRegressor, InputError
 from qpruntime.estimators.overdispersion import BOUNDS, Noise, _excess, asked
 from qpruntime.estimators.predictive.density import log_pmf, mode, quantiles
 from qpruntime.estimators.predictive.dispersed import DispersedRate, dispersed_tail
@@ -95,6 +97,53 @@ def test_gamma_predictive_has_the_moments():
     rate, square = math.exp(mean + 0.5 * std**2), math.exp(2.0 * mean + 2.0 * std**2)
     assert p @ y == pytest.approx(rate, rel=1e-10)
     assert p @ y**2 - (p @ y) ** 2 == pytest.approx(square - rate**2 + rate + square / r, rel=1e-10)
+
+
+@pytest.fixture(scope="module")
+def visits():
+    """Counts of 240 people with 6 features, of which two matter, and a thousand to predict."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(1240, 6))
+    rate = np.exp(1.2 + 0.4 * X[:, 0] - 0.3 * X[:, 1])
+    return X, rng.poisson(rate * rng.gamma(1.5, 1.0 / 1.5, rate.size)), rate
+
+
+@pytest.fixture(scope="module")
+def default(visits):
+    X, y, _ = visits
+    return GPPoissonRegressor(method="ep").fit(X[:240], y[:240])
+
+
+def test_the_default_is_as_good_as_a_line(visits, default):
+    # Told that counts are Poisson it took their noise for a rough rate.
+    X, y, _ = visits
+    line = PoissonRegressor(alpha=0.0).fit(X[:240], y[:240])
+    deviances = [mean_poisson_deviance(y[240:], m.predict(X[240:])) for m in (default, line)]
+    assert deviances[0] < 1.02 * deviances[1]
+
+
+def test_the_dispersion_is_found(visits, default):
+    assert default.link_ == "exp"
+    # 1.5 was drawn; a maximum likelihood estimate of 240 counts has a deviation of about .25.
+    assert 0.9 < default.dispersion_ < 2.4
+    assert default.likelihood_.parameters == {"dispersion": default.dispersion_}
+    assert default.optimum_.theta[-1] == pytest.approx(math.log(default.dispersion_), abs=1e-12)
+
+
+def test_intervals_cover(visits, default):
+    X, y, _ = visits
+    low, high = default.predict_quantiles(X[240:], (0.05, 0.95)).T
+    # At least 90 % of counts, by what is not split; five deviations of a share of 1000 are 5 %.
+    share = ((low <= y[240:]) & (y[240:] <= high)).mean()
+    assert 0.87 < share < 0.99
+
+
+def test_evidence_prefers_it(visits, default):
+    X, y, _ = visits
+    poisson_ = GPPoissonRegressor(method="ep", link="exp", dispersion=np.inf).fit(X[:240], y[:240])
+    assert poisson_.dispersion_ == np.inf
+    assert poisson_.likelihood_.name == "poisson-exp"
+    assert default.log_marginal_likelihood_value_ > poisson_.log_marginal_likelihood_value_ + 5.0
 
 
 def test_neighbours_tell():
