@@ -145,15 +145,20 @@ class GPEstimator(Parameters):
         return in_blocks(one, len(points), max(own, width))
 
     def _train(
-        self, processes: Sequence[Data], settings: Settings, latent_scale: float = 1.0
+        self,
+        processes: Sequence[Data],
+        settings: Settings,
+        latent_scale: float = 1.0,
+        theta: Array | None = None,
     ) -> list[Fit]:
         """Train one process after the other and store what every estimator has afterwards.
 
-        All have the same X and weights; their latent functions vary by about `latent_scale`.
+        All have the same X and weights; their latent functions vary by about `latent_scale`. The
+        default kernel may begin at `theta`.
         """
         X = processes[0].X
         drawn = generator(self.random_state)
-        fits, choice = train_all(processes, settings, drawn, latent_scale)
+        fits, choice = train_all(processes, settings, drawn, latent_scale, theta)
         remember(self, processes[0].projector.table)
         sparse = settings.sparse is not None or (choice is not None and choice.engine != "dense")
         self.warp_ = None if choice is None else choice.warp

@@ -1,7 +1,8 @@
-"""Poisson regression over `infer`: counts in; rates, counts, quantiles and probabilities out."""
+"""Regression of counts over `infer`: rates, counts, quantiles and probabilities out."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,10 +21,11 @@ from qpruntime.estimators.atomic import commit, draft_of, renewed
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import table_to_fit
+from qpruntime.estimators.overdispersion import BOUNDS, asked, judged
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive import density as distribution
 from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
-from qpruntime.estimators.predictive.links import COUNTS, LINKS, exposures
+from qpruntime.estimators.predictive.links import LINKS, exposures
 from qpruntime.estimators.prior_mean import prior_mean
 from qpruntime.estimators.process import Process
 from qpruntime.estimators.tails import largest_rate, warn_of_tails
@@ -31,6 +33,7 @@ from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
+from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.observations import counts
 from qpruntime.projection.projector import Projector
 from qpruntime.validation import choice, flag, levels
@@ -49,18 +52,22 @@ class _Fitted(GPEstimator):
     optima_: tuple[Optimum, ...]
     mean_: float
     exposure_: Array
+    link_: str
+    likelihood_: Likelihood
+    dispersion_: float
     _exposed_: bool
     _largest_rate_: float
-    _link_: str
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPPoissonRegressor(RegressorMixin, _Fitted):
-    """Poisson regression of counts by QP or EP.
+    """Regression of counts by QP or EP: Poisson, or negative binomial where they vary more.
 
     y ~ Poisson(exposure f(x)^2), or Poisson(exposure e^f(x)); the latent function f has a
     Gaussian-process prior. The rate f^2 does not know the sign of f: a prior mean away from zero
     settles it. The rate e^f makes effects multiply; its predictions grow fast where f is uncertain.
+    Counts that vary more than Poisson ones are negative binomial of mean m = exposure e^f and
+    variance m + m^2/dispersion: told to be Poisson, the model would take noise for a rough rate.
 
     Parameters
     ----------
@@ -68,8 +75,15 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         By default a constant plus Matérn 5/2, in units of each feature's spread, as for
         `GPClassifier`. To a kernel that is given features are not scaled: where its length-scale
         starts decides which maximum of the evidence is found.
-    link : {"square", "exp"}
-        Whether the rate is f^2 or e^f.
+    link : {"auto", "square", "exp"}
+        Whether the rate is f^2 or e^f. "auto" is "exp" for counts that are negative binomial, and
+        "square" otherwise; "square" also where `kernel` or `mean` are given, in units of such an f.
+    dispersion : float or "auto"
+        Of negative binomial counts, from 1e-3 to 1e9; ``numpy.inf`` for Poisson ones. "auto" finds
+        out, where the link is "exp" or can be: if counts differ from those of the nearest rows by
+        more than Poisson counts do, both are fitted to 500 rows at most, and where the evidence of
+        the negative binomial is higher by 3, its dispersion is learnt. Counts are Poisson in the
+        square link, with a `table`, and where nothing is learnt.
     method : {"qp", "ep", "vb"}
         How the final posterior is computed. Hyper-parameters come from EP's evidence; those of
         "vb" from its own bound.
@@ -94,6 +108,12 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         With the fitted parameters.
     mean_ : float
         The prior mean used.
+    link_ : str
+        The link used.
+    dispersion_ : float
+        Of the counts; infinite if they are Poisson.
+    likelihood_ : Likelihood
+        With its dispersion, if it has one.
     posterior_ : Posterior
         Posterior of sqrt(exposure) f, or of f + log(exposure) for the link "exp", at the training
         points. `Posterior.n_negative` counts observations that widen it because they see two peaks.
@@ -128,9 +148,20 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
     [0, 5]
     >>> model.predict_quantiles([[4.0]], [0.05, 0.95]).tolist()
     [[2, 10]]
+
+    Counts that vary more than Poisson ones:
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> t = np.linspace(0.0, 6.0, 60)[:, None]
+    >>> y = rng.poisson(5.0 * np.exp(np.sin(t[:, 0])) * rng.gamma(2.0, 0.5, 60))
+    >>> model = GPPoissonRegressor().fit(t, y)
+    >>> model.link_, 1.0 < model.dispersion_ < 4.0
+    ('exp', True)
     """
 
-    link: Literal["square", "exp"] = "square"
+    link: Literal["auto", "square", "exp"] = "auto"
+    dispersion: float | Literal["auto"] = "auto"
     method: Literal["qp", "ep", "vb"] = "qp"
     mean: float | None = None
 
@@ -172,22 +203,35 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         """
         settings = settings_to_fit(self)
         draft = draft_of(self)
-        draft._link_ = choice(self.link, "link", LINKS)
-        link = LINKS[draft._link_]
-        projector = Projector(COUNTS[draft._link_], self.method, table_to_fit(self))
+        name = choice(self.link, "link", ("auto", *LINKS))
+        choice(self.method, "method", ("qp", "ep", "vb"))
+        table = table_to_fit(self)
+        tabled = not (table is None or (isinstance(table, str) and table == "exact"))
+        fixed = isinstance(settings.kernel, Kernel) and settings.kernel.n_dims == 0
+        settled = tabled or fixed or not settings.optimize
+        noise = asked(name, self.dispersion, settled, settings.given or self.mean is not None)
         points, given = fit_data(draft, X, y, y_numeric=True)
         events = counts(column_or_1d(given, warn=True))
-        projector.check_outcomes(events)
         exposed = exposures(exposure, len(events))
         weights, points, events, draft.exposure_ = weighed(sample_weight, points, events, exposed)
+        if noise is None:
+            about = prior_mean(self.mean, LINKS["exp"], events, draft.exposure_, weights)
+            seen = points, events, draft.exposure_, weights
+            noise = judged(name, about, *seen, settings, self.method)
+        projector = Projector(noise.spelt, self.method, table)
+        projector.check_outcomes(events)
+        draft.link_, link = noise.link, LINKS[noise.link]
         draft.mean_ = prior_mean(self.mean, link, events, draft.exposure_, weights)
         # With an exposure f is another Gaussian process under no other model.
         slope, shift = link.exposed(draft.exposure_)
         scale = None if (slope == 1.0).all() else slope
-        data = Data(points, events, projector, draft.mean_ + shift, weights, scale)
+        learn = {"dispersion": BOUNDS} if noise.learnt else {}
+        data = Data(points, events, projector, draft.mean_ + shift, weights, scale, learn)
         draft._exposed_ = bool((draft.exposure_ != 1.0).any())
         draft._largest_rate_ = largest_rate(events, draft.exposure_)
-        draft._train([data], settings, link.spread(draft.mean_))
+        fit = draft._train([data], settings, link.spread(draft.mean_), noise.theta)[0]
+        draft.likelihood_ = fit.likelihood
+        draft.dispersion_ = fit.likelihood.parameters.get("dispersion", math.inf)
         if not len(draft.X_train_):
             draft.exposure_ = draft.exposure_[:0]
         return commit(self, draft)
@@ -211,7 +255,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         events = counts(column_or_1d(given, warn=True))
         exposed = exposures(exposure, len(events))
         weights, points, events, exposed = weighed(sample_weight, points, events, exposed)
-        slope, shift = LINKS[self._link_].exposed(exposed)
+        slope, shift = LINKS[self.link_].exposed(exposed)
         changed = extended(self, points, [events], weights, self.mean_ + shift, slope)
         some = self._exposed_ or bool((exposed != 1.0).any())
         most = max(self._largest_rate_, largest_rate(events, exposed))
@@ -243,7 +287,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         X : array-like, shape (T, d)
         return_std : bool
             Whether to return the standard deviation, shape (T,), of exposure times the rate as
-            well, without the Poisson noise of a count: that of a count is sqrt(std^2 + mean).
+            well, without the noise of a count: that of a count is
+            sqrt(std^2 + mean + (std^2 + mean^2)/dispersion_).
         exposure : float or array-like, shape (T,), optional
             Default 1, the rate itself, whatever the exposures of the training counts. Scorers of
             scikit-learn other than `score` cannot hand it over.
@@ -320,7 +365,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         For the square link under the negative binomial predictive, the paper's point prediction:
         floor(c (k - 1)) for k > 1, else 0 (Appendix H). For the link "exp" under the exact one.
         """
-        return self._counted(X, exposure, partial(distribution.mode, link=self._link()))
+        return self._counted(X, exposure, partial(distribution.mode, **self._noise()))
 
     def predict_quantiles(
         self,
@@ -340,7 +385,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         exposure : float or array-like, shape (T,), optional
         predictive : {"exact", "gamma"}
             The predictive distribution itself, or the paper's negative binomial: a gamma variable
-            of its mean and variance for the rate.
+            of its mean and variance for the rate, with the noise of negative binomial counts in it.
 
         Returns
         -------
@@ -353,9 +398,9 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         """
         at = levels(q, "q")
         exact = choice(predictive, "predictive", distribution.PREDICTIVES) == "exact"
-        link, flat = self._link(), at.reshape(-1)
-        finish = partial(distribution.quantiles, q=flat, predictive=predictive, link=link)
-        by_grid = partial(counts_by_grid, link=link, q=flat) if exact else None
+        noise, flat = self._noise(), at.reshape(-1)
+        finish = partial(distribution.quantiles, q=flat, predictive=predictive, **noise)
+        by_grid = partial(counts_by_grid, q=flat, **noise) if exact else None
         found = self._counted(X, exposure, finish, by_grid=by_grid, width=8 * at.size)
         return found.reshape(len(found), *at.shape)
 
@@ -392,10 +437,12 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         columns = np.broadcast_to(events, (n,)) if events.ndim == 0 else events
         exact = choice(predictive, "predictive", distribution.PREDICTIVES) == "exact"
 
+        noise = self._noise()
+
         def finish(mean: Array, variance: Array, seen: Array) -> Array:
             if seen.ndim == 2:
                 mean, variance = mean[:, None], variance[:, None]
-            return distribution.log_pmf(mean, variance, seen, predictive, self._link())
+            return distribution.log_pmf(mean, variance, seen, predictive, **noise)
 
         by_grid = Marginals.log_probability if exact else None
         return self._counted_at(
@@ -405,10 +452,14 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
     def _link(self) -> str:
         """Return the name of the link of the fit; `NotFittedError` if there was none."""
         check_is_fitted(self)
-        return self._link_
+        return self.link_
+
+    def _noise(self) -> dict[str, Any]:
+        """Link and dispersion of the fit, as distributions take them."""
+        return {"link": self._link(), "dispersion": self.dispersion_}
 
     def _processes(self) -> list[Process]:
-        slope, _ = LINKS[self._link_].exposed(self.exposure_)
+        slope, _ = LINKS[self.link_].exposed(self.exposure_)
         return [replace(one, slope=slope, mean=self.mean_) for one in super()._processes()]
 
     def _counted(self, X: ArrayLike, *arguments: Any, **options: Any) -> Any:
@@ -428,7 +479,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
 
         With a correction ``by_grid(marginals, *rows)`` of their marginals, if there is such.
         """
-        slope, shift = LINKS[self._link_].exposed(exposures(exposure, len(points)))
+        slope, shift = LINKS[self.link_].exposed(exposures(exposure, len(points)))
 
         def of_moments(
             mean: Array, variance: Array, slope: Array, shift: Array, *rows: Array

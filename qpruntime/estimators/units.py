@@ -26,12 +26,16 @@ __all__ = ["train_all"]
 
 
 def train_all(
-    processes: Sequence[Data], settings: Settings, rng: np.random.Generator, latent_scale: float
+    processes: Sequence[Data],
+    settings: Settings,
+    rng: np.random.Generator,
+    latent_scale: float,
+    theta: Array | None = None,
 ) -> tuple[list[Fit], Choice | None]:
     """Return the fits of processes with the same X and weights, in the units of X; what was chosen.
 
     A kernel that is given is taken as it is. Others are learnt in units of each feature's spread,
-    for latent functions that vary by about `latent_scale`.
+    for latent functions that vary by about `latent_scale`; they may begin at `theta`.
     """
     X = processes[0].X
     if acts(processes[0], settings):
@@ -48,6 +52,8 @@ def train_all(
     own = settings.in_units(units)
     start = default_start if settings.kernel is None else automatic_start
     begin = start(units, latent_scale)
+    if theta is not None:
+        begin = replace(begin, thetas=(theta,))
     fits = _trained([replace(data, X=scaled) for data in processes], begin, own, rng)
     return [_unscaled(fit, X, units) for fit in fits], None
 

@@ -51,7 +51,8 @@ def settle(
     """Iterate to the fixed point; arguments as those of `qpruntime.infer`, known to be good.
 
     Every site of the result has a proper cavity, if need be with precisions held at zero or above.
-    Without `seek` they are held at once where the iteration fails.
+    Without `seek` they are held at once where the iteration fails; so there are twice
+    ``limits.sweeps`` sweeps at most, and with it four attempts of a hundred more.
 
     `restarts` has the generator of every further start. Of several fixed points that of the highest
     evidence is the result; held sites are, where all are of less than half their evidence.

@@ -41,8 +41,9 @@ _FAR = 1e-2
 # a wide prior make all sites overshoot together. Two sweeps in turn bring them close.
 _PATIENCE, _RESCUE = 20, 2
 # Sites without a proper cavity stay as they are, and so do those that follow from them: after so
-# many sweeps with some, one after the other, there is no way out.
-_STUCK = 40
+# many sweeps with some, one after the other, there is no way out; and none either once all others
+# change by less than this share of what counts as settled, for the next sweep is the same again.
+_STUCK, _STILL = 40, 1e-2
 
 
 class Limits(NamedTuple):
@@ -203,7 +204,8 @@ def settle_visiting(
         all_updated = trace.counts[2] == skipped
         settled = change < limits.tol and all_updated
         stuck = 0 if all_updated else stuck + 1
-        if settled or (stuck == _STUCK and not problem.nonnegative):
+        still = stuck > 0 and change < _STILL * limits.tol
+        if settled or ((stuck == _STUCK or still) and not problem.nonnegative):
             break
     return Settled(sites, factor, *factor.marginals(), settled, worst, trace)
 
@@ -239,7 +241,8 @@ def settle_parallel(
             # The posterior at hand already belongs to these sites: nothing to recompute.
             break
         stuck = 0 if all_updated else stuck + 1
-        if stuck == _STUCK and not problem.nonnegative:
+        still = stuck > 0 and change < _STILL * limits.tol
+        if (stuck == _STUCK or still) and not problem.nonnegative:
             break
         move = accelerator.step(np.concatenate(sites), np.concatenate([d_tau, d_nu]), unit)
         if problem.nonnegative:

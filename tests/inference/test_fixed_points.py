@@ -137,3 +137,12 @@ def test_one_fixed_point_needs_no_search():
     np.testing.assert_array_equal(again.mean, plain.mean)
     with pytest.raises(InputError, match="n_restarts"):
         infer(K, y, n_restarts=-1)
+
+
+@every_case(("order", "most"), [("sequential", 150), ("parallel", 150)])
+def test_sites_that_stand_still_are_not_visited_again(order, most):
+    # All others had settled to 1e-13, and were visited for the one without a cavity: 281 and 340.
+    K, y = square_link(6)
+    found = quiet(K, y, "poisson", "ep", "exact", 1.5, order=order)
+    assert found.held > 0
+    assert found.n_sweeps < most

@@ -199,7 +199,7 @@ def test_clone_and_pickle():
 
 @every_case("link", ["log", "identity", None, np.exp])
 def test_refuses_links(link):
-    with pytest.raises(InputError, match=r"link must be one of \('square', 'exp'\)"):
+    with pytest.raises(InputError, match=r"link must be one of \('auto', 'square', 'exp'\)"):
         GPPoissonRegressor(FIXED, link=link).fit(X, Y)
 
 

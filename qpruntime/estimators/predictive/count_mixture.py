@@ -7,7 +7,9 @@ what that takes does not depend on the size of the counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +66,11 @@ def count_tail(rate: Rate, y: Array, upper: bool) -> Array:
     return out
 
 
-def smallest_counts(rate: Rate, q: Array, most: int) -> Array:
+#: ``tail(rate, y, upper)``, as `count_tail`.
+Tail = Callable[[Any, Array, bool], Array]
+
+
+def smallest_counts(rate: Rate, q: Array, most: int, tail: Tail = count_tail) -> Array:
     """Smallest y with P(Y <= y) >= q for T rates and as many q, shape (T,); most + 1 beyond most.
 
     By bisection between the counts that Chernoff's bound leaves: log P(Y <= a) and log P(Y >= a)
@@ -75,11 +81,11 @@ def smallest_counts(rate: Rate, q: Array, most: int) -> Array:
         chosen = np.flatnonzero((q > 0.5) == upper)
         for start in range(0, chosen.size, _BLOCK):
             part = chosen[start : start + _BLOCK]
-            out[part] = _search(rate[part], q[part], most, upper)
+            out[part] = _search(rate[part], q[part], most, upper, tail)
     return out
 
 
-def _search(rate: Rate, q: Array, most: int, upper: bool) -> Array:
+def _search(rate: Rate, q: Array, most: int, upper: bool, tail: Tail) -> Array:
     # Half of what is allowed on either side goes to the rate, half to the count.
     low, high = -np.log(0.5 * q), -np.log(0.5 * (1.0 - q))
     with np.errstate(over="ignore"):
@@ -90,7 +96,7 @@ def _search(rate: Rate, q: Array, most: int, upper: bool) -> Array:
         # The answer is above `first` and not above `last`; at most 21 bisections.
         while (wide := np.flatnonzero(last - first > 1.0)).size:
             middle, level = np.floor(0.5 * (first[wide] + last[wide])), q[wide]
-            p = count_tail(rate[wide], middle, upper)
+            p = tail(rate[wide], middle, upper)
             enough = p <= 1.0 - level if upper else p >= level
             last[wide[enough]] = middle[enough]
             first[wide[~enough]] = middle[~enough]

@@ -3,7 +3,9 @@
 Of any likelihood: the normaliser Z(mean, std, y). Of a Poisson count, for the links of
 `qpruntime.estimators.predictive.links`, also quantiles and the most probable one; ``"exact"`` is
 the distribution itself, ``"gamma"`` replaces the rate by a gamma variable of its mean and variance,
-which makes the count negative binomial (paper, Appendix H). Exposure has been applied.
+which makes the count negative binomial (paper, Appendix H). With a finite `dispersion` r the count
+is negative binomial given f: the rate is that of the link times a gamma variable of mean 1 and
+variance 1/r. Exposure has been applied.
 """
 
 from __future__ import annotations
@@ -18,10 +20,17 @@ from qpruntime.arrays import Array
 from qpruntime.blocks import PointError
 from qpruntime.errors import NumericalError
 from qpruntime.estimators.predictive import negative_binomial as gamma_poisson
-from qpruntime.estimators.predictive.count_mixture import GammaRate, smallest_counts
-from qpruntime.estimators.predictive.links import COUNTS, LINKS
+from qpruntime.estimators.predictive.count_mixture import (
+    GammaRate,
+    Tail,
+    count_tail,
+    smallest_counts,
+)
+from qpruntime.estimators.predictive.dispersed import DispersedRate, dispersed_tail
+from qpruntime.estimators.predictive.links import LINKS, counted
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
+from qpruntime.likelihoods.rates import Rate
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
 from qpruntime.validation import choice
@@ -65,12 +74,17 @@ def log_density(
 
 
 def log_pmf(
-    mean: Array, variance: Array, y: ArrayLike, predictive: str = "exact", link: str = "square"
+    mean: Array,
+    variance: Array,
+    y: ArrayLike,
+    predictive: str = "exact",
+    link: str = "square",
+    dispersion: float = math.inf,
 ) -> Array:
     """Log probability of the counts `y` for latent values N(mean, variance); they broadcast."""
     if _exact(predictive):
-        return log_density(COUNTS[link], mean, variance, y)
-    arrays = np.broadcast_arrays(*LINKS[link].gamma(mean, wide(variance)), counts(y))
+        return log_density(counted(link, dispersion), mean, variance, y)
+    arrays = np.broadcast_arrays(*_gamma(mean, variance, link, dispersion), counts(y))
     out = np.empty(arrays[0].shape)
     gamma_poisson.log_pmf_many(
         *(np.array(a, dtype=float).reshape(-1) for a in arrays), out.reshape(-1)
@@ -78,7 +92,15 @@ def log_pmf(
     return out
 
 
-def mode(mean: Array, variance: Array, link: str = "square") -> Counts:
+def _gamma(mean: Array, variance: Array, link: str, dispersion: float) -> tuple[Array, Array]:
+    """Mean and scale, which is variance over mean, of the gamma variable in place of the rate."""
+    rate, scale = LINKS[link].gamma(mean, wide(variance))
+    return rate, scale + (scale + rate) / dispersion
+
+
+def mode(
+    mean: Array, variance: Array, link: str = "square", dispersion: float = math.inf
+) -> Counts:
     """Most probable counts, shape (T,).
 
     For the square link those of the negative binomial, floor(c (k - 1)) if k > 1 else 0 for shape k
@@ -91,7 +113,7 @@ def mode(mean: Array, variance: Array, link: str = "square") -> Counts:
         If a count is larger than a whole number can be, or the exact one than `LARGEST_COUNT`.
     """
     if not LINKS[link].like_gamma:
-        return _exact_mode(mean, variance, link)
+        return _exact_mode(mean, variance, link, dispersion)
     rate, scale = LINKS[link].gamma(mean, wide(variance))
     found = np.floor(np.maximum(rate - scale, 0.0))
     if not (found <= _LARGEST_MODE).all():
@@ -102,12 +124,14 @@ def mode(mean: Array, variance: Array, link: str = "square") -> Counts:
     return found.astype(np.int64)
 
 
-def _exact_mode(mean: Array, variance: Array, link: str) -> Counts:
+def _exact_mode(mean: Array, variance: Array, link: str, dispersion: float) -> Counts:
     """Where the pmf stops rising; for a rate with one peak it has one (Holgate 1970)."""
     first, last = np.full(mean.size, -1), np.full(mean.size, LARGEST_COUNT)
     while (last - first).max(initial=0) > 1:
         middle = np.maximum((first + last) // 2, 0)
-        now, then = (log_pmf(mean, variance, middle + k, link=link) for k in (0, 1))
+        now, then = (
+            log_pmf(mean, variance, middle + k, link=link, dispersion=dispersion) for k in (0, 1)
+        )
         rising = then > now
         first, last = np.where(rising, middle, first), np.where(rising, last, middle)
     if (last == LARGEST_COUNT).any():
@@ -116,7 +140,12 @@ def _exact_mode(mean: Array, variance: Array, link: str) -> Counts:
 
 
 def quantiles(
-    mean: Array, variance: Array, q: Array, predictive: str = "exact", link: str = "square"
+    mean: Array,
+    variance: Array,
+    q: Array,
+    predictive: str = "exact",
+    link: str = "square",
+    dispersion: float = math.inf,
 ) -> Counts:
     """Smallest counts y with P(Y <= y) >= q, shape (T, len(q)) for T latent values.
 
@@ -125,13 +154,18 @@ def quantiles(
     NumericalError
         If one is beyond `LARGEST_COUNT`.
     """
-    if _exact(predictive):
+    rate: Rate
+    tail: Tail = count_tail
+    if not _exact(predictive):
+        average, scale = _gamma(mean, variance, link, dispersion)
+        rate = GammaRate(average / scale, scale)
+    elif dispersion == math.inf:
         rate = LINKS[link].distribution(mean, wide(variance))
     else:
-        average, scale = LINKS[link].gamma(mean, wide(variance))
-        rate = GammaRate(average / scale, scale)
+        std = np.sqrt(wide(variance))
+        rate, tail = DispersedRate(mean, std, np.full(mean.size, dispersion)), dispersed_tail
     pairs, level = np.repeat(np.arange(mean.size), q.size), np.tile(q, mean.size)
-    found = smallest_counts(rate[pairs], level, LARGEST_COUNT)
+    found = smallest_counts(rate[pairs], level, LARGEST_COUNT, tail)
     if (found > LARGEST_COUNT).any():
         raise _too_large(mean, variance, int(pairs[np.argmax(found)]))
     return found.astype(np.int64).reshape(mean.size, q.size)

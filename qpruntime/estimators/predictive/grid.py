@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import pdtr, stdtr, stdtrit
+from scipy.special import betainc, pdtr, stdtr, stdtrit
 
 from qpruntime.arrays import Array
 from qpruntime.blocks import PointError
@@ -34,8 +35,12 @@ def rates_by_grid(found: Marginals, link: str) -> tuple[Array, Array]:
     return rate, np.sqrt(gap)
 
 
-def _count_mass(count: Array, link: str, f: Array) -> Array:
-    found: Array = pdtr(count, rate_of(f, link))
+def _count_mass(count: Array, link: str, dispersion: float, f: Array) -> Array:
+    rate = rate_of(f, link)
+    if dispersion == math.inf:
+        found: Array = pdtr(count, rate)
+    else:
+        found = betainc(dispersion, count + 1.0, dispersion / (dispersion + rate))
     return found
 
 
@@ -44,7 +49,7 @@ def _t_mass(y: Array, nu: float, scale: float, f: Array) -> Array:
     return found
 
 
-def counts_by_grid(found: Marginals, link: str, q: Array) -> NDArray[np.int64]:
+def counts_by_grid(found: Marginals, link: str, dispersion: float, q: Array) -> NDArray[np.int64]:
     """Smallest counts y with P(Y <= y) >= q, shape (T, len(q)), by bisection.
 
     Raises
@@ -57,7 +62,9 @@ def counts_by_grid(found: Marginals, link: str, q: Array) -> NDArray[np.int64]:
         low, high = np.full(found.mean.size, -1), np.full(found.mean.size, LARGEST_COUNT + 1)
         while (high - low).max(initial=0) > 1:
             middle = (low + high) // 2
-            mass = found.expect(partial(_count_mass, np.maximum(middle, 0)[:, None], link))
+            mass = found.expect(
+                partial(_count_mass, np.maximum(middle, 0)[:, None], link, dispersion)
+            )
             enough = (mass >= level) & (middle >= 0)
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
         columns.append(high)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -12,7 +14,7 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.rates import RateLink
 from qpruntime.validation import real
 
-__all__ = ["COUNTS", "LINKS", "exposures"]
+__all__ = ["COUNTS", "DISPERSED", "LINKS", "counted", "exposures"]
 
 # Sums and squares of larger ones overflow; count in another unit.
 _LARGEST_EXPOSURE = 1e100
@@ -23,6 +25,16 @@ COUNTS: dict[str, Likelihood] = {
 }
 #: The links, by name.
 LINKS: dict[str, RateLink] = {name: known.rate for name, known in COUNTS.items() if known.rate}
+
+#: Names of the likelihoods of counts that vary more than Poisson ones, by the name of their link.
+DISPERSED = {"exp": "negative-binomial"}
+
+
+def counted(link: str, dispersion: float = math.inf) -> Likelihood:
+    """Return the likelihood of counts of a link: Poisson, but for a finite dispersion."""
+    if dispersion == math.inf:
+        return COUNTS[link]
+    return likelihoods.get(DISPERSED[link], dispersion=dispersion)
 
 
 def exposures(exposure: ArrayLike | None, n: int) -> Array:

@@ -1,0 +1,208 @@
+"""Counts that vary more than Poisson ones: found, learnt, predicted; and left alone where not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import nbinom, norm, poisson
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.linear_model import PoissonRegressor
+from sklearn.metrics import mean_poisson_deviance
+
+from cases import every_case
+from qpruntime import GPPoissonRegressor, InputError
+from qpruntime.estimators.overdispersion import BOUNDS, Noise, _excess, asked
+from qpruntime.estimators.predictive.density import log_pmf, mode, quantiles
+from qpruntime.estimators.predictive.dispersed import DispersedRate, dispersed_tail
+
+FIXED = ConstantKernel(0.5, "fixed") * RBF(1.5, "fixed")
+LINE = np.linspace(0.0, 6.0, 25)[:, None]
+Y = np.array([3, 0, 9, 4, 1, 0, 12, 2, 2, 0, 0, 7, 1, 0, 3, 22, 1, 0, 5, 2, 8, 0, 1, 16, 3])
+NEW = np.array([[-0.5], [0.7], [3.1], [8.0]])
+Q = np.array([1e-6, 0.05, 0.5, 0.95, 1.0 - 1e-6])
+
+# Mean and standard deviation of f, and dispersion: none is narrow, either is, both are; wide.
+LATENT = [
+    (1.3, 0.4, 2.0),
+    (-2.0, 1.0, 0.1),
+    (3.0, 1e-3, 0.5),
+    (4.0, 0.3, 1e4),
+    (6.0, 0.01, 3e3),
+    (0.5, 3.0, 0.3),
+]
+
+
+def one(mean, std):
+    return np.array([mean]), np.array([std**2])
+
+
+def expected(function, mean, std):
+    """E function(f) for f ~ N(mean, std^2), by 4001 nodes: ten times as dense as what is tested."""
+    z = np.linspace(-9.0, 9.0, 4001)
+    weights = norm.pdf(z)
+    return function(mean + std * z) @ (weights / weights.sum())
+
+
+def scipys(f, r):
+    """Negative binomial of mean e^f; scipy's has a probability of success."""
+    return nbinom(r, r / (r + np.exp(f)))
+
+
+@every_case(("mean", "std", "r"), LATENT)
+def test_distribution_by_quadrature(mean, std, r):
+    rate = DispersedRate(*(np.array([v]) for v in (mean, std, r)))
+    for y in (0.0, 2.0, 40.0, 900.0):
+        for upper in (False, True):
+            got = dispersed_tail(rate, np.array([y]), upper)[0]
+            side = "sf" if upper else "cdf"
+            wanted = expected(lambda f, s=side, y=y: getattr(scipys(f, r), s)(y), mean, std)
+            # What incomplete beta functions are good for.
+            assert got == pytest.approx(wanted, rel=1e-8, abs=1e-11)
+
+
+@every_case(("mean", "std", "r"), LATENT[:5])
+def test_quantiles_are_the_smallest_counts(mean, std, r):
+    found = quantiles(*one(mean, std), Q, link="exp", dispersion=r)[0]
+    for q, y in zip(Q, found, strict=True):
+        # From the side that does not cancel.
+        side, level = ("sf", 1.0 - q) if q > 0.5 else ("cdf", q)
+
+        def tail(y, side=side):
+            return expected(lambda f: getattr(scipys(f, r), side)(y), mean, std)
+
+        sign = 1.0 if side == "cdf" else -1.0
+        slack = 1e-9 * level
+        assert sign * (tail(y) - level) > -slack
+        assert y == 0 or sign * (tail(y - 1) - level) < slack
+
+
+@every_case(("mean", "std", "r"), LATENT[:5])
+def test_probabilities_and_mode(mean, std, r):
+    y = np.arange(1000)
+    log_p = log_pmf(*one(mean, std), y, link="exp", dispersion=r)
+    for k in (0, 3, 60):
+        # Of the likelihood's own quadrature, as of other likelihoods.
+        wanted = expected(lambda f, k=k: scipys(f, r).pmf(k), mean, std)
+        assert math.exp(log_p[k]) == pytest.approx(wanted, rel=1e-7)
+    assert mode(*one(mean, std), link="exp", dispersion=r)[0] == log_p.argmax()
+
+
+def test_gamma_predictive_has_the_moments():
+    # Mean and variance of a negative binomial count of log-normal mean, in closed form.
+    mean, std, r = LATENT[0]
+    y = np.arange(3000)
+    p = np.exp(log_pmf(*one(mean, std), y, "gamma", "exp", r))
+    rate, square = math.exp(mean + 0.5 * std**2), math.exp(2.0 * mean + 2.0 * std**2)
+    assert p @ y == pytest.approx(rate, rel=1e-10)
+    assert p @ y**2 - (p @ y) ** 2 == pytest.approx(square - rate**2 + rate + square / r, rel=1e-10)
+
+
+@pytest.fixture(scope="module")
+def visits():
+    """Counts of 240 people with 6 features, of which two matter, and a thousand to predict."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(1240, 6))
+    rate = np.exp(1.2 + 0.4 * X[:, 0] - 0.3 * X[:, 1])
+    return X, rng.poisson(rate * rng.gamma(1.5, 1.0 / 1.5, rate.size)), rate
+
+
+@pytest.fixture(scope="module")
+def default(visits):
+    X, y, _ = visits
+    return GPPoissonRegressor(method="ep").fit(X[:240], y[:240])
+
+
+def test_the_default_is_as_good_as_a_line(visits, default):
+    # Told that counts are Poisson it took their noise for a rough rate.
+    X, y, _ = visits
+    line = PoissonRegressor(alpha=0.0).fit(X[:240], y[:240])
+    deviances = [mean_poisson_deviance(y[240:], m.predict(X[240:])) for m in (default, line)]
+    assert deviances[0] < 1.02 * deviances[1]
+
+
+def test_the_dispersion_is_found(visits, default):
+    assert default.link_ == "exp"
+    # 1.5 was drawn; a maximum likelihood estimate of 240 counts has a deviation of about .25.
+    assert 0.9 < default.dispersion_ < 2.4
+    assert default.likelihood_.parameters == {"dispersion": default.dispersion_}
+    assert default.optimum_.theta[-1] == pytest.approx(math.log(default.dispersion_), abs=1e-12)
+
+
+def test_intervals_cover(visits, default):
+    X, y, _ = visits
+    low, high = default.predict_quantiles(X[240:], (0.05, 0.95)).T
+    # At least 90 % of counts, by what is not split; five deviations of a share of 1000 are 5 %.
+    share = ((low <= y[240:]) & (y[240:] <= high)).mean()
+    assert 0.87 < share < 0.99
+
+
+def test_evidence_prefers_it(visits, default):
+    X, y, _ = visits
+    poisson_ = GPPoissonRegressor(method="ep", link="exp", dispersion=np.inf).fit(X[:240], y[:240])
+    assert poisson_.dispersion_ == np.inf
+    assert poisson_.likelihood_.name == "poisson-exp"
+    assert default.log_marginal_likelihood_value_ > poisson_.log_marginal_likelihood_value_ + 5.0
+
+
+def test_neighbours_tell():
+    rng, x = np.random.default_rng(8), np.zeros((4000, 1))
+    exposure = rng.uniform(0.5, 4.0, 4000)
+    counts = rng.poisson(5.0 * exposure).astype(float)
+    calm = [
+        _excess(x[:400], *(v[k : k + 400] for v in (counts, exposure)), rng)
+        for k in range(0, 4000, 400)
+    ]
+    # Three deviations of the rows' own, of which some are in several pairs.
+    assert calm.count(None) >= 9
+    wild = rng.poisson(5.0 * exposure * rng.gamma(2.0, 0.5, 4000)).astype(float)
+    found = _excess(x, wild, exposure, rng)
+    # From 400 pairs; the square of a sum of two counts is more than that of their mean rate.
+    assert 1.0 < found < 5.0
+    # One row, no counts, a single event: nothing to see.
+    for y in ([3.0], [0.0, 0.0], [0.0, 1.0, 0.0]):
+        assert _excess(np.zeros((len(y), 1)), np.array(y), np.ones(len(y)), rng) is None
+
+
+@every_case(
+    ("arguments", "noise"),
+    [
+        (("auto", "auto", False, False), None),
+        (("exp", "auto", False, True), None),
+        (("auto", "auto", True, False), Noise("square")),
+        (("auto", "auto", False, True), Noise("square")),
+        (("exp", "auto", True, False), Noise("exp")),
+        (("square", "auto", False, False), Noise("square")),
+        (("auto", math.inf, False, False), Noise("square")),
+        (("exp", math.inf, False, False), Noise("exp")),
+        (("auto", 2, False, False), Noise("exp", 2.0)),
+    ],
+)
+def test_what_is_asked_for(arguments, noise):
+    assert asked(*arguments) == noise
+
+
+@every_case(
+    ("arguments", "words"),
+    [
+        (("square", 2.0), "link 'square' has Poisson counts only: dispersion=2 needs link='exp'"),
+        (("exp", 0.0), "dispersion must be positive"),
+        (("exp", -math.inf), "dispersion must be positive"),
+        (("exp", "much"), "dispersion must be a positive number or 'auto', got 'much'"),
+        (("exp", None), "dispersion must be a positive number or 'auto', got None"),
+        (("exp", math.nan), "dispersion must be a positive number or 'auto', got nan"),
+        (("exp", 1e10), "dispersion must be from 0.001 to 1e.09 or inf"),
+    ],
+)
+def test_dispersions_that_are_none(arguments, words):
+    with pytest.raises(InputError, match=words):
+        asked(*arguments, False, False)
+
+
+def test_large_dispersions_are_poisson():
+    p = log_pmf(*one(1.0, 0.5), np.arange(30), link="exp", dispersion=BOUNDS[1])
+    f, w = np.polynomial.hermite_e.hermegauss(60)
+    wanted = poisson.pmf(np.arange(30)[:, None], np.exp(1.0 + 0.5 * f)) @ (w / w.sum())
+    # The variance is larger by m/1e6, probabilities by some y^2 of that.
+    np.testing.assert_allclose(np.exp(p), wanted, rtol=1e-3)
