@@ -72,18 +72,26 @@ class Failing(NamedTuple):
 
 
 def failing(history: History) -> Failing:
-    """Constraints of success of all functions that ever failed, one if they fail together."""
-    data: list[tuple[int, Array, Array]] = []
+    """Constraints of success of all functions that ever failed.
+
+    Functions that failed in the same evaluations have one together: as one program that crashes.
+    """
     of: list[int | None] = []
-    places: dict[tuple[tuple[str, bool], ...], int] = {}
+    places: dict[tuple[str, ...], int] = {}
+    groups: list[list[int]] = []
     for j in range(history.outputs):
-        records, fine = history.attempts(j)
-        if all(fine):
+        lost = tuple(r.id for r in history.records if j in r.failed)
+        if not lost:
             of.append(None)
             continue
-        key = tuple((r.id, good) for r, good in zip(records, fine, strict=True))
-        if key not in places:
-            places[key] = len(data)
-            data.append((j, np.array([r.x for r in records]), np.where(fine, 1.0, -1.0)))
-        of.append(places[key])
+        if lost not in places:
+            places[lost] = len(groups)
+            groups.append([])
+        groups[places[lost]].append(j)
+        of.append(places[lost])
+    data = []
+    for group in groups:
+        tried = [r for r in history.records if any(r.known(j) or j in r.failed for j in group)]
+        fine = [not r.failed & set(group) for r in tried]
+        data.append((group[0], np.array([r.x for r in tried]), np.where(fine, 1.0, -1.0)))
     return Failing(data, of)

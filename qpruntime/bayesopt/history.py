@@ -129,11 +129,6 @@ class History:
         X = np.array([r.x for r in rows], dtype=float).reshape(len(rows), width)
         return X, np.array([r.values[j] for r in rows], dtype=float)
 
-    def attempts(self, j: int) -> tuple[list[Record], list[bool]]:
-        """Records at which function j was told or failed, and whether it was told."""
-        rows = [r for r in self.records if r.known(j) or j in r.failed]
-        return rows, [r.known(j) for r in rows]
-
     def columns(self, variables: dict[str, list[Any]]) -> dict[str, list[Any]]:
         """The table by columns: id, the variables', f, c1, ..., awaited, and failed if any did."""
         table: dict[str, list[Any]] = {"id": [r.id for r in self.records], **variables}

@@ -116,9 +116,11 @@ class Category:
                 )
         if len(found) < 2:
             raise InputError(f"choices must be two at least, got {shown(found)}: leave it out")
-        for i, choice in enumerate(found):
-            if choice in found[:i]:
+        seen: set[Any] = set()
+        for choice in found:
+            if choice in seen:  # 1 is True, and 1.0
                 raise InputError(f"choices must differ, got {shown(choice)} twice")
+            seen.add(choice)
         _set(self, choices=found)
 
     whole = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.gaussian_process.kernels import RBF
 
 from qpruntime import InputError
 from qpruntime.bayesopt import Optimizer
@@ -12,7 +13,7 @@ from qpruntime.bayesopt.surrogate import Surrogate
 
 
 def apart(fails, count, **options):
-    """Points of a decoupled search of x0 + x1 with x0 >= .2, each function failing where it does."""
+    """Points of a decoupled search of x0 + x1 with x0 >= .2, each function failing by itself."""
     options = {"n_samples": 2, "noise": 0.0, "random_state": 0, **options}
     opt = Optimizer([(0, 1)] * 2, 1, **options)
     asked = []
@@ -63,9 +64,7 @@ def test_points_asked_together_fail_together():
 
 
 def test_what_an_evaluation_is_expected_to_tell():
-    """Of normals with known means at two points: P(success) times the gain, plus that of knowing."""
-    from sklearn.gaussian_process.kernels import RBF
-
+    """P(success) times the gain, plus the gain of knowing whether it succeeds."""
     U = np.array([[0.0], [9.0]])
     s = Surrogate(RBF(0.1), [[0.0]], [0.8], noise=1.0)
     mean, variance = 0.4, 0.5  # at 0, by hand; at 9, the prior
