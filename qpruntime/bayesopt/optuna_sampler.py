@@ -114,7 +114,7 @@ class PESCSampler(BaseSampler):
             if c is not None or t.state != TrialState.COMPLETE:
                 opt.expect(x, id=t.number)
             if t.state == TrialState.COMPLETE:
-                f = t.value if math.isfinite(t.value) else math.nan
+                f = t.value if t.value is not None and math.isfinite(t.value) else math.nan
                 opt.tell(x, f=f, c=[-float(v) for v in c] if c else None, id=t.number)
             elif t.state != TrialState.RUNNING:
                 opt.tell(x, id=t.number)
