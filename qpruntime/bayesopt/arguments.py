@@ -120,7 +120,6 @@ def outcome(value: Any, name: str, shape: tuple[int, ...]) -> Array:
         raise InputError(f"{name} must be {wanted}, got shape {found.shape}")
     if np.isinf(found).any() or (np.abs(found[np.isfinite(found)]) > LARGEST).any():
         raise InputError(
-            f"{name} is {found}: values must be within {LARGEST:g}; leave out what failed, or make "
-            "failure a constraint"
+            f"{name} is {found}: values must be within 1e100; tell NaN for what failed"
         )
     return found

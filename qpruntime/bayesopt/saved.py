@@ -176,7 +176,7 @@ def _evaluation(row: dict[str, Any], space: Space, outputs: int, seen: set[str])
         for v in _listed(row["values"], f"values {here}", outputs)
     ]
     if any(v is not None and abs(v) > LARGEST for v in values):
-        raise ValueError(f"values {here} are beyond {LARGEST:g}")
+        raise ValueError(f"values {here} are beyond 1e100")
     awaited, failed = (_functions(row[name], f"{name} {here}", outputs) for name in _STATES)
     told = {j for j, v in enumerate(values) if v is not None}
     if awaited & told or failed & told or awaited & failed:

@@ -151,7 +151,7 @@ def row(name, value, n=0):
         (row("x", [1e-3, 2.0]), "must be a list of 3"),
         (row("values", [1.0]), "must be a list of 2"),
         (row("values", [1.0, "1"]), "a value of evaluation '0' must be a finite number"),
-        (row("values", [1e101, 1.0]), "beyond 1e[+]100"),
+        (row("values", [1e101, 1.0]), "beyond 1e100"),
         (row("awaited", [2]), "different functions below 2"),
         (row("awaited", [0]), "at once"),
         (row("failed", [0, 0], 1), "different functions below 2"),
