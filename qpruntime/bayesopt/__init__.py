@@ -2,7 +2,7 @@
 
 Minimise f in a box subject to c_k >= 0, all of them unknown and expensive, by evaluating where it
 tells most about the constrained minimiser (Hernandez-Lobato et al., ICML 2015). Variables are
-continuous.
+reals, integers and categories.
 """
 
 from __future__ import annotations
@@ -12,5 +12,16 @@ from qpruntime.bayesopt.conditioning import Conditioned, condition
 from qpruntime.bayesopt.minimisers import sample_minimisers
 from qpruntime.bayesopt.optimizer import Optimizer
 from qpruntime.bayesopt.surrogate import Surrogate
+from qpruntime.bayesopt.variables import Category, Integer, Real
 
-__all__ = ["Conditioned", "Optimizer", "Surrogate", "condition", "gains", "sample_minimisers"]
+__all__ = [
+    "Category",
+    "Conditioned",
+    "Integer",
+    "Optimizer",
+    "Real",
+    "Surrogate",
+    "condition",
+    "gains",
+    "sample_minimisers",
+]

@@ -11,7 +11,10 @@ from qpruntime.bayesopt.paths import terms
 from qpruntime.errors import InputError
 from qpruntime.validation import choice, finite, number, real, shown
 
-__all__ = ["kernels_of", "noises_of", "outcome", "prices_of"]
+__all__ = ["LARGEST", "kernels_of", "name_of", "noises_of", "prices_of", "spelt", "told"]
+
+#: Values of functions are within; their squares are finite.
+LARGEST = 1e100
 
 
 def kernels_of(kernel: Any, outputs: int) -> list[Any]:
@@ -62,15 +65,61 @@ def prices_of(cost: Any, outputs: int) -> Array:
     return prices
 
 
+def spelt(kernel: Any) -> str:
+    """A kernel with all its digits and bounds, which `repr` rounds."""
+    if kernel is None or isinstance(kernel, str):
+        return repr(kernel)
+    parameters = kernel.get_params(deep=False)
+    words = []
+    for name, value in sorted(parameters.items()):
+        if hasattr(value, "is_stationary"):
+            value = spelt(value)
+        elif isinstance(value, (np.ndarray, np.generic, list, tuple)):
+            value = np.asarray(value).tolist()
+        words.append(f"{name}={value}")
+    return f"{type(kernel).__name__}({', '.join(words)})"
+
+
+def told(f: Any, c: Any, constraints: int) -> tuple[Array, set[int]]:
+    """Return values of (f, c_1, ..., c_K), NaN where there are none, and which were left out."""
+    values = np.full(constraints + 1, np.nan)
+    left_out = {0} if f is None else set()
+    if f is not None:
+        values[0] = outcome(f, "f", ())
+    if c is None:
+        return values, left_out | set(range(1, constraints + 1))
+    if constraints == 1 and np.ndim(c) == 0:
+        c = [c]
+    if constraints and np.ndim(c) == 0:
+        raise InputError(
+            f"c must be a list of {constraints} values, one a constraint, got {shown(c)}: those "
+            "that are not evaluated are None"
+        )
+    values[1:] = outcome(c, "c", (constraints,))
+    if isinstance(c, (list, tuple)):
+        left_out |= {k for k, value in enumerate(c, 1) if value is None}
+    return values, left_out
+
+
+def name_of(id: Any) -> str | None:
+    """Return the id of an evaluation as text, or raise `InputError`."""
+    if id is None:
+        return None
+    if isinstance(id, bool) or not isinstance(id, (str, int, np.integer)):
+        raise InputError(f"id must be a text or a whole number, got {shown(id)}")
+    return str(id)
+
+
 def outcome(value: Any, name: str, shape: tuple[int, ...]) -> Array:
     """Return values of functions, NaN where not evaluated; infinities are refused."""
     found = real(value, name)
     if found.shape != shape:
-        wanted = f"shape {shape}, one value a constraint" if shape else "one number"
+        wanted = f"of shape {shape}, one value a constraint" if shape else "one number"
+        if shape == (0,):
+            wanted = "left out, as there are no constraints"
         raise InputError(f"{name} must be {wanted}, got shape {found.shape}")
-    if np.isinf(found).any() or (np.abs(found[np.isfinite(found)]) > 1e100).any():
+    if np.isinf(found).any() or (np.abs(found[np.isfinite(found)]) > LARGEST).any():
         raise InputError(
-            f"{name} is {found}: values must be within 1e100; leave out what failed, or make "
-            "failure a constraint"
+            f"{name} is {found}: values must be within 1e100; tell NaN for what failed"
         )
     return found

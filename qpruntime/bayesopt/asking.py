@@ -11,10 +11,12 @@ from qpruntime.arrays import Array
 from qpruntime.bayesopt.acquisition import gains_of
 from qpruntime.bayesopt.box import Box
 from qpruntime.bayesopt.conditioning import Conditioned, condition_all
+from qpruntime.bayesopt.failures import Failing
 from qpruntime.bayesopt.frame import Frame
 from qpruntime.bayesopt.minimisers import draw
 from qpruntime.bayesopt.search import maximise
 from qpruntime.bayesopt.settling import Projection
+from qpruntime.bayesopt.space import Space
 from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.errors import ConvergenceWarning, warn
 
@@ -43,8 +45,9 @@ class Awaited(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Functions given each sample of the minimiser; how many samples had no feasible point."""
+    """Functions before and given each sample of the minimiser; samples without a feasible point."""
 
+    groups: Sequence[Sequence[Surrogate]]
     posts: list[Conditioned]
     infeasible: int
 
@@ -55,15 +58,16 @@ def given_minimisers(
     n_samples: int,
     method: Projection,
     rng: np.random.Generator,
+    space: Space,
 ) -> Given:
-    """Draw minimisers in the unit cube, and condition on each, pending outcomes imagined.
+    """Draw minimisers in the space, and condition on each, pending outcomes imagined.
 
     Sample m is of the surrogates of group m mod G.
     """
     d = groups[0][0].X.shape[1]
     cube = Box(np.zeros(d), np.ones(d))
     at = None if awaited is None else awaited.points
-    drawn, values = draw(groups, *cube, n_samples, rng, at=at)
+    drawn, values = draw(groups, *cube, n_samples, rng, at=at, space=space)
     if awaited is None:
         frames = [Frame(group) for group in groups]
         # All samples share the one frame there is.
@@ -76,11 +80,11 @@ def given_minimisers(
         ]
     # One sample that has not settled is still a sample, and 60 iterations take 0.1 s.
     posts = condition_all(frames, drawn.X_star, method, max_iter=_ITERATIONS, complain=False)
-    return Given(posts, int((~drawn.feasible).sum()))
+    return Given(groups, posts, int((~drawn.feasible).sum()))
 
 
 def most_telling(
-    posts: Sequence[Conditioned], prices: Array | None, rng: np.random.Generator
+    given: Given, failing: Failing, prices: Array | None, rng: np.random.Generator, space: Space
 ) -> tuple[Array, int]:
     """Point (d,) of the unit cube with the largest gain, of all functions together.
 
@@ -88,11 +92,12 @@ def most_telling(
     """
 
     def worth(U: Array) -> Array:
-        each = gains_of(posts, U)
-        return each.sum(axis=0, keepdims=True) if prices is None else each / prices[:, None]
+        each = gains_of(given.posts, U)
+        each = failing.expected(given.groups, each, U, prices is not None)
+        return each if prices is None else each / prices[:, None]
 
-    near = np.array([post.x_star for post in posts])
-    return maximise(worth, near, near.shape[1], rng)
+    near = np.array([post.x_star for post in given.posts])
+    return maximise(worth, near, near.shape[1], rng, space)
 
 
 def complain(unsettled: int, n_samples: int) -> None:

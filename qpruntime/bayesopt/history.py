@@ -1,11 +1,9 @@
-"""The table of evaluations: what was asked, what was told, and the file that it lives in."""
+"""The table of evaluations: what was asked, what was told, and what failed."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,27 +11,34 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.validation import path_of, shown
-from qpruntime.whole_file import write_whole
+from qpruntime.validation import shown
 
-__all__ = ["History", "Record", "read_json", "write_json"]
+__all__ = ["History", "Record"]
 
 
 @dataclass
 class Record:
-    """One point: values of (f, c_1, ..., c_K), NaN where not known, and what is still awaited."""
+    """One point: values of (f, c_1, ..., c_K), NaN if not known; what is awaited, what failed."""
 
     id: str
     x: tuple[float, ...]
     values: list[float]
     awaited: set[int] = field(default_factory=set)
+    failed: set[int] = field(default_factory=set)
+
+    def known(self, j: int) -> bool:
+        """Whether function j was told."""
+        return not math.isnan(self.values[j])
 
 
 class History:
-    """Records in the order in which they were begun; `outputs` is K + 1."""
+    """Records in the order in which they were begun; `outputs` is K + 1.
 
-    def __init__(self, outputs: int) -> None:
-        self.outputs = outputs
+    Points are rows of numbers; `shown` gives them in their user's terms.
+    """
+
+    def __init__(self, outputs: int, shown: Callable[[Any], Any] = tuple) -> None:
+        self.outputs, self._shown = outputs, shown
         self.records: list[Record] = []
         self._by_id: dict[str, Record] = {}
 
@@ -54,51 +59,64 @@ class History:
         return record
 
     def forget(self, id: str) -> None:
-        """Await nothing more of a record; it is dropped if nothing is known of it."""
+        """Await nothing more of a record; it is dropped if nothing is known of it, nor failed."""
         record = self._by_id.get(id)
         if record is None:
             raise InputError(f"no evaluation has the id {shown(id)}")
         record.awaited.clear()
-        if all(math.isnan(v) for v in record.values):
+        if not record.failed and not any(record.known(j) for j in range(self.outputs)):
             self.records.remove(record)
             del self._by_id[id]
 
-    def tell(self, x: Array, values: Array, id: str | None) -> None:
-        """Fill in values, NaN for those not given; again and the same is nothing."""
-        record = self._by_id.get(id) if id is not None else self._matching(x, values)
+    def tell(self, x: Array, values: Array, left_out: set[int], id: str | None) -> None:
+        """Fill in values, NaN for those that are not there; again and the same is nothing.
+
+        What is awaited, and is neither told nor left out, has failed: everything, if nothing is
+        told at all. A value takes the place of a failure.
+        """
+        told = {j for j in range(self.outputs) if not math.isnan(values[j])}
+        record = self._by_id.get(id) if id is not None else self._matching(x, told)
+        new = record is None
         if record is None:
             record = self.add(x, (), id)
         elif tuple(float(v) for v in x) != record.x:
             raise InputError(
-                f"id {record.id!r} belongs to the point {record.x}, got {tuple(x.tolist())}: "
-                "use another id"
+                f"id {record.id!r} belongs to the point {self._shown(record.x)}, got "
+                f"{self._shown(x)}: use another id"
             )
-        told = [j for j in range(self.outputs) if not math.isnan(values[j])]
-        for j in told:
+        for j in sorted(told):
             known = record.values[j]
-            if not math.isnan(known) and known != values[j]:
+            if record.known(j) and known != values[j]:
                 raise InputError(
                     f"evaluation {record.id!r} was told {known:g} for function {j}, now "
                     f"{values[j]:g}: a repeated measurement needs an id of its own"
                 )
         for j in told:
             record.values[j] = float(values[j])
-        # Who asked for all and is told some has no more to come.
-        record.awaited -= set(told) if told else record.awaited
+        if told:
+            lost = record.awaited - told - left_out
+        else:
+            # Of what nobody asked for nothing is known but that it failed.
+            every = set(range(self.outputs))
+            lost = (every - left_out or every) if new else set(record.awaited)
+        record.failed = (record.failed | lost) - told
+        record.awaited -= told | lost
 
-    def _matching(self, x: Array, values: Array) -> Record | None:
-        """The oldest record of this point that awaits one of the values."""
+    def _matching(self, x: Array, told: set[int]) -> Record | None:
+        """The oldest record of this point that awaits one of the values told, or else lost it."""
         place = tuple(float(v) for v in x)
-        told = {j for j in range(self.outputs) if not math.isnan(values[j])}
-        for record in self.records:
-            if record.x == place and (record.awaited & told or (record.awaited and not told)):
+        here = [r for r in self.records if r.x == place]
+        for record in here:
+            if record.awaited & told if told else record.awaited:
                 return record
-        return None
+        return next((r for r in here if r.failed & told), None)
 
     def begun(self) -> int:
-        """How many values are known or awaited."""
-        known = sum(not math.isnan(v) for r in self.records for v in r.values)
-        return known + sum(len(r.awaited) for r in self.records)
+        """How many values are known, awaited, or failed."""
+        return sum(
+            sum(r.known(j) for j in range(self.outputs)) + len(r.awaited) + len(r.failed)
+            for r in self.records
+        )
 
     def pending(self) -> list[Record]:
         """Records of which something is awaited."""
@@ -111,17 +129,14 @@ class History:
         X = np.array([r.x for r in rows], dtype=float).reshape(len(rows), width)
         return X, np.array([r.values[j] for r in rows], dtype=float)
 
-    def columns(self) -> dict[str, list[Any]]:
-        """The table by columns: id, x0, ..., f, c1, ..., awaited."""
-        width = len(self.records[0].x) if self.records else 0
-        table: dict[str, list[Any]] = {"id": [r.id for r in self.records]}
-        for i in range(width):
-            table[f"x{i}"] = [r.x[i] for r in self.records]
+    def columns(self, variables: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        """The table by columns: id, the variables', f, c1, ..., awaited, and failed if any did."""
+        table: dict[str, list[Any]] = {"id": [r.id for r in self.records], **variables}
         for j in range(self.outputs):
-            table["f" if j == 0 else f"c{j}"] = [r.values[j] for r in self.records]
-        table["awaited"] = [
-            " ".join("f" if j == 0 else f"c{j}" for j in sorted(r.awaited)) for r in self.records
-        ]
+            table[_name(j)] = [r.values[j] for r in self.records]
+        table["awaited"] = [" ".join(map(_name, sorted(r.awaited))) for r in self.records]
+        if any(r.failed for r in self.records):
+            table["failed"] = [" ".join(map(_name, sorted(r.failed))) for r in self.records]
         return table
 
     def state(self) -> list[dict[str, Any]]:
@@ -132,6 +147,7 @@ class History:
                 "x": list(r.x),
                 "values": [None if math.isnan(v) else v for v in r.values],
                 "awaited": sorted(r.awaited),
+                "failed": sorted(r.failed),
             }
             for r in self.records
         ]
@@ -140,25 +156,10 @@ class History:
         """Become what `state` gave."""
         self.records, self._by_id = [], {}
         for row in state:
-            record = self.add(np.array(row["x"], dtype=float), row["awaited"], str(row["id"]))
+            record = self.add(np.array(row["x"], dtype=float), row["awaited"], row["id"])
             record.values = [math.nan if v is None else float(v) for v in row["values"]]
+            record.failed = set(row["failed"])
 
 
-def write_json(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
-    """Write a file whole or not at all: beside its place, to the disk, then in its place."""
-    text = json.dumps(state, allow_nan=False, indent=1)
-    write_whole(path, lambda file: file.write(text.encode()))
-
-
-def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read what `write_json` wrote, or raise `InputError`."""
-    source = path_of(path, "path")
-    try:
-        state = json.loads(source.read_text())
-    except FileNotFoundError as error:
-        raise InputError(f"{source}: no such file") from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"{source}: not a saved optimisation: {error}") from error
-    if not isinstance(state, dict) or state.get("format") != "qpruntime-bayesopt-1":
-        raise InputError(f"{source}: not a saved optimisation of this version")
-    return state
+def _name(j: int) -> str:
+    return "f" if j == 0 else f"c{j}"

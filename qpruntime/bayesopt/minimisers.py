@@ -14,11 +14,15 @@ from qpruntime.arrays import Array
 from qpruntime.bayesopt.box import box
 from qpruntime.bayesopt.frame import checked
 from qpruntime.bayesopt.paths import FEATURES, Paths
+from qpruntime.bayesopt.space import Space
 from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.errors import InputError
 from qpruntime.validation import generator, whole
 
-__all__ = ["Minimisers", "draw", "sample_minimisers", "sobol"]
+__all__ = ["LARGEST", "Minimisers", "draw", "sample_minimisers", "sobol"]
+
+#: Coordinates of a Sobol sequence.
+LARGEST = int(qmc.Sobol.MAXDIM)
 
 #: Points of the first look for each draw, and draws until one has a feasible point.
 _GRID, _REDRAWS = 1024, 10
@@ -34,6 +38,11 @@ class Minimisers(NamedTuple):
 
 def sobol(n: int, d: int, rng: np.random.Generator) -> Array:
     """n scrambled Sobol points of the unit cube, n rounded up to a power of 2 for balance."""
+    if d > LARGEST:
+        raise InputError(
+            f"{d} coordinates are more than the {LARGEST} that designs by Sobol's sequence have: "
+            "leave out variables, or choices of a category, each of which is a coordinate"
+        )
     power = max(0, int(np.ceil(np.log2(max(n, 1)))))
     return np.asarray(qmc.Sobol(d, rng=rng).random_base2(power)[:n])
 
@@ -87,9 +96,11 @@ def draw(
     rng: np.random.Generator,
     features: int = FEATURES,
     at: Array | None = None,
+    space: Space | None = None,
 ) -> tuple[Minimisers, list[Array]]:
     """`sample_minimisers`, draw m from group m mod G; also the drawn functions at the points `at`.
 
+    With a space, whose unit cube the box then is, minimisers are points that it has.
     The second is one array (K + 1, len(at)) for each draw.
     """
     X_star = np.empty((M, len(low)))
@@ -105,10 +116,11 @@ def draw(
             paths = [Paths(s, len(waiting), rng, features) for s in group]
             grid = low + (high - low) * sobol(_GRID, len(low), rng)
             grid = np.vstack([grid, np.clip(data, low, high)])
+            grid = grid if space is None else space.snap(grid)
             coarse = np.array([p.coarse(grid) for p in paths])
             beside = np.array([p(at) for p in paths]) if at is not None else None
             for i, m in enumerate(waiting):
-                x, least = _minimise(paths, i, grid, coarse[:, :, i], low, high)
+                x, least = _minimise(paths, i, grid, coarse[:, :, i], low, high, space)
                 if least >= 0.0 or least > slack[m]:
                     X_star[m], slack[m], feasible[m] = x, least, least >= 0.0
                     if beside is not None:
@@ -120,11 +132,18 @@ def draw(
 
 
 def _minimise(
-    paths: Sequence[Paths], m: int, grid: Array, values: Array, low: Array, high: Array
+    paths: Sequence[Paths],
+    m: int,
+    grid: Array,
+    values: Array,
+    low: Array,
+    high: Array,
+    space: Space | None,
 ) -> tuple[Array, float]:
     """Constrained minimiser of draw m, and the least c_k there, inf without constraints.
 
-    From the best point of the grid: feasible and low, or else as nearly feasible as any.
+    From the best point of the grid: feasible and low, or else as nearly feasible as any. What is
+    rounded is searched as if it were not, rounded, and held while the rest is searched again.
     """
     scales = np.array([np.sqrt(p.surrogate.scale) or 1.0 for p in paths])
     least = (values[1:] / scales[1:, None]).min(axis=0, initial=np.inf)
@@ -135,19 +154,34 @@ def _minimise(
     else:
         start = int(np.argmax(least))
         x, slack, best = grid[start], float(least[start]), np.inf
-    end = _polish(paths, m, x, low, high, scales)
-    if end is None:
-        return x, slack
-    found = [p.slope(end, m)[0] for p in paths]
-    there = min((v / s for v, s in zip(found[1:], scales[1:], strict=True)), default=np.inf)
-    if -1e-6 <= there < 0.0:
-        there = 0.0
-    better = found[0] < best if there >= 0.0 and slack >= 0.0 else there > slack
-    return (end, float(there)) if better else (x, slack)
+    every = [(0.0, 1.0)] * len(x)
+    rounded = None if space is None or space.loose.all() else space
+    for hold in (False, True):
+        if hold and (rounded is None or not rounded.loose.any()):
+            break
+        ends = rounded.held(x) if hold and rounded is not None else every
+        end = _polish(paths, m, x, low, high, scales, ends)
+        if end is None:
+            continue
+        if rounded is not None:
+            end = rounded.snap(end[None])[0]
+        found = [p.slope(end, m)[0] for p in paths]
+        there = min((v / s for v, s in zip(found[1:], scales[1:], strict=True)), default=np.inf)
+        if -1e-6 <= there < 0.0:
+            there = 0.0
+        if found[0] < best if there >= 0.0 and slack >= 0.0 else there > slack:
+            x, slack, best = end, float(there), found[0]
+    return x, slack
 
 
 def _polish(
-    paths: Sequence[Paths], m: int, x: Array, low: Array, high: Array, scales: Array
+    paths: Sequence[Paths],
+    m: int,
+    x: Array,
+    low: Array,
+    high: Array,
+    scales: Array,
+    ends: list[tuple[float, float]],
 ) -> Array | None:
     """Sequential quadratic programming in the unit cube from x; None if it gets nowhere."""
     width = high - low
@@ -175,7 +209,7 @@ def _polish(
             lambda u: look(u)[0][0],
             (x - low) / width,
             jac=lambda u: look(u)[1][0],
-            bounds=[(0.0, 1.0)] * len(x),
+            bounds=ends,
             constraints=constraints,
             method="SLSQP",
             options={"maxiter": _STEPS, "ftol": 1e-7},

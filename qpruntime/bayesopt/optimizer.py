@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,18 +11,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
-from qpruntime.bayesopt.arguments import kernels_of, noises_of, outcome, prices_of
-from qpruntime.bayesopt.asking import Awaited, complain, given_minimisers, most_telling
-from qpruntime.bayesopt.box import box
+from qpruntime.bayesopt.arguments import kernels_of, name_of, noises_of, prices_of, spelt, told
+from qpruntime.bayesopt.asking import Awaited, Given, complain, given_minimisers, most_telling
 from qpruntime.bayesopt.conditioning import Conditioned
-from qpruntime.bayesopt.history import History, read_json, write_json
-from qpruntime.bayesopt.minimisers import sobol
-from qpruntime.bayesopt.models import Models
+from qpruntime.bayesopt.design import design, largest_design
+from qpruntime.bayesopt.failures import Failing, failing
+from qpruntime.bayesopt.history import History
+from qpruntime.bayesopt.models import Known, Models
 from qpruntime.bayesopt.recommending import log_feasible, recommended
-from qpruntime.bayesopt.surrogate import Surrogate, points
+from qpruntime.bayesopt.saved import damage, read_saved, write_json
+from qpruntime.bayesopt.space import space_of
+from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import sized
-from qpruntime.validation import choice, number, path_of, whole
+from qpruntime.validation import choice, flag, number, path_of, whole
 
 __all__ = ["Optimizer"]
 
@@ -34,12 +36,13 @@ def _rows(opt: Any, *_: Any, **__: Any) -> int:
 class Optimizer:
     """Minimise f in a box subject to c_k >= 0, all expensive, by predictive entropy search.
 
-    Variables are continuous. Functions are modelled in units of the box and of their own spread.
+    Functions are modelled in units of the box and of their own spread. An evaluation may fail:
+    whether it succeeds is then learnt as a constraint.
 
     Parameters
     ----------
     bounds : array-like, shape (d, 2)
-        Low and high end of every variable.
+        Low and high end of every variable; points are arrays.
     constraints : int
         K, how many c_k there are; 0 is plain predictive entropy search.
     kernel : None, scikit-learn kernel, or a list of K + 1
@@ -61,6 +64,11 @@ class Optimizer:
         which is kept.
     path : path, optional
         A new file, which is rewritten whole at every `ask` and `tell`; `load` goes on with one.
+    space : dict, optional
+        Instead of bounds: names and what they may be, each a `Real`, an `Integer`, a `Category`, or
+        a pair (low, high) of a real. Points are dicts of these names.
+    maximise : bool
+        Maximise f instead; it is told, predicted and kept as it is.
 
     Attributes
     ----------
@@ -72,7 +80,8 @@ class Optimizer:
     Raises
     ------
     InputError
-        If an argument is not usable, or there is a file at `path` already.
+        If an argument is not usable, there is a file at `path` already, or there are more than
+        21201 coordinates, every choice of a category counting as one.
 
     Examples
     --------
@@ -83,11 +92,20 @@ class Optimizer:
     ...     opt.tell(x, f=x[0] ** 2, c=[x[0] - 0.5])
     >>> bool(abs(opt.recommend()[0] - 0.5) < 0.01)
     True
+
+    Variables of other kinds have names:
+
+    >>> from qpruntime.bayesopt import Category, Integer, Real
+    >>> space = {"rate": Real(1e-5, 0.1, log=True), "layers": Integer(1, 8),
+    ...          "activation": Category(["relu", "tanh"])}
+    >>> opt = Optimizer(space=space, maximise=True, random_state=0)
+    >>> sorted(opt.ask())
+    ['activation', 'layers', 'rate']
     """
 
     def __init__(
         self,
-        bounds: ArrayLike,
+        bounds: ArrayLike | None = None,
         constraints: int = 0,
         kernel: Any = None,
         noise: float | Sequence[float | None] | None = None,
@@ -98,21 +116,30 @@ class Optimizer:
         hyper: int = 0,
         random_state: int | None = None,
         path: str | os.PathLike[str] | None = None,
+        space: Mapping[str, Any] | None = None,
+        maximise: bool = False,
     ) -> None:
-        self._box = box(bounds)
-        self.low, self.high = self._box
+        self._space = space_of(bounds, space)
+        self.low, self.high = self._space.box
         self.d = len(self.low)
         self.constraints = whole(constraints, "constraints", 0)
+        self.maximise = flag(maximise, "maximise")
         self.method: Any = choice(method, "method", ("ep", "qp"))
         self.n_samples = whole(n_samples, "n_samples", 1)
         self.n_initial = whole(self.d + 1 if n_initial is None else n_initial, "n_initial", 1)
+        largest_design(self._space, self.n_initial)
         self.hyper = whole(hyper, "hyper", 0)
         if random_state is None:
             random_state = int(np.random.SeedSequence().entropy) % 2**63  # type: ignore[arg-type]
         self.seed = whole(random_state, "random_state", 0)
         outputs = self.constraints + 1
-        self._models = Models(self.d, kernels_of(kernel, outputs), noises_of(noise, outputs))
-        self._history = History(outputs)
+        self._models = Models(self._space.d, kernels_of(kernel, outputs), noises_of(noise, outputs))
+        self._history = History(outputs, self._space.give)
+        taken = {*self._history.columns({})} & {*(self._space.names or ())}
+        if taken:
+            raise InputError(
+                f"space has the names {sorted(taken)}, which are those of results: rename them"
+            )
         self._asked = 0
         self.infeasible_draws = self.unsettled = 0
         if path is not None and path_of(path, "path").exists():
@@ -121,6 +148,22 @@ class Optimizer:
                 "remove it to begin anew"
             )
         self.path = path
+
+    def __repr__(self) -> str:
+        what = "maximises" if self.maximise else "minimises"
+        names = self._space.names
+        over = ", ".join(names or [f"{self.d} variable{'s' * (self.d != 1)}"])
+        records = self._history.records
+        counts = [
+            f"{self.constraints} constraint{'s' * (self.constraints != 1)}",
+            f"{len(records)} evaluation{'s' * (len(records) != 1)}",
+            f"{len(self._history.pending())} pending",
+            f"{sum(bool(r.failed) for r in records)} failed",
+        ]
+        return (
+            f"<Optimizer: {what} over {over}; {', '.join(counts)}; method={self.method!r}, "
+            f"random_state={self.seed}>"
+        )
 
     # Asking
 
@@ -145,7 +188,7 @@ class Optimizer:
 
         Returns
         -------
-        x : ndarray, shape (d,) or (n, d)
+        x : ndarray, shape (d,) or (n, d); a dict or a list of dicts if variables have names
         which : int or list of int
             Only if `decoupled`: 0 is the objective, k the k-th constraint.
 
@@ -161,16 +204,18 @@ class Optimizer:
         """
         count = 1 if n is None else whole(n, "n", 1)
         prices = prices_of(cost, self.constraints + 1)
-        found, most = [], 0
+        found: list[tuple[Array, int]] = []
+        most = 0
         with self._change():
             for _ in range(count):
                 found.append(self._ask(bool(decoupled), prices))
                 most = max(most, self.unsettled)
             complain(most, self.n_samples)
-        X, which = np.array([x for x, _ in found]), [j for _, j in found]
+        X, which = [self._space.give(x) for x, _ in found], [j for _, j in found]
         if n is None:
             return (X[0], which[0]) if decoupled else X[0]
-        return (X, which) if decoupled else X
+        several = np.array(X) if self._space.names is None else X
+        return (several, which) if decoupled else several
 
     def _ask(self, decoupled: bool, prices: Array) -> tuple[Array, int]:
         outputs = self.constraints + 1
@@ -179,36 +224,41 @@ class Optimizer:
         # What was told unasked takes the place of points of the design.
         begun = self._history.begun() if decoupled else outputs * len(self._history.records)
         if begun < outputs * self.n_initial:
-            design = sobol(self.n_initial, self.d, np.random.default_rng([self.seed, 0]))
-            u, which = design[begun // outputs], begun % outputs
+            first = design(self._space, self.n_initial, np.random.default_rng([self.seed, 0]))
+            u, which = first[begun // outputs], begun % outputs
         else:
-            posts = self._conditioned(rng)
-            u, which = most_telling(posts, prices if decoupled else None, rng)
-        x = self._box.from_unit(u)
+            found = failing(self._history)
+            given = self._given(found, rng)
+            u, which = most_telling(given, found, prices if decoupled else None, rng, self._space)
+        x = self._space.from_unit(u[None])[0]
         self._history.add(x, [which] if decoupled else range(outputs))
         self._asked += 1
         return x, which
 
-    def _conditioned(self, rng: np.random.Generator) -> list[Conditioned]:
-        """Functions conditioned on samples of the minimiser, pending outcomes imagined."""
-        groups = self._models.groups(self._data(), self.hyper, rng)
-        self._models.remember()
+    def _given(self, failing: Failing, rng: np.random.Generator) -> Given:
+        """Functions given samples of the minimiser, pending outcomes imagined."""
+        data = self._known(failing)
+        groups = self._models.groups(data, self.hyper, rng)
+        self._models.remember(data)
         waiting, awaited = self._history.pending(), None
         if waiting:
-            at = self._box.to_unit(np.array([r.x for r in waiting]))
-            awaited = Awaited(at, [r.awaited for r in waiting])
-        given = given_minimisers(groups, awaited, self.n_samples, self.method, rng)
+            at = self._space.to_unit(np.array([r.x for r in waiting]))
+            awaited = Awaited(at, [failing.rows(r.awaited) for r in waiting])
+        given = given_minimisers(groups, awaited, self.n_samples, self.method, rng, self._space)
         self.infeasible_draws = given.infeasible
         self.unsettled = sum(not post.converged for post in given.posts)
-        return given.posts
+        return given
+
+    def _conditioned(self, rng: np.random.Generator) -> list[Conditioned]:
+        return self._given(failing(self._history), rng).posts
 
     # Telling
 
     def tell(
         self,
-        x: ArrayLike,
+        x: Any,
         f: float | None = None,
-        c: ArrayLike | None = None,
+        c: Any = None,
         *,
         id: str | int | None = None,
     ) -> None:
@@ -216,11 +266,13 @@ class Optimizer:
 
         Parameters
         ----------
-        x : array-like, shape (d,)
+        x : array-like, shape (d,), or a dict if variables have names
         f : float, optional
-            The objective; NaN or left out: not evaluated.
-        c : array-like, shape (K,), optional
-            The constraints, feasible at 0 and above; NaN: not evaluated.
+            The objective; left out if it is not evaluated (yet), NaN if it failed.
+        c : array-like, shape (K,), or a number if K = 1; optional
+            The constraints, feasible at 0 and above; NaN if one failed, None in a list if it is not
+            evaluated (yet). NaN says nothing of a function that was not asked for, if another is
+            told. If nothing is told at all, everything that was asked for has failed.
         id : str or int, optional
             Of the evaluation. Telling the same under the same id again changes nothing; without
             one, values go to the pending evaluation of this point, or to a new one.
@@ -230,83 +282,96 @@ class Optimizer:
         InputError
             If x is outside the box, a value is infinite, or the id is that of something else.
         """
-        place = self._box.inside(x)
-        values = np.full(self.constraints + 1, np.nan)
-        if f is not None:
-            values[0] = outcome(f, "f", ())
-        if c is not None:
-            values[1:] = outcome(c, "c", (self.constraints,))
+        place, name = self._space.take(x), name_of(id)
+        values, left_out = told(f, c, self.constraints)
         with self._change():
-            self._history.tell(place, values, None if id is None else str(id))
+            self._history.tell(place, values, left_out, name)
 
-    def expect(self, x: ArrayLike, *, id: str | int | None = None) -> None:
+    def expect(self, x: Any, *, id: str | int | None = None) -> None:
         """Say that all functions are being evaluated at x, which was not asked for."""
-        place = self._box.inside(x)
-        if id is not None and str(id) in self._history:
-            raise InputError(f"id {str(id)!r} is taken: use another id")
+        place, name = self._space.take(x), name_of(id)
+        if name is not None and name in self._history:
+            raise InputError(f"id {name!r} is taken: use another id")
         with self._change():
-            self._history.add(place, range(self.constraints + 1), None if id is None else str(id))
+            self._history.add(place, range(self.constraints + 1), name)
 
     def forget(self, id: str | int) -> None:
-        """Await a pending evaluation no longer."""
+        """Await a pending evaluation no longer; one that failed is told instead, without values."""
         with self._change():
             self._history.forget(str(id))
 
     @property
-    def pending(self) -> dict[str, Array]:
+    def pending(self) -> dict[str, Any]:
         """Points that are asked for and not told, by id."""
-        return {r.id: np.array(r.x) for r in self._history.pending()}
+        return {r.id: self._space.give(r.x) for r in self._history.pending()}
 
     # What is known
 
-    def _data(self) -> list[tuple[Array, Array]]:
+    def _known(self, failing: Failing) -> list[Known]:
+        """What is known of all functions, then of their success."""
         found = []
         for j in range(self.constraints + 1):
             X, y = self._history.known(j)
-            found.append((self._box.to_unit(X.reshape(len(y), self.d)), y))
+            U = self._space.to_unit(X.reshape(len(y), self.d))
+            found.append(Known(j, U, -y if self.maximise and j == 0 else y))
+        for j, X, y in failing.data:
+            found.append(Known(self.constraints + 1 + j, self._space.to_unit(X), y))
         return found
+
+    def _modelled(self) -> tuple[list[Known], list[Surrogate]]:
+        """What is known of all functions and their success, and the most probable models of it."""
+        data = self._known(failing(self._history))
+        if not any(len(y) for _, _, y in data[: self.constraints + 1]):
+            raise InputError("nothing is observed yet: tell at least one evaluation first")
+        return data, self._models.groups(data, 0, np.random.default_rng(0))[0]
 
     @sized(_rows)
     def surrogates(self) -> list[Surrogate]:
         """Functions as they are modelled, the objective first, in units of box and spread.
 
         Variables go from 0 to 1, a constraint is divided by the standard deviation of its
-        observations and keeps its zero, the objective also loses their mean.
+        observations and keeps its zero, the objective also loses their mean; one that is maximised
+        has the other sign.
         """
-        data = self._data()
-        if not any(len(y) for _, y in data):
-            raise InputError("nothing is observed yet: tell at least one evaluation first")
-        return self._models.groups(data, 0, np.random.default_rng(0))[0]
+        return self._modelled()[1][: self.constraints + 1]
 
     @sized(_rows)
-    def predict(self, X: ArrayLike) -> tuple[Array, Array]:
+    def predict(self, X: Any) -> tuple[Array, Array]:
         """Mean and standard deviation of (f, c_1, ..., c_K) at X, both (K + 1, T), latent."""
-        U = self._box.to_unit(points(X, "X", self.d))
+        U = self._space.to_unit(self._space.take_all(X))
+        data, surrogates = self._modelled()
         means, stds = [], []
-        for j, (s, (_, y)) in enumerate(zip(self.surrogates(), self._data(), strict=True)):
-            centre, spread = self._models.scaled(j, U, y)[2:]
+        for known, s in zip(data[: self.constraints + 1], surrogates, strict=False):
+            centre, spread = self._models.scaled(known)[2:]
             mean, variance = s.predict(U)
             means.append(centre + spread * mean)
             stds.append(spread * np.sqrt(variance))
+        if self.maximise:
+            means[0] = -means[0]
         return np.array(means), np.array(stds)
 
     @sized(_rows)
-    def probability(self, X: ArrayLike) -> Array:
-        """Probability that all constraints hold, shape (T,); they are taken as independent."""
-        U = self._box.to_unit(points(X, "X", self.d))
-        return np.asarray(np.exp(log_feasible(self.surrogates(), U)))
+    def probability(self, X: Any) -> Array:
+        """Probability that all constraints hold, shape (T,); they are taken as independent.
+
+        If evaluations have failed, that one succeeds is among them.
+        """
+        U = self._space.to_unit(self._space.take_all(X))
+        return np.asarray(np.exp(log_feasible(self._modelled()[1], U)))
 
     @sized(_rows)
-    def recommend(self, confidence: float = 0.95) -> Array:
-        """Return the point of least mean objective whose constraints hold with this probability.
+    def recommend(self, confidence: float = 0.95) -> Any:
+        """Return the point of best mean objective whose constraints hold with this probability.
 
-        If there is none, the point where they hold most probably.
+        If there is none, the point where they hold most probably. If evaluations have failed, that
+        one succeeds is a constraint too.
         """
         wanted = number(confidence, "confidence", above=0.0, most=1.0)
-        surrogates = self.surrogates()
+        data, surrogates = self._modelled()
         rng = np.random.default_rng([self.seed, 2**32])
-        known = np.vstack([U for U, _ in self._data()])
-        return self._box.from_unit(recommended(surrogates, known, wanted, rng))
+        known = np.vstack([U for _, U, _ in data])
+        u = recommended(surrogates, known, wanted, rng, self._space)
+        return self._space.give(self._space.from_unit(u[None])[0])
 
     # Keeping
 
@@ -319,19 +384,21 @@ class Optimizer:
         return pd.DataFrame(self.columns())
 
     def columns(self) -> dict[str, list[Any]]:
-        """The evaluations by columns: id, x0, ..., f, c1, ..., and what is awaited."""
-        return self._history.columns()
+        """The evaluations by columns: id, x0, ..., f, c1, ..., what is awaited, what failed.
+
+        Variables with names have columns of these names; "failed" is there once something has.
+        """
+        return self._history.columns(self._space.columns([r.x for r in self._history.records]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a file of JSON, which is replaced whole."""
-        last = self._models.last
         write_json(
             path,
             {
-                "format": "qpruntime-bayesopt-1",
-                "bounds": np.column_stack([self.low, self.high]).tolist(),
+                "space": self._space.state(),
                 "constraints": self.constraints,
-                "kernels": [repr(k) for k in self._models.kernels],
+                "maximise": self.maximise,
+                "kernels": [spelt(k) for k in self._models.kernels],
                 "noise": self._models.noises,
                 "method": self.method,
                 "n_samples": self.n_samples,
@@ -339,7 +406,9 @@ class Optimizer:
                 "hyper": self.hyper,
                 "seed": str(self.seed),
                 "asked": self._asked,
-                "last": [None if p is None else p.tolist() for p in last],
+                "infeasible_draws": self.infeasible_draws,
+                "unsettled": self.unsettled,
+                "models": self._models.state(self._known(failing(self._history))),
                 "evaluations": self._history.state(),
             },
         )
@@ -357,29 +426,35 @@ class Optimizer:
             The kernel that the optimisation was begun with, if it was given one.
         keep : bool
             Go on writing to the same file.
+
+        Raises
+        ------
+        InputError
+            If there is no such file, it is damaged, or the kernel is another.
         """
-        state = read_json(path)
-        try:
+        saved = read_saved(path)
+        kernels = kernels_of(kernel, saved.constraints + 1)
+        if [spelt(k) if saved.exact else repr(k) for k in kernels] != saved.kernels:
+            raise InputError(f"{path} was begun with kernel={saved.kernels}: pass the same kernel")
+        space, names = saved.space, saved.space.names
+        with damage(path):
             opt = cls(
-                state["bounds"],
-                state["constraints"],
+                np.column_stack(space.box) if names is None else None,
+                saved.constraints,
                 kernel,
-                state["noise"],
-                state["method"],
-                state["n_samples"],
-                n_initial=state["n_initial"],
-                hyper=state["hyper"],
-                random_state=int(state["seed"]),
+                saved.noise,
+                saved.method,
+                saved.n_samples,
+                n_initial=saved.n_initial,
+                hyper=saved.hyper,
+                random_state=saved.seed,
+                space=None if names is None else dict(zip(names, space.variables, strict=True)),
+                maximise=saved.maximise,
             )
-            if [repr(k) for k in opt._models.kernels] != state["kernels"]:
-                raise InputError(
-                    f"{path} was begun with kernel={state['kernels']}: pass the same kernel"
-                )
-            opt._asked = int(state["asked"])
-            opt._models.last = [None if p is None else np.array(p) for p in state["last"]]
-            opt._history.restore(state["evaluations"])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{path}: damaged: {error!r}") from error
+            opt._asked = saved.asked
+            opt.infeasible_draws, opt.unsettled = saved.infeasible_draws, saved.unsettled
+            opt._history.restore(saved.evaluations)
+            opt._models.restore(saved.models, opt._known(failing(opt._history)))
         opt.path = path if keep else None
         return opt
 
@@ -387,6 +462,7 @@ class Optimizer:
     def _change(self) -> Iterator[None]:
         """What changes inside is written to the file, if there is one; all of it or nothing."""
         records, asked, last = self._history.state(), self._asked, list(self._models.last)
+        counts = self.infeasible_draws, self.unsettled
         try:
             yield
             if self.path is not None:
@@ -394,4 +470,5 @@ class Optimizer:
         except BaseException:
             self._history.restore(records)
             self._asked, self._models.last = asked, last
+            self.infeasible_draws, self.unsettled = counts
             raise

@@ -1,4 +1,4 @@
-"""PESC as a sampler of Optuna: floats by predictive entropy search, anything else at random.
+"""PESC as a sampler of Optuna: all variables that every trial has, by predictive entropy search.
 
 Needs Optuna: ``pip install "qpruntime[optuna]"``. Nothing else of the package imports it.
 """
@@ -9,15 +9,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from qpruntime.bayesopt.optimizer import Optimizer
+from qpruntime.bayesopt.variables import Category, Integer, Real
 from qpruntime.errors import InputError
 from qpruntime.validation import whole
 
 try:
     import optuna
-    from optuna.distributions import BaseDistribution, FloatDistribution
+    from optuna.distributions import (
+        BaseDistribution,
+        CategoricalDistribution,
+        FloatDistribution,
+    )
     from optuna.samplers import BaseSampler, RandomSampler
     from optuna.trial import FrozenTrial, TrialState
 except ImportError as error:  # pragma: no cover
@@ -47,9 +50,9 @@ class PESCSampler(BaseSampler):
 
     Notes
     -----
-    Floats are sampled together, those with ``log=True`` by their logarithm; other variables are
-    independent and random. Failed and pruned trials are left out, running ones are pending. Studies
-    have one objective.
+    Variables that all trials have are sampled together, those with ``log=True`` by their logarithm;
+    others are independent and random. Running trials are pending. Failed and pruned ones make a
+    constraint of success. Studies have one objective.
     """
 
     def __init__(
@@ -72,13 +75,9 @@ class PESCSampler(BaseSampler):
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Floats that all trials so far have."""
+        """Variables that all trials so far have."""
         found = self._space.calculate(study)
-        return {
-            name: each
-            for name, each in found.items()
-            if isinstance(each, FloatDistribution) and each.step is None and not each.single()
-        }
+        return {name: each for name, each in found.items() if not each.single()}
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -89,36 +88,39 @@ class PESCSampler(BaseSampler):
         if len(study.directions) > 1:
             raise InputError("PESCSampler minimises one objective, the study has several")
         names = sorted(search_space)
-        ends = [
-            (
-                _log(search_space[n], search_space[n].low),
-                _log(search_space[n], search_space[n].high),
-            )
-            for n in names
-        ]
-        sign = -1.0 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1.0
-        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.RUNNING))
+        # A name may be that of a result, "f" say.
+        variables = {f"x {n}": _variable(search_space[n]) for n in names}
+        maximise = study.direction == optuna.study.StudyDirection.MAXIMIZE
+        states = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.FAIL, TrialState.PRUNED)
+        trials = study.get_trials(deepcopy=False, states=states)
         done = [t for t in trials if t.state == TrialState.COMPLETE]
         counts = {len(t.system_attrs[_KEY]) for t in done if _KEY in t.system_attrs}
         if len(counts) > 1:
             raise InputError(f"trials have {sorted(counts)} constraints: all need the same number")
         constraints = counts.pop() if counts else 0
         opt = Optimizer(
-            ends, constraints, n_initial=self._n_initial, random_state=self._seed, **self._options
+            constraints=constraints,
+            n_initial=self._n_initial,
+            random_state=self._seed,
+            space=variables,
+            maximise=maximise,
+            **self._options,
         )
         for t in trials:
             if t.number == trial.number or not set(names) <= set(t.params):
                 continue
-            x = np.array([_log(search_space[n], t.params[n]) for n in names])
-            x = np.clip(x, opt.low, opt.high)
-            if t.state == TrialState.RUNNING:
-                opt.expect(x, id=t.number)
-                continue
+            x = {f"x {n}": _kept(search_space[n], t.params[n]) for n in names}
             c = t.system_attrs.get(_KEY)
-            f = sign * t.value if math.isfinite(t.value) else math.nan
-            opt.tell(x, f=f, c=[-float(v) for v in c] if c else None, id=t.number)
+            if c is not None or t.state != TrialState.COMPLETE:
+                opt.expect(x, id=t.number)
+            if t.state == TrialState.COMPLETE:
+                f = t.value if t.value is not None and math.isfinite(t.value) else math.nan
+                opt.tell(x, f=f, c=[-float(v) for v in c] if c else None, id=t.number)
+            elif t.state != TrialState.RUNNING:
+                opt.tell(x, id=t.number)
         opt._asked = trial.number
-        return {n: _back(search_space[n], float(v)) for n, v in zip(names, opt.ask(), strict=True)}
+        found = opt.ask()
+        return {n: _back(search_space[n], found[f"x {n}"]) for n in names}
 
     def sample_independent(
         self,
@@ -127,7 +129,7 @@ class PESCSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Sample what is no float, and floats of the first trial, at random."""
+        """Sample what not all trials have, and everything of the first trial, at random."""
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(
@@ -146,10 +148,38 @@ class PESCSampler(BaseSampler):
         self._independent.after_trial(study, trial, state, values)
 
 
-def _log(distribution: Any, value: float) -> float:
-    return math.log(value) if distribution.log else float(value)
+def _step(distribution: Any) -> float | None:
+    """The step by which values are counted, if they are."""
+    counted = isinstance(distribution, FloatDistribution) or distribution.step > 1
+    return distribution.step if counted and not distribution.log else None
 
 
-def _back(distribution: Any, value: float) -> float:
-    value = math.exp(value) if distribution.log else value
+def _variable(distribution: Any) -> Real | Integer | Category:
+    """A distribution of Optuna as a variable; choices, and values with a step, are counted."""
+    if isinstance(distribution, CategoricalDistribution):
+        return Category(range(len(distribution.choices)))
+    step = _step(distribution)
+    if step is not None:
+        return Integer(0, round((distribution.high - distribution.low) / step))
+    kind = Real if isinstance(distribution, FloatDistribution) else Integer
+    return kind(distribution.low, distribution.high, distribution.log)
+
+
+def _kept(distribution: Any, value: Any) -> float | int:
+    """A parameter of a trial as a value of `_variable`."""
+    if isinstance(distribution, CategoricalDistribution):
+        return int(distribution.to_internal_repr(value))
+    step, variable = _step(distribution), _variable(distribution)
+    if step is not None:
+        value = round((value - distribution.low) / step)
+    return min(max(value, variable.low), variable.high)
+
+
+def _back(distribution: Any, value: Any) -> Any:
+    """The parameter of a trial for a value of `_variable`."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[value]
+    step = _step(distribution)
+    if step is not None:
+        value = distribution.low + value * step
     return min(max(value, distribution.low), distribution.high)

@@ -9,6 +9,7 @@ from scipy.special import log_ndtr
 
 from qpruntime.arrays import Array
 from qpruntime.bayesopt.search import least_mean, maximise
+from qpruntime.bayesopt.space import Space
 from qpruntime.bayesopt.surrogate import Surrogate
 
 __all__ = ["log_feasible", "recommended"]
@@ -24,11 +25,16 @@ def log_feasible(surrogates: Sequence[Surrogate], U: Array, least: float = 1e-14
 
 
 def recommended(
-    surrogates: Sequence[Surrogate], known: Array, confidence: float, rng: np.random.Generator
+    surrogates: Sequence[Surrogate],
+    known: Array,
+    confidence: float,
+    rng: np.random.Generator,
+    space: Space,
 ) -> Array:
     """Point of the unit cube with the least mean whose constraints hold with this probability.
 
-    If there is none, where they hold most probably; `known` (T, d) are points to begin from.
+    If there is none, where they hold most probably; it is a point that the space has, and `known`
+    (T, d) are points to begin from.
     """
     wanted = float(np.log(confidence))
     u = least_mean(
@@ -37,10 +43,11 @@ def recommended(
         wanted,
         known,
         rng,
+        space,
     )
     if log_feasible(surrogates, u[None])[0] < wanted - 1e-6:
         # Where all is known to be infeasible, the least violation and not the least certainty.
-        u = maximise(lambda U: log_feasible(surrogates, U, 1e-6)[None], known, known.shape[1], rng)[
-            0
-        ]
+        u, _ = maximise(
+            lambda U: log_feasible(surrogates, U, 1e-6)[None], known, known.shape[1], rng, space
+        )
     return u

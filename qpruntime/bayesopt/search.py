@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 
 from qpruntime.arrays import Array
 from qpruntime.bayesopt.minimisers import sobol
+from qpruntime.bayesopt.space import Space
 
 __all__ = ["least_mean", "maximise"]
 
@@ -19,15 +20,22 @@ _BEST, _ROUND, _SPREADS = 4, 96, (0.08, 0.025, 0.008, 0.002)
 
 
 def maximise(
-    worth: Callable[[Array], Array], near: Array, d: int, rng: np.random.Generator
+    worth: Callable[[Array], Array],
+    near: Array,
+    d: int,
+    rng: np.random.Generator,
+    space: Space | None = None,
 ) -> tuple[Array, int]:
-    """Point and row of the largest of worth(U), shape (rows, T); `near` are good guesses."""
-    U = np.vstack([sobol(_CANDIDATES, d, rng), np.clip(near, 0.0, 1.0)])
+    """Point and row of the largest of worth(U), shape (rows, T); `near` are good guesses.
+
+    With a space, of points that it has: integers and categories are rounded before they are judged.
+    """
+    U = _had(np.vstack([sobol(_CANDIDATES, d, rng), np.clip(near, 0.0, 1.0)]), space)
     values = worth(U)
     for spread in _SPREADS:
         best = U[np.argsort(-values.max(axis=0), kind="stable")[:_BEST]]
         centres = best[rng.integers(0, len(best), _ROUND)]
-        new = np.clip(centres + spread * rng.standard_normal(centres.shape), 0.0, 1.0)
+        new = _around(centres, spread, rng, space)
         U, values = np.vstack([best, new]), worth(np.vstack([best, new]))
     row, at = np.unravel_index(int(np.argmax(values)), values.shape)
     return U[at], int(row)
@@ -39,29 +47,42 @@ def least_mean(
     wanted: float,
     known: Array,
     rng: np.random.Generator,
+    space: Space,
 ) -> Array:
     """Least mean where log_feasible >= wanted, or where the latter is largest if it is nowhere."""
     d = known.shape[1]
-    U = np.vstack([sobol(2 * _CANDIDATES, d, rng), np.clip(known, 0.0, 1.0)])
+    U = _had(np.vstack([sobol(2 * _CANDIDATES, d, rng), np.clip(known, 0.0, 1.0)]), space)
     for spread in _SPREADS:
         good = _order(mean(U), log_feasible(U), wanted)
         best = U[good[:_BEST]]
         centres = best[rng.integers(0, len(best), 4 * _ROUND)]
-        new = np.clip(centres + spread * rng.standard_normal(centres.shape), 0.0, 1.0)
+        new = _around(centres, spread, rng, space)
         U = np.vstack([best, new])
     best = U[_order(mean(U), log_feasible(U), wanted)[0]]
+    if not space.loose.any():
+        return np.asarray(best)
     end = minimize(
         lambda u: mean(u[None])[0],
         best,
-        bounds=[(0.0, 1.0)] * d,
+        bounds=space.held(best),
         constraints=[{"type": "ineq", "fun": lambda u: log_feasible(u[None])[0] - wanted}],
         method="SLSQP",
         options={"maxiter": 50, "ftol": 1e-9, "eps": 1e-6},
     ).x
     if np.isfinite(end).all():
-        two = np.vstack([best, np.clip(end, 0.0, 1.0)])
+        two = _had(np.vstack([best, np.clip(end, 0.0, 1.0)]), space)
         best = two[_order(mean(two), log_feasible(two), wanted - 1e-9)[0]]
     return np.asarray(best)
+
+
+def _had(U: Array, space: Space | None) -> Array:
+    return U if space is None else space.snap(U)
+
+
+def _around(centres: Array, spread: float, rng: np.random.Generator, space: Space | None) -> Array:
+    """Points of the space that are near these, and some that are elsewhere in what is rounded."""
+    new = np.clip(centres + spread * rng.standard_normal(centres.shape), 0.0, 1.0)
+    return new if space is None else space.snap(space.stirred(new, rng))
 
 
 def _order(mean: Array, log_feasible: Array, wanted: float) -> NDArray[np.intp]:

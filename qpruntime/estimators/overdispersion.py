@@ -207,7 +207,7 @@ def _excess(X: Array, y: Array, exposure: Array, rng: np.random.Generator) -> fl
     rows = rng.permutation(n)[:_ROWS]
     distance = cdist(X[rows], X)
     # Of equally near rows any.
-    distance += 1e-9 * distance.max() * rng.random(distance.shape) + np.finfo(float).tiny
+    distance += 1e-9 * (distance.max() or 1.0) * rng.random(distance.shape)
     distance[np.arange(len(rows)), rows] = np.inf
     near = distance.argmin(axis=1)
     pairs = np.unique(np.sort(np.column_stack([rows, near]), axis=1), axis=0)

@@ -11,7 +11,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, DotProduct
 
 from qpruntime import ConvergenceWarning, InputError
-from qpruntime.bayesopt import Optimizer, asking, history
+from qpruntime.bayesopt import Optimizer, asking, saved
 
 
 def gramacy(x):
@@ -188,7 +188,7 @@ def test_telling_twice_is_telling_once(tmp_path):
 
 KILLED = """
 import os, sys
-from qpruntime.bayesopt import Optimizer, history
+from qpruntime.bayesopt import Optimizer
 calls, limit = 0, int(sys.argv[2])
 
 def dying(name):
@@ -248,7 +248,7 @@ def test_killed_between_any_two_calls(tmp_path):
             )
             assert done.returncode == (9 if attempt < 10**6 else 0), done.stderr
             if path.exists():
-                assert history.read_json(path)["format"]
+                assert saved.read_json(path)["format"]
         tables.append(json.loads(path.read_text())["evaluations"])
         assert len(tables[-1]) == 4
     assert all(table == tables[-1] for table in tables)

@@ -11,7 +11,7 @@ optuna = pytest.importorskip("optuna", reason="the extra optuna is not installed
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from qpruntime.bayesopt.optuna_sampler import PESCSampler
+    from qpruntime.bayesopt.optuna_sampler import PESCSampler, _back, _kept
 
 from qpruntime import InputError  # noqa: E402
 
@@ -60,6 +60,43 @@ def test_failed_and_running_trials():
     made.tell(asked[1], state=optuna.trial.TrialState.FAIL)
     made.tell(asked[2], 0.5)
     assert 0.0 <= made.ask(space).params["x"] <= 1.0
+
+
+def test_a_trial_that_fails_is_not_repeated():
+    """Left out, the point of the design that failed was the next one for ever."""
+    made = optuna.create_study(sampler=PESCSampler(seed=1, n_samples=2, n_initial=3))
+    space = {"x": optuna.distributions.FloatDistribution(0.0, 1.0)}
+    made.add_trial(optuna.create_trial(params={"x": 0.5}, distributions=space, value=1.0))
+    for state in (optuna.trial.TrialState.FAIL, optuna.trial.TrialState.PRUNED) * 2:
+        made.tell(made.ask(space), state=state)
+    xs = [t.params["x"] for t in made.trials]
+    assert len(set(xs)) == len(xs) == 5
+
+
+def test_steps_integers_and_categories():
+    """All are sampled together, in their own terms; a name may be that of a result."""
+    make = optuna.distributions
+    space = {
+        "f": make.IntDistribution(2, 11, step=3),
+        "many": make.IntDistribution(1, 1000, log=True),
+        "half": make.FloatDistribution(0.0, 1.0, step=0.5),
+        "one": make.FloatDistribution(0.0, 3.0, step=1.0),
+        "mixed": make.CategoricalDistribution((None, True, 1, "1")),
+    }
+    made = optuna.create_study(sampler=PESCSampler(seed=1, n_samples=2, n_initial=4))
+    for _ in range(8):
+        trial = made.ask(space)
+        kept = trial.params
+        assert kept["f"] in (2, 5, 8, 11)
+        assert isinstance(kept["many"], int)
+        assert kept["half"] in (0.0, 0.5, 1.0)
+        assert kept["one"] in (0.0, 1.0, 2.0, 3.0)
+        for name, distribution in space.items():
+            assert _back(distribution, _kept(distribution, kept[name])) is kept[name] or (
+                _back(distribution, _kept(distribution, kept[name])) == kept[name]
+            )
+        made.tell(trial, kept["half"] + abs(kept["one"] - 2.0))
+    assert set(made.sampler.infer_relative_search_space(made, made.trials[-1])) == set(space)
 
 
 def test_what_is_refused():

@@ -1,0 +1,212 @@
+"""The file of an optimisation: written whole, and read as what a stranger may have written.
+
+Everything is checked on reading, so that no later call meets damage: each entry by its type and its
+limits, and all of them by a seal, the SHA-256 of the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from qpruntime.bayesopt.arguments import LARGEST
+from qpruntime.bayesopt.space import Space
+from qpruntime.errors import InputError
+from qpruntime.validation import flag, number, path_of, shown, whole
+from qpruntime.whole_file import write_whole
+
+__all__ = ["Saved", "damage", "read_json", "read_saved", "write_json"]
+
+_FORMAT = "qpruntime-bayesopt-2"
+#: Had boxes only, no failures and no fits, and no seal.
+_BEFORE = "qpruntime-bayesopt-1"
+
+
+class Saved(NamedTuple):
+    """Entries of a file, checked by themselves; `models` is not, of which `Models` knows more."""
+
+    space: Space
+    constraints: int
+    maximise: bool
+    kernels: list[str]
+    noise: list[float | None]
+    method: str
+    n_samples: int
+    n_initial: int
+    hyper: int
+    seed: int
+    asked: int
+    infeasible_draws: int
+    unsettled: int
+    models: dict[str, Any]
+    evaluations: list[dict[str, Any]]
+    exact: bool
+
+
+def write_json(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
+    """Write a file whole or not at all: beside its place, to the disk, then in its place."""
+    state = {"format": _FORMAT, **state}
+    state["seal"] = _seal(state)
+    text = json.dumps(state, allow_nan=False, indent=1)
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read an object as `write_json` wrote it, or raise `InputError`."""
+    source = path_of(path, "path")
+    try:
+        state = json.loads(
+            source.read_bytes().decode("utf-8"), parse_constant=_constant, object_pairs_hook=_once
+        )
+    except FileNotFoundError as error:
+        raise InputError(f"{source}: no such file") from error
+    except RecursionError as error:
+        raise InputError(f"{source}: not a saved optimisation: nesting without end") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{source}: not a saved optimisation: {error}") from error
+    if not isinstance(state, dict) or state.get("format") not in (_FORMAT, _BEFORE):
+        raise InputError(f"{source}: not a saved optimisation of this version")
+    return state
+
+
+def read_saved(path: str | os.PathLike[str]) -> Saved:
+    """Read a file and check it, or raise `InputError`, which names it."""
+    state = read_json(path)
+    with damage(path):
+        exact = state["format"] == _FORMAT
+        found = _saved(state if exact else _of_before(state), exact)
+        if exact and "seal" in state and state["seal"] != _seal(state):
+            raise ValueError(
+                "its seal is of other contents; if they were meant to be edited, take out 'seal'"
+            )
+    return found
+
+
+@contextmanager
+def damage(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Whatever goes wrong inside is damage of this file."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        what = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{path}: damaged: {what}") from error
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"the number {name}")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a repeated key")
+    return found
+
+
+def _seal(state: dict[str, Any]) -> str:
+    rest = {name: value for name, value in state.items() if name != "seal"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _of_before(state: dict[str, Any]) -> dict[str, Any]:
+    """A file of the first format in the terms of this one."""
+    ends = [{"kind": "real", "low": a, "high": b, "log": False} for a, b in state["bounds"]]
+    last = _listed(state["last"], "last", len(state["noise"]))
+    return {
+        **state,
+        "space": {"names": None, "variables": ends},
+        "maximise": False,
+        "infeasible_draws": 0,
+        "unsettled": 0,
+        "models": {"last": [*last, *[None] * len(last)], "fitted": [None] * 2 * len(last)},
+        "evaluations": [{**_object(row), "failed": []} for row in state["evaluations"]],
+    }
+
+
+def _saved(state: dict[str, Any], exact: bool) -> Saved:
+    constraints = whole(state["constraints"], "constraints", 0)
+    outputs = constraints + 1
+    space = Space.from_state(_object(state["space"]))
+    kernels = _listed(state["kernels"], "kernels", outputs)
+    noise = _listed(state["noise"], "noise", outputs)
+    seed = state["seed"]
+    if not isinstance(seed, str) or not (seed.isascii() and seed.isdigit()):
+        raise ValueError(f"seed must be digits, got {shown(seed)}")
+    rows = _listed(state["evaluations"], "evaluations")
+    seen: set[str] = set()
+    return Saved(
+        space,
+        constraints,
+        flag(state["maximise"], "maximise"),
+        [_text(k, "kernels") for k in kernels],
+        [None if v is None else number(v, "noise") for v in noise],
+        _text(state["method"], "method"),
+        whole(state["n_samples"], "n_samples", 1),
+        whole(state["n_initial"], "n_initial", 1),
+        whole(state["hyper"], "hyper", 0),
+        int(seed),
+        whole(state["asked"], "asked", 0),
+        whole(state["infeasible_draws"], "infeasible_draws", 0),
+        whole(state["unsettled"], "unsettled", 0),
+        _object(state["models"]),
+        [_evaluation(_object(row), space, outputs, seen) for row in rows],
+        exact,
+    )
+
+
+def _evaluation(row: dict[str, Any], space: Space, outputs: int, seen: set[str]) -> dict[str, Any]:
+    """One evaluation, checked; its id is added to those seen."""
+    id = _text(row["id"], "an id")
+    if id in seen:
+        raise ValueError(f"the id {shown(id)} is there twice")
+    seen.add(id)
+    here = f"of evaluation {shown(id)}"
+    x = [number(v, f"x {here}") for v in _listed(row["x"], f"x {here}", len(space.variables))]
+    for v, variable in zip(x, space.variables, strict=True):
+        if not variable.low <= v <= variable.high or (variable.whole and v != math.floor(v)):
+            raise ValueError(f"x {here} is {x}, which is outside the box or not whole")
+    values = [
+        None if v is None else number(v, f"a value {here}")
+        for v in _listed(row["values"], f"values {here}", outputs)
+    ]
+    if any(v is not None and abs(v) > LARGEST for v in values):
+        raise ValueError(f"values {here} are beyond 1e100")
+    awaited, failed = (_functions(row[name], f"{name} {here}", outputs) for name in _STATES)
+    told = {j for j, v in enumerate(values) if v is not None}
+    if awaited & told or failed & told or awaited & failed:
+        raise ValueError(f"a function {here} is told, awaited or failed at once")
+    return {"id": id, "x": x, "values": values, "awaited": awaited, "failed": failed}
+
+
+_STATES = ("awaited", "failed")
+
+
+def _functions(value: Any, name: str, outputs: int) -> set[int]:
+    found = [whole(j, name, 0) for j in _listed(value, name)]
+    if len(set(found)) < len(found) or max(found, default=0) >= outputs:
+        raise ValueError(f"{name} must be different functions below {outputs}, got {shown(found)}")
+    return set(found)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{shown(value)} is there for an object")
+    return value
+
+
+def _listed(value: Any, name: str, size: int | None = None) -> Sequence[Any]:
+    if not isinstance(value, list) or (size is not None and len(value) != size):
+        raise ValueError(f"{name} must be a list{f' of {size}' if size is not None else ''}")
+    return value
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be text, got {shown(value)}")
+    return value
