@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import sys
 import threading
 import time
@@ -137,16 +138,42 @@ def cache_folder() -> str | None:
 
 @cache
 def _sources() -> tuple[tuple[str, int, int], ...]:
-    """Names, times and sizes of all files that may hold kernels."""
+    """Names, times and sizes of the files that hold kernels, and of what these import.
+
+    All other files may change: nothing compiles again for an edit in them.
+    """
+    root = Path(__file__).parent
+    texts = {path: path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
+    modules = {_module(path, root): path for path in texts}
+    waiting = [path for path, text in texts.items() if "qpruntime.jit import" in text]
+    held: set[Path] = set()
+    while waiting:
+        path = waiting.pop()
+        if path in held:
+            continue
+        held.add(path)
+        for package, names in _IMPORTED.findall(texts[path]):
+            several = [f"{package}.{name.strip()}" for name in names.split(",")]
+            waiting += [modules[name] for name in (package, *several) if name in modules]
     found = []
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    for path in sorted(held):
         status = path.stat()
         found.append((path.name, status.st_mtime_ns, status.st_size))
     return tuple(found)
 
 
+_IMPORTED = re.compile(
+    r"^(?:from|import) (qpruntime(?:\.\w+)*)(?: import \(?([^)]*?)(?:\)|$))?", re.M
+)
+
+
+def _module(path: Path, root: Path) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(("qpruntime", *(part for part in parts if part != "__init__")))
+
+
 def _cached(dispatcher: Any) -> Any:
-    """Let the disk cache depend on every file of the package.
+    """Let the disk cache depend on every file that holds kernels.
 
     numba looks at the function's own file only: a kernel that calls one from an edited file would
     be loaded as it was before the edit. The version of a cache is compared before its contents are

@@ -93,6 +93,13 @@ def test_a_cache_of_other_sources_is_not_read(tmp_path):
     assert "compiling" in err
 
 
+def test_kernels_do_not_compile_again_for_edits_elsewhere():
+    held = {name for name, *_ in jit._sources()}
+    # Kernels, what they call, and the tuples that they take.
+    assert {"sigma_star.py", "sweep.py", "special.py", "probit.py", "sites.py"} <= held
+    assert not {"classifier.py", "optimizer.py", "maximise.py", "training.py"} & held
+
+
 def test_warming_up_says_what_it_compiles(monkeypatch, capsys):
     def step():
         def function(x):
