@@ -189,12 +189,12 @@ def mirrored(found: Found) -> Found:
     reach = np.linspace(-9.0, 9.0, 2001)
     std = np.sqrt(found.variance)
     logs = np.tile(-0.5 * reach**2, (std.size, 1))
-    both = fold(normalised(found.mean - 9.0 * std, found.mean + 9.0 * std, logs))
+    both = fold(normalised(found.mean[:, None] + std[:, None] * reach, logs))
     mean, variance, _ = moments(both)
 
     def quantile(p: Any) -> Array:
         out = np.empty((mean.size, len(p)))
-        quantile_many(*both, np.asarray(p), out)
+        quantile_many(*both[:3], np.asarray(p), out)
         return out
 
     return Found(mean, variance, quantile, found.log_probability, found.log_evidence)

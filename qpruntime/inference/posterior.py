@@ -316,8 +316,10 @@ class Posterior:
     def check(self) -> tuple[str, ...]:
         """Say in plain words what is known to be off in this posterior, and what to do.
 
-        Costs as much as `marginals` at the sites. Nothing said means that the variances of EP and
-        their corrections agree; peaks far apart that inference has not seen remain unseen.
+        Costs as much as `marginals` at the sites. Corrected means and variances are compared with
+        others found another way, and for likelihoods that are not log-concave and 100 sites at most
+        with short chains of the exact posterior. Nothing said means that they agree with EP's;
+        peaks so far apart that chains do not find them remain unseen.
 
         Returns
         -------

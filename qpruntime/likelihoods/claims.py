@@ -25,11 +25,15 @@ _ROUNDING = 1e-9
 
 
 class Claims(NamedTuple):
-    """What is said of a log density: concave in f; p(y|f) = p(-y|-f); of f - y alone."""
+    """What is said of a log density.
+
+    Concave in f; p(y|f) = p(-y|-f); of f - y alone; p(y|f) = p(y|-f) for every y.
+    """
 
     log_concave: bool
     mirror: bool
     location: bool
+    even: bool
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,8 @@ def check_claims(name: str, claims: Claims, density: LogDensity, allowed: Outcom
             a = log_p(f, y)
             if claims.mirror and -y in allowed and differ(a, b := log_p(-f, -y)):
                 refuse("mirror", f"{a:g} at f = {f:g}, y = {y:g} but {b:g} at {-f:g}, {-y:g}")
+            if claims.even and differ(a, b := log_p(-f, y)):
+                refuse("even", f"{a:g} at f = {f:g}, y = {y:g} but {b:g} at {-f:g}")
             if claims.location and y + 0.5 in allowed and differ(a, b := log_p(f + 0.5, y + 0.5)):
                 refuse(
                     "location", f"{a:g} at f = {f:g}, y = {y:g} but {b:g} with 0.5 added to both"

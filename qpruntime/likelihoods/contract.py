@@ -113,6 +113,9 @@ class Likelihood:
         Whether log p(y|f) is concave in f, so that no site precision can be negative.
     location : bool
         Whether log p(y|f) depends on f - y alone: one table then serves every y.
+    even : bool
+        Whether p(y|f) = p(y|-f) for every y, as of the square link: under a prior mean of 0 the
+        sign of f is then unknown, and corrected marginals are those of abs(f).
     reduction : Reduction, optional
         Coordinates for a compact table.
     expected : Pointer, optional
@@ -161,6 +164,7 @@ class Likelihood:
     mirror: bool = False
     log_concave: bool = True
     location: bool = False
+    even: bool = False
     reduction: Reduction | None = None
     expected: Pointer | None = None
     parameters: Mapping[str, float] = field(default_factory=dict)
@@ -261,6 +265,9 @@ class Likelihood:
             Whether p(y|f) = p(-y|-f).
         location : bool
             Whether p(y|f) depends on f - y alone.
+        even : bool
+            Whether p(y|f) = p(y|-f) for every y: corrected marginals are then those of abs(f) where
+            the prior mean is 0.
         parameters : dict or sequence of str, optional
             Names of the entries of `theta`, as a dict with their values.
         landmarks : sequence of float or callable, optional

@@ -42,6 +42,7 @@ def from_log_prob(
     log_concave: bool = False,
     mirror: bool = False,
     location: bool = False,
+    even: bool = False,
     parameters: Mapping[str, float] | Sequence[str] | None = None,
     landmarks: Any = None,
 ) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def from_log_prob(
         ) from error
     marks = None if landmarks is None else Landmarks(landmarks, density)
     try_out(density, marks, name, allowed, validate)
-    claims = Claims(bool(log_concave), bool(mirror), bool(location))
+    claims = Claims(bool(log_concave), bool(mirror), bool(location), bool(even))
     check_claims(name, claims, density, allowed)
     return dict(
         name=name,

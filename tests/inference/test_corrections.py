@@ -164,6 +164,9 @@ def test_the_numbers_of_the_derivation():
     assert post.marginals().mean[0] == pytest.approx(3.9212006, abs=2e-7)
     assert post.marginals(correction="fact").variance[0] == pytest.approx(3.4524146, abs=2e-6)
     assert post._corrected.response.variance[0] == pytest.approx(3.5296649, abs=2e-6)
+    # A third of the log variance of the former, two thirds of the latter: 3.503711.
+    third = 3.4524146 ** (1.0 / 3.0) * 3.5296649 ** (2.0 / 3.0)
+    assert post.marginals().variance[0] == pytest.approx(third, rel=1e-6)
     assert post._corrected.found.tilted.hermite[0, 3:5] == pytest.approx(
         [0.2222418, -0.1350030], abs=1e-7
     )

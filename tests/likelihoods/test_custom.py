@@ -353,6 +353,7 @@ def test_options_are_checked(options, message):
     [
         ("mirror", lambda f, y: -((f - y - 0.5) ** 2), r"not mirror: .* at f = 0.3, y = 1"),
         ("location", lambda f, y: -abs(y - f) / (1.0 + y * y), "not location: .* added to both"),
+        ("even", lambda f, y: -abs(y - f), r"not even: .* at f = 0.3, y = 1"),
         ("log_concave", lambda f, y: -math.log1p((y - f) ** 2), "not log_concave: it is convex"),
     ],
 )

@@ -121,8 +121,13 @@ def check_fast_paths(own: Likelihood, r: Reference) -> None:
 
 
 def check_claims(own: Likelihood, r: Reference) -> None:
-    """Mirror, location and log-concavity hold of values of the log density."""
+    """Mirror, location, evenness and log-concavity hold of values of the log density.
+
+    What is even for every y says so; what is for some y alone, as noise for y = 0, does not.
+    """
     line = np.linspace(-6.0, 6.0, 49)
+    both = [(own.log_prob(line, y), own.log_prob(-line, y)) for y in outcomes(r)]
+    assert own.even == all(np.allclose(*pair, rtol=1e-13, atol=0.0) for pair in both)
     for y in outcomes(r):
         log_p = own.log_prob(line, y)
         if own.mirror:

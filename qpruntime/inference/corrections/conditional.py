@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
+from qpruntime.inference.corrections.cliffs import marked, resolved
+from qpruntime.inference.corrections.grid import between
 from qpruntime.inference.corrections.sites import REACH, Fixed, Rule, Tilted, log_factor, log_mean
 from qpruntime.jit import contracted, inlined, kernel
 
@@ -264,19 +266,12 @@ def bending(knots: int) -> Array:
     return matrix
 
 
-def between(low: Array, high: Array, count: int) -> Array:
-    """Even points (T, count) from `low` to `high`."""
-    points = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, count)
-    points[:, -1] = high
-    return points
-
-
 def log_densities(
     rule: Rule, fixed: Fixed, tilted: Tilted, targets: Targets
-) -> tuple[Array, Array, Array]:
-    """Return ends of ranges, each (T,), and log densities at even points between, (T, POINTS).
+) -> tuple[Array, Array]:
+    """Return points and log densities there, both (T, G), not normalised.
 
-    They are not normalised.
+    G is POINTS, even ones, and more where a density has cliffs.
     """
     sums = np.empty((targets.mean.size, _KNOTS))
     knots = np.linspace(-REACH, REACH, _KNOTS)
@@ -284,24 +279,33 @@ def log_densities(
     conditional_sums(rule, fixed, tilted, targets, knots, sums, close)
     bends = sums @ bending(_KNOTS)
 
-    def between_ends(low: Array, high: Array, count: int) -> tuple[Array, Array, Array]:
-        points = between(low, high, count)
+    def parts(rows: NDArray[np.intp], points: Array) -> tuple[Array, Array]:
+        some = Targets(targets.rows[rows], targets.mean[rows], targets.std[rows], targets.own[rows])
         own, rest = np.empty(points.shape), np.empty(points.shape)
-        own_factors(rule, fixed, tilted, targets, close, points, own)
-        evaluate(sums, bends, REACH, targets.mean, targets.std, points, rest)
-        return points, own, rest
+        own_factors(rule, fixed, tilted, some, close[rows], points, own)
+        evaluate(sums[rows], bends[rows], REACH, some.mean, some.std, points, rest)
+        return own, rest
 
+    def levels(rows: NDArray[np.intp], points: Array) -> Array:
+        own, rest = parts(rows, points)
+        return own + rest
+
+    every = np.arange(targets.mean.size)
     low, high = targets.mean - REACH * targets.std, targets.mean + REACH * targets.std
-    points, own, rest = between_ends(low, high, _SCOUTS)
+    points = between(low, high, _SCOUTS)
+    own, rest = parts(every, points)
     logs = own + rest
     above = logs > logs.max(axis=1, keepdims=True) - _CUT
     first = np.maximum(np.argmax(above, axis=1) - 1, 0)
     last = np.minimum(_SCOUTS - np.argmax(above[:, ::-1], axis=1), _SCOUTS - 1)
-    every = np.arange(len(points))
     begun, ended = low.copy(), high.copy()
     trim(rule, fixed, targets.own, begun, ended, own, points)
     # Where a density begins at an edge the grid begins there.
     low = np.maximum(points[every, first], begun)
     high = np.minimum(points[every, last], ended)
-    _, own, rest = between_ends(low, high, POINTS)
-    return low, high, own + rest
+    points = between(low, high, POINTS)
+    peaks = np.full(every.size, math.nan)
+    if rule.location:
+        peaks[targets.own >= 0] = fixed.y[targets.own[targets.own >= 0]]
+    points = marked(points, peaks)
+    return resolved(points, levels(every, points), levels)

@@ -17,10 +17,12 @@ from qpruntime.inference.corrections.fold import fold
 from qpruntime.inference.corrections.grid import Densities, moments, normalised
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.corrections.response import Response, pair_sums, respond
-from qpruntime.inference.corrections.slice_sampler import mixing, run_chains
+from qpruntime.inference.corrections.slice_sampler import Chains, mixing, run_chains
 from qpruntime.inference.corrections.tilt import tilted_variances
 from qpruntime.inference.corrections.words import (
+    chained_shift,
     disagreement,
+    on_chains,
     on_evidence,
     on_means,
     on_variances,
@@ -33,6 +35,10 @@ CORRECTIONS = get_args(Correction)
 
 #: Weight of the linear response in the log variance; the rest is that of FACT.
 _RESPONSE = 2.0 / 3.0
+
+#: Sites up to which `words` looks at short chains, where a posterior may have several peaks: they
+#: take less than the rest. And steps of each.
+_CHAINED, _SHORT = 100, 2000
 
 #: Sites at most for "tilt".
 _MOST = 200
@@ -105,16 +111,50 @@ class Corrected:
             said.append(_NO_RESPONSE)
         else:
             said.append(on_variances(self.response.variance, found.fixed.std**2))
-            said.append(on_means(found.V @ self.response.push, found.fixed.std))
-            said.append(disagreement(self._spread))
+        said.extend(self._on_means())
+        said.append(disagreement(self._spread))
         said.append(on_evidence(self.evidence.value - found.log_evidence, self.evidence.spread))
         return tuple(word for word in said if word)
 
+    def _on_means(self) -> list[str]:
+        """Means by the gradient, by FACT, and by short chains where there may be several peaks."""
+        found, fact, ep = self.found, self._fact, self.found.fixed.mean
+        if found.folded:
+            shift = found.V @ self.response.push if self.response is not None else 0.0 * ep
+            return [on_means(shift, shift, found.fixed.std)]
+        moved, variance, smaller = fact.mean, fact.variance, fact.variance
+        if self.response is not None:
+            other = self.response.variance
+            moved, smaller = ep + found.V @ self.response.push, np.minimum(variance, other)
+            variance = variance ** (1.0 - _RESPONSE) * other**_RESPONSE
+        among, said = 0.0, ""
+        if not found.likelihood.log_concave and ep.size <= _CHAINED:
+            chains = self._chains
+            among, said = chained_shift(ep, chains), on_chains(moved, variance, chains)
+        return [on_means(moved - ep, fact.mean - ep, np.sqrt(smaller), among), said]
+
     @cached_property
+    def _chains(self) -> Chains:
+        """Short chains, of a seed of their own: what `words` says does not depend on chance."""
+        found = self.found
+        K, likelihood = needed(found.observed)
+        rng = np.random.default_rng(0)
+        both, steps = (found.V, K), _SHORT
+        prior = found.observed.prior
+        chains = run_chains(found.rule, found.fixed, both, prior, rng, steps=steps, kept=steps)
+        likelihood.raise_failure()
+        return chains
+
+    @property
     def _spread(self) -> Array:
+        spread = self._fact.spread
+        return spread[np.isfinite(spread)]
+
+    @cached_property
+    def _fact(self) -> Marginals:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CorrectionWarning)
-            return self.marginals(Points(None, np.zeros(0), np.zeros(0)), "fact").spread
+            return self.marginals(Points(None, np.zeros(0), np.zeros(0)), "fact")
 
     def targets(self, points: Points) -> Targets:
         """EP's normals of the points, and their covariances with the sites."""
@@ -134,9 +174,8 @@ class Corrected:
         folded = _folds(found.folded, points)
         targets = self.targets(points)
         problem = found.rule, found.fixed, found.tilted
-        low, high, logs = log_densities(*problem, targets)
+        densities = normalised(*log_densities(*problem, targets))
         found.likelihood.raise_failure()
-        densities = normalised(low, high, logs)
         mean, variance, skewness = moments(densities)
         spread = np.full(mean.size, np.nan)
         notes = [] if found.own else [_BESIDE]
@@ -206,13 +245,9 @@ def _folds(folded: bool, points: Points) -> bool:
 
 def shifted(densities: Densities, mean: Array, moved: Array, stretch: Array) -> Densities:
     """Move densities of mean `mean` to `moved` and stretch them about it."""
-    low, high, logs, below = densities
-    return Densities(
-        moved + stretch * (low - mean),
-        moved + stretch * (high - mean),
-        logs - np.log(stretch)[:, None],
-        below,
-    )
+    points, logs, below, weights = densities
+    points = moved[:, None] + stretch[:, None] * (points - mean[:, None])
+    return Densities(points, logs - np.log(stretch)[:, None], below, weights)
 
 
 def sampled(

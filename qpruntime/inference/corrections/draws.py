@@ -6,7 +6,7 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.inference.corrections.conditional import POINTS
-from qpruntime.inference.corrections.grid import Densities, normalised
+from qpruntime.inference.corrections.grid import Densities, between, normalised
 
 __all__ = ["densities_of"]
 
@@ -37,4 +37,4 @@ def densities_of(draws: Array, effective: Array) -> Densities:
         kernel = np.exp(-0.5 * (offsets * step[i] / (width[i] * std[i])) ** 2)
         density = np.convolve(mass, kernel)[POINTS - 1 : 2 * POINTS - 1]
         logs[i] = np.log(np.maximum(density, _FLOOR * density.max()))
-    return normalised(low, high, logs)
+    return normalised(between(low, high, POINTS), logs)

@@ -1,4 +1,9 @@
-"""Densities on even grids, one row each: moments, distribution functions, quantiles, integrals."""
+"""Densities at points, one row each: moments, distribution functions, quantiles, integrals.
+
+Between two points the log of a density is the cubic through the four points around, or a straight
+line where that would bend much: beside a cliff a cubic rises far above both ends. Masses,
+distribution functions and quantiles are those of that very function.
+"""
 
 from __future__ import annotations
 
@@ -6,157 +11,262 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.polynomial.legendre import leggauss
 
 from qpruntime.arrays import Array
-from qpruntime.jit import kernel
+from qpruntime.jit import inlined, kernel
 
 __all__ = [
     "Densities",
+    "between",
     "cdf_many",
     "log_density_many",
     "moments",
     "normalised",
     "quantile_many",
-    "simpson",
 ]
+
+#: A cubic leaves the straight line by a quarter of this at most, and a log density that falls by
+#: more than the next within an interval is straight: Gauss-Legendre rules have masses to 1e-12.
+_BEND, _STEEP = 0.4, 8.0
+#: Gauss-Legendre rules on [0, 1]: up to a fall of 1, and up to _STEEP.
+_GENTLE = 1.0
+_X4, _W4 = (0.5 * (leggauss(4)[0] + 1.0), 0.5 * leggauss(4)[1])
+_X10, _W10 = (0.5 * (leggauss(10)[0] + 1.0), 0.5 * leggauss(10)[1])
+#: A function is cubic between points whose distances differ by this factor at most, else straight.
+_EVEN = 2.5
+_NEWTON = 60
 
 
 class Densities(NamedTuple):
-    """T densities: on even points from `low` to `high`, each (T,), their logs (T, G), and masses.
+    """T densities: at ascending points (T, G) their logs (T, G), and masses.
 
-    `below` (T, G) is the mass left of every point; `logs` are normalised.
+    `below` (T, G) is the mass left of every point; `logs` are normalised. The mean of a function is
+    the sum of its values at the points times `weights` (T, G), which sum to 1.
     """
 
-    low: Array
-    high: Array
+    points: Array
     logs: Array
     below: Array
+    weights: Array
 
 
-def normalised(low: Array, high: Array, logs: Array) -> Densities:
+def between(low: Array, high: Array, count: int) -> Array:
+    """Even points (T, count) from `low` to `high`."""
+    points = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, count)
+    points[:, -1] = high
+    return points
+
+
+def normalised(points: Array, logs: Array) -> Densities:
     """Scale densities to mass one and accumulate it."""
-    density = np.exp(logs - logs.max(axis=1, keepdims=True))
-    step = (high - low) / (logs.shape[1] - 1)
-    below = np.empty(logs.shape)
-    accumulate(density, step, below)
+    logs = logs - logs.max(axis=1, keepdims=True)
+    below, weights = np.empty(logs.shape), np.empty(logs.shape)
+    accumulate(np.ascontiguousarray(points), logs, below, weights)
     total = below[:, -1:].copy()
-    below /= total
-    logs = logs - logs.max(axis=1, keepdims=True) - np.log(total)
-    return Densities(low, high, logs, below)
+    return Densities(points, logs - np.log(total), below / total, weights / total)
+
+
+@inlined
+def bend_of(x, logs, k):
+    """Return (a, b): in interval k the log density is a line plus u(1 - u)(a + b u), u its part."""
+    n = x.size
+    h, fall = x[k + 1] - x[k], logs[k + 1] - logs[k]
+    first = min(max(k - 1, 0), n - 4)
+    p = first if first < k else k + 2
+    q = first + 3 if first + 3 > k + 1 else k - 1
+    a, b = 0.0, 0.0
+    if abs(fall) <= _STEEP and h > 0.0:
+        at, other = (x[p] - x[k]) / h, (x[q] - x[k]) / h
+        one, two = at * (1.0 - at), other * (1.0 - other)
+        if one != 0.0 and two != 0.0 and at != other:
+            c = (logs[p] - logs[k] - at * fall) / one
+            b = ((logs[q] - logs[k] - other * fall) / two - c) / (other - at)
+            a = c - b * at
+    if not abs(a) + abs(b) <= _BEND:
+        a, b = 0.0, 0.0
+    return a, b
+
+
+@inlined
+def part_mass(start, fall, a, b, h, u):
+    """Mass of the part from 0 to u of an interval of length h."""
+    total = 0.0
+    if a == 0.0 and b == 0.0:
+        drop = fall * u
+        if not abs(fall) < math.inf:
+            total = 0.0
+        elif abs(drop) < 1e-6:
+            total = math.exp(start) * u * (1.0 + 0.5 * drop)
+        elif drop < 0.0:
+            total = math.exp(start) * math.expm1(drop) / fall
+        else:
+            total = -math.exp(start + drop) * math.expm1(-drop) / fall
+    elif abs(fall) <= _GENTLE:
+        for m in range(_X4.size):
+            v = u * _X4[m]
+            total += _W4[m] * math.exp(start + v * (fall + (1.0 - v) * (a + b * v)))
+        total *= u
+    else:
+        for m in range(_X10.size):
+            v = u * _X10[m]
+            total += _W10[m] * math.exp(start + v * (fall + (1.0 - v) * (a + b * v)))
+        total *= u
+    return h * total
+
+
+@inlined
+def cubic_shares(x, k, v):
+    """Shares in the four points from k - 1 on of a value at part v of interval k."""
+    h = x[k + 1] - x[k]
+    p, q = (x[k - 1] - x[k]) / h, (x[k + 2] - x[k]) / h
+    left, right = v - p, v - q
+    s0 = v * (v - 1.0) * right / (p * (p - 1.0) * (p - q))
+    s1 = left * (v - 1.0) * right / (p * -q)  # (0 - p)(0 - 1)(0 - q) = -p q
+    s2 = left * v * right / ((1.0 - p) * (1.0 - q))
+    s3 = left * v * (v - 1.0) / ((q - p) * q * (q - 1.0))
+    return s0, s1, s2, s3
 
 
 @kernel
-def accumulate(density, step, below):
-    """Integrate up to every point, the cubic through the four points around each interval."""
-    n = density.shape[1]
-    for i in range(density.shape[0]):
-        p, total = density[i], 0.0
+def accumulate(points, logs, below, weights):
+    """Fill masses left of every point, and weights of the points in means."""
+    n = points.shape[1]
+    weights[:] = 0.0
+    for i in range(points.shape[0]):
+        x, level, weight = points[i], logs[i], weights[i]
         below[i, 0] = 0.0
         for k in range(n - 1):
-            if k == 0:
-                part = (9.0 * p[0] + 19.0 * p[1] - 5.0 * p[2] + p[3]) / 24.0
-            elif k == n - 2:
-                part = (9.0 * p[n - 1] + 19.0 * p[n - 2] - 5.0 * p[n - 3] + p[n - 4]) / 24.0
-            else:
-                part = (13.0 * (p[k] + p[k + 1]) - p[k - 1] - p[k + 2]) / 24.0
-            if not part > 0.0:
-                part = 0.5 * (p[k] + p[k + 1])
-            total += part * step[i]
-            below[i, k + 1] = total
-
-
-def simpson(points: int) -> Array:
-    """Weights of Simpson's rule on [0, 1], for an odd number of points."""
-    rule = np.full(points, 2.0)
-    rule[1::2] = 4.0
-    rule[[0, -1]] = 1.0
-    rule /= 3.0 * (points - 1)
-    return rule
+            h, fall = x[k + 1] - x[k], level[k + 1] - level[k]
+            a, b = bend_of(x, level, k)
+            mass = part_mass(level[k], fall, a, b, h, 1.0)
+            below[i, k + 1] = below[i, k] + mass
+            if not mass > 0.0:
+                continue
+            if abs(fall) > _STEEP:
+                # The mass lies within 1/fall of the upper end.
+                share = 1.0 - 1.0 / abs(fall)
+                weight[k] += mass * (share if fall < 0.0 else 1.0 - share)
+                weight[k + 1] += mass * (share if fall > 0.0 else 1.0 - share)
+                continue
+            even = 0 < k < n - 2
+            if even:
+                before, after = x[k] - x[k - 1], x[k + 2] - x[k + 1]
+                even = h < _EVEN * min(before, after) and max(before, after) < _EVEN * h
+            s0, s1, s2, s3, whole = 0.0, 0.0, 0.0, 0.0, 0.0
+            count = _X4.size if abs(fall) <= _GENTLE else _X10.size
+            for m in range(count):
+                v = _X4[m] if count == _X4.size else _X10[m]
+                w = _W4[m] if count == _W4.size else _W10[m]
+                w *= math.exp(v * (fall + (1.0 - v) * (a + b * v)))
+                whole += w
+                if even:
+                    c0, c1, c2, c3 = cubic_shares(x, k, v)
+                    s0 += w * c0
+                    s1 += w * c1
+                    s2 += w * c2
+                    s3 += w * c3
+                else:
+                    s1 += w * (1.0 - v)
+                    s2 += w * v
+            mass /= whole
+            if even:
+                weight[k - 1] += mass * s0
+                weight[k + 2] += mass * s3
+            weight[k] += mass * s1
+            weight[k + 1] += mass * s2
 
 
 def moments(found: Densities) -> tuple[Array, Array, Array]:
-    """Mean, variance and skewness of every density, by parts of its distribution function."""
-    points = found.logs.shape[1]
-    unit = np.linspace(0.0, 1.0, points)
-    density = np.exp(found.logs) * (found.high - found.low)[:, None]
-    rule = simpson(points)
-    mass = density @ rule
-    mean = density @ (rule * unit) / mass
+    """Mean, variance and skewness of every density."""
+    low = found.points[:, :1]
+    width = found.points[:, -1:] - low
+    unit = (found.points - low) / width
+    mean = np.einsum("ij,ij->i", found.weights, unit)
     gap = unit - mean[:, None]
-    weighed = density * rule
-    second = np.einsum("ij,ij->i", weighed, gap * gap) / mass
-    third = np.einsum("ij,ij->i", weighed, gap * gap * gap) / mass
-    width = found.high - found.low
-    return found.low + width * mean, width**2 * second, third / second**1.5
+    square = found.weights * (gap * gap)
+    second, third = square.sum(axis=1), np.einsum("ij,ij->i", square, gap)
+    long = width[:, 0]
+    return low[:, 0] + long * mean, long**2 * second, third / second**1.5
+
+
+@inlined
+def interval_of(x, value):
+    """Index of the interval that has a value, of ascending points with the value inside."""
+    first, last = 0, x.size - 1
+    while last - first > 1:
+        middle = (first + last) // 2
+        if x[middle] <= value:
+            first = middle
+        else:
+            last = middle
+    return first
 
 
 @kernel
-def log_density_many(low, high, logs, at, out):
-    """Fill log densities at points (T, Q): cubic in the logs between four points; -inf outside."""
+def log_density_many(points, logs, at, out):
+    """Fill log densities at points (T, Q); -inf outside."""
     n = logs.shape[1]
     for i in range(at.shape[0]):
-        step = (high[i] - low[i]) / (n - 1)
+        x, level = points[i], logs[i]
         for q in range(at.shape[1]):
-            u = (at[i, q] - low[i]) / step
-            if not 0.0 <= u <= n - 1:
-                out[i, q] = -math.inf if u == u else math.nan
+            if not x[0] <= at[i, q] <= x[n - 1]:
+                out[i, q] = -math.inf if at[i, q] == at[i, q] else math.nan
                 continue
-            k = min(max(int(u) - 1, 0), n - 4)
-            d = u - k
-            a, b, c = d - 1.0, d - 2.0, d - 3.0
-            value = -logs[i, k] * a * b * c / 6.0 + logs[i, k + 1] * d * b * c / 2.0
-            value += -logs[i, k + 2] * d * a * c / 2.0 + logs[i, k + 3] * d * a * b / 6.0
-            if not math.isfinite(value):
-                value = logs[i, min(int(u + 0.5), n - 1)]
-            out[i, q] = value
+            k = interval_of(x, at[i, q])
+            h, fall = x[k + 1] - x[k], level[k + 1] - level[k]
+            u = (at[i, q] - x[k]) / h if h > 0.0 else 1.0
+            if u == 0.0 or u == 1.0:
+                out[i, q] = level[k] if u == 0.0 else level[k + 1]
+            elif abs(fall) < math.inf:
+                a, b = bend_of(x, level, k)
+                out[i, q] = level[k] + u * (fall + (1.0 - u) * (a + b * u))
+            else:
+                out[i, q] = -math.inf
 
 
 @kernel
-def inside_mass(p0, p1, m0, m1, step, u):
-    """Mass up to a part u of an interval: the cubic with masses and densities at both ends."""
-    v = 1.0 - u
-    left = m0 * v * v * (1.0 + 2.0 * u) + m1 * u * u * (3.0 - 2.0 * u)
-    return left + step * (p0 * u * v * v - p1 * u * u * v)
-
-
-@kernel
-def cdf_many(low, high, logs, below, at, out):
+def cdf_many(points, logs, below, at, out):
     """Fill distribution functions at points (T, Q)."""
     n = logs.shape[1]
     for i in range(at.shape[0]):
-        step = (high[i] - low[i]) / (n - 1)
+        x, level = points[i], logs[i]
         for q in range(at.shape[1]):
-            u = (at[i, q] - low[i]) / step
-            if not 0.0 < u < n - 1:
-                out[i, q] = math.nan if u != u else (0.0 if u <= 0.0 else 1.0)
+            if not x[0] < at[i, q] < x[n - 1]:
+                out[i, q] = math.nan if at[i, q] != at[i, q] else (0.0 if at[i, q] <= x[0] else 1.0)
                 continue
-            k = min(int(u), n - 2)
-            p0, p1 = math.exp(logs[i, k]), math.exp(logs[i, k + 1])
-            value = inside_mass(p0, p1, below[i, k], below[i, k + 1], step, u - k)
-            out[i, q] = min(max(value, below[i, k]), below[i, k + 1])
+            k = interval_of(x, at[i, q])
+            h, fall = x[k + 1] - x[k], level[k + 1] - level[k]
+            a, b = bend_of(x, level, k)
+            u = (at[i, q] - x[k]) / h
+            value = below[i, k] + part_mass(level[k], fall, a, b, h, u)
+            out[i, q] = min(value, below[i, k + 1])
 
 
 @kernel
-def quantile_many(low, high, logs, below, levels, out):
-    """Fill quantiles (T, Q) of levels (Q,): bisection in the interval that has the level."""
-    n = logs.shape[1]
+def quantile_many(points, logs, below, levels, out):
+    """Fill quantiles (T, Q) of levels (Q,): Newton's method in the interval that has the level."""
     for i in range(out.shape[0]):
-        step = (high[i] - low[i]) / (n - 1)
+        x, level = points[i], logs[i]
         for q in range(levels.size):
-            first, last = 0, n - 1
-            while last - first > 1:
-                middle = (first + last) // 2
-                if below[i, middle] <= levels[q]:
-                    first = middle
-                else:
-                    last = middle
-            p0, p1 = math.exp(logs[i, first]), math.exp(logs[i, last])
-            a, b = 0.0, 1.0
-            for _ in range(45):
-                u = 0.5 * (a + b)
-                value = inside_mass(p0, p1, below[i, first], below[i, last], step, u)
-                if value <= levels[q]:
-                    a = u
-                else:
-                    b = u
-            out[i, q] = low[i] + step * (first + 0.5 * (a + b))
+            k = interval_of(below[i], levels[q])
+            h, fall = x[k + 1] - x[k], level[k + 1] - level[k]
+            a, b = bend_of(x, level, k)
+            wanted, mass = levels[q] - below[i, k], below[i, k + 1] - below[i, k]
+            first, last = 0.0, 1.0
+            u = min(max(wanted / mass, 0.0), 1.0) if mass > 0.0 else 0.5
+            for _ in range(_NEWTON):
+                gap = part_mass(level[k], fall, a, b, h, u) - wanted
+                if gap <= 0.0:
+                    first = u
+                if gap >= 0.0:
+                    last = u
+                slope = h * math.exp(level[k] + u * (fall + (1.0 - u) * (a + b * u)))
+                other = u - gap / slope if slope > 0.0 else -1.0
+                if not first <= other <= last:
+                    other = 0.5 * (first + last)
+                small = abs(other - u) <= 1e-15
+                u = other
+                if small:
+                    break
+            out[i, q] = x[k] + h * u

@@ -16,7 +16,6 @@ from qpruntime.inference.corrections.grid import (
     cdf_many,
     log_density_many,
     quantile_many,
-    simpson,
 )
 from qpruntime.inference.corrections.predictive import log_predictive
 from qpruntime.likelihoods import Likelihood
@@ -80,21 +79,21 @@ class Marginals:
         """Logs of `density`, in its shape."""
         at = self._columns(f)
         out = np.empty(at.shape)
-        log_density_many(*self.densities[:3], at, out)
+        log_density_many(*self.densities[:2], at, out)
         return out.reshape(self._shape(f))
 
     def cdf(self, f: ArrayLike) -> Array:
         """P(latent value <= f), of the shapes of `density`."""
         at = self._columns(f)
         out = np.empty(at.shape)
-        cdf_many(*self.densities, at, out)
+        cdf_many(*self.densities[:3], at, out)
         return out.reshape(self._shape(f))
 
     def quantile(self, p: ArrayLike) -> Array:
         """Quantiles of levels strictly between 0 and 1: (T,) of one level, (T, Q) of Q of them."""
         at = levels(p, "p")
         out = np.empty((self.mean.size, at.size))
-        quantile_many(*self.densities, np.ascontiguousarray(at.reshape(-1)), out)
+        quantile_many(*self.densities[:3], np.ascontiguousarray(at.reshape(-1)), out)
         return out.reshape(self.mean.size, *at.shape)
 
     def interval(self, level: float = 0.9) -> Array:
@@ -106,20 +105,18 @@ class Marginals:
     def expect(self, function: Callable[[Array], Array]) -> Array:
         """Mean of a function of the latent value, of values (T, G) in their shape; (T,).
 
-        By Simpson's rule on the grid. What grows faster than the density falls is cut off with it.
+        From its values on the grid of the densities. What grows faster than the density falls is
+        cut off with it.
         """
-        low, high, logs, _ = self.densities
-        unit = np.linspace(0.0, 1.0, logs.shape[1])
-        weights = np.exp(logs) * simpson(logs.shape[1])
-        values = function(low[:, None] + (high - low)[:, None] * unit)
-        found: Array = (weights * values).sum(axis=1) / weights.sum(axis=1)
+        found: Array = (self.densities.weights * function(self.densities.points)).sum(axis=1)
         return found
 
     def scaled(self, slope: ArrayLike, shift: ArrayLike = 0.0) -> Marginals:
         """Marginals of slope f + shift, for positive slopes; each a number or of shape (T,)."""
         a, b = (np.broadcast_to(real(x, "slope"), self.mean.shape) for x in (slope, shift))
-        low, high, logs, below = self.densities
-        moved = Densities(a * low + b, a * high + b, logs - np.log(a)[:, None], below)
+        points, logs, below, weights = self.densities
+        points = a[:, None] * points + b[:, None]
+        moved = Densities(points, logs - np.log(a)[:, None], below, weights)
         return replace(self, mean=a * self.mean + b, variance=a**2 * self.variance, densities=moved)
 
     def log_probability(self, y: ArrayLike) -> Array:

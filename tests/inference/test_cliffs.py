@@ -1,0 +1,112 @@
+"""Densities across cliffs: their mass, distribution functions, quantiles, and probabilities."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+
+from cases import every_case
+from qpruntime import infer
+from qpruntime.inference.corrections.grid import (
+    cdf_many,
+    log_density_many,
+    moments,
+    normalised,
+    quantile_many,
+)
+
+X = np.linspace(0.0, 1.0, 12)
+SHAPE = np.exp(-5.0 * (X[:, None] - X) ** 2) + 1e-6 * np.eye(12)
+LABELS = np.where(X < 0.5, -1.0, 1.0)
+COUNTS = np.arange(12.0) % 4
+LEVELS = [0.001, 0.05, 0.5, 0.95, 0.999]
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(12)
+
+
+def integrated(points, density):
+    """Masses between points (T, G - 1), by Gauss's rule between each two."""
+    left, step = points[:, :-1], np.diff(points)
+    at = left[..., None] + step[..., None] * 0.5 * (NODES + 1.0)
+    values = density(at.reshape(len(points), -1)).reshape(at.shape)
+    return (values @ WEIGHTS) * 0.5 * step
+
+
+@every_case(
+    "likelihood, y",
+    [("probit", LABELS), ("logistic", LABELS), ("heaviside", LABELS), ("poisson-exp", COUNTS)],
+)
+@every_case("v", [1e-8, 1.0, 1e5, 1e7, 1e12])
+def test_masses_under_any_prior(likelihood, y, v):
+    found = infer(v * SHAPE, y, likelihood, "ep").marginals()
+    masses = integrated(found.densities.points, found.density)
+    assert np.isfinite(masses).all()
+    below = found.cdf(found.densities.points)
+    # A straight log density that falls far has 1e-10 of Gauss's rule, all the rest 1e-14.
+    assert np.abs(np.cumsum(masses, axis=1) - below[:, 1:]).max() < 1e-9
+    assert masses.sum(axis=1) == pytest.approx(1.0, abs=1e-9)
+    assert found.cdf(found.quantile(LEVELS)) == pytest.approx(np.tile(LEVELS, (12, 1)), abs=1e-12)
+    if y is LABELS:
+        both = np.exp(found.log_probability([[1.0, -1.0]] * 12))
+        assert both.sum(axis=1) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_one_label_under_a_wide_prior():
+    """Phi(f) N(0, v) in closed form: median, density and probability of a site and beside it."""
+    for v in (1e4, 1e8, 1e12):
+        K = np.array([[v]])
+        post = infer(K, [1.0], method="ep")
+        found = post.marginals(correction="fact")
+        s = math.sqrt(v)
+        f = np.array([-3.0, -1.0, 0.0, 0.7, 2.0, 0.3 * s, s, 3.0 * s])
+        true = math.log(2.0) + log_ndtr(f) - 0.5 * (f / s) ** 2 - 0.5 * math.log(2.0 * math.pi * v)
+        # Between points the log density is a cubic, or straight: 2 % where it bends most.
+        assert found.log_density(f[None])[0] == pytest.approx(true, abs=0.03)
+        # 3.5e-5 measured, of the 401 points.
+        mean = s * math.sqrt(2.0 * v / math.pi / (1.0 + v))
+        assert found.mean[0] == pytest.approx(mean, rel=7e-5)
+        # P(f < 0 | y) = 1/2 - atan(s)/pi.
+        assert found.cdf(0.0)[0] == pytest.approx(0.5 - math.atan(s) / math.pi, rel=2e-4)
+        # P(y* = -1, y = 1) = 1/4 - asin(rho)/2 pi, of a new point of correlation .6.
+        new = post.marginals(0.6 * K, [v], correction="fact")
+        rho = 0.6 * v / (1.0 + v)
+        p = 2.0 * (0.25 - math.asin(rho) / (2.0 * math.pi))
+        assert math.exp(new.log_probability([-1.0])[0]) == pytest.approx(p, rel=2e-4)
+
+
+def test_a_cliff_on_even_points_is_no_peak():
+    """Logs that fall by 1e8 between two points: no value above both ends, and known masses."""
+    x = np.linspace(-1.0, 1.0, 41)[None]
+    logs = np.where(x < -1e-9, -1e8 * x**2, 0.0)
+    found = normalised(x, logs)
+    at = np.linspace(-1.0, 1.0, 4001)[None]
+    out = np.empty(at.shape)
+    log_density_many(found.points, found.logs, at, out)
+    assert np.exp(out).max() <= 1.0 + 1e-6
+    mean, variance, _ = moments(found)
+    assert mean[0] == pytest.approx(0.5, abs=1e-5)  # even on [0, 1]
+    # In the outermost intervals squares are straight: 2.1e-5 of 41 points.
+    assert variance[0] == pytest.approx(1.0 / 12.0, abs=2.5e-5)
+    below, quantiles = np.empty((1, 1)), np.empty((1, 1))
+    cdf_many(*found[:3], np.array([[0.25]]), below)
+    quantile_many(*found[:3], np.array([0.25]), quantiles)
+    assert (below[0, 0], quantiles[0, 0]) == pytest.approx((0.25, 0.25), abs=1e-6)
+
+
+def test_a_normal_on_even_points():
+    """Moments, quantiles and densities of a normal on 81 points, as smooth ones were before."""
+    from scipy.special import ndtr, ndtri
+
+    x = np.linspace(-8.0, 8.0, 81)[None]
+    found = normalised(3.0 + 2.0 * x, -0.5 * x**2)
+    mean, variance, skewness = moments(found)
+    assert (mean[0], variance[0], skewness[0]) == pytest.approx((3.0, 4.0, 0.0), abs=2e-5)
+    levels = np.array([1e-6, 0.05, 0.5, 0.9])
+    out = np.empty((1, 4))
+    quantile_many(*found[:3], levels, out)
+    assert out[0] == pytest.approx(3.0 + 2.0 * ndtri(levels), abs=1e-5)
+    cdf_many(*found[:3], np.array([[-20.0, 1.3, 3.0, 30.0]]), out)
+    assert out[0] == pytest.approx([0.0, ndtr(-0.85), 0.5, 1.0], abs=1e-6)
+    assert found.weights.sum() == pytest.approx(1.0, abs=1e-13)
