@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cases import every_case
+from qpruntime.warmup import GROUPS
 from script_modules import script
 from tablegen.console.cli import main
 
@@ -71,7 +72,8 @@ def test_python_of_a_page(name, tmp_path, monkeypatch):
 
 
 def test_defaults(tmp_path, monkeypatch):
-    kernel, evidence = run(TOP / "docs" / "defaults.md", tmp_path, monkeypatch)
+    kernel, chosen, evidence = run(TOP / "docs" / "defaults.md", tmp_path, monkeypatch)
+    assert chosen.startswith("dense [(40, 'Matérn 2.5')")
     assert re.fullmatch(
         r"[\d.]+\*\*2 \+ [\d.]+\*\*2 \* Matern\(length_scale=.*, nu=2.5\)\n", kernel
     )
@@ -88,6 +90,10 @@ def test_commands_are_understood(page, tmp_path, monkeypatch, capsys):
             words = shlex.split(command, comments=True)
             if words[:2] == ["tablegen", "build"] and "ratings:rating" not in words:
                 assert main([*words[1:], "--dry-run"]) == 0, capsys.readouterr().err
+            elif words[:3] == ["python", "-m", "qpruntime"]:
+                # What follows are groups of kernels.
+                assert words[3] == "warmup", command
+                assert set(words[4:]) <= set(GROUPS), command
             elif words and words[0] in ("python", "sh"):
                 assert (TOP / words[1]).is_file(), command
 

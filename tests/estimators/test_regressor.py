@@ -293,7 +293,7 @@ def test_whole_numbers_of_any_type_are_counts(counts):
         ([1, np.nan, 2], "NaN"),
         ([1, np.inf, 2], "infinity"),
         ([1, 2], "inconsistent"),
-        (["a", "b", "c"], "counts must be numbers"),
+        (["a", "b", "c"], "y must be numbers, and there is text in it"),
         ([1, 2_000_000, 2], "1000000"),
     ],
 )

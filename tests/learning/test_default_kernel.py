@@ -339,5 +339,5 @@ def test_auto_refines_the_shape_it_took():
 
 @every_case("kernel", ["rbf", "AUTO", 3.0, ["auto"]])
 def test_other_words_are_refused(kernel):
-    with pytest.raises(InputError, match="kernel must be None, 'auto' or scikit-learn's"):
+    with pytest.raises(InputError, match="kernel must be None, 'auto' or one of sklearn"):
         GPClassifier(kernel).fit(X, LABELS)
