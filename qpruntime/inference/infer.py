@@ -46,7 +46,7 @@ def _rows(K: Any, *_: Any, **__: Any) -> int:
     """How many rows K has, if it is anything like a matrix."""
     try:
         return len(K)
-    except TypeError:
+    except Exception:  # of anything that is no matrix; it is refused in words later
         return 0
 
 
