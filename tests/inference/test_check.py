@@ -104,6 +104,8 @@ def test_sampled_deviations():
     )
     # 300 points of 2000 draws.
     assert np.mean(np.log(new.variance / 2.0)) == pytest.approx(0.0, abs=0.01)
+    # Squares of normal deviations have variance 2; 300 points leave 0.3 % of its square root.
+    assert np.mean(new.spread**2 * new.effective) == pytest.approx(2.0, rel=0.015)
     # Smoothed densities have the variance of the draws.
     for one in (found, new):
         mean = one.expect(lambda f: f)

@@ -44,9 +44,9 @@ def test_masses_under_any_prior(likelihood, y, v):
     masses = integrated(found.densities.points, found.density)
     assert np.isfinite(masses).all()
     below = found.cdf(found.densities.points)
-    # A straight log density that falls far has 1e-10 of Gauss's rule, all the rest 1e-14.
-    assert np.abs(np.cumsum(masses, axis=1) - below[:, 1:]).max() < 1e-9
-    assert masses.sum(axis=1) == pytest.approx(1.0, abs=1e-9)
+    # Between even points masses are those of a cubic: 1.3e-8 of a normal in the middle.
+    assert np.abs(np.cumsum(masses, axis=1) - below[:, 1:]).max() < 1e-7
+    assert masses.sum(axis=1) == pytest.approx(1.0, abs=1e-7)
     assert found.cdf(found.quantile(LEVELS)) == pytest.approx(np.tile(LEVELS, (12, 1)), abs=1e-12)
     if y is LABELS:
         both = np.exp(found.log_probability([[1.0, -1.0]] * 12))

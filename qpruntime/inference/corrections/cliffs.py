@@ -63,9 +63,12 @@ def resolved(
     for _ in range(_ROUNDS):
         with np.errstate(invalid="ignore"):  # -inf less itself
             change = np.abs(np.diff(logs))
+        steep = ~(change <= _CHANGE)
+        if not steep.any():
+            break
         high = np.maximum(logs[:, 1:], logs[:, :-1]) > logs.max(axis=1, keepdims=True) - _DEPTH
         wide = np.diff(points) > _ROUNDING * (np.abs(points[:, 1:]) + np.abs(points[:, :-1]))
-        wrong = high & wide & ~(change <= _CHANGE)
+        wrong = high & wide & steep
         rows = np.flatnonzero(wrong.any(axis=1))
         if not rows.size:
             break

@@ -29,13 +29,18 @@ __all__ = [
 #: A cubic leaves the straight line by a quarter of this at most, and a log density that falls by
 #: more than the next within an interval is straight: Gauss-Legendre rules have masses to 1e-12.
 _BEND, _STEEP = 0.4, 8.0
-#: Gauss-Legendre rules on [0, 1]: up to a fall of 1, and up to _STEEP.
-_GENTLE = 1.0
-_X4, _W4 = (0.5 * (leggauss(4)[0] + 1.0), 0.5 * leggauss(4)[1])
+#: Gauss-Legendre rules on [0, 1]: up to this fall, where three nodes have 4e-10, and up to _STEEP.
+_GENTLE = 0.3
+_X3, _W3 = (0.5 * (leggauss(3)[0] + 1.0), 0.5 * leggauss(3)[1])
 _X10, _W10 = (0.5 * (leggauss(10)[0] + 1.0), 0.5 * leggauss(10)[1])
+#: Up to this fall, and bend, a density at even points is itself a cubic: a tenth of the work, and
+#: of a normal on 401 points its distribution function is 1e-8 off.
+_LEVEL, _SLIGHT = 0.1, 4e-3
 #: A function is cubic between points whose distances differ by this factor at most, else straight.
 _EVEN = 2.5
 _NEWTON = 60
+#: Distances are the same to this; then divisions are saved, which were half of the time.
+_SAME = 1e-9
 
 
 class Densities(NamedTuple):
@@ -62,9 +67,20 @@ def normalised(points: Array, logs: Array) -> Densities:
     """Scale densities to mass one and accumulate it."""
     logs = logs - logs.max(axis=1, keepdims=True)
     below, weights = np.empty(logs.shape), np.empty(logs.shape)
-    accumulate(np.ascontiguousarray(points), logs, below, weights)
+    accumulate(np.ascontiguousarray(points), logs, np.exp(logs), below, weights)
     total = below[:, -1:].copy()
     return Densities(points, logs - np.log(total), below / total, weights / total)
+
+
+@inlined
+def same_steps(x, k):
+    """Whether interval k has neighbours, and both are as long as it."""
+    same = False
+    if 0 < k < x.size - 2:
+        h = x[k + 1] - x[k]
+        off = max(abs(x[k] - x[k - 1] - h), abs(x[k + 2] - x[k + 1] - h))
+        same = off <= _SAME * h and h > 0.0
+    return same
 
 
 @inlined
@@ -76,7 +92,11 @@ def bend_of(x, logs, k):
     p = first if first < k else k + 2
     q = first + 3 if first + 3 > k + 1 else k - 1
     a, b = 0.0, 0.0
-    if abs(fall) <= _STEEP and h > 0.0:
+    if abs(fall) <= _STEEP and same_steps(x, k):
+        c = -0.5 * (logs[p] - logs[k] + fall)
+        b = (-0.5 * (logs[q] - logs[k] - 2.0 * fall) - c) * (1.0 / 3.0)
+        a = c + b
+    elif abs(fall) <= _STEEP and h > 0.0:
         at, other = (x[p] - x[k]) / h, (x[q] - x[k]) / h
         one, two = at * (1.0 - at), other * (1.0 - other)
         if one != 0.0 and two != 0.0 and at != other:
@@ -103,9 +123,9 @@ def part_mass(start, fall, a, b, h, u):
         else:
             total = -math.exp(start + drop) * math.expm1(-drop) / fall
     elif abs(fall) <= _GENTLE:
-        for m in range(_X4.size):
-            v = u * _X4[m]
-            total += _W4[m] * math.exp(start + v * (fall + (1.0 - v) * (a + b * v)))
+        for m in range(_X3.size):
+            v = u * _X3[m]
+            total += _W3[m] * math.exp(start + v * (fall + (1.0 - v) * (a + b * v)))
         total *= u
     else:
         for m in range(_X10.size):
@@ -128,39 +148,67 @@ def cubic_shares(x, k, v):
     return s0, s1, s2, s3
 
 
+def shares_of(nodes: Array) -> Array:
+    """`cubic_shares` at nodes between points at -1, 0, 1 and 2, shape (nodes, 4)."""
+    v = nodes[:, None]
+    at = np.arange(-1.0, 3.0)
+    rest = [at[at != point] for point in at]
+    columns = [(v - r).prod(axis=1) / (p - r).prod() for p, r in zip(at, rest, strict=True)]
+    return np.column_stack(columns)
+
+
+_S3, _S10 = shares_of(_X3), shares_of(_X10)
+
+
 @kernel
-def accumulate(points, logs, below, weights):
+def accumulate(points, logs, density, below, weights):
     """Fill masses left of every point, and weights of the points in means."""
     n = points.shape[1]
     weights[:] = 0.0
     for i in range(points.shape[0]):
-        x, level, weight = points[i], logs[i], weights[i]
+        x, level, p, weight = points[i], logs[i], density[i], weights[i]
         below[i, 0] = 0.0
         for k in range(n - 1):
             h, fall = x[k + 1] - x[k], level[k + 1] - level[k]
+            if not (h > 0.0 and abs(fall) <= _STEEP):
+                mass = part_mass(level[k], fall, 0.0, 0.0, h, 1.0)
+                below[i, k + 1] = below[i, k] + mass
+                if mass > 0.0:
+                    # It lies within 1/fall of the upper end.
+                    share = 1.0 - 1.0 / abs(fall)
+                    weight[k] += mass * (share if fall < 0.0 else 1.0 - share)
+                    weight[k + 1] += mass * (share if fall > 0.0 else 1.0 - share)
+                continue
             a, b = bend_of(x, level, k)
-            mass = part_mass(level[k], fall, a, b, h, 1.0)
-            below[i, k + 1] = below[i, k] + mass
-            if not mass > 0.0:
+            same = same_steps(x, k)
+            if same and abs(fall) <= _LEVEL and abs(a) + abs(b) <= _SLIGHT:
+                part = h * (1.0 / 24.0)
+                s0, s3 = -part * p[k - 1], -part * p[k + 2]
+                s1, s2 = 13.0 * part * p[k], 13.0 * part * p[k + 1]
+                below[i, k + 1] = below[i, k] + (s0 + s1 + s2 + s3)
+                weight[k - 1] += s0
+                weight[k] += s1
+                weight[k + 1] += s2
+                weight[k + 2] += s3
                 continue
-            if abs(fall) > _STEEP:
-                # The mass lies within 1/fall of the upper end.
-                share = 1.0 - 1.0 / abs(fall)
-                weight[k] += mass * (share if fall < 0.0 else 1.0 - share)
-                weight[k + 1] += mass * (share if fall > 0.0 else 1.0 - share)
-                continue
-            even = 0 < k < n - 2
-            if even:
+            even = same
+            if not same and 0 < k < n - 2:
                 before, after = x[k] - x[k - 1], x[k + 2] - x[k + 1]
                 even = h < _EVEN * min(before, after) and max(before, after) < _EVEN * h
+            gentle = abs(fall) <= _GENTLE
             s0, s1, s2, s3, whole = 0.0, 0.0, 0.0, 0.0, 0.0
-            count = _X4.size if abs(fall) <= _GENTLE else _X10.size
-            for m in range(count):
-                v = _X4[m] if count == _X4.size else _X10[m]
-                w = _W4[m] if count == _W4.size else _W10[m]
-                w *= math.exp(v * (fall + (1.0 - v) * (a + b * v)))
+            for m in range(_X3.size if gentle else _X10.size):
+                v = _X3[m] if gentle else _X10[m]
+                w = h * (_W3[m] if gentle else _W10[m])
+                w *= math.exp(level[k] + v * (fall + (1.0 - v) * (a + b * v)))
                 whole += w
-                if even:
+                if same:
+                    shares = _S3 if gentle else _S10
+                    s0 += w * shares[m, 0]
+                    s1 += w * shares[m, 1]
+                    s2 += w * shares[m, 2]
+                    s3 += w * shares[m, 3]
+                elif even:
                     c0, c1, c2, c3 = cubic_shares(x, k, v)
                     s0 += w * c0
                     s1 += w * c1
@@ -169,12 +217,17 @@ def accumulate(points, logs, below, weights):
                 else:
                     s1 += w * (1.0 - v)
                     s2 += w * v
-            mass /= whole
+            mass = whole
+            if a == 0.0 and b == 0.0 and whole > 0.0:
+                mass = part_mass(level[k], fall, a, b, h, 1.0)
+                scale = mass / whole
+                s0, s1, s2, s3 = s0 * scale, s1 * scale, s2 * scale, s3 * scale
+            below[i, k + 1] = below[i, k] + mass
             if even:
-                weight[k - 1] += mass * s0
-                weight[k + 2] += mass * s3
-            weight[k] += mass * s1
-            weight[k + 1] += mass * s2
+                weight[k - 1] += s0
+                weight[k + 2] += s3
+            weight[k] += s1
+            weight[k + 1] += s2
 
 
 def moments(found: Densities) -> tuple[Array, Array, Array]:
