@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache, wraps
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from threadpoolctl import ThreadpoolController
 
@@ -41,7 +42,8 @@ _ROWS_A_THREAD = 500
 
 _lock = threading.Lock()
 #: Limits in force, and which thread asked for each.
-_in_force: dict[object, tuple[int, int]] = {}
+# What an interrupt left behind in the middle of entering or leaving is forgotten with its object.
+_in_force: WeakKeyDictionary[BlasThreads, tuple[int, int]] = WeakKeyDictionary()
 
 
 class _Level(NamedTuple):

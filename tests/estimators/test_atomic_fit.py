@@ -180,7 +180,9 @@ def lines_of(run):
 
 
 def ours(frame):
-    return frame.f_code.co_filename.startswith(OURS)
+    # How many lines the threads of BLAS take depends on what an interrupt has left of them.
+    name = frame.f_code.co_filename
+    return name.startswith(OURS) and not name.endswith("blas_threads.py")
 
 
 def traced(tracer, run):
@@ -216,8 +218,7 @@ def test_interrupted_at_any_line(case):
     after = state(model)
     model.fit(*first)
     before = state(model)
-    # Libraries that were loaded meanwhile are looked for once more.
-    n = min(lines_of(lambda: model.fit(*second)) for _ in range(2))
+    n = lines_of(lambda: model.fit(*second))
     model.fit(*first)
     # The very first lines and the last ones, where a fit becomes the model's, and some between.
     chosen = {*range(1, 6), *range(n - 40, n + 1), *RNG.integers(1, n, 25).tolist()}
