@@ -49,11 +49,7 @@ class Shape:
     @property
     def words(self) -> str:
         """For users."""
-        return f"{'ranks of features, ' if self.ranks else ''}{_kernel_words(self.nu)}"
-
-
-def _kernel_words(nu: float) -> str:
-    return "squared exponential" if math.isinf(nu) else f"Matérn {nu:g}"
+        return f"{'ranks of features, ' if self.ranks else ''}Matérn {self.nu:g}"
 
 
 @dataclass(frozen=True)

@@ -44,11 +44,6 @@ class Subsets:
     judged: slice
     judging: bool
 
-    @property
-    def last(self) -> int:
-        """Of the rungs that judges do not overlap, the largest."""
-        return max(size for size in self.rungs if size <= self.judged.start)
-
 
 def drawn(
     n: int, strata: Array | None, rng: np.random.Generator, most: int = _RUNGS[-1]
