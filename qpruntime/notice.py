@@ -20,9 +20,9 @@ __all__ = ["announce", "expected_seconds"]
 
 # Work that is shorter is not announced.
 _LONG = 10.0
-# Of the matrix that is factorised to learn this machine's speed: as fast for each operation as
-# large ones, and a few milliseconds.
-_PROBE = 700
+# Of the matrix that is factorised to learn this machine's speed, in a few milliseconds; what its
+# size costs beside the operations is that of so many more rows.
+_PROBE, _BESIDE = 700, 250
 # Below this size nothing takes long enough to be worth a probe.
 _SMALL = 700
 # CPU seconds of work that is worth a look at how busy the machine is, and of that look: long enough
@@ -69,7 +69,8 @@ def expected_seconds(n: int, factorisations: float) -> float:
     """
     if n < _SMALL:
         return 0.0
-    seconds = factorisations * _rate() * float(n) ** 3
+    larger = (1.0 + _BESIDE / n) / (1.0 + _BESIDE / _PROBE)
+    seconds = factorisations * _rate() * larger * float(n) ** 3
     if seconds <= _WORTH:
         return seconds
     busy = _busy()

@@ -130,7 +130,7 @@ def test_dense_work_is_refused_before_it_begins(machine, monkeypatch):
     X = np.random.default_rng(0).standard_normal((30_000, 2))
     y = np.sign(X[:, 0])
     monkeypatch.setattr("qpruntime.learning.kernel_gradient.cdist", None)
-    with pytest.raises(InputError, match=r"N = 30000 rows takes \d+\.\d GB .* inducing=200"):
+    with pytest.raises(InputError, match=r"N = 30000 rows takes \d+\.\d GB .* inducing=\"auto\""):
         GPClassifier().fit(X, y)
     with pytest.raises(InputError, match=r"rows takes 21\.6 GB"):
         GPClassifier(RBF(1.0, "fixed")).fit(X, y)

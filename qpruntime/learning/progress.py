@@ -23,17 +23,19 @@ Report = Callable[..., Any]
 
 #: Evaluations of the objective that a run of the optimiser takes; 15 to 60 are common.
 USUAL_EVALUATIONS = 30
-# Cholesky factorisations per evaluation: about six iterations, and the slope.
-_PER_EVALUATION = 15.0
+# Time of an evaluation in Cholesky factorisations, about six iterations and the slope: of many rows,
+# and at how many rows what grows with their square takes as long again. Measured from 1000 rows on.
+_PER_EVALUATION, _AS_LONG_AGAIN = 8.3, 800
 
 
 def expect(n: int, n_restarts: int) -> None:
     """Say how long a fit will take, if that is long."""
-    work = _PER_EVALUATION * USUAL_EVALUATIONS * (1 + n_restarts)
+    of_one = _PER_EVALUATION * (1.0 + _AS_LONG_AGAIN / n)
+    work = of_one * USUAL_EVALUATIONS * (1 + n_restarts)
     announce(
         f"a fit of N = {n} points",
         expected_seconds(n, work),
-        "inducing=200 fits by inducing points, in time that grows with N alone; or lower "
+        'inducing="auto" fits in time that grows with N alone; or lower '
         "n_restarts or max_iter; verbose=1 shows how far it is",
     )
 
