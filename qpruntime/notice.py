@@ -14,7 +14,8 @@ from functools import cache
 import numpy as np
 from scipy.linalg.lapack import dpotrf
 
-from qpruntime.execution.blas_threads import one_blas_thread, threads_now
+from qpruntime.execution.blas_threads import one_blas_thread
+from qpruntime.execution.team import hands
 
 __all__ = ["announce", "expected_seconds"]
 
@@ -65,7 +66,7 @@ def _busy() -> float:
 def expected_seconds(n: int, factorisations: float) -> float:
     """Time of work that takes as long as so many Cholesky factorisations of size n.
 
-    0 for a small n. As busy as the machine is now; BLAS has the threads that are in force.
+    0 for a small n. As busy as the machine is now; with the hands there are.
     """
     if n < _SMALL:
         return 0.0
@@ -75,7 +76,7 @@ def expected_seconds(n: int, factorisations: float) -> float:
         return seconds
     busy = _busy()
     # Threads that find a core save between nothing and all but their share: the middle of that.
-    gain = math.sqrt(threads_now()) if busy < _IDLE else 1.0
+    gain = math.sqrt(hands()) if busy < _IDLE else 1.0
     return seconds * busy / gain
 
 

@@ -1,8 +1,9 @@
-"""How many threads of BLAS are at work for us: as many as the size of matrices is worth.
+"""How many threads are at work for us: one of BLAS, and `hands` for pieces of large matrices.
 
-A product of small matrices waits for its second thread longer than it would take alone, and where
-other processes are busy it waits for the scheduler each time: ten times the work and more. So the
-size alone decides, never the load: products have the same bits only if as many threads multiply.
+Threads of BLAS spin while they wait for each other: where other processes are busy that is ten
+times the work and more, and products have other bits with another number of them. So BLAS has one,
+and what is large enough is cut into pieces that threads of our own share, as many as the size is
+worth; they sleep while they wait (`qpruntime.execution.team`).
 
 Limits only lower what there is, by environment variables or `threadpoolctl`, and are those of a
 process: while several calls are at work, the least of theirs holds. Where every thread of Python
@@ -23,6 +24,7 @@ from weakref import WeakKeyDictionary
 from threadpoolctl import ThreadpoolController
 
 from qpruntime import cgroups
+from qpruntime.execution import team
 
 __all__ = [
     "BlasThreads",
@@ -31,16 +33,17 @@ __all__ = [
     "cores",
     "one_blas_thread",
     "sized",
-    "threads_now",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Up to so many rows one thread is best; beyond, one thread for so many of them.
-_ONE_THREAD = 1000
-_ROWS_A_THREAD = 500
+# Up to so many rows one thread is best; beyond, one for so many of them.
+_ALONE = 1000
+_ROWS_A_HAND = 500
 
 _lock = threading.Lock()
+#: What libraries with a number for every thread allow ours outside of all limits of our own.
+_of_thread = threading.local()
 #: Limits in force, and which thread asked for each.
 # What an interrupt left behind in the middle of entering or leaving is forgotten with its object.
 _in_force: WeakKeyDictionary[BlasThreads, tuple[int, int]] = WeakKeyDictionary()
@@ -78,29 +81,23 @@ def _libraries(modules: int) -> list[Any]:
 
 
 def blas_threads(n: int, callers: int = 1) -> BlasThreads:
-    """As many threads of BLAS as matrices of `n` rows are worth, while a ``with`` block runs.
+    """One thread of BLAS, and as many hands as matrices of `n` rows are worth, in a ``with`` block.
 
     Parameters
     ----------
     n : int
         Rows of the largest square matrix.
     callers : int
-        Threads of this process that will call BLAS at the same time; they share the cores.
+        Threads of this process that will do so at the same time; they share the cores.
     """
-    if n <= _ONE_THREAD:
+    if n <= _ALONE:
         return BlasThreads(1)
-    return BlasThreads(max(1, min(n // _ROWS_A_THREAD, cores()) // max(callers, 1)))
+    return BlasThreads(1, max(1, min(n // _ROWS_A_HAND, cores()) // max(callers, 1)))
 
 
 def one_blas_thread() -> BlasThreads:
     """One thread of BLAS: for matrices that threads of our own multiply, to the same bits."""
     return BlasThreads(1)
-
-
-def threads_now() -> int:
-    """Threads that a call of ours has at present; 1 outside of all."""
-    with _lock:
-        return max((levels[-1].last for _, levels in _held.values()), default=1)
 
 
 def sized(rows: Callable[..., int]) -> Callable[[Function], Function]:
@@ -123,11 +120,15 @@ def alone(function: Function) -> Function:
 
 
 class BlasThreads:
-    """At most so many threads of BLAS in this process, while a ``with`` block runs."""
+    """At most so many threads of BLAS in this process, while a ``with`` block runs.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    And at most so many hands of this thread, no more than BLAS would have threads without us.
+    """
+
+    def __init__(self, most: int, hands: int = 1) -> None:
+        self._most, self._hands = most, hands
         self._before: list[tuple[Any, int]] = []
+        self._hands_before, self._first = 1, False
 
     def __enter__(self) -> None:
         with _lock:
@@ -140,6 +141,11 @@ class BlasThreads:
                     _held[library.filepath] = library, [_Level(threads, threads)]
             _in_force[self] = self._most, threading.get_ident()
             _apply()
+            allowed = min((levels[-1].own for _, levels in _held.values()), default=sys.maxsize)
+        self._first = getattr(_of_thread, "allowed", None) is None
+        if self._first:
+            _of_thread.allowed = min((threads for _, threads in self._before), default=allowed)
+        self._hands_before = team.set_hands(min(self._hands, allowed, _of_thread.allowed))
 
     def __exit__(
         self,
@@ -147,6 +153,9 @@ class BlasThreads:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        team.set_hands(self._hands_before)
+        if self._first:
+            _of_thread.allowed = None
         for library, threads in self._before:
             library.set_num_threads(threads)
         with _lock:

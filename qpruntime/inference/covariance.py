@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigvalsh
-from scipy.linalg.lapack import dpotrf
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
+from qpruntime.inference.dense import tiles
 from qpruntime.validation import finite, real
 
 __all__ = ["covariance"]
@@ -82,7 +82,7 @@ def _definite(K: Array, scale: float) -> bool:
     shifted = K.copy()
     shifted.flat[:: len(K) + 1] += _NEGATIVE * scale
     # K is symmetric: its transpose is it in LAPACK's order, without another copy.
-    _, info = dpotrf(shifted.T, lower=1, overwrite_a=1)
+    _, info = tiles.cholesky(shifted.T)
     return bool(info == 0)
 
 

@@ -58,7 +58,7 @@ class Dense:
         require(
             least_bytes(n, kernel, learns),
             f"a dense fit of N = {n} rows",
-            'inducing="auto" or a number fits by inducing points, in memory that grows with N alone',
+            'inducing="auto" fits by inducing points, in memory that grows with N alone',
         )
 
     def expect(self, n: int) -> None:

@@ -23,8 +23,8 @@ Report = Callable[..., Any]
 
 #: Evaluations of the objective that a run of the optimiser takes; 15 to 60 are common.
 USUAL_EVALUATIONS = 30
-# Time of an evaluation in Cholesky factorisations, about six iterations and the slope: of many rows,
-# and at how many rows what grows with their square takes as long again. Measured from 1000 rows on.
+# Time of an evaluation in Cholesky factorisations, about six iterations and the slope, of many
+# rows; and at how many rows what grows with their square takes as long. Measured from 1000 on.
 _PER_EVALUATION, _AS_LONG_AGAIN = 8.3, 800
 
 

@@ -16,7 +16,14 @@ from cases import every_case
 from qpruntime import GPClassifier, cgroups, infer, infer_series, infer_sparse
 from qpruntime.bayesopt import Optimizer
 from qpruntime.execution import blas_threads as module
-from qpruntime.execution.blas_threads import blas_threads, cores, one_blas_thread, sized
+from qpruntime.execution.blas_threads import (
+    BlasThreads,
+    blas_threads,
+    cores,
+    one_blas_thread,
+    sized,
+)
+from qpruntime.execution.team import hands
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((30, 2))
@@ -52,17 +59,18 @@ class Spy(RBF):
         return super().__call__(X, Y, eval_gradient)
 
 
-def test_threads_by_the_size(many):
+def test_hands_by_the_size(many):
     # Up to 1000 rows one; then one for 500 rows, as long as there are cores.
     for n, most in [(1, 1), (400, 1), (1000, 1), (1001, 2), (1600, 3), (9000, 3)]:
         with blas_threads(n):
-            assert in_force() == {most}, n
+            assert (in_force(), hands()) == ({1}, most), n
     with threadpool_limits(1, "blas"), blas_threads(9000):
-        assert in_force() == {1}, "what the user has limited"
+        assert hands() == 1, "what the user has limited"
     with threadpool_limits(12, "blas"):
         for n, callers, most in [(2000, 1, 4), (9000, 1, 8), (9000, 2, 4), (9000, 20, 1)]:
-            with blas_threads(n, callers):
-                assert in_force() == {most}
+            with blas_threads(n, callers), blas_threads(n, callers):
+                assert (in_force(), hands()) == ({1}, most)
+    assert hands() == 1
 
 
 def test_cores_are_those_of_affinity_and_quota(monkeypatch):
@@ -75,30 +83,30 @@ def test_cores_are_those_of_affinity_and_quota(monkeypatch):
 @every_case("caught", [None, KeyError])
 def test_limits_nest_and_are_given_back(many, caught):
     try:
-        with blas_threads(1200):
-            assert in_force() == {2}
+        with BlasThreads(2, 4):
+            assert (in_force(), hands()) == ({2}, 3)
             with one_blas_thread():
-                assert in_force() == {1}
-                with blas_threads(9000):
-                    assert in_force() == {1}, "the least of all holds"
-                assert in_force() == {1}
+                assert (in_force(), hands()) == ({1}, 1)
+                with BlasThreads(9, 2):
+                    assert (in_force(), hands()) == ({1}, 2), "the least of all holds"
+                assert (in_force(), hands()) == ({1}, 1)
                 if caught:
                     raise caught
-            assert in_force() == {2}
+            assert (in_force(), hands()) == ({2}, 3)
     except KeyError:
         pass
-    assert in_force() == {3}
+    assert (in_force(), hands()) == ({3}, 1)
 
 
 def test_what_is_set_meanwhile_is_left(many):
-    with blas_threads(1200):
+    with BlasThreads(2):
         with threadpool_limits(1, "blas"):
-            with blas_threads(9000):
+            with BlasThreads(9):
                 assert in_force() == {1}
             assert in_force() == {1}
         assert in_force() == {2}
     # Lowered below what is set meanwhile, and raised to that again.
-    with blas_threads(9000):
+    with BlasThreads(9):
         with threadpool_limits(2, "blas"):
             with one_blas_thread():
                 assert in_force() == {1}
@@ -118,7 +126,7 @@ def test_limits_of_concurrent_calls_do_not_fight(many):
     other = threading.Thread(target=first)
     other.start()
     assert small.wait(10.0)
-    with blas_threads(1200):
+    with BlasThreads(2):
         assert in_force() == {1}
         large.set()
         assert over.wait(10.0)
@@ -128,7 +136,7 @@ def test_limits_of_concurrent_calls_do_not_fight(many):
     # Many threads at once: the count comes out even.
     def often():
         for n in range(50):
-            with blas_threads(100 * n):
+            with BlasThreads(n + 1):
                 pass
 
     pool = [threading.Thread(target=often) for _ in range(8)]

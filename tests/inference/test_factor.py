@@ -9,7 +9,7 @@ import pytest
 from cases import every_case
 from qpruntime import NumericalError
 from qpruntime.inference.dense.factor import Factor
-from qpruntime.inference.dense.triangles import inverse_triangle
+from qpruntime.inference.dense.tiles import inverse_triangle
 from qpruntime.inference.sites import ImproperPosterior, Sites
 
 N = 12

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsyrk
-from scipy.linalg.lapack import dlauum, dpotrf, dpotrs, dtrtrs
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
+from qpruntime.inference.dense import tiles
 from qpruntime.inference.dense.triangles import (
     divided,
     half_difference,
-    inverse_triangle,
     mirror_upper,
     scaled_upper,
     squares_of_rows,
@@ -93,7 +93,7 @@ class Triangle:
     def _half_times(self, columns: Array) -> Array:
         """Return L^-1 R columns."""
         scaled = np.multiply(self.root[:, None], columns, order="F")
-        return dtrtrs(self.lower, scaled, lower=1, overwrite_b=1)[0]
+        return tiles.solve_lower(self.lower, scaled)
 
 
 class Factor(Triangle):
@@ -120,7 +120,7 @@ class Factor(Triangle):
         self.prior = prior
         self.root = np.sqrt(np.maximum(sites.tau, 0.0))
         # A C-ordered upper triangle is a Fortran-ordered lower one, which LAPACK takes as it is.
-        self.lower, info = dpotrf(scaled_upper(K, self.root).T, lower=1, overwrite_a=1, clean=0)
+        self.lower, info = tiles.cholesky(scaled_upper(K, self.root).T)
         if info != 0 or not np.isfinite(self.lower.diagonal()).all():
             raise NumericalError(
                 f"I + R K R is not positive definite (row {abs(info)}): K has eigenvalues below "
@@ -214,13 +214,13 @@ class Factor(Triangle):
     def _half_inverse(self) -> Array:
         """Return L^-1 in the lower triangle; kept."""
         if self._half is None:
-            self._half = inverse_triangle(self.lower)
+            self._half = tiles.inverse_triangle(self.lower)
         return self._half
 
     def _inverse_half(self) -> Array:
         """Return B^-1 in the lower triangle; kept, in place of L^-1."""
         if self._inverse is None:
-            self._inverse, _ = dlauum(self._half_inverse(), lower=1, overwrite_c=1)
+            self._inverse = tiles.square(self._half_inverse())
             self._half, self._mirrored = None, False
         return self._inverse
 

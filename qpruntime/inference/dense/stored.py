@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg.lapack import dlauum, dtpttr, dtrttp
+from scipy.linalg.lapack import dtpttr, dtrttp
 
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError, NumericalError
+from qpruntime.inference.dense import tiles
 from qpruntime.inference.dense.factor import Factor, Triangle
-from qpruntime.inference.dense.triangles import inverse_triangle, mirror_upper
+from qpruntime.inference.dense.triangles import mirror_upper
 from qpruntime.validation import finite, real
 
 __all__ = ["Kept"]
@@ -39,7 +40,7 @@ class Kept(Triangle):
 
     def inner(self) -> Array:
         """Return (K + diag(1/tau))^-1, shape (N, N); computed anew, and not kept."""
-        inverse, _ = dlauum(inverse_triangle(self.lower), lower=1, overwrite_c=1)
+        inverse = tiles.square(tiles.inverse_triangle(self.lower))
         mirror_upper(inverse.T)
         return self.inner_from(inverse)
 

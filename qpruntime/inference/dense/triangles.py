@@ -1,26 +1,19 @@
-"""Triangles: products, squares and inverses of what a Cholesky factorisation leaves."""
+"""Triangles: products and squares of what a Cholesky factorisation leaves."""
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg.blas import dtrmm
-from scipy.linalg.lapack import dtrtri
 
-from qpruntime.arrays import Array
 from qpruntime.jit import kernel, summed
 
 __all__ = [
     "divided",
     "half_difference",
-    "inverse_triangle",
     "mirror_upper",
     "scaled_upper",
     "squares_of_rows",
     "twice",
 ]
-
-# Triangles up to this size are left to LAPACK.
-_LEAF = 75
 
 
 @kernel
@@ -109,26 +102,3 @@ def mirror_upper(matrix):
             for i in range(top, min(top + 64, n)):
                 for j in range(max(left, i + 1), min(left + 64, n)):
                     matrix[j, i] = matrix[i, j]
-
-
-def inverse_triangle(lower: Array) -> Array:
-    """Inverse of a lower triangle; what is above it is not set.
-
-    LAPACK's blocks leave much to an unblocked routine: halves and products, down to `_LEAF`, take
-    two thirds of its time at N = 200 and nine tenths at 1000.
-    """
-    inverse = np.empty(lower.shape, order="F")
-    _invert(lower, inverse)
-    return inverse
-
-
-def _invert(lower: Array, out: Array) -> None:
-    n = len(lower)
-    if n <= _LEAF:
-        out[...] = dtrtri(lower, lower=1)[0]
-        return
-    h = n // 2
-    _invert(lower[:h, :h], out[:h, :h])
-    _invert(lower[h:, h:], out[h:, h:])
-    below = dtrmm(-1.0, out[h:, h:], lower[h:, :h], lower=1)
-    out[h:, :h] = dtrmm(1.0, out[:h, :h], below, side=1, lower=1, overwrite_b=1)

@@ -1,0 +1,131 @@
+"""Triangles by tiles are LAPACK's to rounding, with the same bits for any number of threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+from scipy.linalg.lapack import dlauum, dpotrf, dtrtri, dtrtrs
+from threadpoolctl import threadpool_limits
+
+from qpruntime import infer
+from qpruntime.execution import blas_threads, team
+from qpruntime.inference.dense import tiles
+
+
+@pytest.fixture(autouse=True)
+def one_hand():
+    yield
+    assert team.hands() == 1, "not given back"
+
+
+@pytest.fixture(params=[1, 3])
+def hands(request):
+    before = team.set_hands(request.param)
+    yield request.param
+    team.set_hands(before)
+
+
+def definite(n):
+    """A matrix whose condition is 1e6, Fortran-ordered; NaN above the diagonal."""
+    x = np.linspace(0.0, 30.0, n)
+    A = 1e4 * np.exp(-0.5 * (x[:, None] - x) ** 2) + np.eye(n)
+    A[np.triu_indices(n, 1)] = np.nan
+    return np.asfortranarray(A)
+
+
+# One row more than a whole, sizes that no piece divides, and several levels of halves.
+@pytest.mark.parametrize("n", [1001, 1301])
+def test_as_lapack(n, hands):
+    A = definite(n)
+    wanted = np.tril(dpotrf(A, lower=1)[0])
+    lower, info = tiles.cholesky(A.copy(order="F"))
+    assert info == 0
+    assert np.isnan(lower[0, 1:]).all(), "what is above the diagonal is neither read nor set"
+    lower = np.asfortranarray(np.tril(lower))
+    # n roundings of the largest entry, 100, and the condition of the leading blocks.
+    np.testing.assert_allclose(lower, wanted, rtol=0.0, atol=1e-9)
+    # The residual has no condition: A is 1e4.
+    np.testing.assert_allclose(np.tril(lower @ lower.T), np.tril(A), rtol=0.0, atol=1e-10)
+    inverse = np.tril(tiles.inverse_triangle(wanted))
+    np.testing.assert_allclose(inverse, np.tril(dtrtri(wanted, lower=1)[0]), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(
+        np.tril(tiles.square(wanted.copy(order="F"))),
+        np.tril(dlauum(wanted, lower=1)[0]),
+        rtol=1e-12,
+        atol=1e-9,
+    )
+    columns = np.asfortranarray(np.random.default_rng(0).standard_normal((n, 300)))
+    solved = dtrtrs(wanted, columns, lower=1)[0]
+    found = tiles.solve_lower(wanted, columns.copy(order="F"))
+    np.testing.assert_allclose(found, solved, rtol=0.0, atol=1e-12)
+
+
+def test_the_row_that_fails(hands):
+    for row in (0, 400, 800, 1199):
+        A = definite(1200)
+        A[row, row] = -1.0
+        info = tiles.cholesky(A)[1]
+        assert info == row + 1
+
+
+def test_same_bits_with_any_number_of_hands(monkeypatch):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((1100, 3))
+    K = 9.0 * np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(-1))
+    y = np.where(X[:, 0] * X[:, 1] > 0.0, 1.0, -1.0)
+    found = []
+    for count in (1, 2, 5):
+        monkeypatch.setattr(blas_threads, "cores", lambda count=count: count)
+        with threadpool_limits(count, "blas"):
+            post = infer(K, y, method="ep")
+        found.append((post.log_evidence, post.mean, post.variance, post.evidence_gradient(K)))
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_every_piece_once_and_by_several_threads(hands):
+    seen, names = [], set()
+
+    def piece(i):
+        time.sleep(0.002)
+        seen.append(i)
+        names.add(threading.get_ident())
+
+    team.share([(piece, (i,)) for i in range(40)])
+    assert sorted(seen) == list(range(40))
+    assert len(names) <= hands
+    assert hands == 1 or len(names) > 1
+
+
+def test_an_error_ends_it(hands):
+    done = []
+
+    def piece(i):
+        if i == 5:
+            raise KeyError(i)
+        time.sleep(0.001)
+        done.append(i)
+
+    with pytest.raises(KeyError):
+        team.share([(piece, (i,)) for i in range(1000)])
+    count = len(done)
+    time.sleep(0.02)
+    assert len(done) == count < 100
+
+
+def test_a_team_in_a_new_process():
+    before = team.set_hands(2)
+    try:
+        team.share([(time.sleep, (0.001,)) for _ in range(4)])
+        child = os.fork()
+        if child == 0:
+            team.share([(time.sleep, (0.001,)) for _ in range(4)])
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        team.set_hands(before)
