@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from functools import cache
 
@@ -28,9 +29,9 @@ _PROBE, _BESIDE = 700, 250
 _SMALL = 700
 # CPU seconds of work that is worth a look at how busy the machine is, and of that look: long enough
 # for the scheduler to have given others their turns.
-_WORTH, _LOOK = 3.0, 0.1
-# Up to this a machine counts as idle.
-_IDLE = 1.2
+_WORTH, _LOOK = 3.0, 0.05
+# Up to this a machine counts as idle; and, by processes for each core, is not looked at.
+_IDLE, _QUIET = 1.2, 0.5
 
 _LOG = logging.getLogger("qpruntime")
 
@@ -54,8 +55,18 @@ def _rate() -> float:
     return min(_factorise()[0] for _ in range(4)) / _PROBE**3
 
 
+def _load() -> float:
+    """Processes at work for each core in the last minute; infinite where nobody counts them."""
+    try:
+        return os.getloadavg()[0] / (os.cpu_count() or 1)
+    except (AttributeError, OSError):
+        return math.inf
+
+
 def _busy() -> float:
     """Seconds by the clock for one of CPU: 1 on an idle machine, measured now."""
+    if _load() < _QUIET:
+        return 1.0
     cpu = clock = 0.0
     while cpu < _LOOK and clock < 10.0 * _LOOK:
         one = _factorise()

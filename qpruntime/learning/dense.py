@@ -17,7 +17,7 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.family import KernelFamily
 from qpruntime.learning.kernel_gradient import quickest
 from qpruntime.learning.objective import OBJECTIVES, Objective, settle_fast
-from qpruntime.learning.progress import expect
+from qpruntime.learning.progress import USUAL_EVALUATIONS, expect
 from qpruntime.learning.settings import Settings
 from qpruntime.memory import require, squares
 
@@ -61,9 +61,12 @@ class Dense:
             'inducing="auto" fits by inducing points, in memory that grows with N alone',
         )
 
-    def expect(self, n: int) -> None:
-        """Say before how long a fit of n rows will take, if that is long."""
-        expect(n, self.settings.n_restarts)
+    def expect(self, data: Data, kernel: Kernel) -> None:
+        """Say before how long a fit will take, if that is long."""
+        runs = 1 + self.settings.n_restarts
+        # Of given kernels each further parameter takes some more; the default's starts are close.
+        each = min(12 + 3 * kernel.n_dims, 80) if self.settings.given else USUAL_EVALUATIONS
+        expect(len(data.X), runs * each, data.projector.likelihood.log_concave)
 
     def family(self, kernel: Kernel, data: Data) -> KernelFamily:
         """Return the priors of a kernel."""

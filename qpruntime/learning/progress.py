@@ -26,12 +26,14 @@ USUAL_EVALUATIONS = 30
 # Time of an evaluation in Cholesky factorisations, about six iterations and the slope, of many
 # rows; and at how many rows what grows with their square takes as long. Measured from 1000 on.
 _PER_EVALUATION, _AS_LONG_AGAIN = 8.3, 800
+# As many times that where sites have to be damped.
+_DAMPED = 7.0
 
 
-def expect(n: int, n_restarts: int) -> None:
-    """Say how long a fit will take, if that is long."""
+def expect(n: int, evaluations: float, log_concave: bool = True) -> None:
+    """Say how long a fit of so many evaluations will take, if that is long."""
     of_one = _PER_EVALUATION * (1.0 + _AS_LONG_AGAIN / n)
-    work = of_one * USUAL_EVALUATIONS * (1 + n_restarts)
+    work = of_one * evaluations * (1.0 if log_concave else _DAMPED)
     announce(
         f"a fit of N = {n} points",
         expected_seconds(n, work),

@@ -36,8 +36,8 @@ class Solver(Protocol):
     def require(self, n: int, kernel: Kernel, learns: bool) -> None:
         """Raise `InputError` if a fit of n rows cannot fit into memory."""
 
-    def expect(self, n: int) -> None:
-        """Say before how long a fit of n rows will take, if that is long."""
+    def expect(self, data: Data, kernel: Kernel) -> None:
+        """Say before how long a fit will take, if that is long."""
 
     def family(self, kernel: Kernel, data: Data) -> Any:
         """Return the priors of a kernel, as `qpruntime.learning.maximise` takes them."""

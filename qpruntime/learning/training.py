@@ -90,7 +90,7 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
         learns = bool(settings.optimize and (kernel.n_dims or data.learn))
         solver.require(len(data.X), kernel, learns)
         if learns:
-            solver.expect(len(data.X))
+            solver.expect(data, kernel)
             # Where N is large no kernel is tried that takes another solver.
             others = [other for other in begin.others if solver_of(other.kernel) is solver]
             runs = (1 + settings.n_restarts) * (1 + len(others))

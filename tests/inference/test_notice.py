@@ -61,6 +61,7 @@ def test_the_rate_is_that_of_this_machine(monkeypatch):
 
 def test_other_processes_count_for_the_clock_and_not_for_the_rate(monkeypatch):
     # The probe takes .01 s of CPU, and .03 s or, twice, a second by the clock.
+    monkeypatch.setattr(notice, "_load", lambda: 2.0)
     clocks = iter([0.03, 1.0, 1.0, 0.03] * 5)
     monkeypatch.setattr(notice, "_factorise", lambda: (0.01, next(clocks)))
     rate = notice._rate.__wrapped__()
@@ -93,7 +94,10 @@ def test_the_probe_has_one_thread_and_a_busy_machine_is_looked_at_in_time(monkey
     assert elapsed > 0.0
     # Hardly any CPU to be had: the look ends by the clock.
     monkeypatch.setattr(notice, "_factorise", lambda: (1e-6, 0.6))
+    monkeypatch.setattr(notice, "_load", lambda: 2.0)
     assert notice._busy() > 1e5
+    monkeypatch.setattr(notice, "_load", lambda: 0.4)
+    assert notice._busy() == 1.0, "no look where the last minute was quiet"
 
 
 def test_progress_without_a_terminal_is_lines(capsys):
