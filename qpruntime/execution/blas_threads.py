@@ -37,8 +37,8 @@ __all__ = [
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Up to so many rows one thread is best; beyond, one for so many of them.
-_ALONE = 1000
+# Up to so many rows one thread is best; beyond, two, and one for so many of them.
+_ALONE = 600
 _ROWS_A_HAND = 500
 
 _lock = threading.Lock()
@@ -92,7 +92,7 @@ def blas_threads(n: int, callers: int = 1) -> BlasThreads:
     """
     if n <= _ALONE:
         return BlasThreads(1)
-    return BlasThreads(1, max(1, min(n // _ROWS_A_HAND, cores()) // max(callers, 1)))
+    return BlasThreads(1, max(1, min(max(n // _ROWS_A_HAND, 2), cores()) // max(callers, 1)))
 
 
 def one_blas_thread() -> BlasThreads:

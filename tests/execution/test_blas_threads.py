@@ -60,8 +60,8 @@ class Spy(RBF):
 
 
 def test_hands_by_the_size(many):
-    # Up to 1000 rows one; then one for 500 rows, as long as there are cores.
-    for n, most in [(1, 1), (400, 1), (1000, 1), (1001, 2), (1600, 3), (9000, 3)]:
+    # Up to 600 rows one; then two or one for 500 rows, as long as there are cores.
+    for n, most in [(1, 1), (400, 1), (600, 1), (601, 2), (1000, 2), (1600, 3), (9000, 3)]:
         with blas_threads(n):
             assert (in_force(), hands()) == ({1}, most), n
     with threadpool_limits(1, "blas"), blas_threads(9000):

@@ -19,7 +19,7 @@ from qpruntime.inference.dense import blas
 __all__ = ["WHOLE", "cholesky", "inverse_triangle", "solve_lower", "square"]
 
 #: Rows up to which nothing is shared: those for which one thread is worth it.
-WHOLE = 1000
+WHOLE = 600
 # Rows and columns of a piece, and of a diagonal block that is left to LAPACK.
 _PIECE, _BLOCK = 256, 256
 # Triangles that LAPACK inverts, without a team and with one.
@@ -27,8 +27,8 @@ _LEAF, _INVERTED = 75, 64
 
 
 def _cuts(n: int) -> list[slice]:
-    """Cut n rows into equal pieces."""
-    count = -(-n // _PIECE)
+    """Cut n rows into equal pieces, two at least."""
+    count = max(-(-n // _PIECE), 2)
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
 
 
