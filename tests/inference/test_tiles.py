@@ -62,6 +62,12 @@ def test_as_lapack(n, hands):
     solved = dtrtrs(wanted, columns, lower=1)[0]
     found = tiles.solve_lower(wanted, columns.copy(order="F"))
     np.testing.assert_allclose(found, solved, rtol=0.0, atol=1e-12)
+    for count in (0, 1, 2):
+        some = columns[:, :count].copy(order="F")
+        if count == 1:
+            some = np.lib.stride_tricks.as_strided(some, strides=(8, 8))
+        found = tiles.solve_lower(wanted, some)
+        np.testing.assert_allclose(found, solved[:, :count], rtol=0.0, atol=1e-12)
 
 
 def test_the_row_that_fails(hands):

@@ -44,7 +44,8 @@ def _number(value: float) -> Any:
 
 def _matrix(a: Array) -> tuple[int, Any]:
     """Where a matrix begins, and its leading dimension."""
-    return a.ctypes.data, _count(max(a.strides[1] // a.itemsize, 1))
+    # The stride of a single column is anything.
+    return a.ctypes.data, _count(max(a.strides[1] // a.itemsize, len(a), 1))
 
 
 def add_product(alpha: float, A: Array, B: Array, out: Array, transposed: bool) -> None:
