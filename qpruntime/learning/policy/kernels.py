@@ -54,11 +54,18 @@ class Shape:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel of a process that has been climbed, in words, and whether by single features."""
+    """A kernel of a process that has been climbed, in words, and whether by single features.
+
+    Attributes
+    ----------
+    common : Climbed or None
+        With one length-scale for all features, unless judges are sure that more lose.
+    """
 
     climbed: Climbed
     words: str
     by_feature: bool
+    common: Climbed | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,13 +229,13 @@ def _lengths(
     words = f"{shape.words}, one length-scale a feature"
     stages.append(_stage(rows, words, after, trial.budget.taken))
     if not better(after - before):
-        return plain
+        return plain if better(before - after, _SURE) else replace(plain, common=common)
     if count > _WIDE:
         return Candidate(shrunk, words, True)
     free = trial.climb(refined, rows, *_FREE, shrunk.theta)
     last = trial.densities(free, rows)
     stages.append(_stage(rows, f"{words} without their prior", last, trial.budget.taken))
-    return Candidate(free if float(np.mean(last - after)) > 0.0 else shrunk, words, True)
+    return Candidate(free if float(np.mean(last - after)) > 0.0 else shrunk, words, True, common)
 
 
 def _alike(trial: Trial, common: Climbed, shape: Shape, chosen: Candidate, rows: int) -> Candidate:
