@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, column_or_1d, validat
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.sparse.lazy import as_array, inputs_of, is_lazy
+from qpruntime.learning.policy.acts import DENSE
 
 __all__ = ["checked", "fit_data", "no_text", "weighed"]
 
@@ -53,7 +54,7 @@ def fit_data(model: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
     """
     if options.get("y_numeric"):
         no_text(y, "y")
-    if model.inducing is None or not is_lazy(X):
+    if not is_lazy(X) or _whole(model, X):
         no_text(X, "X")
         points, targets = checked(validate_data, model, X, y, dtype=np.float64, **options)
         return points, targets
@@ -125,3 +126,11 @@ def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tup
             raise InputError("rows of weight 0 cannot be left out of what is read in parts: do so")
         return weights, points, *others
     return weights, *(rows[kept] for rows in (points, *others))
+
+
+def _whole(model: Any, X: Any) -> bool:
+    """Whether rows that could be read in parts are taken at once: for the dense engine."""
+    if isinstance(model.inducing, str) and model.inducing == "auto":
+        few = len(getattr(X, "shape", ())) == 2 and X.shape[0] <= DENSE
+        return few or (isinstance(X, np.ndarray) and model.kernel is not None)
+    return model.inducing is None

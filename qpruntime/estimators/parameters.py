@@ -44,7 +44,7 @@ class Parameters(BaseEstimator):
     approximate: float | None = None
     random_state: int | np.random.RandomState | None = None
     correction: Correction | None = None
-    inducing: int | str | ArrayLike | None = None
+    inducing: int | str | ArrayLike | None = "auto"
     nearest: int | Literal["auto"] = "auto"
     budget: float | None = None
     power: float = 0.5

@@ -145,12 +145,12 @@ def settings_of(model: Any) -> Settings:
     if not (scheduler is None or isinstance(scheduler, str)):
         raise InputError(f"scheduler must be None or an address, got {shown(scheduler)}")
     solver = choice(model.solver, "solver", SOLVERS)
-    if model.inducing is not None and solver == "markov":
+    chosen = isinstance(model.inducing, str) and model.inducing == "auto"
+    if solver == "markov" and not (chosen or model.inducing is None):
         raise InputError('solver="markov" has no inducing points: leave one of the two out')
     approximate = model.approximate
     if approximate is not None:
         approximate = number(approximate, "approximate", above=0.0, most=1.0)
-    chosen = isinstance(model.inducing, str) and model.inducing == "auto"
     return Settings(
         kernel=kernel if automatic else clone(kernel),
         objective=choice(model.objective, "objective", tuple(OBJECTIVES)),
@@ -220,7 +220,7 @@ def _sparse_of(model: Any) -> Sparse | None:
 def _auto_of(model: Any) -> Auto:
     """Return how to fit where kernel and engine are chosen for the rows there are."""
     if model.checkpoint is not None:
-        raise InputError("checkpoint= is for inducing points of a given number: inducing=200")
+        raise InputError("checkpoint= is for fits with inducing points: give inducing=200")
     budget, nearest = model.budget, model.nearest
     if budget is not None:
         budget = number(budget, "budget", above=0.0)

@@ -184,7 +184,7 @@ def test_help_fits_on_a_screen(model):
     text = pydoc.render_doc(model, renderer=pydoc.plaintext)
     assert "SupportsArray" not in text
     assert "_Buffer" not in text
-    assert "inducing: int | str | qpruntime.arrays.ArrayLike | None = None" in text
+    assert "inducing: int | str | qpruntime.arrays.ArrayLike | None = 'auto'" in text
 
 
 def test_listings_have_no_imports_in_them():

@@ -6,7 +6,10 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.policy.subsets import FEWEST
 from qpruntime.learning.settings import Settings
 
-__all__ = ["acts"]
+__all__ = ["DENSE", "acts"]
+
+#: More rows than this are not fitted densely.
+DENSE = 1500
 
 
 def acts(data: Data, settings: Settings) -> bool:

@@ -16,6 +16,7 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, Units, default_start
 from qpruntime.learning.dense import Dense
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
+from qpruntime.learning.policy.acts import DENSE
 from qpruntime.learning.policy.choice import Choice, tell
 from qpruntime.learning.policy.inducing import Ground
 from qpruntime.learning.policy.judged import Stage
@@ -30,8 +31,6 @@ from qpruntime.learning.warp import Warp
 
 __all__ = ["fitted"]
 
-#: More rows than this are not fitted densely.
-DENSE = 1500
 # Relative tolerance and iterations with all of these rows.
 _END = (1e-5, 15)
 # And with length-scales of single features; what each must raise the log evidence by there. By 1.2
