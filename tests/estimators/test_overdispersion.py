@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import nbinom, norm, poisson
+from scipy.stats import binom, nbinom, norm, poisson
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import mean_poisson_deviance
@@ -163,6 +163,26 @@ def test_neighbours_tell():
     # One row, no counts, a single event: nothing to see.
     for y in ([3.0], [0.0, 0.0], [0.0, 1.0, 0.0]):
         assert _excess(np.zeros((len(y), 1)), np.array(y), np.ones(len(y)), rng) is None
+
+
+def test_one_pair_against_its_binomial_moments():
+    """Given their sum one of two counts is binomial: its moments by summing over all of them."""
+    rng, share = np.random.default_rng(0), 0.25
+    for total in range(5, 40):
+        one = np.arange(total + 1.0)
+        p = binom.pmf(one, total, share)
+        square = (one - p @ one) ** 2
+        beyond = square - p @ square
+        odd = beyond > 3.0 * math.sqrt(p @ beyond**2)
+        assert 0 < odd.sum() < total
+        for y, is_odd, more in zip(one, odd, beyond, strict=True):
+            pair = np.array([y, total - y])
+            found = _excess(np.zeros((2, 1)), pair, np.array([1.0, 3.0]), rng)
+            assert (found is not None) == is_odd
+            # y_1 - (y_1 + y_2)/4 has 3 m_1/4 - m_2/4 of the two rates, each m a gamma variable of
+            # variance m^2/r: for rates of total/4 and 3 total/4 that is 2 (3 total/16)^2/r.
+            if is_odd:
+                assert found == pytest.approx(2.0 * (3.0 * total / 16.0) ** 2 / more, rel=1e-12)
 
 
 @every_case(

@@ -16,6 +16,7 @@ from qpruntime import InputError, infer, infer_sparse
 from qpruntime.inference.nearest import features
 from qpruntime.inference.nearest.cells import Cells
 from qpruntime.inference.nearest.distinct import distinct
+from qpruntime.inference.nearest.metric import metric
 from qpruntime.inference.nearest.posterior import local_of
 
 RNG = np.random.default_rng(3)
@@ -203,6 +204,17 @@ def test_in_other_units_and_with_little_memory(monkeypatch):
         np.testing.assert_allclose(again.predict(POINTS), expected, rtol=0.0, atol=3e-6)
         assert np.abs(np.subtract(again.predict(POINTS), expected)).max() > 0.0
         again.predict(POINTS[::-1][:2])
+
+
+def test_distances_in_length_scales():
+    """Of a sum the inverse squares are weighted by variances, as its curvature at distance 0 is."""
+    one, two = ConstantKernel(2.0) * RBF([1.0, 2.0]), ConstantKernel(0.5) * RBF([4.0, 0.5])
+    for kernel, variance in ((one + two + WhiteKernel(0.3), 2.5), (one * two, 1.0)):
+        step = 1e-3
+        bend = [1.0 - kernel(np.zeros((1, 2)), step * unit[None]) / variance for unit in np.eye(2)]
+        expected = np.sqrt(2.0 * np.ravel(bend)) / step
+        np.testing.assert_allclose(metric(kernel, 2), expected, rtol=1e-4)
+    np.testing.assert_array_equal(metric(ConstantKernel(2.0), 2), np.ones(2))
 
 
 def test_equal_rows_are_found_in_any_order():

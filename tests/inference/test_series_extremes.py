@@ -125,6 +125,19 @@ def test_the_gradient_in_white_noise_under_any_noise_against_50_digits():
         assert noise_slope(rows, rows.report()) == pytest.approx(float(right), rel=1e-12), noise
 
 
+def test_the_gradient_in_white_noise_of_rows_that_observe_multiples():
+    """Of log N(nu/tau; 0, H (K + w I) H + 1/tau) by dense algebra, H the diagonal of scales."""
+    rng = np.random.default_rng(5)
+    t, y, h, tau = np.sort(rng.uniform(0.0, 3.0, 9)), *rng.uniform(0.4, 2.5, (3, 9))
+    kernel = 2.0 * Matern(1.0, nu=1.5) + WhiteKernel(0.3)
+    series = Series(t, y, Projector("probit", "ep"), np.zeros(9), scale=h)
+    rows = Rows(series, state_space(kernel), Sites(tau.copy(), tau * y))
+    rows.refresh()
+    inverse = np.linalg.inv(kernel(t[:, None]) * np.outer(h, h) + np.diag(1.0 / tau))
+    right = 0.5 * np.sum(h**2 * ((inverse @ y) ** 2 - np.diag(inverse)))
+    assert noise_slope(rows, rows.report()) == pytest.approx(right, rel=1e-11)
+
+
 def drawn(rng):
     """A series of anything that is allowed, and how to infer from it."""
     n = int(rng.integers(1, 40))

@@ -219,6 +219,16 @@ def test_what_must_not_matter():
     np.testing.assert_allclose(nowhere.loo(), np.log(0.5), rtol=1e-12)
 
 
+@every_case("mean", [1.5, np.linspace(-1.0, 2.0, 40)])
+def test_sites_of_a_fixed_point_stay_under_a_prior_mean(mean):
+    options = {"likelihood": "poisson-exp", "method": "ep", "mean": mean}
+    settled = infer_sparse(KERNEL, X, COUNTS, Z, tol=1e-10, **options)
+    again = infer_sparse(KERNEL, X, COUNTS, Z, tol=1e-6, sites=settled.sites, **options)
+    assert again.n_sweeps == 1
+    assert again.history[0] < 1e-8
+    assert again.log_evidence == pytest.approx(settled.log_evidence, abs=1e-9)
+
+
 def test_any_number_of_workers_gives_the_same_bits():
     rng = np.random.default_rng(3)
     x = rng.standard_normal((70_000, 2))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import pickle
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.stats import rankdata
+from scipy.stats import poisson, rankdata
 from sklearn.datasets import make_classification, make_moons
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cases import every_case
 from qpruntime import (
@@ -17,13 +19,19 @@ from qpruntime import (
     GPPoissonRegressor,
     GPRobustRegressor,
     InputError,
+    infer,
 )
+from qpruntime.learning.data import Data
+from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.policy import fit as policy
 from qpruntime.learning.policy import inducing
 from qpruntime.learning.policy.judged import better
 from qpruntime.learning.policy.operations import RATE, Budget
 from qpruntime.learning.policy.subsets import drawn
+from qpruntime.learning.policy.trial import Climbed, Trial
+from qpruntime.learning.settings import settings_of
 from qpruntime.learning.warp import Warp
+from qpruntime.projection.projector import Projector
 
 RNG = np.random.default_rng(0)
 
@@ -83,6 +91,39 @@ def test_a_gain_is_more_than_its_standard_error():
     assert better(gain - gain.mean() + 1.001 * error)
     assert not better(gain - gain.mean() + 1.999 * error, 2.0)
     assert not better(np.array([np.inf, 1.0]))
+
+
+def test_nearest_rows_are_taken_beyond_doubt_and_a_little():
+    alone = np.zeros(16)
+    wave = np.where(np.arange(16) % 2, 1.0, -1.0)  # standard error 1/4, of which half is doubt
+    for gain, taken in (
+        (np.full(16, 1.9e-4), False),
+        (np.full(16, 2.1e-4), True),
+        (0.1 + 0.801 * wave, False),
+        (0.1 + 0.799 * wave, True),
+        (1.9e-4 + 1e-6 * wave, False),
+    ):
+        assert inducing.Settled(None, alone, gain).uses_near == taken
+    assert not inducing.Settled(None, alone, None).uses_near
+
+
+def test_judges_observe_their_exposures():
+    """Densities of f times a scale are those of the process whose covariance has the scales."""
+    rng = np.random.default_rng(4)
+    X, scale = rng.uniform(-2.0, 2.0, (60, 2)), np.sqrt(rng.uniform(0.1, 9.0, 60))
+    y = rng.poisson((scale * (1.5 + 0.5 * X[:, 0])) ** 2).astype(float)
+    kernel, settings = ConstantKernel(1.0) * RBF(0.7), settings_of(GPPoissonRegressor())
+    data = Data(X, y, Projector("poisson", "ep"), np.full(60, 1.5), None, scale)
+    trial = Trial(data, settings, Budget(None, 60), slice(40, 60))
+    found = trial.densities(Climbed(Start(kernel), SimpleNamespace(theta=kernel.theta), None), 40)
+    K, prior = kernel(X) * np.outer(scale, scale), 1.5 * scale
+    post = infer(K[:40, :40], y[:40], "poisson", "ep", mean=prior[:40])
+    mean, variance = post.predict(K[40:, :40], np.diag(K)[40:], prior[40:])
+    z, w = np.polynomial.hermite_e.hermegauss(100)
+    g = mean[:, None] + np.sqrt(variance)[:, None] * z
+    expected = np.log(poisson.pmf(y[40:, None], g * g) @ (w / w.sum()))
+    # Sites of stages settle to 1e-4.
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=2e-3)
 
 
 def test_budget_grows_with_the_rows():

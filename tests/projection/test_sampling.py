@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import log_ndtr, ndtri
-from scipy.stats import chi2
+from scipy.stats import binom, chi2
 
 from cases import every_case
 from qpruntime import InputError, NumericalError, SamplingWarning, project_sampled, project_samples
 from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.importance import Site
 from qpruntime.projection.projector import project_arrays
 
 FIELDS = ("log_z", "mean", "std_ep", "std")
@@ -152,6 +153,31 @@ def test_a_chain_has_larger_errors():
     plain = scores(project_samples(x), truth)
     assert plain["mean"].std() > 3.0
     assert np.median(chain.effective) < 600.0
+
+
+def test_errors_of_a_chain_are_those_of_its_batch_means():
+    x = np.random.default_rng(5).standard_normal(400)
+    found = project_samples(x, correlated=True)
+    # 20 batches of 20; the influence of a draw on the variance is its square about the mean.
+    for values, error in (
+        (x, found.mean_error),
+        ((x - x.mean()) ** 2 / (2.0 * found.std_ep), found.std_ep_error),
+    ):
+        batches = values.reshape(20, 20).mean(axis=1)
+        assert error == pytest.approx(batches.std(ddof=1) / np.sqrt(20.0), rel=1e-10)
+
+
+def test_the_log_of_a_mean_is_low_and_raised():
+    """Weights 1 or 3 with probability 1/2: the expected estimate, by summing over all counts."""
+
+    class Fixed(Site):
+        def propose(self, n, centre, scale, rng):
+            return np.linspace(-1.0, 1.0, n), np.log(np.where(np.arange(n) < self.y, 3.0, 1.0))
+
+    rng, count = np.random.default_rng(0), np.arange(101)
+    found = [Fixed(None, 0.0, 1.0, k).project(100, rng).log_z for k in count]
+    # Left alone it is low by 1/800.
+    assert binom.pmf(count, 100, 0.5) @ found == pytest.approx(np.log(2.0), abs=5e-5)
 
 
 def test_a_noisy_likelihood():

@@ -140,9 +140,13 @@ def test_error_in_cells_is_that_of_bilinear_interpolation(plan, values):
     assert cells["max_relative_error"] >= 0.9 * error.max()
 
 
-@pytest.mark.parametrize("place", [(0, 0), (0, 40), (80, 0), (80, 40), (37, 11)])
+CORNERS = [(0, 0), (0, 40), (80, 0), (80, 40)]
+SIDES = [(0, 20), (80, 20), (40, 0), (40, 40)]
+
+
+@pytest.mark.parametrize("place", [*CORNERS, *SIDES, (37, 11)])
 def test_an_error_is_found_with_its_place(plan, values, place):
-    # Corners are always looked at; a spike inside is the most curved node there is.
+    # Corners and sides are always looked at; a spike inside is the most curved node there is.
     bad = values.copy()
     bad[0][place] *= 1.1
     found = certify.certify(

@@ -282,6 +282,12 @@ def test_cells_are_as_many_as_it_takes():
         cells, error = resolution.cells_needed(Waves(rate), axes, 0, [1.0], 1e-8)
         assert error <= 1e-8
         found[rate] = cells
+        # A quarter of the tolerance is an axis's own; the power law of errors is not exact.
+        axis = Axis("mu", -1.0, 1.0, cells + 1)
+        knots = -1.0 + axis.step * np.arange(-5, cells + 6)
+        spline = splines.along(np.sin(rate * splines.points(axis)), 0, axis)
+        x = np.linspace(-1.0, 1.0, 4001)
+        assert np.abs(BSpline(knots, spline, 5)(x) - np.sin(rate * x)).max() < 1.1 * 0.25e-8
     assert 1.7 < found[8.0] / found[4.0] < 2.3
     assert 1.7 < found[16.0] / found[8.0] < 2.3
     # sigma plays no part: the fewest cells do.
