@@ -114,11 +114,11 @@ class GPClassifier(ClassifierMixin, _Fitted):
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
         of `method` as it is, as published: corrected predictions score no better and cost more per
         point, but their intervals cover what they should; see ``docs/which-posterior.md``.
-    inducing : None, int, "auto", "variance" or array-like, shape (M, d)
+    inducing : None, int, "auto", "judged", "variance" or array-like, shape (M, d)
         Fit by M inducing points, in time that grows with N M^2 and in memory with N M; None is the
-        dense engine, for up to some thousand rows. "auto" chooses kernel and engine for the rows
-        there are, from 60 to millions, by rows held out: ``docs/defaults.md``. "variance" takes as
-        many points as the prior variance needs. See ``docs/million-rows.md``.
+        dense engine, whatever it takes. "auto" is that up to 1500 rows; for more it chooses kernel
+        and engine by rows held out, which "judged" does from 60 rows on: ``docs/defaults.md``.
+        "variance" takes as many points as the prior variance needs: ``docs/million-rows.md``.
     nearest : int or "auto"
         With ``inducing="auto"`` and more than 1500 rows, how many nearest rows correct each
         prediction: "auto" takes 30 where rows left out say that it pays, 0 never holds rows.

@@ -13,6 +13,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.sparse.lazy import as_array, inputs_of, is_lazy
 from qpruntime.learning.policy.acts import DENSE
+from qpruntime.learning.settings import left_open
 
 __all__ = ["checked", "fit_data", "no_text", "weighed"]
 
@@ -130,7 +131,7 @@ def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tup
 
 def _whole(model: Any, X: Any) -> bool:
     """Whether rows that could be read in parts are taken at once: for the dense engine."""
-    if isinstance(model.inducing, str) and model.inducing == "auto":
+    if left_open(model.inducing):
         few = len(getattr(X, "shape", ())) == 2 and X.shape[0] <= DENSE
         return few or (isinstance(X, np.ndarray) and model.kernel is not None)
     return model.inducing is None

@@ -17,6 +17,7 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.process import all_of, one_or_all
 from qpruntime.inference.nearest.posterior import LocalPosterior
 from qpruntime.inference.sparse.posterior import SparsePosterior
+from qpruntime.learning.settings import left_open
 
 __all__ = ["NoParts", "begun", "extended", "with_inducing"]
 
@@ -38,7 +39,7 @@ class with_inducing:
         if model is None:
             return self._method
         given = model.inducing
-        if given is None or (isinstance(given, str) and given == "auto"):
+        if given is None or left_open(given):
             name = type(model).__name__
             raise NoParts(
                 f"partial_fit takes inducing points: {name}(inducing=200); without them fit takes "

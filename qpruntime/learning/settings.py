@@ -66,10 +66,11 @@ class Sparse:
 class Auto:
     """How to fit as many rows as there are, under the names of the estimators.
 
-    `sparse` says how with inducing points.
+    `sparse` says how with inducing points; `few`, whether rows held out judge few rows too.
     """
 
     sparse: Sparse
+    few: bool
     budget: float | None
     nearest: int | str
 
@@ -145,7 +146,7 @@ def settings_of(model: Any) -> Settings:
     if not (scheduler is None or isinstance(scheduler, str)):
         raise InputError(f"scheduler must be None or an address, got {shown(scheduler)}")
     solver = choice(model.solver, "solver", SOLVERS)
-    chosen = isinstance(model.inducing, str) and model.inducing == "auto"
+    chosen = left_open(model.inducing)
     if solver == "markov" and not (chosen or model.inducing is None):
         raise InputError('solver="markov" has no inducing points: leave one of the two out')
     approximate = model.approximate
@@ -181,6 +182,11 @@ def numbered(settings: Settings, count: int) -> list[Settings]:
     return [replace(settings, sparse=replace(sparse, checkpoint=name)) for name in names]
 
 
+def left_open(inducing: Any) -> bool:
+    """Whether the number of inducing points, and whether there are any, is left to the rows."""
+    return isinstance(inducing, str) and inducing in ("auto", "judged")
+
+
 def _sparse_of(model: Any) -> Sparse | None:
     """Return how to fit with inducing points, None if there are none."""
     given, checkpoint = model.inducing, model.checkpoint
@@ -195,7 +201,7 @@ def _sparse_of(model: Any) -> Sparse | None:
             "checkpoint= needs random_state=, a whole number: a fit that goes on draws the same "
             f"rows again; got {shown(model.random_state)}"
         )
-    kinds = "inducing must be None, a number, 'auto', 'variance' or inputs of shape (M, d), got"
+    kinds = "inducing must be None, a number, 'auto', 'judged', 'variance' or inputs (M, d), got"
     if isinstance(given, str):
         if given != "variance":
             raise InputError(f"{kinds} {given!r}")
@@ -238,7 +244,7 @@ def _auto_of(model: Any) -> Auto:
         checkpoint=None,
         resume=False,
     )
-    return Auto(sparse, budget, nearest)
+    return Auto(sparse, model.inducing == "judged", budget, nearest)
 
 
 def _compound(kernel: Any) -> bool:

@@ -23,8 +23,8 @@ from qpruntime import (
 )
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
+from qpruntime.learning.policy import acts, inducing
 from qpruntime.learning.policy import fit as policy
-from qpruntime.learning.policy import inducing
 from qpruntime.learning.policy.judged import better
 from qpruntime.learning.policy.operations import RATE, Budget
 from qpruntime.learning.policy.subsets import drawn
@@ -143,15 +143,16 @@ NEW = RNG.uniform(-1.5, 2.5, (40, 2))
 
 def test_small_fits_are_dense_and_say_what_they_chose(caplog):
     with caplog.at_level(logging.INFO, "qpruntime"):
-        model = GPClassifier(inducing="auto", random_state=0).fit(MOONS, SIDES)
+        model = GPClassifier(inducing="judged", random_state=0).fit(MOONS, SIDES)
     (told,) = [r.getMessage() for r in caplog.records if "rows:" in r.getMessage()]
     assert "90 rows: all of them by the dense engine" in told
     assert model.engine_ == "dense"
     assert model.nearest_ == 0
     assert model.stages_[-1].rows == 90
-    assert all(stage.rows == 45 for stage in model.stages_[:-1])
+    assert {stage.rows for stage in model.stages_[:-2]} == {45}
+    assert "all rows, one length-scale" in model.stages_[-1].candidate
     assert sorted(s.operations for s in model.stages_) == [s.operations for s in model.stages_]
-    again = GPClassifier(inducing="auto", random_state=0, n_jobs=2).fit(MOONS, SIDES)
+    again = GPClassifier(inducing="judged", random_state=0, n_jobs=2).fit(MOONS, SIDES)
     np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
     assert again.stages_ == model.stages_ or str(again.stages_) == str(model.stages_)
     copy = pickle.loads(pickle.dumps(model))
@@ -167,7 +168,8 @@ def few_dense(monkeypatch):
 
 def test_many_rows_take_inducing_points(few_dense):
     models = [
-        GPClassifier(inducing="auto", random_state=3, n_jobs=n).fit(MOONS, SIDES) for n in (None, 1)
+        GPClassifier(inducing="judged", random_state=3, n_jobs=n).fit(MOONS, SIDES)
+        for n in (None, 1)
     ]
     one, other = models
     assert one.engine_ in ("inducing", "inducing+nearest")
@@ -182,7 +184,7 @@ def test_many_rows_take_inducing_points(few_dense):
 
 @every_case("k", [0, 7])
 def test_nearest_rows_as_asked_for(few_dense, k):
-    model = GPClassifier(inducing="auto", random_state=3, nearest=k).fit(MOONS, SIDES)
+    model = GPClassifier(inducing="judged", random_state=3, nearest=k).fit(MOONS, SIDES)
     assert model.nearest_ == k
     assert model.engine_ == ("inducing+nearest" if k else "inducing")
     assert getattr(model.posterior_, "nearest", 0) == k
@@ -192,7 +194,7 @@ def test_ranks_are_taken_where_judges_prefer_them():
     rng = np.random.default_rng(5)
     X = np.exp(4.0 * rng.standard_normal((300, 3)))
     y = np.sin(0.5 * np.log(X[:, 0])) + 0.25 * np.log(X[:, 1]) > 0.0
-    model = GPClassifier(inducing="auto", random_state=0).fit(X[:200], y[:200])
+    model = GPClassifier(inducing="judged", random_state=0).fit(X[:200], y[:200])
     assert model.warp_ is not None
     assert model.score(X[200:], y[200:]) > 0.75
     np.testing.assert_array_equal(model.X_train_, model.warp_(X[:200]))
@@ -204,11 +206,24 @@ def test_ranks_are_taken_where_judges_prefer_them():
     np.testing.assert_allclose(got, model.predict_proba(X[200:]), rtol=1e-6, atol=1e-6)
 
 
+def test_without_arguments_few_rows_are_fitted_by_the_evidence_and_more_by_the_policy(monkeypatch):
+    few = GPClassifier().fit(MOONS, SIDES)
+    dense = GPClassifier(inducing=None).fit(MOONS, SIDES)
+    assert few.engine_ == "dense"
+    np.testing.assert_array_equal(few.predict_proba(NEW), dense.predict_proba(NEW))
+    for room in (policy, acts):
+        monkeypatch.setattr(room, "DENSE", 80)
+    many = GPClassifier(random_state=3).fit(MOONS, SIDES)
+    assert many.engine_.startswith("inducing")
+    given = GPClassifier(dense.kernel_, random_state=3).fit(MOONS, SIDES)
+    assert given.engine_ == "dense"
+
+
 def test_useless_features_keep_one_length_scale():
     X, y = make_classification(
         n_samples=200, n_features=30, n_informative=30, n_redundant=0, random_state=2
     )
-    model = GPClassifier(inducing="auto", random_state=0).fit(X, y)
+    model = GPClassifier(inducing="judged", random_state=0).fit(X, y)
     lengths = model.kernel_.k2.k2.length_scale / X.std(axis=0)
     assert lengths.max() < 3.0 * lengths.min()
 
@@ -216,7 +231,7 @@ def test_useless_features_keep_one_length_scale():
 @every_case("change", [{"budget": 0.0}, {"budget": "lots"}, {"nearest": -1}, {"nearest": "no"}])
 def test_options_are_checked(change):
     with pytest.raises(InputError, match=next(iter(change))):
-        GPClassifier(inducing="auto", **change).fit(MOONS, SIDES)
+        GPClassifier(inducing="judged", **change).fit(MOONS, SIDES)
 
 
 def test_other_numbers_too(few_dense):
@@ -225,8 +240,10 @@ def test_other_numbers_too(few_dense):
     noise = 0.1 * np.random.default_rng(2).standard_t(4.0, len(MOONS))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        poisson = GPPoissonRegressor(inducing="auto", link="exp", random_state=0).fit(MOONS, counts)
-        robust = GPRobustRegressor(inducing="auto", method="ep", random_state=0).fit(
+        poisson = GPPoissonRegressor(inducing="judged", link="exp", random_state=0).fit(
+            MOONS, counts
+        )
+        robust = GPRobustRegressor(inducing="judged", method="ep", random_state=0).fit(
             MOONS, rate + noise
         )
     assert np.corrcoef(poisson.predict(MOONS), rate)[0, 1] > 0.9
@@ -236,7 +253,7 @@ def test_other_numbers_too(few_dense):
 
 def test_several_classes_share_their_features(few_dense):
     labels = np.digitize(MOONS[:, 0], [0.0, 1.0])
-    model = GPClassifier(inducing="auto", random_state=0).fit(MOONS, labels)
+    model = GPClassifier(inducing="judged", random_state=0).fit(MOONS, labels)
     assert len(model.kernel_) == len(model.posterior_) == 3
     assert model.score(MOONS, labels) > 0.9
     np.testing.assert_allclose(model.predict_proba(NEW).sum(axis=1), 1.0, rtol=1e-12)

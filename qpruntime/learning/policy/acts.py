@@ -15,12 +15,13 @@ DENSE = 1500
 def acts(data: Data, settings: Settings) -> bool:
     """Whether kernel and engine are chosen for the rows there are.
 
-    Not where the user gives the kernel, its start or what is maximised, where corrections or
-    method "vb" ask for the dense engine, nor for one column: that is a series.
+    For more rows than are fitted densely; ``inducing="judged"`` asks for it from 60 rows on. Not
+    where the user gives the kernel, its start or what is maximised, where corrections or method
+    "vb" ask for the dense engine, nor for one column: that is a series.
     """
     return (
         settings.auto is not None
-        and len(data.y) >= FEWEST
+        and len(data.y) >= (FEWEST if settings.auto.few else DENSE + 1)
         and int(data.X.shape[1]) > 1
         and settings.kernel is None
         and settings.optimize

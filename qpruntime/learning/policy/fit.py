@@ -135,14 +135,16 @@ class _Rows:
         last = trial.climb(climbed.start, n, *_END, climbed.theta)
         self.stages.append(Stage(n, "all rows, dense", math.nan, self.budget.taken))
         if candidate.common is not None:
-            last = self._by_feature(trial, candidate.common, last)
+            last = self._by_feature(trial, candidate, candidate.common, last)
         projector = last.projector(data)
         own = replace(data, projector=projector)
         posterior = Dense(settings).infer(last.kernel, own, last.sites)
         advise(last.kernel, data.X)
         return Fit(last.kernel, projector.likelihood, posterior, (last.optimum, climbed.optimum))
 
-    def _by_feature(self, trial: Trial, common: Climbed, last: Climbed) -> Climbed:
+    def _by_feature(
+        self, trial: Trial, candidate: Candidate, common: Climbed, last: Climbed
+    ) -> Climbed:
         """A length-scale for each feature where the evidence of all rows is far higher by them.
 
         Half of the rows learn too little for them where there are few, and rows held out cannot
@@ -156,7 +158,9 @@ class _Rows:
         self.stages.append(
             Stage(n, "all rows, one length-scale a feature", math.nan, self.budget.taken)
         )
-        clear = each.optimum.value - one.optimum.value > _CLEAR * count
+        # Akaike's price is enough where judges gain by them as well.
+        price = count if candidate.by_feature else _CLEAR * count
+        clear = each.optimum.value - one.optimum.value > price
         return each if clear and each.optimum.value > last.optimum.value else last
 
     def inducing(
