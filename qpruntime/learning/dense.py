@@ -58,7 +58,7 @@ class Dense:
         require(
             least_bytes(n, kernel, learns),
             f"a dense fit of N = {n} rows",
-            'inducing="auto" fits by inducing points, in memory that grows with N alone',
+            f"{self._fewer} fits by inducing points, in memory that grows with N alone",
         )
 
     def expect(self, data: Data, kernel: Kernel) -> None:
@@ -66,7 +66,14 @@ class Dense:
         runs = 1 + self.settings.n_restarts
         # Of given kernels each further parameter takes some more; the default's starts are close.
         each = min(12 + 3 * kernel.n_dims, 80) if self.settings.given else USUAL_EVALUATIONS
-        expect(len(data.X), runs * each, data.projector.likelihood.log_concave)
+        concave = data.projector.likelihood.log_concave
+        expect(len(data.X), runs * each, self._fewer, concave)
+
+    @property
+    def _fewer(self) -> str:
+        """What takes inducing points here: where the policy does not act, a number of them."""
+        settings = self.settings
+        return "inducing=200" if settings.given or settings.auto is not None else 'inducing="auto"'
 
     def family(self, kernel: Kernel, data: Data) -> KernelFamily:
         """Return the priors of a kernel."""

@@ -30,14 +30,14 @@ _PER_EVALUATION, _AS_LONG_AGAIN = 8.3, 800
 _DAMPED = 7.0
 
 
-def expect(n: int, evaluations: float, log_concave: bool = True) -> None:
-    """Say how long a fit of so many evaluations will take, if that is long."""
+def expect(n: int, evaluations: float, fewer: str, log_concave: bool = True) -> None:
+    """Say how long a fit of so many evaluations takes, if that is long; `fewer` takes less."""
     of_one = _PER_EVALUATION * (1.0 + _AS_LONG_AGAIN / n)
     work = of_one * evaluations * (1.0 if log_concave else _DAMPED)
     announce(
         f"a fit of N = {n} points",
         expected_seconds(n, work),
-        'inducing="auto" fits in time that grows with N alone; or lower '
+        f"{fewer} fits in time that grows with N alone; or lower "
         "n_restarts or max_iter; verbose=1 shows how far it is",
     )
 

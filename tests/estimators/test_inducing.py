@@ -145,7 +145,7 @@ def test_clusters_of_few_distinct_rows_differ():
 BAD = [
     ({"inducing": 500}, "inducing=500 is more than the 400 rows"),
     ({"inducing": 0}, "at least 1"),
-    ({"inducing": "many"}, "a number, 'auto', 'variance' or inputs"),
+    ({"inducing": "many"}, "'auto', 'judged', 'variance' or inputs"),
     ({"inducing": 5, "n_restarts": 2}, "begins elsewhere"),
     ({"inducing": [[np.nan, 0.0]]}, "must be finite"),
     ({"inducing": [[1.0, 2.0, 3.0]]}, "2 columns"),
