@@ -132,6 +132,5 @@ def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tup
 def _whole(model: Any, X: Any) -> bool:
     """Whether rows that could be read in parts are taken at once: for the dense engine."""
     if left_open(model.inducing):
-        few = len(getattr(X, "shape", ())) == 2 and X.shape[0] <= DENSE
-        return few or (isinstance(X, np.ndarray) and model.kernel is not None)
+        return len(getattr(X, "shape", ())) == 2 and X.shape[0] <= DENSE
     return model.inducing is None

@@ -10,8 +10,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
-from qpruntime.errors import InputError
-from qpruntime.inference.sparse.lazy import is_lazy
+from qpruntime.inference.sparse.lazy import is_lazy, read
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
@@ -21,6 +20,7 @@ from qpruntime.learning.policy.fit import fitted
 from qpruntime.learning.settings import Settings, numbered
 from qpruntime.learning.sparse_file import remove_checkpoints
 from qpruntime.learning.training import Fit, train
+from qpruntime.memory import require
 
 __all__ = ["train_all"]
 
@@ -41,10 +41,8 @@ def train_all(
     if acts(processes[0], settings):
         return fitted(processes, settings, rng, latent_scale)
     if settings.sparse is None and is_lazy(X):
-        raise InputError(
-            "X is read in parts, which takes inducing points: give inducing=200, or leave kernel, "
-            "solver, objective, method, correction and n_restarts as they are by default"
-        )
+        X = _whole(X)
+        processes = [replace(data, X=X) for data in processes]
     if isinstance(settings.kernel, Kernel):
         return _trained(processes, Start(settings.kernel), settings, rng), None
     units = _units(X, processes[0].weights, rng)
@@ -56,6 +54,18 @@ def train_all(
         begin = replace(begin, thetas=(theta,))
     fits = _trained([replace(data, X=scaled) for data in processes], begin, own, rng)
     return [_unscaled(fit, X, units) for fit in fits], None
+
+
+def _whole(X: Any) -> Array:
+    """All rows of inputs that could be read in parts, for a fit that is not by inducing points."""
+    n, width = (int(size) for size in X.shape)
+    require(
+        8.0 * n * width,
+        f"X of shape {n, width}, read at once",
+        "inducing=200 reads it in parts, as does the default where kernel, solver, objective, "
+        "method, correction and n_restarts are left as they are",
+    )
+    return read(X, slice(0, n))
 
 
 def _trained(

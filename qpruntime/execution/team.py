@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -62,11 +62,32 @@ def share(pieces: Sequence[Piece]) -> None:
     if others < 1:
         work()
         return
-    pool = _pool()
-    begun = [pool.submit(work) for _ in range(others)]
+    begun: list[Future[None]] = [Future() for _ in range(others)]
+    try:
+        for one in begun:
+            _pool().submit(_run, one, work)
+    except RuntimeError:
+        pass  # no thread can be started, at the end of Python or of a limit: there is this one
     try:
         work()
     finally:
-        for one in begun:
-            if not one.cancel():
-                one.result()
+        # Nobody writes into what the caller holds once this has returned or raised.
+        running = [one for one in begun if not one.cancel()]
+        errors = [error for one in running if (error := one.exception()) is not None]
+    if errors:
+        raise errors[0]
+
+
+def _run(one: Future[None], work: Callable[[], None]) -> None:
+    """Work unless `one` is cancelled by now.
+
+    The pool's own future would be lost where it cannot start a thread, and its work begun later.
+    """
+    if not one.set_running_or_notify_cancel():
+        return
+    try:
+        work()
+    except BaseException as error:
+        one.set_exception(error)
+    else:
+        one.set_result(None)

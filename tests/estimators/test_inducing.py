@@ -191,6 +191,31 @@ def test_rows_are_read_where_they_are(tmp_path, labelled):
         model.fit(stored, labels[1:])
 
 
+def test_a_dense_fit_reads_all_rows_where_the_policy_does_not_act(tmp_path):
+    """A kernel that is given is fitted densely, wherever its rows are."""
+    X, f, rng = rows(1600)
+    labels = f + rng.standard_normal(len(f)) > 0.0
+    np.save(tmp_path / "rows.npy", X)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    held = GPClassifier(KERNEL, optimize=False).fit(X, labels)
+    model = GPClassifier(KERNEL, optimize=False).fit(mapped, labels)
+    assert model.engine_ == held.engine_ == "dense"
+    np.testing.assert_array_equal(model.predict_proba(X[:9]), held.predict_proba(X[:9]))
+
+
+class Endless:
+    """What says that it holds more rows than memory does, and cannot be read."""
+
+    shape, dtype, chunks, ndim = (10**12, 20), np.dtype(float), (1000, 20), 2
+
+
+def test_rows_beyond_memory_are_not_read_at_once():
+    from qpruntime.estimators.units import _whole
+
+    with pytest.raises(InputError, match="inducing=200 reads it in parts"):
+        _whole(Endless())
+
+
 def exposed(n, seed=4):
     """Counts in the square link with exposures, some of them far from 1."""
     X, f, rng = rows(n, seed)

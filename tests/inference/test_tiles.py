@@ -119,11 +119,54 @@ def test_an_error_ends_it(hands):
 
     with pytest.raises(KeyError):
         team.share([(piece, (i,)) for i in range(1000)])
-    # What had begun ends, at most one piece a thread.
-    time.sleep(0.05)
+    # What had begun has ended, at most one piece a thread.
     count = len(done)
     time.sleep(0.05)
     assert len(done) == count < 100
+
+
+def test_errors_of_all_threads_are_waited_for(hands):
+    """Each thread but the last fails at once; none is at work when the call returns."""
+    here, started = threading.get_ident(), threading.Event()
+    ended = []
+
+    def piece(i):
+        if threading.get_ident() == here and hands > 1:
+            started.wait(10.0)
+            raise KeyError(i)
+        started.set()
+        time.sleep(0.05)
+        ended.append(i)
+        if i % 2:
+            raise KeyError(i)
+
+    with pytest.raises(KeyError):
+        team.share([(piece, (i,)) for i in range(3)])
+    count = len(ended)
+    time.sleep(0.1)
+    assert len(ended) == count >= 1
+
+
+class NoThreads:
+    """A pool that queues what it cannot start, as that of Python does."""
+
+    def __init__(self):
+        self.queued = []
+
+    def submit(self, function, *arguments):
+        self.queued.append((function, arguments))
+        raise RuntimeError("can't start new thread")
+
+
+def test_without_further_threads(hands, monkeypatch):
+    pool, done = NoThreads(), []
+    monkeypatch.setattr(team, "_pool", lambda: pool)
+    team.share([(done.append, (i,)) for i in range(20)])
+    assert done == list(range(20))
+    # A thread that comes by later finds nothing to do.
+    for function, arguments in pool.queued:
+        function(*arguments)
+    assert done == list(range(20))
 
 
 def test_a_team_in_a_new_process():

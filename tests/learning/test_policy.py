@@ -23,7 +23,7 @@ from qpruntime import (
 )
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.policy import acts, inducing
+from qpruntime.learning.policy import acts, inducing, kernels
 from qpruntime.learning.policy import fit as policy
 from qpruntime.learning.policy.judged import better
 from qpruntime.learning.policy.operations import RATE, Budget
@@ -226,6 +226,26 @@ def test_useless_features_keep_one_length_scale():
     model = GPClassifier(inducing="judged", random_state=0).fit(X, y)
     lengths = model.kernel_.k2.k2.length_scale / X.std(axis=0)
     assert lengths.max() < 3.0 * lengths.min()
+
+
+def test_all_rows_take_the_length_scales_that_half_of_them_do_not(monkeypatch, caplog):
+    rng = np.random.default_rng(11)
+    X = rng.uniform(-1.0, 1.0, (120, 4))
+    y = np.sin(4.0 * X[:, 0]) + 0.2 * rng.standard_normal(120)
+    monkeypatch.setattr(kernels, "better", lambda *_: False)
+    fits = []
+    for seconds in (None, 0.02):
+        with caplog.at_level(logging.INFO, "qpruntime"):
+            fits.append(
+                GPRobustRegressor(inducing="judged", random_state=0, budget=seconds).fit(X, y)
+            )
+    told = [r.getMessage() for r in caplog.records if "rows:" in r.getMessage()]
+    one, other = (fit.kernel_.k2.k2.length_scale / X.std(axis=0) for fit in fits)
+    assert one[1:].min() > 3.0 * one[0]
+    assert "one length-scale a feature" in told[0]
+    # The budget ends before it.
+    assert other.max() < 1.5 * other.min()
+    assert "one length-scale a feature" not in told[1]
 
 
 @every_case("change", [{"budget": 0.0}, {"budget": "lots"}, {"nearest": -1}, {"nearest": "no"}])

@@ -20,8 +20,15 @@ from qpruntime.learning.policy.acts import DENSE
 from qpruntime.learning.policy.choice import Choice, tell
 from qpruntime.learning.policy.inducing import Ground
 from qpruntime.learning.policy.judged import Stage
-from qpruntime.learning.policy.kernels import Candidate, Shape, choose, last_rung
-from qpruntime.learning.policy.operations import Budget
+from qpruntime.learning.policy.kernels import (
+    WIDE,
+    Candidate,
+    Shape,
+    by_feature,
+    choose,
+    last_rung,
+)
+from qpruntime.learning.policy.operations import Budget, dense_evaluation
 from qpruntime.learning.policy.subsets import Subsets, drawn
 from qpruntime.learning.policy.trial import Climbed, Trial, some_of
 from qpruntime.learning.settings import Settings
@@ -33,9 +40,11 @@ __all__ = ["fitted"]
 
 # Relative tolerance and iterations with all of these rows.
 _END = (1e-5, 15)
-# And with length-scales of single features; what each must raise the log evidence by there. By 1.2
-# they lost as often as they won, by 1.4 and more they won.
+# And with length-scales of single features; what each must raise the log evidence by there, unless
+# judges gain by them as well: Akaike's price of 1 is too little for judges who do not know.
 _EACH, _CLEAR = (1e-3, 30), 1.35
+# What that takes, in evaluations.
+_EVALUATIONS = 45
 # Rows of a dense fit whose sites may be negative.
 _FEWER = 500
 _SHAPES = (Shape(False, 2.5), Shape(False, 0.5), Shape(True, 2.5), Shape(True, 0.5))
@@ -95,8 +104,8 @@ def fitted(
         own, candidates = replace(data, X=scaled), chosen.processes[number]
         if dense:
             with one_blas_thread():
-                fit = rows.dense(own, candidates[0])
-            words.append(candidates[0].words)
+                fit, best = rows.dense(own, candidates[0])
+            words.append(best)
         else:
             fit, best, k = rows.inducing(own, trials[chosen.shape][number], candidates)
             nearest = max(nearest, k)
@@ -128,40 +137,41 @@ class _Rows:
     rng: np.random.Generator
     processes: int
 
-    def dense(self, data: Data, candidate: Candidate) -> Fit:
-        """All rows by the dense engine, a few steps further."""
+    def dense(self, data: Data, candidate: Candidate) -> tuple[Fit, str]:
+        """All rows by the dense engine, a few steps further; the kernel in words."""
         settings, n, climbed = self.settings, len(data.y), candidate.climbed
         trial = Trial(data, settings, self.budget, slice(0, 0))
-        last = trial.climb(climbed.start, n, *_END, climbed.theta)
+        last, words = trial.climb(climbed.start, n, *_END, climbed.theta), candidate.words
         self.stages.append(Stage(n, "all rows, dense", math.nan, self.budget.taken))
-        if candidate.common is not None:
-            last = self._by_feature(trial, candidate, candidate.common, last)
+        each = self._by_feature(trial, candidate, last)
+        if each is not None:
+            last, words = each, by_feature(candidate.shape)
         projector = last.projector(data)
         own = replace(data, projector=projector)
         posterior = Dense(settings).infer(last.kernel, own, last.sites)
         advise(last.kernel, data.X)
-        return Fit(last.kernel, projector.likelihood, posterior, (last.optimum, climbed.optimum))
+        fit = Fit(last.kernel, projector.likelihood, posterior, (last.optimum, climbed.optimum))
+        return fit, words
 
-    def _by_feature(
-        self, trial: Trial, candidate: Candidate, common: Climbed, last: Climbed
-    ) -> Climbed:
+    def _by_feature(self, trial: Trial, candidate: Candidate, last: Climbed) -> Climbed | None:
         """A length-scale for each feature where the evidence of all rows is far higher by them.
 
         Half of the rows learn too little for them where there are few, and rows held out cannot
         know what all will.
         """
-        n, count = len(trial.data.y), common.start.by_feature
-        if not count:
-            return last
+        n, common = len(trial.data.y), candidate.common
+        count = common.start.by_feature if common is not None else 0
+        cost = _EVALUATIONS * dense_evaluation(n, count)
+        if common is None or not 0 < count <= WIDE or not self.budget.allows(cost):
+            return None
         one = trial.climb(common.start, n, *_END, common.theta)
         each = trial.climb(one.start.refined(one.theta), n, *_EACH)
         self.stages.append(
             Stage(n, "all rows, one length-scale a feature", math.nan, self.budget.taken)
         )
-        # Akaike's price is enough where judges gain by them as well.
         price = count if candidate.by_feature else _CLEAR * count
         clear = each.optimum.value - one.optimum.value > price
-        return each if clear and each.optimum.value > last.optimum.value else last
+        return each if clear and each.optimum.value > last.optimum.value else None
 
     def inducing(
         self, data: Data, trial: Trial, candidates: Sequence[Candidate]

@@ -20,15 +20,15 @@ from qpruntime.learning.policy.operations import dense_evaluation
 from qpruntime.learning.policy.subsets import Subsets
 from qpruntime.learning.policy.trial import Climbed, Trial
 
-__all__ = ["Candidate", "Chosen", "Shape", "choose", "last_rung"]
+__all__ = ["WIDE", "Candidate", "Chosen", "Shape", "by_feature", "choose", "last_rung"]
 
 # Relative tolerances and iterations: at first, on the next rung, and on the last.
 _BEGIN, _ON = (1e-4, 30), (1e-3, 10)
 _FIRST_LENGTHS, _FREE, _LAST = (1e-3, 15), (1e-3, 10), (1e-3, 5)
 # Log length-scales of single features are normal about the common one, of this deviation.
 _SHRINK = 1.0
-# With more features single length-scales are learnt on the first rung alone.
-_WIDE = 200
+#: With more features single length-scales are learnt on the first rung alone.
+WIDE = 200
 # The last rung begins within this share of the budget, and leaves as much as the second says.
 _SHARE, _ROOM = 0.4, 0.75
 # Judges are sure of a loss of so many standard errors.
@@ -54,18 +54,31 @@ class Shape:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel of a process that has been climbed, in words, and whether by single features.
+    """A kernel of a process that has been climbed, and whether by single features.
 
     Attributes
     ----------
+    climbed : Climbed
+    shape : Shape
+    by_feature : bool
     common : Climbed or None
         With one length-scale for all features, unless judges are sure that more lose.
     """
 
     climbed: Climbed
-    words: str
+    shape: Shape
     by_feature: bool
     common: Climbed | None = None
+
+    @property
+    def words(self) -> str:
+        """For users."""
+        return by_feature(self.shape) if self.by_feature else self.shape.words
+
+
+def by_feature(shape: Shape) -> str:
+    """A shape with one length-scale a feature, in words."""
+    return f"{shape.words}, one length-scale a feature"
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +118,9 @@ def choose(
     stages : list of Stage
         Appended to.
     others : bool
-        Whether kernels of another roughness are kept that few rows do not tell from the best.
+        Whether all rows judge again: kernels of another roughness are kept that few rows do not
+        tell from the best. If not, another shape than the default takes judges that are surer,
+        by two standard errors for one.
     """
     shapes, count = list(starts), len(trials[next(iter(starts))])
     budget = trials[shapes[0]][0].budget
@@ -204,7 +219,7 @@ def _rival(shape: Shape, found: dict[Shape, tuple[list[Climbed], Array]]) -> Sha
 
 
 def _plain(common: Climbed, shape: Shape) -> Candidate:
-    return Candidate(common, shape.words, False)
+    return Candidate(common, shape, False)
 
 
 def _lengths(
@@ -222,22 +237,22 @@ def _lengths(
     first = subsets.rungs[0]
     refined = common.start.refined(common.theta)
     shrunk = trial.climb(_shrunk(refined, common.theta), first, *_FIRST_LENGTHS)
-    if count <= _WIDE and rows > first:
+    if count <= WIDE and rows > first:
         shrunk = trial.climb(shrunk.start, rows, *_ON, shrunk.theta)
     elif rows > first:
         common = trial.climb(common.start, first, *_ON, common.theta)
         rows = first
     before, after = trial.densities(common, rows), trial.densities(shrunk, rows)
-    words = f"{shape.words}, one length-scale a feature"
+    words = by_feature(shape)
     stages.append(_stage(rows, words, after, trial.budget.taken))
     if not better(after - before):
         return plain if better(before - after, _SURE) else replace(plain, common=common)
-    if count > _WIDE:
-        return Candidate(shrunk, words, True)
+    if count > WIDE:
+        return Candidate(shrunk, shape, True)
     free = trial.climb(refined, rows, *_FREE, shrunk.theta)
     last = trial.densities(free, rows)
     stages.append(_stage(rows, f"{words} without their prior", last, trial.budget.taken))
-    return Candidate(free if float(np.mean(last - after)) > 0.0 else shrunk, words, True, common)
+    return Candidate(free if float(np.mean(last - after)) > 0.0 else shrunk, shape, True, common)
 
 
 def _alike(trial: Trial, common: Climbed, shape: Shape, chosen: Candidate, rows: int) -> Candidate:
@@ -246,7 +261,7 @@ def _alike(trial: Trial, common: Climbed, shape: Shape, chosen: Candidate, rows:
         return _plain(common, shape)
     start = replace(common.start.refined(common.theta), log_prior=chosen.climbed.start.log_prior)
     climbed = trial.climb(start, rows, *_ON, chosen.climbed.theta)
-    return Candidate(climbed, f"{shape.words}, one length-scale a feature", True)
+    return Candidate(climbed, shape, True)
 
 
 def _shrunk(refined: Start, theta: Array) -> Start:
