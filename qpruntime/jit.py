@@ -9,12 +9,9 @@ the same, but cost 10 us each whenever one is handed over, and warn that they ar
 from __future__ import annotations
 
 import contextlib
-import math
 import re
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import event
 from numba.extending import intrinsic
+
+from qpruntime.compiling import Notice
 
 __all__ = [
     "COORDINATES",
@@ -199,72 +198,7 @@ def _forgiving(save: Callable[..., Any]) -> Callable[..., Any]:
     return attempt
 
 
-#: Seconds without a compilation after which the next one is announced again.
-_QUIET = 5.0
-
-
-class _Notice(event.Listener):
-    """Say which kernels compile, which takes seconds when nothing is cached, and how many.
-
-    Once for what compiles together, and again for what does so later: some parts compile at
-    their first use, minutes after the others.
-    """
-
-    def __init__(self) -> None:
-        self._inside = 0
-        self._ended = -math.inf
-        self.count = 0
-        self.silent = False
-
-    def on_start(self, event: Any) -> None:
-        module = self._own(event)
-        if not module:
-            return
-        if not (self._inside or self.silent) and time.monotonic() - self._ended > _QUIET:
-            more = "" if self._ended == -math.inf else "more "
-            print(_announcement(more, module), file=sys.stderr)
-        self._inside += 1
-
-    def on_end(self, event: Any) -> None:
-        if self._own(event):
-            self._inside -= 1
-            self.count += 1
-            self._ended = time.monotonic()
-
-    @staticmethod
-    def _own(event: Any) -> str:
-        """Name of the module whose function compiles, if it is one of ours."""
-        module = str(event.data["dispatcher"].py_func.__module__)
-        return module if module.split(".")[0] in ("qpruntime", "tablegen") else ""
-
-
-# What compiles when a function of a package is first called, and how many seconds of a core that
-# and what it calls take, about; of others the middle of these.
-_PARTS = {
-    "qpruntime.inference.markov": ("series", 25),
-    "qpruntime.inference.corrections": ("corrections", 20),
-    "qpruntime.inference": ("inference", 15),
-    "qpruntime.learning": ("fits", 3),
-    "qpruntime.projection": ("projections", 15),
-    "qpruntime.quadrature": ("quadrature", 15),
-    "qpruntime.likelihoods": ("a likelihood", 3),
-    "qpruntime.special": ("special functions", 1),
-    "tablegen": ("tables", 20),
-}
-
-
-def _announcement(more: str, module: str) -> str:
-    """Return the line that says what compiles."""
-    found = [part for part in _PARTS if module == part or module.startswith(part + ".")]
-    what, seconds = _PARTS[max(found, key=len)] if found else (module, 10)
-    often = "once" if None not in _folders else "in every process: set NUMBA_CACHE_DIR to a folder"
-    return (
-        f"qpruntime: compiling {more}kernels for {what} on this machine; takes about {seconds} s, "
-        f"{often} (python -m qpruntime warmup compiles all beforehand)"
-    )
-
-
-_NOTICE = _Notice()
+_NOTICE = Notice(lambda: None not in _folders)
 event.register("numba:compile", _NOTICE)
 
 
@@ -273,14 +207,8 @@ def compilations() -> int:
     return _NOTICE.count
 
 
-@contextlib.contextmanager
-def unannounced() -> Iterator[None]:
-    """Compile without a line on stderr."""
-    before, _NOTICE.silent = _NOTICE.silent, True
-    try:
-        yield
-    finally:
-        _NOTICE.silent = before
+#: A context in which kernels compile without a line on stderr.
+unannounced = _NOTICE.silenced
 
 
 #: Held while an address is made. A user's function may need another one: the lock is reentrant.

@@ -68,6 +68,15 @@ def _counts(**options: Any) -> None:
     model.predict_log_pmf(X, counts)
 
 
+def _varied_counts() -> None:
+    """Counts that vary more than Poisson ones, by all rows and by inducing points."""
+    X, _, counts = _data()
+    kernel: Any = ConstantKernel(2.0) * RBF(1.0)
+    for method in ("qp", "ep"):
+        infer(kernel(X), counts, "negative-binomial", method).loo()
+        infer_sparse(kernel, X, counts, X[:6], "negative-binomial", method).loo()
+
+
 def _outliers(**options: Any) -> None:
     X, f, _ = _data()
     model = GPRobustRegressor(max_iter=3, random_state=0, **options).fit(X, f)
@@ -112,6 +121,18 @@ def _sparse_posterior() -> None:
         post: Any = infer_sparse(ConstantKernel(2.0) * RBF(1.0), X, y, X[:6], method=method)
         post.extend(X[:8], y[:8]).predict(X)
         post.loo()
+
+
+def _nearest_rows() -> None:
+    """What default fits to many rows take: a tree of few features, cells of many."""
+    for columns in (2, 12):
+        X = np.random.default_rng(0).standard_normal((80, columns))
+        y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
+        for kernel in (RBF(1.0), Matern(1.0, nu=0.5), Matern(1.0, nu=2.5)):
+            of = ConstantKernel(1.0) + ConstantKernel(2.0) * kernel
+            post: Any = infer_sparse(of, X, y, X[:20], nearest=5, method="qp")
+            post.predict(X[:10])
+            post.loo()
 
 
 _INDUCING: dict[str, Any] = {"inducing": 6, "subsample": 16}
@@ -178,10 +199,12 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
         ("GPClassifier, EP and logistic", lambda: _classes(method="ep", likelihood="logistic")),
         ("GPPoissonRegressor, square link", _counts),
         ("GPPoissonRegressor, exponential link", lambda: _counts(link="exp")),
+        ("counts that vary more", _varied_counts),
         ("GPRobustRegressor", _outliers),
     ),
     "sparse": (
         ("infer_sparse", _sparse_posterior),
+        ("infer_sparse, nearest rows", _nearest_rows),
         ("GPClassifier, inducing points", lambda: _classes(**_INDUCING)),
         ("GPPoissonRegressor, inducing points", lambda: _counts(**_INDUCING)),
         ("GPRobustRegressor, inducing points", lambda: _outliers(**_INDUCING)),

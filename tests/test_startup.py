@@ -12,7 +12,7 @@ import pytest
 from scipy import special
 
 from qpruntime import __main__ as command
-from qpruntime import jit, warmup
+from qpruntime import compiling, jit, warmup
 from qpruntime.errors import InputError
 
 # A kernel that compiles in a second, and all those of a projection.
@@ -40,14 +40,14 @@ def test_one_notice_when_cold_and_none_when_warm(tmp_path):
     value, err = finish(start(tmp_path))
     assert value == pytest.approx(special.log_ndtr(-30.0), rel=1e-14)
     assert err.count("compiling kernels") == len(err.splitlines()) == 1
-    assert "for special functions on this machine; takes about 1 s, once (python -m" in err
+    assert "for qpruntime.special on this machine; takes a few seconds (python -m" in err
     assert finish(start(tmp_path, "-W", "error")) == (value, "")
 
 
 LATER = """
 import numba, sys, time
-from qpruntime import jit
-jit._QUIET = 0.2
+from qpruntime import compiling, jit
+compiling.QUIET = 0.2
 
 def compiled(value):
     def function(x):
@@ -125,7 +125,31 @@ def test_warming_up_where_nothing_can_be_kept(monkeypatch, capsys):
     monkeypatch.setattr(jit, "_folders", [None])
     assert command.main(["warmup"]) == 1
     assert "set NUMBA_CACHE_DIR to a folder that can be written" in capsys.readouterr().err
-    assert "in every process: set NUMBA_CACHE_DIR" in jit._announcement("", "qpruntime.learning")
+    told = compiling.announcement("qpruntime.learning", False, False)
+    assert "in every process: set NUMBA_CACHE_DIR" in told
+
+
+CALLED = """
+import numba
+from qpruntime import GPClassifier, jit
+from qpruntime.estimators import base
+
+def function(x):
+    return x + 1.0
+
+function.__module__ = "qpruntime.likelihoods.probit"
+compiled = numba.njit(function)
+base.settings_of = lambda _: compiled(1.0) / 0.0
+GPClassifier().fit([[1.0], [2.0]], [0, 1])
+"""
+
+
+def test_what_compiles_is_named_by_what_was_called():
+    done = subprocess.run(
+        [sys.executable, "-c", CALLED], capture_output=True, text=True, timeout=100
+    )
+    first = done.stderr.splitlines()[0]
+    assert "compiling kernels for GPClassifier on this machine; takes about 25 s the first" in first
 
 
 def test_a_cache_folder_that_was_not_taken_is_named(monkeypatch, capsys):
@@ -156,9 +180,25 @@ print(clf.score(X[80:], y[80:]))
 """
 
 
+# What default fits to many rows take, of few features and of many.
+DEFAULTS = """
+import numpy as np
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
+rng = np.random.default_rng(0)
+for columns in (3, 14):
+    X = rng.standard_normal((1600, columns))
+    f = np.sin(2.0 * X[:, 0]) + X[:, 1]
+    y = f + 0.1 * rng.standard_normal(1600)
+    models = GPClassifier(budget=10), GPPoissonRegressor(budget=10), GPRobustRegressor(budget=10)
+    for model, seen in zip(models, (y > 0.0, rng.poisson(np.exp(y)), y)):
+        model.set_params(random_state=0).fit(X, seen).predict(X[:50])
+print(0.0)
+"""
+
+
 @pytest.mark.slow
 def test_nothing_compiles_after_a_warm_up(tmp_path):
-    """The guide's first block, and every group once more."""
+    """Every group once more, the guide's first block, and default fits to many rows."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     words = [sys.executable, "-m", "qpruntime", "warmup"]
     for expected in (None, "0"):
@@ -168,6 +208,7 @@ def test_nothing_compiles_after_a_warm_up(tmp_path):
         assert done.stderr == ""
         assert expected is None or total.split()[0] == expected
     assert finish(start(tmp_path, code=GUIDE)) == (pytest.approx(0.95, abs=0.06), "")
+    assert "compiling" not in finish(start(tmp_path, code=DEFAULTS))[1]
 
 
 @pytest.mark.slow
