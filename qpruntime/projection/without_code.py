@@ -90,7 +90,10 @@ def difference(likelihood: Likelihood, metadata: Metadata) -> str:
     if not likelihood.has_density:
         return ""
     for f, y, expected in metadata.traits["probes"]:
-        value = float(likelihood.log_prob(f, y))
+        try:
+            value = float(likelihood.log_prob(f, y))
+        except InputError as error:
+            return f"y = {y:g} is none of its observations: {error}"
         same = expected is not None and abs(value - expected) <= _SAME * max(1.0, abs(expected))
         if not (same or (expected is None and not math.isfinite(value))):
             return f"log p(y = {y:g} | f = {f:g}) is {value:.12g}, not {expected}"

@@ -350,6 +350,15 @@ def test_traits_that_make_no_sense(graded, name, value):
         standin(metadata, "file")
 
 
+def test_a_likelihood_that_takes_no_such_observations_is_another(graded):
+    """A damaged name: pairs are no numbers."""
+    from qpruntime.projection.without_code import difference, known
+
+    metadata = replace(open_table(graded).metadata, likelihood="binomial", parameters={})
+    assert known(metadata) is None
+    assert "is none of its observations" in difference(likelihoods.get("binomial"), metadata)
+
+
 def test_plain_likelihoods_do_as_well(tmp_path, data):
     """A `Likelihood` made by hand: only `split` is required."""
     from qpruntime.jit import SPLIT, Pointer
