@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError
+from qpruntime.estimators.cross_fitted import CrossFitted, Target
 from qpruntime.estimators.data import checked, no_text
 from qpruntime.estimators.fitted_table import remember
+from qpruntime.estimators.mean_choice import with_mean
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
-from qpruntime.estimators.units import train_all
+from qpruntime.estimators.units import train_all, whole
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.conditional import POINTS
 from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
@@ -49,6 +52,7 @@ class GPEstimator(Parameters):
     stages_: tuple[Stage, ...]
     nearest_: int
     warp_: Warp | None
+    prior_mean_: CrossFitted | None
     n_features_in_: int
     n_iter_: int
     table_sha256_: str | None
@@ -57,13 +61,26 @@ class GPEstimator(Parameters):
         """Validate points to predict at."""
         check_is_fitted(self)
         no_text(X, "X")
-        return self._warped(checked(validate_data, self, X, dtype=np.float64, reset=False))
+        points: Array = checked(validate_data, self, X, dtype=np.float64, reset=False)
+        return points
 
     def _warped(self, points: Array) -> Array:
         """Return the points as the kernel takes them."""
         # Models of before, unpickled, have none.
         warp = getattr(self, "warp_", None)
         return points if warp is None else warp(points)
+
+    def _constant(self) -> float:
+        """Prior mean of the latent functions without `prior_mean`."""
+        return 0.0
+
+    def _prior_at(self, points: Any) -> list[Any]:
+        """Prior means of all processes at points as they come, each a number or (T,)."""
+        count = len(all_of(self.posterior_))
+        mean = getattr(self, "prior_mean_", None)
+        if mean is None:
+            return [self._constant()] * count
+        return list(mean.at(whole(points)).T)
 
     def _processes(self) -> list[Process]:
         """The fitted processes."""
@@ -93,7 +110,9 @@ class GPEstimator(Parameters):
         By corrected marginals, if there is a correction.
         """
         if self.correction is None:
-            moments = [one.at(points) for one in self._processes()]
+            own, inputs = self._processes(), self._warped(points)
+            priors = self._prior_at(points)
+            moments = [one.at(inputs, prior) for one, prior in zip(own, priors, strict=True)]
         else:
             moments = [(one.mean, one.variance) for one in self._marginals(points, self.correction)]
         mean, variance = (one_or_columns([m[i] for m in moments]) for i in (0, 1))
@@ -103,7 +122,9 @@ class GPEstimator(Parameters):
     def _marginals(self, points: Array, correction: Any) -> list[Marginals]:
         """Corrected marginals of every process at validated points."""
         choice(correction, "correction", CORRECTIONS)
-        return [one.corrected(points, correction) for one in self._restore()]
+        own, inputs, priors = self._restore(), self._warped(points), self._prior_at(points)
+        pairs = zip(own, priors, strict=True)
+        return [one.corrected(inputs, prior, correction) for one, prior in pairs]
 
     @sized(_rows)
     def _corrected(self, points: Array, finish: Callable[..., Any], *columns: Array) -> Any:
@@ -148,17 +169,24 @@ class GPEstimator(Parameters):
         self,
         processes: Sequence[Data],
         settings: Settings,
+        target: Target,
         latent_scale: float = 1.0,
         theta: Array | None = None,
+        besides: Array | float = 0.0,
     ) -> list[Fit]:
         """Train one process after the other and store what every estimator has afterwards.
 
         All have the same X and weights; their latent functions vary by about `latent_scale`. The
-        default kernel may begin at `theta`.
+        default kernel may begin at `theta`. What is observed is `scale` times the latent function
+        and what is `besides`, and `target` is what another estimator learns of it.
         """
         X = processes[0].X
         drawn = generator(self.random_state)
-        fits, choice = train_all(processes, settings, drawn, latent_scale, theta)
+
+        train = partial(train_all, latent_scale=latent_scale, theta=theta)
+        fits, choice, self.prior_mean_ = with_mean(
+            self.prior_mean, processes, target, besides, settings, drawn, train
+        )
         remember(self, processes[0].projector.table)
         sparse = settings.sparse is not None or (choice is not None and choice.engine != "dense")
         self.warp_ = None if choice is None else choice.warp

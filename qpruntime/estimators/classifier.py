@@ -16,6 +16,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import commit, draft_of, renewed
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.cross_fitted import Target
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import fitted_table, table_to_fit
 from qpruntime.estimators.labels import (
@@ -25,9 +26,11 @@ from qpruntime.estimators.labels import (
     classes_of,
     signs_of,
 )
+from qpruntime.estimators.mean_choice import boosted_classes
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
+from qpruntime.estimators.scores import OfClasses
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.data import Data
@@ -125,6 +128,11 @@ class GPClassifier(ClassifierMixin, _Fitted):
     budget : float, optional
         Of ``inducing="auto"``, in seconds of one core, counted as 2e10 operations each and by no
         clock; by default 30 up to 10 000 rows, and four times as many for ten times as many rows.
+    prior_mean : estimator, "auto" or None
+        Any classifier of scikit-learn's manner, which is the prior mean of the latent function: its
+        probabilities for rows that it was not fitted to, in five folds, on the latent scale and
+        times a slope that is learnt. The Gaussian process learns the rest. "auto" fits with and
+        without boosting, in twice the time, and takes the former where rows left out gain by it.
     power : float
         Of power EP with inducing points: 1 is FITC, which overfits where these are learnt, 0 would
         be the variational bound.
@@ -172,6 +180,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         out, and operations taken after it.
     nearest_ : int
         Rows that correct each prediction; the model holds its rows if there are any.
+    prior_mean_ : CrossFitted or None
+        The prior mean that was taken: the `estimators` of the folds, `slope` and `shift`.
     warp_ : callable or None
         Where ranks of features were chosen, the map of features to them: `kernel_`, `X_train_` and
         `inducing_points_` are of these.
@@ -234,7 +244,11 @@ class GPClassifier(ClassifierMixin, _Fitted):
         # Rows that are read in parts may be many, and are made floats chunk by chunk.
         signs = signs_of(labels, draft.classes_, np.int8 if is_lazy(points) else np.float64)
         prior = np.zeros(len(labels))
-        draft._train([Data(points, y, projector, prior, weights) for y in signs], settings)
+        count = draft.classes_.size
+        codes = np.searchsorted(draft.classes_, labels)
+        score = OfClasses(count, own.name == "logistic")
+        target = Target(codes, weights, score, True, boosted_classes)
+        draft._train([Data(points, y, projector, prior, weights) for y in signs], settings, target)
         return commit(self, draft)
 
     @with_inducing
@@ -284,7 +298,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
                 f"{self.classes_.tolist()}: fit all rows, or begin with rows of every class"
             )
         signs = signs_of(labels, self.classes_)
-        return renewed(self, extended(self, points, signs, weights, 0.0))
+        return renewed(self, extended(self, points, signs, weights, self._prior_at(points)))
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function at `X`.

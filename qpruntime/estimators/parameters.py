@@ -6,7 +6,7 @@ are looked up from subclasses, where these names are not imported.
 
 import os
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -47,6 +47,7 @@ class Parameters(BaseEstimator):
     inducing: int | str | ArrayLike | None = "auto"
     nearest: int | Literal["auto"] = "auto"
     budget: float | None = None
+    prior_mean: Any = None
     power: float = 0.5
     optimize_inducing: bool = True
     subsample: int = 10_000

@@ -73,7 +73,7 @@ def extended(
     points: Any,
     targets: Sequence[Array],
     weights: Array | None,
-    mean: ArrayLike,
+    means: Sequence[ArrayLike],
     scale: Array | None = None,
 ) -> dict[str, Any]:
     """Return what changes of a fitted model when every process sees these rows as well.
@@ -84,14 +84,14 @@ def extended(
     targets : sequence of ndarray, shape (n,)
         Of each process, as it observes them.
     weights : ndarray, shape (n,), or None
-    mean : float or ndarray, shape (n,)
-        Prior mean of the latent function.
+    means : sequence of float or ndarray, shape (n,)
+        Prior mean of each latent function.
     scale : ndarray, shape (n,), or None
         What is observed is the latent function times this.
     """
     later = [
         post.extend(points, y, weights=weights, mean=mean, scale=scale)
-        for post, y in zip(all_of(model.posterior_), targets, strict=True)
+        for post, y, mean in zip(all_of(model.posterior_), targets, means, strict=True)
     ]
     return {
         "posterior_": one_or_all(later),

@@ -19,8 +19,10 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import commit, draft_of, renewed
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.cross_fitted import Target, given_mean
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import table_to_fit
+from qpruntime.estimators.mean_choice import boosted_rates
 from qpruntime.estimators.overdispersion import BOUNDS, asked, judged
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive import density as distribution
@@ -28,6 +30,7 @@ from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
 from qpruntime.estimators.predictive.links import LINKS, exposures
 from qpruntime.estimators.prior_mean import prior_mean
 from qpruntime.estimators.process import Process
+from qpruntime.estimators.scores import OfRates
 from qpruntime.estimators.tails import largest_rate, warn_of_tails
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
@@ -101,6 +104,9 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         As for `GPClassifier`.
     checkpoint, resume
         As for `GPClassifier`.
+    prior_mean : estimator, "auto" or None
+        As for `GPClassifier`, any regressor of rates, counts over exposures, with exposures as
+        weights; not beside `mean`.
 
     Attributes
     ----------
@@ -132,7 +138,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         Predictions need no table.
     inducing_points_ : ndarray, shape (M, d)
         Where there are any.
-    engine_, stages_, nearest_, warp_
+    engine_, stages_, nearest_, warp_, prior_mean_
         As of `GPClassifier`.
     X_train_ : ndarray, shape (N, d)
         Without rows of weight 0, like all that is at the training points. Empty with inducing
@@ -221,6 +227,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         projector = Projector(noise.spelt, self.method, table)
         projector.check_outcomes(events)
         draft.link_, link = noise.link, LINKS[noise.link]
+        if self.mean is not None and given_mean(self.prior_mean) is not None:
+            raise InputError("mean= and prior_mean= are the same: give one of the two")
         draft.mean_ = prior_mean(self.mean, link, events, draft.exposure_, weights)
         # With an exposure f is another Gaussian process under no other model.
         slope, shift = link.exposed(draft.exposure_)
@@ -229,7 +237,17 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         data = Data(points, events, projector, draft.mean_ + shift, weights, scale, learn)
         draft._exposed_ = bool((draft.exposure_ != 1.0).any())
         draft._largest_rate_ = largest_rate(events, draft.exposure_)
-        fit = draft._train([data], settings, link.spread(draft.mean_), noise.theta)[0]
+        looked = draft.exposure_ if weights is None else weights * draft.exposure_
+        score = OfRates(link, 0.5 / float(draft.exposure_.sum()))
+        target = Target(
+            events / draft.exposure_,
+            None if (looked == 1.0).all() else looked,
+            score,
+            False,
+            boosted_rates,
+        )
+        spread = link.spread(draft.mean_)
+        fit = draft._train([data], settings, target, spread, noise.theta, shift)[0]
         draft.likelihood_ = fit.likelihood
         draft.dispersion_ = fit.likelihood.parameters.get("dispersion", math.inf)
         if not len(draft.X_train_):
@@ -256,7 +274,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         exposed = exposures(exposure, len(events))
         weights, points, events, exposed = weighed(sample_weight, points, events, exposed)
         slope, shift = LINKS[self.link_].exposed(exposed)
-        changed = extended(self, points, [events], weights, self.mean_ + shift, slope)
+        means = [prior + shift for prior in self._prior_at(points)]
+        changed = extended(self, points, [events], weights, means, slope)
         some = self._exposed_ or bool((exposed != 1.0).any())
         most = max(self._largest_rate_, largest_rate(events, exposed))
         return renewed(self, changed | {"_exposed_": some, "_largest_rate_": most})
@@ -460,7 +479,10 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
 
     def _processes(self) -> list[Process]:
         slope, _ = LINKS[self.link_].exposed(self.exposure_)
-        return [replace(one, slope=slope, mean=self.mean_) for one in super()._processes()]
+        return [replace(one, slope=slope) for one in super()._processes()]
+
+    def _constant(self) -> float:
+        return self.mean_
 
     def _counted(self, X: ArrayLike, *arguments: Any, **options: Any) -> Any:
         """`_counted_at` of points that are not validated yet."""

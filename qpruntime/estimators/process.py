@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
@@ -21,25 +22,24 @@ __all__ = ["Process", "all_of", "one_or_all", "one_or_columns"]
 class Process:
     """A posterior with the kernel and the inputs (N, d) of its prior.
 
-    What was observed are `slope` times the latent values, which have the prior `mean`.
+    What was observed are `slope` times the latent values. Prior means are of these.
     """
 
     posterior: Any
     kernel: Kernel
     X_train: Array
     slope: Array | None = None
-    mean: float = 0.0
 
-    def at(self, points: Array) -> tuple[Array, Array]:
-        """Latent mean and variance at points (T, d)."""
-        mean, variance = self.posterior.at_inputs(points, self.mean, partial(self._crossed, points))
+    def at(self, points: Array, prior: ArrayLike) -> tuple[Array, Array]:
+        """Latent mean and variance at points (T, d), of these prior means (T,)."""
+        mean, variance = self.posterior.at_inputs(points, prior, partial(self._crossed, points))
         return mean, variance
 
-    def corrected(self, points: Array, correction: Correction) -> Marginals:
-        """Corrected marginals at points (T, d)."""
+    def corrected(self, points: Array, prior: ArrayLike, correction: Correction) -> Marginals:
+        """Corrected marginals at points (T, d), of these prior means (T,)."""
         # Of the same seed, so that blocks of points have the same chains.
         found: Marginals = self.posterior.marginals(
-            *self._crossed(points), self.mean, correction=correction, random_state=0
+            *self._crossed(points), prior, correction=correction, random_state=0
         )
         return found
 

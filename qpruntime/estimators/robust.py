@@ -15,12 +15,15 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import commit, draft_of, renewed
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.cross_fitted import Target
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import table_to_fit
+from qpruntime.estimators.mean_choice import boosted_numbers
 from qpruntime.estimators.noise import median, noise_of, robust_std
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.grid import t_quantiles_by_grid
+from qpruntime.estimators.scores import OfNumbers
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
@@ -89,6 +92,8 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         As for `GPClassifier`.
     checkpoint, resume
         As for `GPClassifier`.
+    prior_mean : estimator, "auto" or None
+        As for `GPClassifier`, any regressor: its predictions of rows that it was not fitted to.
 
     Attributes
     ----------
@@ -117,7 +122,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         Predictions need no table.
     inducing_points_ : ndarray, shape (M, d)
         Where there are any.
-    engine_, stages_, nearest_, warp_
+    engine_, stages_, nearest_, warp_, prior_mean_
         As of `GPClassifier`.
     X_train_ : ndarray, shape (N, d)
         Empty with inducing points.
@@ -190,7 +195,9 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
             learn=learn,
             discrete=False,
         )
-        fit = draft._train([data], settings, max(spread, abs(middle)) / unit)[0]
+        score = OfNumbers(centre, unit)
+        target = Target(targets, weights, score, False, boosted_numbers)
+        fit = draft._train([data], settings, target, max(spread, abs(middle)) / unit)[0]
         draft._centre_, draft._unit_ = centre, unit
         draft.likelihood_ = fit.likelihood
         draft.nu_ = fit.likelihood.parameters["nu"]
@@ -214,7 +221,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         targets = get("student-t").validate(targets.astype(float))
         weights, points, targets = weighed(sample_weight, points, targets)
         scaled = (targets - self._centre_) / self._unit_
-        changed = extended(self, points, [scaled], weights, 0.0)
+        changed = extended(self, points, [scaled], weights, self._prior_at(points))
         settled = self.converged_ and changed["posterior_"].converged
         return renewed(self, changed | {"converged_": settled})
 

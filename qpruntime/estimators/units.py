@@ -22,7 +22,7 @@ from qpruntime.learning.sparse_file import remove_checkpoints
 from qpruntime.learning.training import Fit, train
 from qpruntime.memory import require
 
-__all__ = ["train_all"]
+__all__ = ["train_all", "whole"]
 
 
 def train_all(
@@ -41,7 +41,7 @@ def train_all(
     if acts(processes[0], settings):
         return fitted(processes, settings, rng, latent_scale)
     if settings.sparse is None and is_lazy(X):
-        X = _whole(X)
+        X = whole(X)
         processes = [replace(data, X=X) for data in processes]
     if isinstance(settings.kernel, Kernel):
         return _trained(processes, Start(settings.kernel), settings, rng), None
@@ -56,8 +56,10 @@ def train_all(
     return [_unscaled(fit, X, units) for fit in fits], None
 
 
-def _whole(X: Any) -> Array:
-    """All rows of inputs that could be read in parts, for a fit that is not by inducing points."""
+def whole(X: Any) -> Array:
+    """All rows of inputs, also of those that could be read in parts."""
+    if not is_lazy(X):
+        return np.asarray(X)
     n, width = (int(size) for size in X.shape)
     require(
         8.0 * n * width,

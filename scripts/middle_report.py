@@ -1,0 +1,141 @@
+"""Write the table and the picture of `bench_middle`: our losses by those of trees, set by set."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from middle_peers import OURS, PEERS
+from middle_sets import CHOOSING
+
+__all__ = ["write"]
+
+_TREES = ("boosting", "catboost", "forest")
+
+
+def means(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a set and number of rows: means over the seeds that all models have."""
+    newest: dict[tuple[str, int, int, str], dict[str, Any]] = {}
+    for record in records:
+        newest[record["set"], record["rows"], record["seed"], record["model"]] = record
+    groups: dict[tuple[str, int], dict[str, dict[int, dict[str, Any]]]] = defaultdict(dict)
+    for (name, rows, seed, model), record in newest.items():
+        groups[name, rows].setdefault(model, {})[seed] = record
+    found = []
+    for (name, _), models in sorted(groups.items()):
+        if not (set(OURS) | {"boosting", "linear"}) <= set(models):
+            continue
+        seeds = set.intersection(*(set(of) for of in models.values()))
+        if not seeds:
+            continue
+        any_record = next(iter(models[OURS[0]].values()))
+        row: dict[str, Any] = {"set": name, "n": any_record["n"], "kind": any_record["kind"]}
+        row |= {"columns": any_record["columns"], "chosen": name in CHOOSING, "seeds": len(seeds)}
+        for model, of in models.items():
+            row[model] = {
+                key: float(np.mean([of[s][key] for s in seeds])) for key in ("loss", "cpu")
+            }
+            if any_record["kind"] == "classes":
+                row[model]["calibration"] = float(np.mean([of[s]["calibration"] for s in seeds]))
+        row["trees"] = min(row[tree]["loss"] for tree in _TREES if tree in row)
+        found.append(row)
+    return found
+
+
+def write(records: list[dict[str, Any]], folder: Path) -> int:
+    """Write bench_middle.md and bench_middle.png beside the records."""
+    rows = means(records)
+    if not rows:
+        print("no set has been fitted by all models")
+        return 1
+    (folder / "bench_middle.md").write_text(_table(rows), encoding="utf-8")
+    _picture(rows, folder / "bench_middle.png")
+    return 0
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    shown = [*OURS, *PEERS]
+    lines = [
+        "Losses of rows that were not fitted: log loss of classes, mean Poisson deviance of",
+        "counts, mean absolute error of numbers; CPU seconds of the fit. Sets with a star helped",
+        "to choose constants of the policy.",
+        "",
+        f"| set | rows | columns | seeds | {' | '.join(shown)} |",
+        f"| --- | ---: | ---: | ---: | {' | '.join('---:' for _ in shown)} |",
+    ]
+    for row in rows:
+        least = min(row[model]["loss"] for model in shown if model in row)
+        cells = []
+        for model in shown:
+            if model not in row:
+                cells.append("")
+                continue
+            loss = f"{row[model]['loss']:.4f}"
+            loss = f"**{loss}**" if row[model]["loss"] == least else loss
+            cells.append(f"{loss} ({row[model]['cpu']:.1f} s)")
+        star = "*" if row["chosen"] else ""
+        lines.append(
+            f"| {row['set']}{star} | {row['n']} | {row['columns']} | {row['seeds']} | "
+            f"{' | '.join(cells)} |"
+        )
+    lines += ["", *_summary(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(rows: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for words, part in (
+        ("sets that chose constants", [row for row in rows if row["chosen"]]),
+        ("all other sets", [row for row in rows if not row["chosen"]]),
+    ):
+        for model in OURS if part else ():
+            ratios = np.array([row[model]["loss"] / row["trees"] for row in part])
+            lines.append(
+                f"- {words}, {model}: our loss by that of the best tree has the median "
+                f"{np.median(ratios):.3f}, from {ratios.min():.3f} to {ratios.max():.3f}; "
+                f"{int((ratios < 1.0).sum())} of {len(ratios)} are below 1."
+            )
+    classes = [row for row in rows if row["kind"] == "classes"]
+    if classes:
+        better = sum(
+            row[OURS[0]]["calibration"] <= row["boosting"]["calibration"] for row in classes
+        )
+        lines.append(
+            f"- The calibration error of the default is at most boosting's on {better} of "
+            f"{len(classes)} sets of classes."
+        )
+    return lines
+
+
+def _picture(rows: list[dict[str, Any]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = sorted(rows, key=lambda row: row[OURS[0]]["loss"] / row["trees"])
+    at = np.arange(len(rows))
+    figure, axes = plt.subplots(figsize=(7.0, 0.26 * len(rows) + 1.4), layout="constrained")
+    marks = (
+        ("default", "o", "#1f5fa8"),
+        ("boosted mean", "D", "#d1711f"),
+        ("linear", "|", "#777777"),
+    )
+    for model, mark, colour in marks:
+        ratio = [row[model]["loss"] / row["trees"] for row in rows]
+        axes.plot(ratio, at, mark, color=colour, label=model, markersize=6 if mark != "|" else 10)
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_xlim(0.45, 3.0)
+    ticks = [0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_yticks(at, [f"{r['set']}, {r['n']} × {r['columns']}, {r['kind']}" for r in rows])
+    axes.tick_params(axis="y", labelsize=8)
+    axes.set_xlabel("loss of rows that were not fitted, by that of the best of boosting and forest")
+    axes.legend(loc="lower right", frameon=False)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)

@@ -1,0 +1,282 @@
+"""A prior mean from any estimator: against `infer` with that mean, and other libraries' slopes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.dummy import DummyRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from cases import every_case
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError, infer
+from qpruntime.estimators.cross_fitted import Target, cross_fitted
+from qpruntime.estimators.mean_choice import boosted_classes, boosted_numbers, boosted_rates
+from qpruntime.estimators.scores import OfClasses, OfNumbers, OfRates
+from qpruntime.learning.settings import generator
+from qpruntime.likelihoods import get
+from qpruntime.likelihoods.poisson_exp import Exponential
+
+KERNEL = ConstantKernel(0.7) * RBF(1.3)
+
+
+def rows(n=90, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2.0, 2.0, (n, 2))
+    return X, np.sin(2.0 * X[:, 0]) + 0.8 * X[:, 1], rng
+
+
+def seed_of(random_state):
+    """The seed of the folds of a model of this random_state."""
+    return int(copy.deepcopy(generator(random_state)).integers(2**31))
+
+
+@every_case("method", ["ep", "qp"])
+@every_case("inducing", [None, "rows"])
+def test_the_posterior_is_that_of_the_prior_mean(method, inducing):
+    X, f, rng = rows()
+    y = f + rng.standard_normal(len(f)) > 0.0
+    signs, new = np.where(y, 1.0, -1.0), X[:7] + 0.1
+    given, kernel = LogisticRegression(), 0.1 * RBF(0.7)
+    options = {} if inducing is None else {"inducing": X}
+    model = GPClassifier(
+        kernel, method=method, optimize=False, prior_mean=given, random_state=4, **options
+    ).fit(X, y)
+    target = Target(y.astype(int), None, OfClasses(2, False), True, boosted_classes)
+    _, scores = cross_fitted(
+        given, X, target, [(get("probit"), signs)], None, None, 0.0, seed_of(4)
+    )
+    mean = model.prior_mean_
+    values = mean.of(scores)
+    power = {} if inducing is None else {"power": 0.5}
+    post = infer(kernel(X), signs, "probit", method, mean=values[:, 0], **power)
+    found = post.predict(kernel(new, X), kernel.diag(new), mean.at(new)[:, 0])
+    for one, other in zip(model.latent(new), found, strict=True):
+        # The jitter on k(Z, Z) is 1e-8 of the variance.
+        np.testing.assert_allclose(one, other, atol=1e-10 if inducing is None else 1e-5)
+    assert np.abs(mean.at(new)).max() > 0.3
+    assert not hasattr(given, "coef_")
+
+
+class Score(ClassifierMixin, BaseEstimator):
+    """Its decision function is the first column, fitted or not."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.classes_ = np.unique(y)
+        return self
+
+    def decision_function(self, X):
+        return X[:, 0]
+
+
+def test_the_slope_is_that_of_logistic_regression():
+    X, _, rng = rows(1500, 3)
+    y = (1.7 * X[:, 0] - 0.4 + rng.logistic(size=1500) > 0.0).astype(int)
+    weights = rng.uniform(0.5, 2.0, 1500)
+    target = Target(y, weights, OfClasses(2, True), True, boosted_classes)
+    signs = 2.0 * y - 1.0
+    mean, scores = cross_fitted(
+        Score(), X, target, [(get("logistic"), signs)], weights, None, 0.0, 0
+    )
+    other = LogisticRegression(C=np.inf, tol=1e-10).fit(X[:, :1], y, weights)
+    assert mean.slope[0] == pytest.approx(other.coef_[0, 0], rel=3e-4)
+    assert mean.shift[0] == pytest.approx(other.intercept_[0], abs=5e-4)
+    np.testing.assert_allclose(mean.of(scores)[:, 0], mean.at(X)[:, 0], rtol=1e-12)
+
+
+class Rate(BaseEstimator):
+    """Predicts the exponential of the first column."""
+
+    def fit(self, X, y, sample_weight=None):
+        return self
+
+    def predict(self, X):
+        return np.exp(X[:, 0])
+
+
+def test_the_slope_of_rates_is_that_of_poisson_regression():
+    X, _, rng = rows(1500, 4)
+    exposure = rng.uniform(0.2, 30.0, 1500)
+    y = rng.poisson(exposure * np.exp(0.6 * X[:, 0] + 0.3)).astype(float)
+    target = Target(y / exposure, exposure, OfRates(Exponential(), 1e-3), False, boosted_rates)
+    mean, _ = cross_fitted(
+        Rate(), X, target, [(get("poisson-exp"), y)], None, None, np.log(exposure), 0
+    )
+    other = PoissonRegressor(alpha=0.0, tol=1e-10, max_iter=1000)
+    other.fit(X[:, :1], y / exposure, sample_weight=exposure)
+    assert mean.slope[0] == pytest.approx(other.coef_[0], rel=3e-4)
+    assert mean.shift[0] == pytest.approx(other.intercept_, abs=5e-4)
+
+
+def test_counts_with_exposures_and_numbers():
+    X, f, rng = rows(120, 5)
+    exposure = rng.uniform(0.5, 20.0, 120)
+    y = rng.poisson(exposure * np.exp(0.5 * f))
+    for link in ("exp", "square"):
+        options = {"link": link, "dispersion": np.inf, "optimize": False, "random_state": 1}
+        model = GPPoissonRegressor(0.05 * RBF(1.0), prior_mean=PoissonRegressor(), **options)
+        rate = model.fit(X, y, exposure=exposure).predict(X)
+        # The process is nearly off: what is left is the regression, with its slope.
+        other = PoissonRegressor().fit(X, y / exposure, sample_weight=exposure).predict(X)
+        assert np.abs(np.log(rate / other)).mean() < 0.35
+        count = model.predict(X, exposure=exposure)
+        np.testing.assert_allclose(count, exposure * rate, rtol=1e-9)
+    numbers = 1e4 + 300.0 * (f + 0.1 * rng.standard_t(3, size=120))
+    model = GPRobustRegressor(1e-6 * RBF(1.0), prior_mean=LinearRegression(), optimize=False)
+    found = model.fit(X, numbers).predict(X)
+    line = LinearRegression().fit(X, numbers).predict(X)
+    assert np.abs(found - line).max() < 0.25 * numbers.std()
+
+
+def test_what_learns_rows_by_heart_is_not_believed():
+    X, f, rng = rows(300, 6)
+    y = f + 1.5 * rng.standard_normal(300) > 0.0
+    heart = KNeighborsClassifier(1)
+    model = GPClassifier(prior_mean=heart, random_state=0).fit(X[:200], y[:200])
+    assert heart.fit(X[:200], y[:200]).score(X[:200], y[:200]) == 1.0
+    p = model.predict_proba(X[200:])[:, 1]
+    loss = -np.log(np.where(y[200:], p, 1.0 - p)).mean()
+    plain = GPClassifier(random_state=0).fit(X[:200], y[:200]).predict_proba(X[200:])[:, 1]
+    assert loss < -np.log(np.where(y[200:], plain, 1.0 - plain)).mean() + 0.05
+
+
+def steps(n, seed=0):
+    """Labels by thresholds of few of many features, which trees see at once."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 12))
+    some = sum((X[:, k] > 0.5) * 2.0 for k in range(4)) - 4.0
+    return X, some + 2.0 * (X[:, 4] > 0.8) + 0.5 * rng.standard_normal(n) > 0.0
+
+
+def test_boosting_is_taken_where_it_pays():
+    X, y = steps(900)
+    told = GPClassifier(prior_mean="auto", random_state=0).fit(X[:500], y[:500])
+    assert told.prior_mean_ is not None
+    assert len(told.prior_mean_.estimators) == 5
+    plain = GPClassifier(random_state=0).fit(X[:500], y[:500])
+    losses = [
+        -np.log(np.where(y[500:], p, 1.0 - p)).mean()
+        for p in (one.predict_proba(X[500:])[:, 1] for one in (told, plain))
+    ]
+    assert losses[0] < losses[1] - 0.05
+    assert told.fit(X[:500], y[:500]).score(X[500:], y[500:]) > 0.85
+
+
+def test_boosting_is_left_where_it_does_not():
+    X, f, rng = rows(260, 8)
+    y = f + 0.3 * rng.standard_normal(260) > 0.0
+    told = GPClassifier(prior_mean="auto", random_state=0).fit(X, y)
+    assert told.prior_mean_ is None
+    plain = GPClassifier(random_state=0).fit(X, y)
+    np.testing.assert_array_equal(told.predict_proba(X[:9]), plain.predict_proba(X[:9]))
+
+
+def test_several_classes_pipelines_weights_and_pickles():
+    X, f, rng = rows(150, 9)
+    y = np.digitize(f + 0.3 * rng.standard_normal(150), [-0.7, 0.7])
+    own = make_pipeline(StandardScaler(), LogisticRegression())
+    model = GPClassifier(prior_mean=own, random_state=0, kernel=0.1 * RBF(1.0), optimize=False)
+    model.fit(X, y, sample_weight=rng.uniform(0.5, 1.5, 150))
+    assert model.prior_mean_.slope.shape == (3,)
+    assert model.score(X, y) > 0.6
+    twin = clone(model).fit(X, y, sample_weight=np.ones(150))
+    again = clone(model).fit(X, y)
+    np.testing.assert_allclose(twin.predict_proba(X), again.predict_proba(X), rtol=1e-9)
+    copied = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copied.predict_proba(X), model.predict_proba(X))
+    # Whether rows are predicted one by one or at once.
+    single = np.concatenate([model.predict_proba(X[i : i + 1]) for i in range(5)])
+    np.testing.assert_allclose(single, model.predict_proba(X[:5]), rtol=1e-9)
+
+
+def test_decision_functions_and_rows_in_parts():
+    X, f, rng = rows(200, 10)
+    y = f + 0.5 * rng.standard_normal(200) > 0.0
+    model = GPClassifier(0.3 * RBF(1.0), optimize=False, prior_mean=LinearSVC(), inducing=20)
+    model.set_params(random_state=0).partial_fit(X[:100], y[:100])
+    before = model.prior_mean_
+    model.partial_fit(X[100:], y[100:])
+    assert model.prior_mean_ is before
+    whole = infer_of_parts(model, X, y)
+    np.testing.assert_allclose(model.latent(X[:9])[0], whole, atol=0.15)
+
+
+def infer_of_parts(model, X, y):
+    """Means at the first rows under the model's prior mean, of all rows at once."""
+    values = model.prior_mean_.at(X)[:, 0]
+    kernel = model.kernel_
+    post = infer(kernel(X), np.where(y, 1.0, -1.0), "probit", "qp", mean=values)
+    return post.predict(kernel(X[:9], X), kernel.diag(X[:9]), values[:9])[0]
+
+
+class Fails(BaseEstimator):
+    def fit(self, X, y):
+        raise RuntimeError("no such thing")
+
+
+@every_case(
+    "given, words",
+    [
+        ("boosting", "an estimator of scikit-learn"),
+        (LogisticRegression, "an estimator of scikit-learn"),
+        (3.0, "an estimator of scikit-learn"),
+        (LinearRegression(), "must have predict_proba or decision_function"),
+    ],
+)
+def test_what_is_no_classifier_is_refused(given, words):
+    X, f, _ = rows(40)
+    with pytest.raises(InputError, match=words):
+        GPClassifier(KERNEL, optimize=False, prior_mean=given).fit(X, f > 0.0)
+
+
+def test_other_refusals():
+    X, f, rng = rows(40)
+    model = GPClassifier(KERNEL, optimize=False).fit(X, f > 0.0)
+    before = dict(vars(model))
+    with pytest.raises(RuntimeError, match="no such thing"):
+        model.set_params(prior_mean=Fails()).fit(X, f > 0.0)
+    assert {k: v for k, v in vars(model).items() if k != "prior_mean"} == {
+        k: v for k, v in before.items() if k != "prior_mean"
+    }
+    model.set_params(prior_mean=KNeighborsClassifier(2))
+    with pytest.raises(InputError, match="KNeighborsClassifier takes no sample_weight"):
+        model.fit(X, f > 0.0, sample_weight=rng.uniform(0.5, 1.0, 40))
+    with pytest.raises(InputError, match="takes 20 rows to be cross-fitted, got 19"):
+        model.fit(X[:19], f[:19] > 0.0)
+    rare = np.arange(40) == 3
+    with pytest.raises(InputError, match="a class with one"):
+        model.set_params(prior_mean=GaussianNB()).fit(X, rare)
+    counts = GPPoissonRegressor(mean=0.3, prior_mean=DummyRegressor())
+    with pytest.raises(InputError, match="give one of the two"):
+        counts.fit(X, np.ones(40))
+    assert GPClassifier(prior_mean="auto").fit(X, rare).prior_mean_ is None
+
+
+def test_scores_are_latent_values():
+    X, f, _ = rows(60)
+    y = (f > 0.0).astype(int)
+    boosted = HistGradientBoostingClassifier(max_iter=5).fit(X, y)
+    from scipy.special import logit, ndtr
+
+    p = boosted.predict_proba(X)[:, 1]
+    np.testing.assert_allclose(ndtr(OfClasses(2, False)(boosted, X)[:, 0]), p, rtol=1e-9)
+    np.testing.assert_allclose(OfClasses(2, True)(boosted, X)[:, 0], logit(p), rtol=1e-9)
+    # A class that a fold has not seen.
+    some = LogisticRegression().fit(X, 2 * y)
+    scores = OfClasses(3, False)(some, X)
+    assert scores.shape == (60, 3)
+    assert (scores[:, 1] < -4.0).all()
+    line = LinearRegression().fit(X, f)
+    found = OfNumbers(2.0, 4.0)(line, X)[:, 0]
+    np.testing.assert_allclose(found, (line.predict(X) - 2.0) / 4.0, rtol=1e-12)
+    assert boosted_numbers(3).random_state == 3
