@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.execution.blas_threads import one_blas_thread
+from qpruntime.execution.blas_threads import blas_threads, one_blas_thread
 from qpruntime.inference.sparse.lazy import is_lazy, read
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, Units, default_start
@@ -28,7 +28,7 @@ from qpruntime.learning.policy.kernels import (
     choose,
     last_rung,
 )
-from qpruntime.learning.policy.operations import Budget, dense_evaluation
+from qpruntime.learning.policy.operations import Budget, dense_evaluation, dense_inference
 from qpruntime.learning.policy.subsets import Subsets, drawn
 from qpruntime.learning.policy.trial import Climbed, Trial, some_of
 from qpruntime.learning.settings import Settings
@@ -45,6 +45,8 @@ _END = (1e-5, 15)
 _EACH, _CLEAR = (1e-3, 30), 1.35
 # What that takes, in evaluations.
 _EVALUATIONS = 45
+# So many rows are fitted densely too where the user gives so many seconds.
+_LARGE, _GENEROUS = 6000, 120.0
 # Rows of a dense fit whose sites may be negative.
 _FEWER = 500
 _SHAPES = (Shape(False, 2.5), Shape(False, 0.5), Shape(True, 2.5), Shape(True, 0.5))
@@ -67,7 +69,7 @@ def fitted(
     """
     assert settings.auto is not None
     n = len(processes[0].y)
-    dense = n <= DENSE
+    dense = n <= DENSE or (n <= _LARGE and (settings.auto.budget or 0.0) >= _GENEROUS)
     if dense and is_lazy(processes[0].X):
         held = read(processes[0].X, slice(0, n))
         processes = [replace(data, X=held) for data in processes]
@@ -103,8 +105,8 @@ def fitted(
     for number, data in enumerate(processes):
         own, candidates = replace(data, X=scaled), chosen.processes[number]
         if dense:
-            with one_blas_thread():
-                fit, best = rows.dense(own, candidates[0])
+            with blas_threads(n):
+                fit, best = rows.dense(own, trials[chosen.shape][number], candidates[0])
             words.append(best)
         else:
             fit, best, k = rows.inducing(own, trials[chosen.shape][number], candidates)
@@ -137,18 +139,33 @@ class _Rows:
     rng: np.random.Generator
     processes: int
 
-    def dense(self, data: Data, candidate: Candidate) -> tuple[Fit, str]:
-        """All rows by the dense engine, a few steps further; the kernel in words."""
-        settings, n, climbed = self.settings, len(data.y), candidate.climbed
+    def dense(self, data: Data, trial: Trial, candidate: Candidate) -> tuple[Fit, str]:
+        """All rows by the dense engine, as many steps further as there is room; kernel in words."""
+        settings, n = self.settings, len(data.y)
+        Dense(settings).require(n, candidate.climbed.kernel, True)
+        if n > DENSE:
+            candidate = last_rung(trial, candidate, self.subsets, self.processes) or candidate
+        climbed, words = candidate.climbed, candidate.words
         trial = Trial(data, settings, self.budget, slice(0, 0))
-        last, words = trial.climb(climbed.start, n, *_END, climbed.theta), candidate.words
+        room = self.budget.most / self.processes - dense_inference(n) - self.budget.taken
+        tolerance, steps = _END
+        steps = min(steps, int(room / dense_evaluation(n)) - 2)
+        # All rows are worth a few steps, but none if they would be cut off at once.
+        few = n > DENSE and steps < 2
+        last = (
+            climbed
+            if few
+            else trial.climb(climbed.start, n, tolerance, max(steps, 2), climbed.theta)
+        )
+        sites = None if few else last.sites
         self.stages.append(Stage(n, "all rows, dense", math.nan, self.budget.taken))
         each = self._by_feature(trial, candidate, last)
         if each is not None:
-            last, words = each, by_feature(candidate.shape)
+            last, words, sites = each, by_feature(candidate.shape), each.sites
         projector = last.projector(data)
         own = replace(data, projector=projector)
-        posterior = Dense(settings).infer(last.kernel, own, last.sites)
+        posterior = Dense(settings).infer(last.kernel, own, sites)
+        self.budget.take(dense_inference(n))
         advise(last.kernel, data.X)
         fit = Fit(last.kernel, projector.likelihood, posterior, (last.optimum, climbed.optimum))
         return fit, words
