@@ -82,6 +82,25 @@ class GPEstimator(Parameters):
             return [self._constant()] * count
         return list(mean.at(whole(points)).T)
 
+    def _spread_at(self, points: Array) -> Array:
+        """Variances of the prior means at points, (T,) or (T, K): 0 where they are constant."""
+        mean = getattr(self, "prior_mean_", None)
+        if mean is None:
+            count = len(all_of(self.posterior_))
+            return np.zeros(len(points) if count == 1 else (len(points), count))
+        found = mean.spread(points)
+        return found if found.shape[1] > 1 else found[:, 0]
+
+    def _latent_at(self, X: ArrayLike) -> tuple[Array, Array]:
+        """Mean and variance of the latent function at `X`, with what is not known of its mean."""
+        points = self._new_data(X)
+        mean, variance = self._predicted(
+            points,
+            lambda mean, variance, spread: (mean, variance + spread),
+            self._spread_at(points),
+        )
+        return mean, variance
+
     def _processes(self) -> list[Process]:
         """The fitted processes."""
         pairs = zip(all_of(self.posterior_), all_of(self.kernel_), strict=True)

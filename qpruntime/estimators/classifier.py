@@ -31,6 +31,7 @@ from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
 from qpruntime.estimators.scores import OfClasses
+from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.data import Data
@@ -305,8 +306,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
 
         Each of shape (T,) for two classes, (T, K) for K > 2.
         """
-        mean, variance = self._predicted(self._new_data(X), lambda *moments: moments)
-        return mean, variance
+        return self._latent_at(X)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Score whose normal CDF is p(second class), shape (T,); for K > 2 classes (T, K).
@@ -374,7 +374,9 @@ class GPClassifier(ClassifierMixin, _Fitted):
         least. The prediction is the mean of p(y|f), and the mean of a skewed variable can be beyond
         its quantiles: where classes are nearly separable the latent function is large beside the
         noise, p(y|f) is nearly 0 or nearly 1, and its mean is the probability of the second case.
-        The median of p(y|f) is the link at the mean of `latent`.
+        The median of p(y|f) is the link at the mean of `latent`. With `prior_mean` the latent
+        variance also has that of the mean, by the jackknife over its folds; probabilities do not,
+        for the slope of the mean is learnt with it.
         """
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
@@ -390,17 +392,22 @@ class GPClassifier(ClassifierMixin, _Fitted):
             low, high, p = *link(ends).T, np.exp(plus)
             return np.column_stack([np.minimum(low, p), np.maximum(high, p)])
 
+        spread = self._spread_at(points)
         if self.correction is not None:
-            return self._corrected(
-                points, lambda found: around(found[0].interval(level), signs_by_grid(found)[1])
-            )
 
-        def finish(mean: Array, variance: Array) -> Array:
-            reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
+            def by_grid(found: list[Marginals], spread: Array) -> Array:
+                ends, middle = found[0].interval(level), found[0].mean[:, None]
+                wider = np.sqrt(1.0 + spread / found[0].variance)[:, None]
+                return around(middle + wider * (ends - middle), signs_by_grid(found)[1])
+
+            return self._corrected(points, by_grid, spread)
+
+        def finish(mean: Array, variance: Array, spread: Array) -> Array:
+            reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance + spread)
             ends = np.column_stack([mean - reach, mean + reach])
             return around(ends, log_probabilities(own, mean, variance)[1])
 
-        return self._predicted(points, finish)
+        return self._predicted(points, finish, spread)
 
     def _log_probabilities(self, points: Array) -> tuple[Array, Array]:
         """Log p(-1) and log p(+1) by corrected marginals, each (T,) or (T, K)."""

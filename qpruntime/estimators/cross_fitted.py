@@ -82,6 +82,17 @@ class CrossFitted:
             return np.empty((0, self.slope.size))
         return self.of(np.mean([self.latent(one, X) for one in self.estimators], axis=0))
 
+    def spread(self, X: Array) -> Array:
+        """Variances of the prior means at points (T, d), shape (T, K), by the jackknife over folds.
+
+        That is (J - 1)/J times the sum of squares of the J folds about their mean.
+        """
+        if not len(X):
+            return np.empty((0, self.slope.size))
+        scores = np.stack([self.latent(one, X) for one in self.estimators])
+        found: Array = self.slope**2 * (len(scores) - 1) * scores.var(axis=0)
+        return found
+
     def of(self, scores: Array) -> Array:
         """Prior means of these scores, both (T, K)."""
         return self.shift + self.slope * scores

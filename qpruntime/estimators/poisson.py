@@ -282,8 +282,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function f at `X`, each of shape (T,)."""
-        mean, variance = self._predicted(self._new_data(X), lambda *moments: moments)
-        return mean, variance
+        return self._latent_at(X)
 
     @overload
     def predict(
@@ -330,12 +329,17 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
             warn_of_tails(only, exposure, self._largest_rate_)
             return only
 
-        def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
+        def finish(mean: Array, variance: Array, spread: Array) -> tuple[Array, Array]:
             rate = LINKS[link].mean_rate(mean, variance)
-            return rate, distribution.rate_std(mean, variance, link)
+            return rate, distribution.rate_std(mean, variance + spread, link)
 
-        by_grid = partial(rates_by_grid, link=link)
-        rate, std = self._counted(X, exposure, finish, by_grid=by_grid)
+        def by_grid(found: Marginals, spread: Array) -> tuple[Array, Array]:
+            return rates_by_grid(found, link=link)
+
+        points = self._new_data(X)
+        slope, _ = LINKS[link].exposed(exposures(exposure, len(points)))
+        spread = slope**2 * self._spread_at(points)
+        rate, std = self._counted_at(points, exposure, finish, spread, by_grid=by_grid)
         warn_of_tails(rate, exposure, self._largest_rate_)
         return (rate, std) if wanted else rate
 

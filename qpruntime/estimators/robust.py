@@ -227,7 +227,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the function without noise at `X`, each of shape (T,)."""
-        mean, variance = self._predicted(self._new_data(X), lambda *moments: moments)
+        mean, variance = self._latent_at(X)
         return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
 
     @overload

@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from scipy.special import logit, ndtr
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -20,7 +21,7 @@ from sklearn.svm import LinearSVC
 
 from cases import every_case
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError, infer
-from qpruntime.estimators.cross_fitted import Target, cross_fitted
+from qpruntime.estimators.cross_fitted import CrossFitted, Target, cross_fitted
 from qpruntime.estimators.mean_choice import boosted_classes, boosted_numbers, boosted_rates
 from qpruntime.estimators.scores import OfClasses, OfNumbers, OfRates
 from qpruntime.learning.settings import generator
@@ -61,11 +62,48 @@ def test_the_posterior_is_that_of_the_prior_mean(method, inducing):
     power = {} if inducing is None else {"power": 0.5}
     post = infer(kernel(X), signs, "probit", method, mean=values[:, 0], **power)
     found = post.predict(kernel(new, X), kernel.diag(new), mean.at(new)[:, 0])
+    # What is not known of the mean comes on top.
+    found = found[0], found[1] + mean.spread(new)[:, 0]
+    assert (mean.spread(new) > 0.0).all()
     for one, other in zip(model.latent(new), found, strict=True):
         # The jitter on k(Z, Z) is 1e-8 of the variance.
         np.testing.assert_allclose(one, other, atol=1e-6 if inducing is None else 1e-5)
     assert np.abs(mean.at(new)).max() > 0.3
     assert not hasattr(given, "coef_")
+
+
+def test_the_spread_is_the_variance_of_the_mean():
+    """The jackknife of a mean of numbers: their variance over their number, on average."""
+    ratios = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        y = rng.standard_normal(100)
+        folds = [np.delete(y, np.arange(k, 100, 5)) for k in range(5)]
+        models = tuple(DummyRegressor().fit(fold[:, None], fold) for fold in folds)
+        two = np.array([2.0])
+        mean = CrossFitted(models, two, np.zeros(1), OfNumbers(0.0, 1.0))
+        spread = mean.spread(np.zeros((1, 1)))[0, 0]
+        means = np.array([fold.mean() for fold in folds])
+        assert spread == pytest.approx(4.0 * 0.8 * ((means - means.mean()) ** 2).sum(), rel=1e-12)
+        ratios.append(spread / 4.0 * 100.0)
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.25)
+
+
+def test_intervals_hold_what_is_not_known_of_the_mean():
+    X, f, rng = rows(200, 12)
+    y = f + 0.5 * rng.standard_normal(200) > 0.0
+    model = GPClassifier(0.1 * RBF(1.0), optimize=False, prior_mean=GaussianNB(), random_state=0)
+    new = X[:20] + 0.05
+    low, high = model.fit(X, y).predict_interval(new).T
+    mean, variance = model.latent(new)
+    spread = model.prior_mean_.spread(new)[:, 0]
+    assert (variance > spread).all()
+    reach = 1.6448536269514722 * np.sqrt(variance)
+    np.testing.assert_allclose(low, ndtr(mean - reach), rtol=1e-9)
+    np.testing.assert_allclose(high, ndtr(mean + reach), rtol=1e-9)
+    # Probabilities are calibrated by the slope, and leave it out.
+    p = ndtr(mean / np.sqrt(1.0 + variance - spread))
+    np.testing.assert_allclose(model.predict_proba(new)[:, 1], p, rtol=1e-9)
 
 
 class Score(ClassifierMixin, BaseEstimator):
@@ -266,8 +304,6 @@ def test_scores_are_latent_values():
     X, f, _ = rows(60)
     y = (f > 0.0).astype(int)
     boosted = HistGradientBoostingClassifier(max_iter=5).fit(X, y)
-    from scipy.special import logit, ndtr
-
     p = boosted.predict_proba(X)[:, 1]
     np.testing.assert_allclose(ndtr(OfClasses(2, False)(boosted, X)[:, 0]), p, rtol=1e-9)
     np.testing.assert_allclose(OfClasses(2, True)(boosted, X)[:, 0], logit(p), rtol=1e-9)
