@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
+from qpruntime.errors import InputError
 from qpruntime.inference.sparse.lazy import is_lazy, read
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
@@ -48,6 +49,13 @@ def train_all(
     units = _units(X, processes[0].weights, rng)
     scaled = units.of_any(X)
     own = settings.in_units(units)
+    if own.solver == "auto" and int(X.shape[1]) > 1:
+        # Constant columns are left out of the units, and one that is left is no series.
+        own = replace(own, solver="dense")
+    elif own.solver == "markov" and int(X.shape[1]) != int(scaled.shape[1]):
+        raise InputError(
+            f'solver="markov" takes X of one column, got {X.shape[1]}: leave out what is constant'
+        )
     start = default_start if settings.kernel is None else automatic_start
     begin = start(units, latent_scale)
     if theta is not None:

@@ -10,6 +10,7 @@ from scipy.optimize import check_grad
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 from qpruntime import (
+    ConvergenceWarning,
     GPClassifier,
     GPPoissonRegressor,
     GPRobustRegressor,
@@ -207,6 +208,20 @@ def test_of_two_kernels_those_with_states_are_tried():
         assert isinstance(model.posterior_, SeriesPosterior), how
         assert len(model.optima_) == runs, how
     assert pickle.loads(pickle.dumps(model)).latent(X[:2])[0].shape == (2,)
+
+
+def test_one_column_that_varies_among_constants_is_no_series():
+    t = np.linspace(0.0, 9.0, 320)
+    y = np.sin(2.0 * t) > 0.0
+    for X in (np.column_stack([t, np.ones(320)]), np.column_stack([np.full(320, 7.0), t])):
+        model = GPClassifier(random_state=0).fit(X, y)
+        assert model.engine_ == "dense"
+        assert model.score(X, y) > 0.98
+        with pytest.raises(InputError, match="leave out what is constant"):
+            GPClassifier(solver="markov").fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="nothing was found"):
+        model = GPClassifier(random_state=0).fit(np.ones((320, 3)), y)
+    np.testing.assert_allclose(model.predict_proba(np.ones((1, 3)))[0, 1], y.mean(), atol=0.02)
 
 
 def test_times_are_columns_of_any_kind():
