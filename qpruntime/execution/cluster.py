@@ -236,12 +236,16 @@ class Cluster(Executor):
         with suppress(*GONE):
             for path in self.modules:
                 client.upload_file(path)
-            for name in client.sync(client.scheduler.ncores, callback_timeout=self.timeout):
-                loaded = client.submit(import_module, worker.__name__, workers=[name], pure=False)
+            there = client.sync(client.scheduler.ncores, callback_timeout=self.timeout)
+            asked = [
+                (name, module) for name in there for module in (worker.__name__, *self.packages)
+            ]
+            for name, module in asked:
+                loaded = client.submit(import_module, module, workers=[name], pure=False)
                 error = loaded.exception(timeout=self.timeout)
                 if error is not None:
                     raise ExecutorError(
-                        f"worker {name} cannot import {worker.__name__} ({error}); install the "
+                        f"worker {name} cannot import {module} ({error}); install the "
                         "same packages there as here, with qpruntime[cluster]"
                     ) from error
 
