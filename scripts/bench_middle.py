@@ -2,7 +2,7 @@
 
     python scripts/bench_middle.py                                # all sets: to a file of records
     python scripts/bench_middle.py --sets magic ring --rows 1000 4000 --seeds 0 1
-    python scripts/bench_middle.py --report                       # the table and the picture
+    python scripts/bench_middle.py --report                       # the picture
 
 Sets are those of `middle_sets`, models those of `middle_peers`. What is done is not done again:
 ours until the code of qpruntime changes. Seconds are of one process's CPU. A seed cuts the rows,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import numpy as np
 from middle_peers import OURS, PEERS
 from middle_sets import CHOOSING
 
-__all__ = ["write"]
+__all__ = ["kept", "means", "sentences", "sets", "summary", "table", "write"]
+
+RESULTS = Path(__file__).resolve().parents[1] / "tables/results"
 
 _TREES = ("boosting", "catboost", "forest")
 
@@ -46,27 +49,40 @@ def means(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def write(records: list[dict[str, Any]], folder: Path) -> int:
-    """Write bench_middle.md and bench_middle.png beside the records."""
+    """Draw bench_middle.png beside the records."""
     rows = means(records)
     if not rows:
         print("no set has been fitted by all models")
         return 1
-    (folder / "bench_middle.md").write_text(_table(rows), encoding="utf-8")
     _picture(rows, folder / "bench_middle.png")
+    print("docs/beside-trees.md: python scripts/write_pages.py beside-trees.md")
     return 0
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def kept() -> list[dict[str, Any]]:
+    """The rows of the records that are kept with the project."""
+    lines = (RESULTS / "bench_middle.jsonl").read_text().splitlines()
+    return means([json.loads(line) for line in lines])
+
+
+def sets() -> str:
+    """The table of the page."""
+    return table(kept())
+
+
+def summary() -> str:
+    """The sentences of the page."""
+    return "\n".join(sentences(kept()))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """A line a set: losses, the least in bold, and CPU seconds."""
     shown = [*OURS, *PEERS]
     lines = [
-        "Losses of rows that were not fitted: log loss of classes, mean Poisson deviance of",
-        "counts, mean absolute error of numbers; CPU seconds of the fit. Sets with a star helped",
-        "to choose constants of the policy.",
-        "",
-        f"| set | rows | columns | seeds | {' | '.join(shown)} |",
-        f"| --- | ---: | ---: | ---: | {' | '.join('---:' for _ in shown)} |",
+        f"| set | rows | columns | {' | '.join(shown)} |",
+        f"| --- | ---: | ---: | {' | '.join('---:' for _ in shown)} |",
     ]
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (row["kind"], row["set"], row["n"])):
         least = min(row[model]["loss"] for model in shown if model in row)
         cells = []
         for model in shown:
@@ -76,16 +92,15 @@ def _table(rows: list[dict[str, Any]]) -> str:
             loss = f"{row[model]['loss']:.4f}"
             loss = f"**{loss}**" if row[model]["loss"] == least else loss
             cells.append(f"{loss} ({row[model]['cpu']:.1f} s)")
-        star = "*" if row["chosen"] else ""
+        star = "\\*" if row["chosen"] else ""
         lines.append(
-            f"| {row['set']}{star} | {row['n']} | {row['columns']} | {row['seeds']} | "
-            f"{' | '.join(cells)} |"
+            f"| {row['set']}{star} | {row['n']} | {row['columns']} | {' | '.join(cells)} |"
         )
-    lines += ["", *_summary(rows)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
-def _summary(rows: list[dict[str, Any]]) -> list[str]:
+def sentences(rows: list[dict[str, Any]]) -> list[str]:
+    """What the losses come to, on the sets that chose constants and on the others."""
     lines = []
     for words, part in (
         ("sets that chose constants", [row for row in rows if row["chosen"]]),

@@ -5,7 +5,8 @@
 and ``tables/results/table1.json``, docs/bayesian-optimisation.md from what bench_bayesopt.py
 keeps, docs/deep.md from what reproduce_deep.py and bench_deep.py keep, docs/rows-on-a-cluster.md
 from what bench_sparse_size.py keeps of --workers, docs/rows-in-parts.md from what study_streams.py
-keeps, docs/time-series.md from what bench_series.py keeps. No number between the marks is typed by
+keeps, docs/time-series.md from what bench_series.py keeps, docs/beside-trees.md from what
+bench_middle.py keeps. No number between the marks is typed by
 hand.
 """
 
@@ -23,6 +24,7 @@ import numpy as np
 
 import bayesopt_page
 import deep_report
+import middle_report
 import series_page
 import sparse_cluster_page
 import sparse_report
@@ -200,6 +202,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "constants": sparse_cluster_page.constants,
         "estimates": sparse_cluster_page.estimates,
     },
+    "beside-trees.md": {"sets": middle_report.sets, "summary": middle_report.summary},
     "rows-in-parts.md": {"drift": streams_report.drift},
     "which-posterior.md": {
         "by method": truth_report.by_method,

@@ -1,0 +1,80 @@
+"""The benchmark of thousands of rows: its scores, what it keeps, and its table."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from cases import every_case
+from script_modules import script
+
+sets = script("middle_sets")
+peers = script("middle_peers")
+report = script("middle_report")
+bench = script("bench_middle")
+
+
+def test_calibration_error():
+    """Ten rows said to be .25, of which five happen, and ten of .75, all of which do."""
+    p = np.repeat([0.25, 0.75], 10)
+    y = np.concatenate([np.arange(10) < 5, np.ones(10)])
+    assert bench.calibration_error(p, y) == pytest.approx(0.5 * 0.25 + 0.5 * 0.25)
+    assert bench.calibration_error(np.ones(3), np.ones(3)) == 0.0
+
+
+def tiny(kind):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (260, 3))
+    f = np.sin(3.0 * X[:, 0]) + X[:, 1]
+    y = {"classes": (f > 0.2).astype(int), "counts": rng.poisson(np.exp(f)), "numbers": f}[kind]
+    return sets.Middle("tiny", kind, X[:180], y[:180], X[180:], y[180:])
+
+
+@every_case("kind", ["classes", "counts", "numbers"])
+def test_models_learn(kind, monkeypatch):
+    data = tiny(kind)
+    base = {"classes": np.log(2.0), "counts": 1.5, "numbers": np.abs(data.y_new).mean()}[kind]
+    # Boosting is tuned by cross-validation, and so takes seconds: of one kind only.
+    for model in ("default", "linear", *(["boosting"] if kind == "classes" else [])):
+        record = bench.run(bench.Task("tiny", 180, 0, model, "x"), data)
+        assert record["loss"] < 0.95 * base
+        assert record["n"] == 180
+        assert (record["calibration"] is None) == (kind != "classes")
+        assert record["words"] == ("dense" if model == "default" else "")
+
+
+def made(name, seed, model, loss, kind="classes"):
+    return {
+        "set": name, "rows": 100, "seed": seed, "model": model, "version": "x", "kind": kind,
+        "columns": 3, "n": 90, "loss": loss, "calibration": 0.1, "cpu": 2.0, "elapsed": 3.0,
+        "words": "",
+    }  # fmt: skip
+
+
+def test_the_table_and_what_it_comes_to(tmp_path):
+    losses = {"default": 0.4, "boosted mean": 0.3, "boosting": 0.5, "forest": 0.6, "linear": 0.7}
+    records = [
+        made(name, seed, model, loss + 0.02 * seed)
+        for name in ("letter", "banana")
+        for seed in (0, 1)
+        for model, loss in losses.items()
+    ]
+    # A seed that others lack, and a set that is not whole, are left out.
+    records += [made("letter", 2, "default", 9.0), made("magic", 0, "default", 9.0)]
+    rows = report.means(records)
+    assert [row["set"] for row in rows] == ["banana", "letter"]
+    assert rows[0]["default"]["loss"] == pytest.approx(0.41)
+    assert rows[0]["trees"] == pytest.approx(0.51)
+    text = report.table(rows)
+    assert "| banana\\* | 90 | 3 | 0.4100 (2.0 s) | **0.3100** (2.0 s) | 0.5100" in text
+    assert "| letter | 90" in text
+    words = "\n".join(report.sentences(rows))
+    assert f"has the median {0.41 / 0.51:.3f}" in words
+    assert "at most boosting's on 2 of 2 sets" in words
+    kept = tmp_path / "bench_middle.jsonl"
+    kept.write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert bench.main(["--report", "--records", str(kept)]) == 0
+    assert (tmp_path / "bench_middle.png").stat().st_size > 10_000
+    assert bench.main(["--report", "--records", str(tmp_path / "none.jsonl")]) == 1
