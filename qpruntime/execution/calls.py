@@ -6,7 +6,6 @@ does not depend on who carries it out.
 
 from __future__ import annotations
 
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from qpruntime.errors import InputError
+from qpruntime.execution.blas_threads import cores
 from qpruntime.validation import whole
 
 __all__ = [
@@ -63,7 +63,7 @@ class ExecutorError(Exception):
 
 
 def thread_count(workers: int | None) -> int:
-    """Return `workers`, by default the number of cores this process may use.
+    """Return `workers`, by default the cores of this process, by its affinity and CPU quota.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def thread_count(workers: int | None) -> int:
         If `workers` is less than 1.
     """
     if workers is None:
-        return len(os.sched_getaffinity(0))
+        return cores()
     if isinstance(workers, int) and workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
     workers = whole(workers, "workers", 1)

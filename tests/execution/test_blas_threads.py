@@ -23,6 +23,7 @@ from qpruntime.execution.blas_threads import (
     one_blas_thread,
     sized,
 )
+from qpruntime.execution.calls import thread_count
 from qpruntime.execution.team import hands
 
 RNG = np.random.default_rng(0)
@@ -71,6 +72,12 @@ def test_hands_by_the_size(many):
             with blas_threads(n, callers), blas_threads(n, callers):
                 assert (in_force(), hands()) == ({1}, most)
     assert hands() == 1
+
+
+def test_threads_of_our_own_keep_to_the_quota(monkeypatch):
+    monkeypatch.setattr(module, "_quota", lambda: 3.0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    assert thread_count(None) == 3
 
 
 def test_cores_are_those_of_affinity_and_quota(monkeypatch):
