@@ -147,6 +147,7 @@ def settings_of(model: Any) -> Settings:
         raise InputError(f"scheduler must be None or an address, got {shown(scheduler)}")
     solver = choice(model.solver, "solver", SOLVERS)
     chosen = left_open(model.inducing)
+    _budget_of(model)
     if solver == "markov" and not (chosen or model.inducing is None):
         raise InputError('solver="markov" has no inducing points: leave one of the two out')
     approximate = model.approximate
@@ -190,6 +191,7 @@ def left_open(inducing: Any) -> bool:
 def _sparse_of(model: Any) -> Sparse | None:
     """Return how to fit with inducing points, None if there are none."""
     given, checkpoint = model.inducing, model.checkpoint
+    own = _by_inducing(model)
     if flag(model.resume, "resume") and checkpoint is None:
         raise InputError("resume=True needs checkpoint=, the file to go on from")
     if given is None:
@@ -211,30 +213,22 @@ def _sparse_of(model: Any) -> Sparse | None:
         given = np.array(finite(given, "inducing"))
         if given.ndim != 2 or 0 in given.shape:
             raise InputError(f"{kinds} shape {given.shape}")
-    return Sparse(
-        inducing=given,
-        power=number(model.power, "power", above=0.0, most=1.0),
-        optimize=flag(model.optimize_inducing, "optimize_inducing"),
-        subsample=whole(model.subsample, "subsample", 1),
-        dtype=choice(model.dtype, "dtype", ("mixed", "float64")),
-        memory=number(model.memory, "memory", above=-1.0),
-        checkpoint=None if checkpoint is None else path_of(checkpoint, "checkpoint"),
-        resume=model.resume,
-    )
+    path = None if checkpoint is None else path_of(checkpoint, "checkpoint")
+    return replace(own, inducing=given, checkpoint=path, resume=model.resume)
 
 
 def _auto_of(model: Any) -> Auto:
     """Return how to fit where kernel and engine are chosen for the rows there are."""
     if model.checkpoint is not None:
         raise InputError("checkpoint= is for fits with inducing points: give inducing=200")
-    budget, nearest = model.budget, model.nearest
-    if budget is not None:
-        budget = number(budget, "budget", above=0.0)
-    if not (isinstance(nearest, str) and nearest == "auto"):
-        nearest = whole(nearest, "nearest", 0)
-        if nearest > _MOST_NEAREST:
-            raise InputError(f"nearest must be at most {_MOST_NEAREST} rows, got {nearest}")
-    sparse = Sparse(
+    if flag(model.resume, "resume"):
+        raise InputError("resume=True needs checkpoint=, the file to go on from")
+    return Auto(_by_inducing(model), model.inducing == "judged", *_budget_of(model))
+
+
+def _by_inducing(model: Any) -> Sparse:
+    """Return how to fit with inducing points; checked also where there are none."""
+    return Sparse(
         inducing="auto",
         power=number(model.power, "power", above=0.0, most=1.0),
         optimize=flag(model.optimize_inducing, "optimize_inducing"),
@@ -244,7 +238,18 @@ def _auto_of(model: Any) -> Auto:
         checkpoint=None,
         resume=False,
     )
-    return Auto(sparse, model.inducing == "judged", budget, nearest)
+
+
+def _budget_of(model: Any) -> tuple[float | None, int | str]:
+    """Budget and nearest rows, checked."""
+    budget, nearest = model.budget, model.nearest
+    if budget is not None:
+        budget = number(budget, "budget", above=0.0)
+    if not (isinstance(nearest, str) and nearest == "auto"):
+        nearest = whole(nearest, "nearest", 0)
+        if nearest > _MOST_NEAREST:
+            raise InputError(f"nearest must be at most {_MOST_NEAREST} rows, got {nearest}")
+    return budget, nearest
 
 
 def _compound(kernel: Any) -> bool:

@@ -159,6 +159,15 @@ BAD = [
     ({"inducing": 9, "method": "vb"}, "dense only"),
     ({"inducing": 9, "objective": "loo"}, "inducing=None"),
     ({"inducing": 9, "correction": "fact"}, "inducing=None"),
+    # What has nothing to act on is still no number, or no such word.
+    ({"inducing": None, "power": 7.0}, "power"),
+    ({"inducing": None, "dtype": "nonsense"}, "dtype"),
+    ({"inducing": None, "memory": "lots"}, "memory"),
+    ({"inducing": None, "subsample": -3}, "subsample"),
+    ({"inducing": 9, "budget": -1.0}, "budget"),
+    ({"inducing": None, "nearest": "no"}, "nearest"),
+    ({"inducing": None, "resume": True}, "resume=True needs checkpoint="),
+    ({"resume": True}, "resume=True needs checkpoint="),
 ]
 
 
