@@ -90,7 +90,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 cells.append("")
                 continue
             loss = f"{row[model]['loss']:.4f}"
-            loss = f"**{loss}**" if row[model]["loss"] == least else loss
+            loss = f"**{loss}**" if loss == f"{least:.4f}" else loss
             cells.append(f"{loss} ({row[model]['cpu']:.1f} s)")
         star = "\\*" if row["chosen"] else ""
         lines.append(
@@ -134,14 +134,13 @@ def _picture(rows: list[dict[str, Any]], path: Path) -> None:
     rows = sorted(rows, key=lambda row: row[OURS[0]]["loss"] / row["trees"])
     at = np.arange(len(rows))
     figure, axes = plt.subplots(figsize=(7.0, 0.26 * len(rows) + 1.4), layout="constrained")
-    marks = (
-        ("default", "o", "#1f5fa8"),
-        ("boosted mean", "D", "#d1711f"),
-        ("linear", "|", "#777777"),
-    )
-    for model, mark, colour in marks:
+    for model, mark, size, colour, face in (
+        ("default", "o", 9, "#1f5fa8", "none"),
+        ("boosted mean", "D", 4, "#d1711f", "#d1711f"),
+        ("linear", "|", 10, "#777777", "none"),
+    ):
         ratio = [row[model]["loss"] / row["trees"] for row in rows]
-        axes.plot(ratio, at, mark, color=colour, label=model, markersize=6 if mark != "|" else 10)
+        axes.plot(ratio, at, mark, color=colour, markerfacecolor=face, label=model, markersize=size)
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_xscale("log")
     axes.set_xlim(0.45, 3.0)

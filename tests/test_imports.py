@@ -21,9 +21,10 @@ FLOORS = [
     {
         "qpruntime.arrays",
         "qpruntime.cgroups",
+        "qpruntime.compiling",
         "qpruntime.errors",
-        "qpruntime.jit",
     },
+    {"qpruntime.jit"},
     {"qpruntime.blocks", "qpruntime.names", "qpruntime.special", "qpruntime.validation"},
     {
         "qpruntime.artifact",

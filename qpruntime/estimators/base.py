@@ -188,7 +188,7 @@ class GPEstimator(Parameters):
         self,
         processes: Sequence[Data],
         settings: Settings,
-        target: Target,
+        target: Callable[[], Target],
         latent_scale: float = 1.0,
         theta: Array | None = None,
         besides: Array | float = 0.0,
@@ -197,7 +197,7 @@ class GPEstimator(Parameters):
 
         All have the same X and weights; their latent functions vary by about `latent_scale`. The
         default kernel may begin at `theta`. What is observed is `scale` times the latent function
-        and what is `besides`, and `target` is what another estimator learns of it.
+        and what is `besides`, and ``target()`` is what another estimator learns of it.
         """
         X = processes[0].X
         drawn = generator(self.random_state)

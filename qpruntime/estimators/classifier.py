@@ -245,10 +245,12 @@ class GPClassifier(ClassifierMixin, _Fitted):
         # Rows that are read in parts may be many, and are made floats chunk by chunk.
         signs = signs_of(labels, draft.classes_, np.int8 if is_lazy(points) else np.float64)
         prior = np.zeros(len(labels))
-        count = draft.classes_.size
-        codes = np.searchsorted(draft.classes_, labels)
-        score = OfClasses(count, own.name == "logistic")
-        target = Target(codes, weights, score, True, boosted_classes)
+
+        def target() -> Target:
+            codes = np.searchsorted(draft.classes_, labels)
+            score = OfClasses(draft.classes_.size, own.name == "logistic")
+            return Target(codes, weights, score, True, boosted_classes)
+
         draft._train([Data(points, y, projector, prior, weights) for y in signs], settings, target)
         return commit(self, draft)
 

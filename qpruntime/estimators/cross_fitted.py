@@ -8,6 +8,7 @@ heart. New rows take the mean score of the estimators of all folds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
+from threadpoolctl import threadpool_limits
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
@@ -30,6 +32,8 @@ __all__ = ["FEWEST", "CrossFitted", "Target", "cross_fitted", "given_mean"]
 #: Fewer rows are not divided.
 FEWEST = 20
 _FOLDS = 5
+# From so many rows on an estimator may have all threads.
+_MANY = 50_000
 # Rows that slopes are learnt from, between these; f is known there as well as this deviation says.
 _ROWS, _SLOPES, _DEVIATION = 5000, (0.0, 5.0), 1e-3
 
@@ -80,7 +84,12 @@ class CrossFitted:
         """Prior means at points (T, d), shape (T, K)."""
         if not len(X):
             return np.empty((0, self.slope.size))
-        return self.of(np.mean([self.latent(one, X) for one in self.estimators], axis=0))
+        return self.of(self._scores(X).mean(axis=0))
+
+    def _scores(self, X: Array) -> Array:
+        """Scores by each of the estimators, shape (J, T, K)."""
+        with _quiet_cores(len(X)):
+            return np.stack([self.latent(one, X) for one in self.estimators])
 
     def spread(self, X: Array) -> Array:
         """Variances of the prior means at points (T, d), shape (T, K), by the jackknife over folds.
@@ -89,13 +98,21 @@ class CrossFitted:
         """
         if not len(X):
             return np.empty((0, self.slope.size))
-        scores = np.stack([self.latent(one, X) for one in self.estimators])
+        scores = self._scores(X)
         found: Array = self.slope**2 * (len(scores) - 1) * scores.var(axis=0)
         return found
 
     def of(self, scores: Array) -> Array:
         """Prior means of these scores, both (T, K)."""
         return self.shift + self.slope * scores
+
+
+def _quiet_cores(rows: int) -> Any:
+    """One thread of OpenMP for few rows: where cores are busy, threads spin while they wait.
+
+    On such a machine boosting takes many times as long with two; it gains little on an idle one.
+    """
+    return threadpool_limits(1, "openmp") if rows < _MANY else nullcontext()
 
 
 def given_mean(estimator: Any) -> Any:
@@ -160,8 +177,9 @@ def cross_fitted(
     models = []
     for train, left in _folds(target, seed):
         own = clone(estimator)
-        own.fit(X[train], target.y[train], **_weights(own, target, train))
-        scores[left] = target.latent(own, X[left])
+        with _quiet_cores(n):
+            own.fit(X[train], target.y[train], **_weights(own, target, train))
+            scores[left] = target.latent(own, X[left])
         models.append(own)
     if not np.isfinite(scores).all():
         raise InputError("prior_mean predicts values that are not finite")

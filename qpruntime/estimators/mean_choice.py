@@ -6,7 +6,7 @@ import contextlib
 import copy
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +54,7 @@ def boosted_numbers(seed: int) -> Any:
 def with_mean(
     asked: Any,
     processes: Sequence[Data],
-    target: Target,
+    target_of: Callable[[], Target],
     besides: Array | float,
     settings: Settings,
     drawn: np.random.Generator,
@@ -69,7 +69,8 @@ def with_mean(
         at most 8000 rows gain by it, by more than their standard error.
     processes : sequence of Data
         With the prior mean that they have without.
-    target : Target
+    target_of : function
+        Returns what an estimator learns; not called without one.
     besides : float or ndarray, shape (N,)
         That part of `Data.prior` which is known, as log exposures are.
     settings : Settings
@@ -85,7 +86,10 @@ def with_mean(
     estimator = given_mean(asked)
     automatic = isinstance(estimator, str)
     n = len(processes[0].y)
-    if estimator is None or (automatic and (n < _FEWEST or _rare(target))):
+    if estimator is None or (automatic and n < _FEWEST):
+        return *train(processes, settings, drawn), None
+    target = target_of()
+    if automatic and _rare(target):
         return *train(processes, settings, drawn), None
     own = copy.deepcopy(drawn)
     seed = int(own.integers(2**31))

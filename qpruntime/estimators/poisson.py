@@ -237,15 +237,14 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         data = Data(points, events, projector, draft.mean_ + shift, weights, scale, learn)
         draft._exposed_ = bool((draft.exposure_ != 1.0).any())
         draft._largest_rate_ = largest_rate(events, draft.exposure_)
-        looked = draft.exposure_ if weights is None else weights * draft.exposure_
-        score = OfRates(link, 0.5 / float(draft.exposure_.sum()))
-        target = Target(
-            events / draft.exposure_,
-            None if (looked == 1.0).all() else looked,
-            score,
-            False,
-            boosted_rates,
-        )
+
+        def target() -> Target:
+            exposed = draft.exposure_
+            looked = exposed if weights is None else weights * exposed
+            shared = None if (looked == 1.0).all() else looked
+            score = OfRates(link, 0.5 / float(exposed.sum()))
+            return Target(events / exposed, shared, score, False, boosted_rates)
+
         spread = link.spread(draft.mean_)
         fit = draft._train([data], settings, target, spread, noise.theta, shift)[0]
         draft.likelihood_ = fit.likelihood

@@ -195,8 +195,10 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
             learn=learn,
             discrete=False,
         )
-        score = OfNumbers(centre, unit)
-        target = Target(targets, weights, score, False, boosted_numbers)
+
+        def target() -> Target:
+            return Target(targets, weights, OfNumbers(centre, unit), False, boosted_numbers)
+
         fit = draft._train([data], settings, target, max(spread, abs(middle)) / unit)[0]
         draft._centre_, draft._unit_ = centre, unit
         draft.likelihood_ = fit.likelihood

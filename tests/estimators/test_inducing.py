@@ -17,6 +17,7 @@ from qpruntime import (
     InputError,
     infer,
 )
+from qpruntime.estimators.units import whole
 from qpruntime.learning.inducing import clusters, pivots
 
 KERNEL = ConstantKernel(2.0) * RBF(1.0)
@@ -219,10 +220,8 @@ class Endless:
 
 
 def test_rows_beyond_memory_are_not_read_at_once():
-    from qpruntime.estimators.units import _whole
-
     with pytest.raises(InputError, match="inducing=200 reads it in parts"):
-        _whole(Endless())
+        whole(Endless())
 
 
 def exposed(n, seed=4):
