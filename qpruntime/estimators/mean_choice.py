@@ -25,6 +25,7 @@ from qpruntime.learning.policy.choice import Choice
 from qpruntime.learning.policy.judged import better
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.training import Fit
+from qpruntime.likelihoods import Likelihood, get
 
 __all__ = ["boosted_classes", "boosted_numbers", "boosted_rates", "with_mean"]
 
@@ -98,7 +99,7 @@ def with_mean(
         target.default(seed) if automatic else estimator,
         X,
         target,
-        [(data.projector.likelihood, data.y) for data in processes],
+        [(_graded(data.projector.likelihood), data.y) for data in processes],
         processes[0].weights,
         processes[0].scale,
         besides,
@@ -138,6 +139,11 @@ def _all_may_be_in_the_mean() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "nothing was found in the features", ConvergenceWarning)
         yield
+
+
+def _graded(likelihood: Likelihood) -> Likelihood:
+    """The likelihood that says what a score is worth alone: signs without noise do not."""
+    return get("probit") if likelihood.name == "heaviside" else likelihood
 
 
 def _rare(target: Target) -> bool:

@@ -57,7 +57,9 @@ def beside_a_process(
     """
     n = len(X)
     rows = np.sort(rng.permutation(n)[:_ROWS])
-    few = replace(settings, auto=None, sparse=None, n_restarts=0, scheduler=None, callback=None)
+    few = replace(
+        settings, auto=None, sparse=None, n_restarts=0, scheduler=None, callback=None, verbose=0
+    )
     known = np.broadcast_to(besides, n)[rows]
     slope, shift = mean.slope.copy(), mean.shift.copy()
     for k, process in enumerate(processes):
@@ -89,7 +91,7 @@ def _highest(
     fit: Fit, data: Data, prior: Callable[[float], Array], most: float, settings: Settings
 ) -> float:
     """The slope of the highest evidence under the kernel of a fit."""
-    projector = Projector(fit.likelihood, "ep")
+    projector = Projector(fit.likelihood, "ep") if data.learn else data.projector.for_evidence()
     dense = Dense(settings)
 
     def loss(b: float) -> float:

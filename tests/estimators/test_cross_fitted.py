@@ -176,6 +176,16 @@ def test_counts_with_exposures_and_numbers():
     assert np.abs(found - line).max() < 0.25 * numbers.std()
 
 
+@every_case("likelihood", ["logistic", "heaviside"])
+def test_other_likelihoods_take_the_mean(likelihood):
+    X, f, _ = rows(60, 13)
+    y = f > 0.3
+    options = {"likelihood": likelihood, "optimize": False, "random_state": 0}
+    model = GPClassifier(0.3 * RBF(1.0), prior_mean=GaussianNB(), **options).fit(X, y)
+    assert model.prior_mean_.slope[0] > 0.0
+    assert model.score(X, y) > 0.85
+
+
 def test_what_learns_rows_by_heart_is_not_believed():
     X, f, rng = rows(300, 6)
     y = f + 1.5 * rng.standard_normal(300) > 0.0
