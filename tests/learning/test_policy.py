@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -180,6 +181,26 @@ def test_many_rows_take_inducing_points(few_dense):
     dense = GPClassifier(random_state=3).fit(MOONS, SIDES)
     assert dense.engine_ == "dense"
     assert np.abs(dense.predict_proba(NEW) - one.predict_proba(NEW)).mean() < 0.1
+
+
+def test_a_kernel_of_more_rows_is_left_where_rows_left_out_lose_by_it(few_dense, monkeypatch):
+    options = {"inducing": "judged", "random_state": 3, "nearest": 0}
+    plain = GPClassifier(**options).fit(MOONS, SIDES)
+
+    def smooth(trial, candidate, *_):
+        """A kernel that knows one frequency at most."""
+        climbed = candidate.climbed
+        theta = climbed.theta.copy()
+        theta[2:] += 6.0
+        optimum = replace(climbed.optimum, theta=theta)
+        return replace(candidate, climbed=replace(climbed, optimum=optimum))
+
+    monkeypatch.setattr(policy, "last_rung", smooth)
+    kept = GPClassifier(**options).fit(MOONS, SIDES)
+    assert len(kept.stages_) == len(plain.stages_) + 2
+    assert str(kept.kernel_) == str(plain.kernel_)
+    # With as few inducing points other clusters show.
+    np.testing.assert_allclose(kept.predict_proba(NEW), plain.predict_proba(NEW), atol=0.05)
 
 
 @every_case("k", [0, 7])

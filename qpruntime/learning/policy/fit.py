@@ -204,12 +204,18 @@ class _Rows:
         with one_blas_thread():
             further = last_rung(trial, best, self.subsets, self.processes)
         if further is not None:
-            best = further
             self.stages.append(
-                Stage(self.subsets.rungs[-1], best.words, math.nan, self.budget.taken)
+                Stage(self.subsets.rungs[-1], further.words, math.nan, self.budget.taken)
             )
+            kernel, projector = further.climbed.kernel, further.climbed.projector(data)
+            moved = ground.settle(kernel, projector, settled.m, "", settled)
+            # More rows know more, nearly always: rows left out say where not.
+            if moved.score >= settled.score:
+                best, settled = further, moved
+            else:
+                moved.engine.release()
         kernel, projector = best.climbed.kernel, best.climbed.projector(data)
-        settled = ground.grow(kernel, projector, settled, further is not None)
+        settled = ground.grow(kernel, projector, settled)
         posterior, nearest = ground.end(settled, projector)
         advise(kernel, trial.data.X)
         fit = Fit(kernel, projector.likelihood, posterior, (best.climbed.optimum,))

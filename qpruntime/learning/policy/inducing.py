@@ -157,14 +157,9 @@ class Ground:
                 other.engine.release()
         return chosen, best
 
-    def grow(self, kernel: Kernel, projector: Projector, begun: Settled, moved: bool) -> Settled:
-        """Double the inducing points while that pays and the budget has it.
-
-        `moved` says that the kernel is not that of `begun`.
-        """
+    def grow(self, kernel: Kernel, projector: Projector, begun: Settled) -> Settled:
+        """Double the inducing points of `begun` while that pays and the budget has it."""
         n, now = len(self.data.y), begun
-        if moved:
-            now = self.settle(kernel, projector, begun.m, "", begun)
         while True:
             m = 2 * now.m
             cost = sweeps_of(_FURTHER, n, m) + sweeps_of(_LAST, n, m)
