@@ -12,7 +12,6 @@ and is that of the models.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import sys
 import time
@@ -29,7 +28,7 @@ from sklearn.metrics import log_loss, mean_absolute_error, mean_poisson_deviance
 
 import middle_report  # noqa: E402
 import middle_sets  # noqa: E402
-import qpruntime  # noqa: E402
+from bench_defaults import our_version  # noqa: E402
 from middle_peers import OURS, PEERS, made  # noqa: E402
 from records import Records  # noqa: E402
 
@@ -45,15 +44,6 @@ class Task(NamedTuple):
     seed: int
     model: str
     version: str
-
-
-def version() -> str:
-    """Hash of qpruntime's code."""
-    found = hashlib.sha256()
-    home = Path(qpruntime.__file__).parent
-    for path in sorted(home.rglob("*.py")):
-        found.update(str(path.relative_to(home)).encode() + path.read_bytes())
-    return found.hexdigest()[:12]
 
 
 def score(kind: str, model: Any, X: Any, y: Any) -> tuple[float, float | None]:
@@ -120,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(f"{name} is left out: {error}", file=sys.stderr)
                     continue
                 for model in options.models:
-                    own = version() if model in OURS else "peer"
+                    own = our_version() if model in OURS else "peer"
                     task = Task(name, rows, seed, model, own)
                     if task in records or (record := run(task, data)) is None:
                         continue

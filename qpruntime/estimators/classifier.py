@@ -129,7 +129,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
     budget : float, optional
         Of ``inducing="auto"``, in seconds of one core, counted as 2e10 operations each and by no
         clock; by default 30 up to 10 000 rows, and four times as many for ten times as many rows.
-        With 120 or more up to 6000 rows are fitted densely, as far as memory has room.
+        With 120 or more up to 6000 rows are fitted densely.
     prior_mean : estimator, "auto" or None
         Any classifier of scikit-learn's manner, which is the prior mean of the latent function: its
         probabilities for rows that it was not fitted to, in five folds, on the latent scale and

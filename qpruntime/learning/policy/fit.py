@@ -106,7 +106,7 @@ def fitted(
         own, candidates = replace(data, X=scaled), chosen.processes[number]
         if dense:
             with blas_threads(n):
-                fit, best = rows.dense(own, trials[chosen.shape][number], candidates[0])
+                fit, best = rows.dense(own, trials[chosen.shape][number], candidates[0], number)
             words.append(best)
         else:
             fit, best, k = rows.inducing(own, trials[chosen.shape][number], candidates)
@@ -139,15 +139,19 @@ class _Rows:
     rng: np.random.Generator
     processes: int
 
-    def dense(self, data: Data, trial: Trial, candidate: Candidate) -> tuple[Fit, str]:
-        """All rows by the dense engine, as many steps further as there is room; kernel in words."""
+    def dense(self, data: Data, trial: Trial, candidate: Candidate, number: int) -> tuple[Fit, str]:
+        """All rows by the dense engine, as many steps further as there is room; kernel in words.
+
+        Process `number` shares what the budget has left with those after it.
+        """
         settings, n = self.settings, len(data.y)
         Dense(settings).require(n, candidate.climbed.kernel, True)
         if n > DENSE:
             candidate = last_rung(trial, candidate, self.subsets, self.processes) or candidate
         climbed, words = candidate.climbed, candidate.words
         trial = Trial(data, settings, self.budget, slice(0, 0))
-        room = self.budget.most / self.processes - dense_inference(n) - self.budget.taken
+        left = self.budget.most - self.budget.taken
+        room = left / (self.processes - number) - dense_inference(n)
         tolerance, steps = _END
         steps = min(steps, int(room / dense_evaluation(n)) - 2)
         # All rows are worth a few steps, but none if they would be cut off at once.
