@@ -29,28 +29,28 @@ from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.settle import settle
 from qpruntime.learning.data import Data
 from qpruntime.learning.inducing import clusters, rows_at, sample, units
-from qpruntime.learning.policy.judged import Stage, better
+from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.policy.operations import Budget, local_density, sweeps_of
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.sparse_end import posterior_of
 from qpruntime.projection.projector import Projector
 
-__all__ = ["Ground", "Settled"]
+__all__ = ["FURTHER", "LEFT_OUT", "Ground", "Settled"]
 
-#: Inducing points to begin with, and most.
-FIRST, MOST = 300, 4800
+# Inducing points at most.
+_MOST = 4800
 #: Nearest rows, where they are taken.
 NEAREST = 30
 # Sites settle so far between.
 _TOL = 1e-3
 # What doubling has to gain, in log density a row; and what nearest rows have to.
 _GAIN, _NEAR = 1e-3, 2e-4
-# Sweeps of those that go on, and of the end.
-_FURTHER, _LAST = 5, 6
+#: Sweeps of those that go on, and of the end.
+FURTHER, _LAST = 5, 6
 # Rows that inducing points are chosen from.
 _SAMPLE = 20_000
-# Rows that are left out: a gain of .003 a row is seen among so many.
-_LEFT_OUT = 8000
+#: Rows that are left out: a gain of .003 a row is seen among so many.
+LEFT_OUT = 8000
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +103,8 @@ class Ground:
         Appended to.
     rng : Generator
         Of clusters.
+    left_out : ndarray of int
+        Rows whose densities are asked for when they are left out.
     """
 
     data: Data
@@ -110,6 +112,7 @@ class Ground:
     budget: Budget
     stages: list[Stage]
     rng: np.random.Generator
+    left_out: NDArray[np.intp]
 
     def settle(
         self, kernel: Kernel, projector: Projector, m: int, words: str, before: Settled | None
@@ -125,7 +128,7 @@ class Ground:
         ended = settle(engine, limits)
         self.budget.take(sweeps_of(len(ended.history) + 2, n, m))
         posterior = conclude(engine, ended, None, limits)
-        rows, k = self._left_out, self._nearest
+        rows, k = self.left_out, self._nearest
         near = None
         alone = self._weighted(posterior.loo_of(rows), rows)
         if k:
@@ -140,30 +143,13 @@ class Ground:
         self.stages.append(Stage(n, words, found.score, self.budget.taken))
         return found
 
-    def first(self, kernels: list[tuple[Kernel, Projector, str]]) -> tuple[int, Settled]:
-        """Settle with few inducing points under each of some kernels; the first one is preferred.
-
-        Returns which one was chosen, and its sites.
-        """
-        m, n = min(FIRST, max(1, len(self.data.y) // 4)), len(self.data.y)
-        chosen, best = 0, self.settle(*kernels[0][:2], m, kernels[0][2], None)
-        for number, (kernel, projector, words) in enumerate(kernels[1:], 1):
-            if not self.budget.allows(sweeps_of(_FURTHER + _LAST, n, m), 0.5):
-                break
-            other = self.settle(kernel, projector, m, words, None)
-            if better(other.densities - best.densities):
-                chosen, best = number, other
-            else:
-                other.engine.release()
-        return chosen, best
-
     def grow(self, kernel: Kernel, projector: Projector, begun: Settled) -> Settled:
         """Double the inducing points of `begun` while that pays and the budget has it."""
         n, now = len(self.data.y), begun
         while True:
             m = 2 * now.m
-            cost = sweeps_of(_FURTHER, n, m) + sweeps_of(_LAST, n, m)
-            if m > min(MOST, n // 2) or not self.budget.allows(cost):
+            cost = sweeps_of(FURTHER, n, m) + sweeps_of(_LAST, n, m)
+            if m > min(_MOST, n // 2) or not self.budget.allows(cost):
                 return now
             further = self.settle(kernel, projector, m, "", now)
             gained = further.score - now.score
@@ -197,11 +183,6 @@ class Ground:
         X, n = self.data.X, len(self.data.y)
         fits = not is_lazy(X) or 8.0 * n * X.shape[1] < self._auto.sparse.memory
         return NEAREST if fits and n > NEAREST else 0
-
-    @cached_property
-    def _left_out(self) -> NDArray[np.intp]:
-        """Rows whose densities are asked for when they are left out."""
-        return sample(len(self.data.y), _LEFT_OUT, self.rng)
 
     @cached_property
     def _held(self) -> Array:

@@ -9,76 +9,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.learning.default_kernel import LogNormal, Start
+from qpruntime.learning.default_kernel import Start
+from qpruntime.learning.policy.candidates import (
+    ON,
+    ROOM,
+    SHARE,
+    SURE,
+    Candidate,
+    Shape,
+    alike,
+    lengths,
+    staged,
+)
 from qpruntime.learning.policy.judged import Stage, better
 from qpruntime.learning.policy.operations import dense_evaluation
 from qpruntime.learning.policy.subsets import Subsets
 from qpruntime.learning.policy.trial import Climbed, Trial
 
-__all__ = ["WIDE", "Candidate", "Chosen", "Shape", "by_feature", "choose", "last_rung"]
+__all__ = ["Chosen", "choose"]
 
-# Relative tolerances and iterations: at first, on the next rung, and on the last.
-_BEGIN, _ON = (1e-4, 30), (1e-3, 10)
-_FIRST_LENGTHS, _FREE, _LAST = (1e-3, 15), (1e-3, 10), (1e-3, 5)
-# Log length-scales of single features are normal about the common one, of this deviation.
-_SHRINK = 1.0
-#: With more features single length-scales are learnt on the first rung alone.
-WIDE = 200
-# The last rung begins within this share of the budget, and leaves as much as the second says.
-_SHARE, _ROOM = 0.4, 0.75
-# Judges are sure of a loss of so many standard errors.
-_SURE = 2.0
+# Relative tolerance and iterations of first climbs.
+_BEGIN = (1e-4, 30)
+# The best of the other features is looked at within this share of the budget.
+_HALF = 0.5
 # Evaluations that the first climb of a shape usually takes.
 _USUAL = 25
 # And one that goes on.
 _FEW = 6
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a common length-scale is tried with: ranks of features, and a kernel's roughness."""
-
-    ranks: bool
-    nu: float
-
-    @property
-    def words(self) -> str:
-        """For users."""
-        return f"{'ranks of features, ' if self.ranks else ''}Matérn {self.nu:g}"
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A kernel of a process that has been climbed, and whether by single features.
-
-    Attributes
-    ----------
-    climbed : Climbed
-    shape : Shape
-    by_feature : bool
-    common : Climbed or None
-        With one length-scale for all features, unless judges are sure that more lose.
-    """
-
-    climbed: Climbed
-    shape: Shape
-    by_feature: bool
-    common: Climbed | None = None
-
-    @property
-    def words(self) -> str:
-        """For users."""
-        return by_feature(self.shape) if self.by_feature else self.shape.words
-
-
-def by_feature(shape: Shape) -> str:
-    """A shape with one length-scale a feature, in words."""
-    return f"{shape.words}, one length-scale a feature"
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,64 +88,59 @@ def choose(
     budget = trials[shapes[0]][0].budget
     first, rungs = subsets.rungs[0], [r for r in subsets.rungs if r <= subsets.judged.start]
     usual = _USUAL * count * dense_evaluation(first)
-    if not (subsets.judging and budget.allows(len(shapes) * usual, _SHARE)):
+    if not (subsets.judging and budget.allows(len(shapes) * usual, SHARE)):
         shapes = shapes[:1]
     found: dict[Shape, tuple[list[Climbed], Array]] = {}
     for shape in shapes:
         climbed = [t.climb(starts[shape], first, *_BEGIN) for t in trials[shape]]
         found[shape] = climbed, _judged(trials[shape], climbed, first, len(shapes) > 1)
-        stages.append(_stage(first, shape.words, found[shape][1], budget.taken))
+        stages.append(staged(first, shape.words, found[shape][1], budget.taken))
     begun, kept = dict(found), _two_best(found)
     rows = rungs[0]
     for rung in rungs[1:]:
-        if not budget.allows(len(kept) * count * _FEW * dense_evaluation(rung), _ROOM):
+        if not budget.allows(len(kept) * count * _FEW * dense_evaluation(rung), ROOM):
             break
         rows = rung
         for shape in kept:
             climbed = _climbed_on(trials[shape], found[shape][0], rung)
             found[shape] = climbed, _judged(trials[shape], climbed, rung, subsets.judging)
-            stages.append(_stage(rung, shape.words, found[shape][1], budget.taken))
+            stages.append(staged(rung, shape.words, found[shape][1], budget.taken))
     shape = kept[0]
     # The best of three is also the luckiest, and few rows judge a fit that ends dense.
-    errors = 1.0 if others else _SURE
+    errors = 1.0 if others else SURE
     if len(kept) > 1 and better(found[kept[1]][1] - found[shape][1], errors):
         shape = kept[1]
     judging = subsets.judging
-    if not budget.allows(count * _USUAL * dense_evaluation(rows), _ROOM):
+    if not budget.allows(count * _USUAL * dense_evaluation(rows), ROOM):
         judging = False
     lists = [
-        [_lengths(trial, c, shape, subsets, rows, stages) if judging else _plain(c, shape)]
+        lengths(trial, c, shape, subsets, rows, stages) if judging else [Candidate(c, shape, False)]
         for trial, c in zip(trials[shape], found[shape][0], strict=True)
     ]
-    room = budget.allows(count * _USUAL * dense_evaluation(rows), _ROOM)
+    room = budget.allows(count * _USUAL * dense_evaluation(rows), ROOM)
     rival = _rival(shape, begun) if others and room else None
     if rival is not None:
         if rival not in kept or rows == first:
             found[rival] = _climbed_on(trials[rival], begun[rival][0], rows), np.zeros(1)
         pairs = zip(trials[rival], found[rival][0], lists, strict=True)
         for trial, c, candidates in pairs:
-            candidates.append(_alike(trial, c, rival, candidates[0], rows))
+            candidates.append(alike(trial, c, rival, candidates[0], rows))
         stages.append(Stage(rows, rival.words, math.nan, budget.taken))
+    if others and count == 1 and budget.allows(_USUAL * dense_evaluation(rows), _HALF):
+        other = _other_features(shape, begun)
+        if other is not None and other not in kept and rows > first:
+            climbed = _climbed_on(trials[other], begun[other][0], rows)
+            found[other] = climbed, _judged(trials[other], climbed, rows, True)
+            stages.append(staged(rows, other.words, found[other][1], budget.taken))
+        if other is not None and not better(found[shape][1] - found[other][1], SURE):
+            trial, (common,) = trials[other][0], found[other][0]
+            lists[0].extend(lengths(trial, common, other, subsets, rows, stages))
     return Chosen(shape, tuple(tuple(one) for one in lists), rows)
-
-
-def last_rung(trial: Trial, candidate: Candidate, subsets: Subsets, share: int) -> Candidate | None:
-    """Climb on with more rows, if there are any and the budget of `share` processes has it."""
-    done = subsets.judged.start
-    further = [rung for rung in subsets.rungs if rung > done]
-    if not further:
-        return None
-    rows = further[-1]
-    cost = share * (_LAST[1] + 2) * dense_evaluation(rows)
-    if not (trial.budget.allows(0.0, _SHARE) and trial.budget.allows(cost, _ROOM)):
-        return None
-    own = candidate.climbed
-    return replace(candidate, climbed=trial.climb(own.start, rows, *_LAST, own.theta))
 
 
 def _climbed_on(trials: Sequence[Trial], climbed: Sequence[Climbed], rows: int) -> list[Climbed]:
     pairs = zip(trials, climbed, strict=True)
-    return [trial.climb(one.start, rows, *_ON, one.theta) for trial, one in pairs]
+    return [trial.climb(one.start, rows, *ON, one.theta) for trial, one in pairs]
 
 
 def _judged(trials: Sequence[Trial], climbed: Sequence[Climbed], rows: int, wanted: bool) -> Array:
@@ -195,83 +152,28 @@ def _judged(trials: Sequence[Trial], climbed: Sequence[Climbed], rows: int, want
     return total
 
 
-def _stage(rows: int, words: str, densities: Array, taken: float) -> Stage:
-    known = densities.size > 1
-    return Stage(rows, words, float(np.mean(densities)) if known else math.nan, taken)
-
-
 def _two_best(found: dict[Shape, tuple[list[Climbed], Array]]) -> list[Shape]:
     """The default, and the best of all others unless judges are sure that it is worse."""
     default, *others = found
     if not others:
         return [default]
     best = max(others, key=lambda shape: float(np.mean(found[shape][1])))
-    sure = better(found[default][1] - found[best][1], _SURE)
+    sure = better(found[default][1] - found[best][1], SURE)
     return [default] if sure else [default, best]
 
 
 def _rival(shape: Shape, found: dict[Shape, tuple[list[Climbed], Array]]) -> Shape | None:
     """The other roughness of the same features, unless judges are sure that it is worse."""
     rivals = [other for other in found if other.ranks == shape.ranks and other != shape]
-    if not rivals or better(found[shape][1] - found[rivals[0]][1], _SURE):
+    if not rivals or better(found[shape][1] - found[rivals[0]][1], SURE):
         return None
     return rivals[0]
 
 
-def _plain(common: Climbed, shape: Shape) -> Candidate:
-    return Candidate(common, shape, False)
-
-
-def _lengths(
-    trial: Trial,
-    common: Climbed,
-    shape: Shape,
-    subsets: Subsets,
-    rows: int,
-    stages: list[Stage],
-) -> Candidate:
-    """Give each feature a length-scale of its own if judges gain by it."""
-    plain, count = _plain(common, shape), common.start.by_feature
-    if not count:
-        return plain
-    first = subsets.rungs[0]
-    refined = common.start.refined(common.theta)
-    shrunk = trial.climb(_shrunk(refined, common.theta), first, *_FIRST_LENGTHS)
-    if count <= WIDE and rows > first:
-        shrunk = trial.climb(shrunk.start, rows, *_ON, shrunk.theta)
-    elif rows > first:
-        common = trial.climb(common.start, first, *_ON, common.theta)
-        rows = first
-    before, after = trial.densities(common, rows), trial.densities(shrunk, rows)
-    words = by_feature(shape)
-    stages.append(_stage(rows, words, after, trial.budget.taken))
-    if not better(after - before):
-        return plain if better(before - after, _SURE) else replace(plain, common=common)
-    if count > WIDE:
-        return Candidate(shrunk, shape, True)
-    free = trial.climb(refined, rows, *_FREE, shrunk.theta)
-    last = trial.densities(free, rows)
-    stages.append(_stage(rows, f"{words} without their prior", last, trial.budget.taken))
-    return Candidate(free if float(np.mean(last - after)) > 0.0 else shrunk, shape, True, common)
-
-
-def _alike(trial: Trial, common: Climbed, shape: Shape, chosen: Candidate, rows: int) -> Candidate:
-    """The rival of a candidate: with as many length-scales, begun at those of the candidate."""
-    if not chosen.by_feature:
-        return _plain(common, shape)
-    start = replace(common.start.refined(common.theta), log_prior=chosen.climbed.start.log_prior)
-    climbed = trial.climb(start, rows, *_ON, chosen.climbed.theta)
-    return Candidate(climbed, shape, True)
-
-
-def _shrunk(refined: Start, theta: Array) -> Start:
-    """Add the prior of single length-scales, about the common one."""
-    if refined.log_prior is None:
-        return refined
-    count = refined.kernel.n_dims - 2
-    mean, deviation = np.full(count, theta[2]), np.full(count, _SHRINK)
-    prior = LogNormal(
-        np.concatenate([refined.log_prior.mean, mean]),
-        np.concatenate([refined.log_prior.deviation, deviation]),
-    )
-    return replace(refined, log_prior=prior)
+def _other_features(shape: Shape, begun: dict[Shape, tuple[list[Climbed], Array]]) -> Shape | None:
+    """The best shape of ranks for one of features, or of features, unless judges are sure."""
+    others = [other for other in begun if other.ranks != shape.ranks]
+    if not others:
+        return None
+    best = max(others, key=lambda other: float(np.mean(begun[other][1])))
+    return None if better(begun[shape][1] - begun[best][1], SURE) else best

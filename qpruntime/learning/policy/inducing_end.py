@@ -1,0 +1,68 @@
+"""All rows by inducing points, under the kernel that they choose among those of some of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from qpruntime.execution.blas_threads import one_blas_thread
+from qpruntime.learning.data import Data
+from qpruntime.learning.inducing import rows_at, sample
+from qpruntime.learning.policy.candidates import Candidate, Shape, last_rung
+from qpruntime.learning.policy.contest import ROWS, Case, contest, moved
+from qpruntime.learning.policy.inducing import LEFT_OUT, Ground
+from qpruntime.learning.policy.judged import Stage
+from qpruntime.learning.policy.rest import Rest
+from qpruntime.learning.policy.trial import Trial, some_of
+from qpruntime.learning.policy.views import View
+from qpruntime.learning.sparse_end import advise
+from qpruntime.learning.training import Fit
+
+__all__ = ["end_inducing"]
+
+
+def end_inducing(
+    rest: Rest,
+    data: Data,
+    views: dict[bool, View],
+    trials: dict[Shape, Trial],
+    candidates: Sequence[Candidate],
+) -> tuple[Fit, Candidate, int]:
+    """All rows by inducing points; the kernel, and how many nearest rows correct."""
+    n = len(data.y)
+    some = sample(n, ROWS, rest.rng) if n > ROWS else None
+    left_out = sample(min(n, ROWS), LEFT_OUT, rest.rng)
+    cases = []
+    for one in candidates:
+        X = views[one.shape.ranks].scaled
+        own = replace(data, X=X) if some is None else some_of(data, rows_at(X, some), some)
+        ground = Ground(own, rest.settings, rest.budget, rest.stages, rest.rng, left_out)
+        words = f"{one.words}, " if candidates[1:] else ""
+        cases.append(Case(ground, one.climbed.kernel, one.climbed.projector(own), words))
+    number, kernel, settled = contest(cases)
+    best, case = candidates[number], cases[number]
+    with one_blas_thread():
+        further = last_rung(trials[best.shape], best, rest.subsets, rest.processes)
+    if further is not None:
+        rest.stages.append(
+            Stage(rest.subsets.rungs[-1], further.words, math.nan, rest.budget.taken)
+        )
+        climbed = further.climbed
+        later = case._replace(kernel=climbed.kernel, projector=climbed.projector(data))
+        begun = case.ground.settle(later.kernel, later.projector, settled.m, "", settled)
+        own, last = moved(later, begun)
+        # More rows know more, nearly always: rows left out say where not.
+        if last.score >= settled.score:
+            best, case, kernel, settled = further, later, own, last
+    ground, projector = case.ground, case.projector
+    if some is not None:
+        X = views[best.shape.ranks].scaled
+        left_out = sample(n, LEFT_OUT, rest.rng)
+        ground = replace(ground, data=replace(data, X=X), left_out=left_out)
+        settled = ground.settle(kernel, projector, settled.m, "", None)
+    settled = ground.grow(kernel, projector, settled)
+    posterior, nearest = ground.end(settled, projector)
+    advise(kernel, trials[best.shape].data.X)
+    fit = Fit(kernel, projector.likelihood, posterior, (best.climbed.optimum,))
+    return fit, best, nearest

@@ -1,0 +1,54 @@
+"""The inputs of all rows as kernels see them: features, or their ranks, in units of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.inference.sparse.lazy import is_lazy
+from qpruntime.learning.default_kernel import Units
+from qpruntime.learning.inducing import SAMPLE, rows_at, sample
+from qpruntime.learning.warp import Warp
+
+__all__ = ["View"]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Inputs (N, d), perhaps read in parts, what they go through, and their units."""
+
+    X: Any
+    warp: Warp | None
+    units: Units
+
+    @classmethod
+    def of(cls, X: Any, weights: Array | None, rng: np.random.Generator, ranks: bool) -> View:
+        """Measure the rows of X; of many rows a sample."""
+        n = int(X.shape[0])
+        if n <= SAMPLE and not is_lazy(X):
+            points, mass = X, weights
+        else:
+            some = sample(n, SAMPLE, rng)
+            points, mass = rows_at(X, some), None if weights is None else weights[some]
+        if not ranks:
+            return cls(X, None, Units.of(points, mass))
+        warp = Warp.of(points, mass)
+        return cls(X, warp, Units.of(warp(points), mass))
+
+    @cached_property
+    def features(self) -> Any:
+        """What the kernel of users is a function of."""
+        return self.warp.of_any(self.X) if self.warp else self.X
+
+    @cached_property
+    def scaled(self) -> Any:
+        """The same in units of the kernel that is learnt."""
+        return self.units.of_any(self.features)
+
+    def rows(self, points: Array) -> Array:
+        """Points (n, d) like those of X, scaled."""
+        return self.units.scaled(self.warp(points) if self.warp else points)

@@ -1,0 +1,154 @@
+"""Kernels of few rows before all rows: which one is taken, and how far its variance moves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+
+from cases import every_case
+from qpruntime import GPClassifier
+from qpruntime.learning.policy import contest as rooms
+from qpruntime.learning.policy import fit as policy
+from qpruntime.learning.policy import inducing_end
+from qpruntime.learning.policy.contest import Case, contest, moved
+from qpruntime.learning.policy.inducing import Settled
+from qpruntime.learning.policy.operations import Budget
+
+NOISE = np.random.default_rng(0).standard_normal(4000)
+RNG = np.random.default_rng(1)
+ROUGH = RNG.random((400, 2))
+STEPS = (np.floor(6.0 * ROUGH).sum(axis=1) % 2 > 0.0) ^ (RNG.random(400) < 0.05)
+
+
+class Rows:
+    """Rows left out that like a variance, and say so to within the noise of 4000 of them."""
+
+    def __init__(self, liked: float, level: float = 0.0, seconds: float = 100.0, turn: int = 0):
+        self.liked, self.level = liked, level
+        self.noise = 0.3 * np.roll(NOISE, turn)
+        self.budget = Budget(seconds, 4000)
+        self.data = SimpleNamespace(y=np.zeros(4000))
+        self.asked: list[float] = []
+
+    def settle(self, kernel, projector, m, words, before):
+        self.asked.append(kernel.k2.k1.constant_value)
+        off = math.log(self.asked[-1] / self.liked)
+        densities = self.level - 0.01 * off**2 + self.noise + 0.001 * off * NOISE[::-1]
+        self.budget.take(1e10)
+        engine = SimpleNamespace(Z=np.empty((m, 1)), release=lambda: None)
+        return Settled(engine, densities, None)
+
+
+def kernel(variance: float):
+    return ConstantKernel(1.0) + ConstantKernel(variance, (1e-3, 1e3)) * Matern(0.5)
+
+
+@every_case(
+    "liked, ends", [(1.0, 1.0), (1.6, 1.0), (2.2, 3.0), (1e2, 27.0), (0.1, 1 / 9), (1e-9, 1 / 27)]
+)
+def test_a_variance_moves_while_rows_left_out_gain(liked, ends):
+    case = Case(Rows(liked), kernel(1.0), None, "")
+    begun = case.ground.settle(case.kernel, None, 300, "", None)
+    found, settled = moved(case, begun)
+    assert found.k2.k1.constant_value == pytest.approx(ends)
+    assert settled.score >= begun.score
+    assert len(case.ground.asked) <= 1 + 1 + 3
+
+
+def test_a_variance_stays_within_its_bounds_and_the_budget():
+    case = Case(Rows(1e9), kernel(500.0), None, "")
+    begun = case.ground.settle(case.kernel, None, 300, "", None)
+    assert moved(case, begun)[0].k2.k1.constant_value == pytest.approx(500.0)
+    poor = Case(Rows(1e9, seconds=0.5), kernel(1.0), None, "")
+    assert moved(poor, begun)[0].k2.k1.constant_value == pytest.approx(1.0)
+    assert poor.ground.asked == []
+
+
+@every_case("second, wins", [(-0.05, 0), (0.0, 0), (0.05, 1)])
+def test_the_first_is_preferred(second, wins):
+    cases = [
+        Case(Rows(1.0), kernel(1.0), None, "a"),
+        Case(Rows(1.0, second), kernel(1.0), None, "b"),
+    ]
+    assert contest(cases)[0] == wins
+
+
+def test_one_whose_variance_is_wrong_is_heard_again():
+    """It loses by .003, which is less than two standard errors of .3 sqrt(2 / 4000)."""
+    level = 0.01 * math.log(9.0) ** 2 - 0.003
+    cases = [
+        Case(Rows(1.0), kernel(1.0), None, "a"),
+        Case(Rows(9.0, level, turn=7), kernel(1.0), None, "b"),
+    ]
+    number, found, settled = contest(cases)
+    assert number == 1
+    assert found.k2.k1.constant_value == pytest.approx(9.0)
+    assert settled.score == pytest.approx(level + 0.3 * NOISE.mean())
+    cases[1] = Case(Rows(9.0, level - 0.02, turn=7), kernel(1.0), None, "b")
+    assert contest(cases)[0] == 0
+
+
+@pytest.fixture
+def few_dense(monkeypatch):
+    """More than 80 rows are many."""
+    monkeypatch.setattr(policy, "DENSE", 80)
+    monkeypatch.setattr(rooms, "FIRST", 40)
+
+
+def test_a_start_with_a_wrong_variance_ends_alike(few_dense, monkeypatch):
+    """Fifty times less than what the evidence of few rows says; 9 is what moves mend of it."""
+    options = {"inducing": "judged", "random_state": 0}
+    plain = GPClassifier(**options).fit(ROUGH[:300], STEPS[:300])
+    chosen = policy.choose
+
+    def low(*arguments, **keywords):
+        found = chosen(*arguments, **keywords)
+
+        def lowered(one):
+            theta = one.climbed.theta.copy()
+            theta[1] -= math.log(50.0)
+            optimum = replace(one.climbed.optimum, theta=theta)
+            return replace(one, climbed=replace(one.climbed, optimum=optimum))
+
+        lists = tuple(tuple(map(lowered, candidates)) for candidates in found.processes)
+        return replace(found, processes=lists)
+
+    monkeypatch.setattr(policy, "choose", low)
+    mended = GPClassifier(**options).fit(ROUGH[:300], STEPS[:300])
+    monkeypatch.setattr(rooms, "_STEPS", 0)
+    left = GPClassifier(**options).fit(ROUGH[:300], STEPS[:300])
+
+    def loss(model):
+        p = np.where(STEPS[300:], *model.predict_proba(ROUGH[300:]).T[::-1])
+        return -np.log(p).mean()
+
+    assert loss(mended) < loss(left) - 0.01
+    assert loss(mended) < loss(plain) + 0.01
+
+
+def test_of_many_rows_some_settle_the_contest(few_dense, monkeypatch):
+    monkeypatch.setattr(inducing_end, "ROWS", 150)
+    model = GPClassifier(inducing="judged", random_state=0).fit(ROUGH, STEPS)
+    settled = [stage.rows for stage in model.stages_ if "inducing" in stage.candidate]
+    assert 150 in settled
+    assert settled[-1] == 400
+    assert sorted(settled) == settled
+    assert len(model.predict_proba(ROUGH)) == 400
+
+
+def test_ranks_and_features_both_reach_all_rows(few_dense):
+    """Two classes; of three the processes have to share what features go through."""
+    model = GPClassifier(inducing="judged", random_state=0).fit(ROUGH, STEPS)
+    words = [s.candidate for s in model.stages_ if "inducing" in s.candidate]
+    assert any("ranks" in one for one in words)
+    assert any("ranks" not in one for one in words)
+    three = np.digitize(ROUGH[:, 0] + 0.1 * NOISE[:400], [0.3, 0.6])
+    model = GPClassifier(inducing="judged", random_state=0).fit(ROUGH, three)
+    words = [s.candidate for s in model.stages_ if "points" in s.candidate]
+    assert len({"ranks" in one for one in words if "Matérn" in one}) <= 1
+    assert model.score(ROUGH, three) > 0.7
