@@ -16,7 +16,8 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
 from qpruntime.learning.policy.acts import acts
-from qpruntime.learning.policy.choice import Choice
+from qpruntime.learning.policy.choice import Choice, looked_at
+from qpruntime.learning.policy.few import look
 from qpruntime.learning.policy.fit import fitted
 from qpruntime.learning.settings import Settings, numbered
 from qpruntime.learning.sparse_file import remove_checkpoints
@@ -45,7 +46,10 @@ def train_all(
         X = whole(X)
         processes = [replace(data, X=X) for data in processes]
     if isinstance(settings.kernel, Kernel):
-        return _trained(processes, Start(settings.kernel), settings, rng), None
+        return _trained(processes, [Start(settings.kernel)] * len(processes), settings, rng), None
+    looked = look(processes, settings, latent_scale)
+    if looked is not None and looked.warp is not None:
+        X = looked.warp(X)
     units = _units(X, processes[0].weights, rng)
     scaled = units.of_any(X)
     own = settings.in_units(units)
@@ -58,10 +62,16 @@ def train_all(
         )
     start = default_start if settings.kernel is None else automatic_start
     begin = start(units, latent_scale)
+    thetas = looked.thetas if looked is not None else ()
+    begins = [replace(begin, thetas=(end,)) for end in thetas]
     if theta is not None:
         begin = replace(begin, thetas=(theta,))
-    fits = _trained([replace(data, X=scaled) for data in processes], begin, own, rng)
-    return [_unscaled(fit, X, units) for fit in fits], None
+    begins += [begin] * (len(processes) - len(begins))
+    fits = _trained([replace(data, X=scaled) for data in processes], begins, own, rng)
+    fits = [_unscaled(fit, X, units) for fit in fits]
+    if looked is None:
+        return fits, None
+    return fits, looked_at(len(X), len(fits), looked.warp, looked.stages)
 
 
 def whole(X: Any) -> Array:
@@ -79,10 +89,14 @@ def whole(X: Any) -> Array:
 
 
 def _trained(
-    processes: Sequence[Data], begin: Start, settings: Settings, rng: np.random.Generator
+    processes: Sequence[Data],
+    begins: Sequence[Start],
+    settings: Settings,
+    rng: np.random.Generator,
 ) -> list[Fit]:
     each = numbered(settings, len(processes))
-    fits = [train(data, begin, own, rng) for data, own in zip(processes, each, strict=True)]
+    cases = zip(processes, begins, each, strict=True)
+    fits = [train(data, begin, own, rng) for data, begin, own in cases]
     remove_checkpoints(each)
     return fits
 

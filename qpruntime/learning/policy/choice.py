@@ -10,7 +10,7 @@ from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.policy.operations import RATE, dense_evaluation
 from qpruntime.learning.warp import Warp
 
-__all__ = ["Choice", "tell"]
+__all__ = ["Choice", "looked_at", "tell"]
 
 _LOG = logging.getLogger("qpruntime")
 
@@ -60,6 +60,14 @@ class Choice:
         last = [stage.density for stage in self.stages if not math.isnan(stage.density)]
         judged = f"; {-last[-1]:.4f} a row held out" if last else ""
         return f"{self.rows} rows: {how}, {kernel}{judged}"
+
+
+def looked_at(rows: int, processes: int, warp: Warp | None, stages: tuple[Stage, ...]) -> Choice:
+    """All rows by the dense engine, whose features may have been seen as ranks."""
+    words = (f"{'ranks of features, ' if warp else ''}Matérn 2.5",) * processes
+    choice = Choice("dense", rows, words, (), 0, warp, stages)
+    tell(choice, 0.0)
+    return choice
 
 
 def tell(choice: Choice, operations: float) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,21 +112,22 @@ class Trial:
 
         Weighted as the judges are.
         """
-        try:
-            return self._densities(climbed, rows)
-        except NumericalError as error:
-            if error.__cause__ is not None:  # a user's own exception
-                raise
-            return np.full(self.judged.stop - self.judged.start, -np.inf)
+        count = self.judged.stop - self.judged.start
+        return _or_none(lambda: self._densities(climbed, rows), count)
+
+    def left_out(self, climbed: Climbed, rows: int) -> Array:
+        """Weighted log predictive densities of the first rows, each left out; likewise."""
+
+        def found() -> Array:
+            densities: Array = self._posterior(climbed, rows)[1].loo()
+            return _weighted(densities, self._first(rows).weights)
+
+        return _or_none(found, rows)
 
     def _densities(self, climbed: Climbed, rows: int) -> Array:
         data, judges = self._first(rows), some_of(self.data, self.data.X[self.judged], self.judged)
-        kernel, projector = climbed.kernel, climbed.projector(data).for_evidence()
-        dense = Dense(replace(self.settings, tol=max(_TOL, self.settings.tol)))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            post = dense.infer(kernel, replace(data, projector=projector), climbed.sites)
-        self.budget.take(dense_inference(rows))
+        projector, post = self._posterior(climbed, rows)
+        kernel = climbed.kernel
         K_star = kernel(judges.X, data.X)
         if data.scale is not None:
             K_star *= data.scale
@@ -134,10 +137,34 @@ class Trial:
             mean, deviation = mean * judges.scale, deviation * judges.scale
         # A latent variance of 0 comes from rounding; projections want a width.
         deviation = np.maximum(deviation, 1e-15)
-        found: Array = project_arrays(projector.likelihood, mean, deviation, judges.y, "ep").log_z
-        if judges.weights is not None:
-            found = found * (judges.weights / judges.weights.mean())
-        return found
+        found = project_arrays(projector.likelihood, mean, deviation, judges.y, "ep").log_z
+        return _weighted(found, judges.weights)
+
+    def _posterior(self, climbed: Climbed, rows: int) -> tuple[Projector, Any]:
+        """EP's, of the first rows."""
+        data = self._first(rows)
+        projector = climbed.projector(data).for_evidence()
+        dense = Dense(replace(self.settings, tol=max(_TOL, self.settings.tol)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            own = replace(data, projector=projector)
+            post = dense.infer(climbed.kernel, own, climbed.sites)
+        self.budget.take(dense_inference(rows))
+        return projector, post
 
     def _first(self, rows: int) -> Data:
         return some_of(self.data, self.data.X[:rows], slice(rows))
+
+
+def _or_none(densities: Callable[[], Array], count: int) -> Array:
+    """Minus infinity if inference fails."""
+    try:
+        return densities()
+    except NumericalError as error:
+        if error.__cause__ is not None:  # a user's own exception
+            raise
+        return np.full(count, -np.inf)
+
+
+def _weighted(densities: Array, weights: Array | None) -> Array:
+    return densities if weights is None else densities * (weights / weights.mean())
