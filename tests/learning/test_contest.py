@@ -12,13 +12,20 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from cases import every_case
 from qpruntime import GPClassifier
+from qpruntime.learning.data import Data
+from qpruntime.learning.default_kernel import Units, default_start
 from qpruntime.learning.policy import contest as rooms
 from qpruntime.learning.policy import fit as policy
 from qpruntime.learning.policy import inducing_end
+from qpruntime.learning.policy.candidates import Candidate, Shape, alike, combined
 from qpruntime.learning.policy.contest import Case, contest, moved
 from qpruntime.learning.policy.inducing import Settled
 from qpruntime.learning.policy.operations import Budget
+from qpruntime.learning.policy.trial import Trial
+from qpruntime.learning.settings import settings_of
+from qpruntime.projection.projector import Projector
 
+BUDGET, UNITS = Budget(None, 100), Units(np.zeros(2), np.ones(2))
 NOISE = np.random.default_rng(0).standard_normal(4000)
 RNG = np.random.default_rng(1)
 ROUGH = RNG.random((400, 2))
@@ -152,3 +159,48 @@ def test_ranks_and_features_both_reach_all_rows(few_dense):
     words = [s.candidate for s in model.stages_ if "points" in s.candidate]
     assert len({"ranks" in one for one in words if "Matérn" in one}) <= 1
     assert model.score(ROUGH, three) > 0.7
+
+
+def refined(climbed):
+    """The same with a length-scale a feature."""
+    start = climbed.start.refined(climbed.theta)
+    return replace(climbed, start=start, optimum=replace(climbed.optimum, theta=start.thetas[0]))
+
+
+def data_of(X, y):
+    return Data(X, np.where(y, 1.0, -1.0), Projector("probit", "ep"), np.zeros(len(y)))
+
+
+@every_case("each, nu, made", [(0.1, 0.1, True), (-0.1, 0.1, False), (0.1, -0.1, False)])
+def test_length_scales_and_roughness_that_gain_alone_are_joined(each, nu, made):
+    smooth, rough = Shape(True, 2.5), Shape(True, 0.5)
+    trial = Trial(
+        data_of(ROUGH[:100], STEPS[:100]), settings_of(GPClassifier()), BUDGET, slice(0, 0)
+    )
+    commons = {
+        shape: trial.climb(default_start(UNITS, nu=shape.nu), 100, 1e-3, 5)
+        for shape in (smooth, rough)
+    }
+    one = Candidate(commons[smooth], smooth, False, commons[smooth])
+    each_of_one = replace(one, climbed=refined(commons[smooth]), by_feature=True)
+    candidates = [
+        one,
+        alike(
+            trial,
+            commons[smooth],
+            smooth,
+            replace(one, climbed=refined(commons[smooth]), by_feature=True),
+            100,
+        ),
+        Candidate(commons[rough], rough, False, commons[rough]),
+    ]
+    densities = {0: NOISE, 1: NOISE + each, 2: NOISE + nu}
+    found = combined({smooth: trial, rough: trial}, candidates, densities, 100)
+    assert (found is not None) == made
+    if found is not None:
+        assert (found.shape, found.by_feature) == (rough, True)
+        assert found.climbed.kernel.k2.k2.nu == 0.5
+        assert len(found.climbed.kernel.k2.k2.length_scale) == 2
+        # One that is there is not made again.
+        again = [*candidates, found]
+        assert combined({rough: trial}, again, {**densities, 3: NOISE}, 100) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +24,7 @@ __all__ = [
     "Candidate",
     "Shape",
     "alike",
+    "combined",
     "last_rung",
     "lengths",
     "staged",
@@ -147,10 +149,35 @@ def lengths(
 def alike(trial: Trial, common: Climbed, shape: Shape, chosen: Candidate, rows: int) -> Candidate:
     """The rival of a candidate: with as many length-scales, begun at those of the candidate."""
     if not chosen.by_feature:
-        return Candidate(common, shape, False)
+        return Candidate(common, shape, False, common)
     start = replace(common.start.refined(common.theta), log_prior=chosen.climbed.start.log_prior)
     climbed = trial.climb(start, rows, *ON, chosen.climbed.theta)
-    return Candidate(climbed, shape, True)
+    return Candidate(climbed, shape, True, common)
+
+
+def combined(
+    trials: dict[Shape, Trial],
+    candidates: Sequence[Candidate],
+    densities: dict[int, Array],
+    rows: int,
+) -> Candidate | None:
+    """Another roughness with other length-scales, where rows gain by either of them.
+
+    That is by what candidates with one of the two gain on the first of all.
+    """
+    seen = {(candidates[n].shape, candidates[n].by_feature): n for n in densities}
+    first = candidates[0]
+    for shape, by_one in seen:
+        other = replace(first.shape, nu=shape.nu)
+        sibling = seen.get((first.shape, not first.by_feature))
+        if shape != other or shape == first.shape or sibling is None:
+            continue
+        rival = candidates[seen[shape, by_one]]
+        gains = [densities[n] - densities[0] for n in (sibling, seen[shape, by_one])]
+        missing = (shape, not first.by_feature) not in seen
+        if missing and rival.common is not None and all(map(better, gains)):
+            return alike(trials[shape], rival.common, shape, candidates[sibling], rows)
+    return None
 
 
 def _shrunk(refined: Start, theta: Array) -> Start:

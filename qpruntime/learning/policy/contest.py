@@ -6,12 +6,13 @@ A thousand rows find the length-scales, and the variance of rough functions only
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime.arrays import Array
 from qpruntime.learning.policy.inducing import FURTHER, Ground, Settled
 from qpruntime.learning.policy.judged import better
 from qpruntime.learning.policy.operations import sweeps_of
@@ -40,19 +41,41 @@ class Case(NamedTuple):
     words: str
 
 
-def contest(cases: Sequence[Case]) -> tuple[int, Kernel, Settled]:
+def contest(
+    cases: list[Case], combined: Callable[[dict[int, Array]], Case | None] = lambda _: None
+) -> tuple[int, Kernel, Settled]:
     """Settle the same rows in each of some cases; the first is preferred.
 
-    Returns which one was chosen, its kernel and its sites.
+    Parameters
+    ----------
+    cases : list of Case
+        Appended to.
+    combined : callable
+        Makes another case of those that have been settled, by the densities of their rows.
+
+    Returns
+    -------
+    int, Kernel, Settled
+        Which one was chosen, its kernel and its sites.
     """
     m = min(FIRST, max(1, len(cases[0].ground.data.y) // 4))
     found: dict[int, tuple[Kernel, Settled]] = {}
-    for number, case in enumerate(cases):
-        if number and not _room(case.ground, m, _SHARE):
-            break
+
+    def settle(number: int) -> None:
+        case = cases[number]
         settled = case.ground.settle(case.kernel, case.projector, m, case.words, None)
         settled.engine.release()
         found[number] = case.kernel, settled
+
+    for number, case in enumerate(cases):
+        if number and not _room(case.ground, m, _SHARE):
+            break
+        settle(number)
+    if _room(cases[0].ground, m, _SHARE):
+        further = combined({number: settled.densities for number, (_, settled) in found.items()})
+        if further is not None:
+            cases.append(further)
+            settle(len(cases) - 1)
     best = _best(found)
     top = found[best][1].densities
     near = [n for n in found if not better(top - found[n][1].densities, _SURE)]

@@ -97,7 +97,7 @@ def fitted(
                 )
         else:
             each = {shape: trials[shape][number] for shape in trials}
-            fit, best, k = end_inducing(rest, data, views, each, candidates)
+            fit, best, k = end_inducing(rest, data, views, each, candidates, chosen.rows)
             nearest, ranks = max(nearest, k), best.shape.ranks
         words.append(best.words)
         fits.append(_unscaled(fit, views[ranks]))

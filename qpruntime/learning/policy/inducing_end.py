@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from qpruntime.arrays import Array
 from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.learning.data import Data
 from qpruntime.learning.inducing import rows_at, sample
-from qpruntime.learning.policy.candidates import Candidate, Shape, last_rung
+from qpruntime.learning.policy.candidates import Candidate, Shape, combined, last_rung
 from qpruntime.learning.policy.contest import ROWS, Case, contest, moved
 from qpruntime.learning.policy.inducing import LEFT_OUT, Ground
 from qpruntime.learning.policy.judged import Stage
@@ -27,20 +28,36 @@ def end_inducing(
     data: Data,
     views: dict[bool, View],
     trials: dict[Shape, Trial],
-    candidates: Sequence[Candidate],
+    given: Sequence[Candidate],
+    rows: int,
 ) -> tuple[Fit, Candidate, int]:
-    """All rows by inducing points; the kernel, and how many nearest rows correct."""
+    """All rows by inducing points; the kernel, and how many nearest rows correct.
+
+    Candidates are given that were learnt from so many rows.
+    """
     n = len(data.y)
     some = sample(n, ROWS, rest.rng) if n > ROWS else None
     left_out = sample(min(n, ROWS), LEFT_OUT, rest.rng)
-    cases = []
-    for one in candidates:
+
+    candidates = list(given)
+
+    def case_of(one: Candidate) -> Case:
         X = views[one.shape.ranks].scaled
         own = replace(data, X=X) if some is None else some_of(data, rows_at(X, some), some)
         ground = Ground(own, rest.settings, rest.budget, rest.stages, rest.rng, left_out)
-        words = f"{one.words}, " if candidates[1:] else ""
-        cases.append(Case(ground, one.climbed.kernel, one.climbed.projector(own), words))
-    number, kernel, settled = contest(cases)
+        words = f"{one.words}, " if given[1:] else ""
+        return Case(ground, one.climbed.kernel, one.climbed.projector(own), words)
+
+    def both(densities: dict[int, Array]) -> Case | None:
+        with one_blas_thread():
+            further = combined(trials, given, densities, rows)
+        if further is None:
+            return None
+        candidates.append(further)
+        return case_of(further)
+
+    cases = [case_of(one) for one in given]
+    number, kernel, settled = contest(cases, both)
     best, case = candidates[number], cases[number]
     with one_blas_thread():
         further = last_rung(trials[best.shape], best, rest.subsets, rest.processes)
