@@ -185,13 +185,7 @@ def test_length_scales_and_roughness_that_gain_alone_are_joined(each, nu, made):
     each_of_one = replace(one, climbed=refined(commons[smooth]), by_feature=True)
     candidates = [
         one,
-        alike(
-            trial,
-            commons[smooth],
-            smooth,
-            replace(one, climbed=refined(commons[smooth]), by_feature=True),
-            100,
-        ),
+        alike(trial, commons[smooth], smooth, each_of_one, 100),
         Candidate(commons[rough], rough, False, commons[rough]),
     ]
     densities = {0: NOISE, 1: NOISE + each, 2: NOISE + nu}
