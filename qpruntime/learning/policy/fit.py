@@ -48,7 +48,7 @@ _EVALUATIONS = 45
 # So many rows are fitted densely too where the user gives so many seconds.
 _LARGE, _GENEROUS = 6000, 120.0
 # Rows of a dense fit whose sites may be negative.
-_FEWER = 500
+_FEWER = 1000
 _SHAPES = (Shape(False, 2.5), Shape(False, 0.5), Shape(True, 2.5), Shape(True, 0.5))
 
 
