@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import warnings
-import warnings
 
 import numpy as np
 import pytest
