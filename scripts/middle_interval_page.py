@@ -35,7 +35,7 @@ def words(rows: list[dict[str, Any]]) -> str:
             if held:
                 found.append(
                     f"- 90 % intervals of {kind}, {model}: from {min(held):.3f} to {max(held):.3f} "
-                    f"of new rows, {len(held)} sets."
+                    f"of new rows, {len(held)} {'set' if len(held) == 1 else 'sets'}."
                 )
     return "\n".join(found)
 

@@ -109,7 +109,7 @@ def test_the_table_and_what_it_comes_to(tmp_path):
         if model != "boosted mean"
     ]
     assert "| goals | 0.875 | 2.500 |" in page.table(report.means(counts))
-    assert "counts, boosting: from 0.875 to 0.875 of new rows, 1 sets" in page.words(
+    assert "counts, boosting: from 0.875 to 0.875 of new rows, 1 set" in page.words(
         report.means(counts)
     )
     kept = tmp_path / "bench_middle.jsonl"
