@@ -6,7 +6,7 @@
 
 Sets are those of `middle_sets`, models those of `middle_peers`. What is done is not done again:
 ours until the code of qpruntime changes. Seconds are of one process's CPU. A seed cuts the rows,
-and is that of the models.
+and is that of the models. Of counts and numbers 90 % intervals and densities are kept as well.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 import numpy as np  # noqa: E402
 from sklearn.metrics import log_loss, mean_absolute_error, mean_poisson_deviance  # noqa: E402
 
+import middle_intervals  # noqa: E402
 import middle_report  # noqa: E402
 import middle_sets  # noqa: E402
 from bench_defaults import our_version  # noqa: E402
-from middle_peers import OURS, PEERS, made  # noqa: E402
+from middle_peers import OURS, PEERS, PROCESSES, made  # noqa: E402
 from records import Records  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,13 +76,16 @@ def run(task: Task, data: middle_sets.Middle) -> dict[str, Any] | None:
         model.fit(data.X, data.y)
         seconds, elapsed = time.process_time() - cpu, time.perf_counter() - wall
         loss, calibration = score(data.kind, model, data.X_new, data.y_new)
+        said: dict[str, float | None] = {}
+        if data.kind != "classes":
+            said = middle_intervals.judged(task.model, model, data, task.seed)
     words = ""
     if task.model in OURS:
         words = f"{model.engine_}{', boosted mean' if model.prior_mean_ is not None else ''}"
     return {
         **task._asdict(), "kind": data.kind, "columns": data.X.shape[1], "n": len(data.y),
         "loss": loss, "calibration": calibration, "cpu": seconds, "elapsed": elapsed,
-        "words": words,
+        "words": words, **said,
     }  # fmt: skip
 
 
@@ -94,7 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sets", nargs="+", default=chosen, choices=list(middle_sets.SETS))
     parser.add_argument("--rows", nargs="+", type=int, default=[4000])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--models", nargs="+", default=[*OURS, *PEERS], choices=[*OURS, *PEERS])
+    models = [*OURS, *PEERS, *PROCESSES]
+    parser.add_argument("--models", nargs="+", default=models, choices=models)
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args(arguments)
@@ -110,7 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(f"{name} is left out: {error}", file=sys.stderr)
                     continue
                 for model in options.models:
-                    own = our_version() if model in OURS else "peer"
+                    # Intervals are later than the first records of peers.
+                    peer = "peer" if data.kind == "classes" else "peer, intervals"
+                    own = our_version() if model in OURS else peer
                     task = Task(name, rows, seed, model, own)
                     if task in records or (record := run(task, data)) is None:
                         continue

@@ -1,7 +1,8 @@
 """Models beside ours on tables of thousands of rows, tuned on the rows that they are fitted to.
 
 Boosting is scikit-learn's and CatBoost's, where that is installed; forests are calibrated; linear
-models are scaled and choose their penalty.
+models are scaled and choose their penalty. For counts and numbers also GPBoost's Gaussian
+processes, where these are installed.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from middle_gpboost import Vecchia
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
 
-__all__ = ["OURS", "PEERS", "made"]
+__all__ = ["OURS", "PEERS", "PROCESSES", "made"]
 
 OURS = ("default", "boosted mean")
 PEERS = ("boosting", "catboost", "forest", "linear")
+PROCESSES = ("gpboost",)
 
 _GRID = {"learning_rate": [0.03, 0.1], "max_leaf_nodes": [8, 31]}
 _OWN = {"classes": GPClassifier, "counts": GPPoissonRegressor, "numbers": GPRobustRegressor}
@@ -38,9 +41,20 @@ def made(model: str, kind: str, seed: int) -> Any:
     if model in OURS:
         mean = "auto" if model == "boosted mean" else None
         return _OWN[kind](random_state=seed, prior_mean=mean)
-    return {"boosting": _boosting, "catboost": _catboost, "forest": _forest, "linear": _linear}[
-        model
-    ](kind, seed)
+    makers = {
+        "boosting": _boosting,
+        "catboost": _catboost,
+        "forest": _forest,
+        "linear": _linear,
+        "gpboost": _gpboost,
+    }
+    return makers[model](kind, seed)
+
+
+def _gpboost(kind: str, seed: int) -> Any:
+    if kind == "classes" or importlib.util.find_spec("gpboost") is None:
+        return None
+    return Vecchia(kind, seed)
 
 
 def _boosting(kind: str, seed: int) -> Any:

@@ -1,4 +1,4 @@
-"""Write the table and the picture of `bench_middle`: our losses by those of trees, set by set."""
+"""Write the tables and the picture of `bench_middle`: our losses by those of trees, set by set."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 
+import middle_interval_page
 from middle_peers import OURS, PEERS
 from middle_sets import CHOOSING
 
-__all__ = ["kept", "means", "sentences", "sets", "summary", "table", "write"]
+__all__ = ["intervals", "kept", "means", "sentences", "sets", "summary", "table", "write"]
 
 RESULTS = Path(__file__).resolve().parents[1] / "tables/results"
 
 _TREES = ("boosting", "catboost", "forest")
+# A set without these is not shown.
+_NEEDED = {OURS[0], "boosting", "linear"}
+_SAID = ("coverage", "width", "nlpd")
 
 
 def means(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -29,7 +33,7 @@ def means(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         groups[name, rows].setdefault(model, {})[seed] = record
     found = []
     for (name, _), models in sorted(groups.items()):
-        if not (set(OURS) | {"boosting", "linear"}) <= set(models):
+        if not set(models) >= _NEEDED:
             continue
         seeds = set.intersection(*(set(of) for of in models.values()))
         if not seeds:
@@ -39,7 +43,9 @@ def means(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         row |= {"columns": any_record["columns"], "chosen": name in CHOOSING, "seeds": len(seeds)}
         for model, of in models.items():
             row[model] = {
-                key: float(np.mean([of[s][key] for s in seeds])) for key in ("loss", "cpu")
+                key: float(np.mean([of[s][key] for s in seeds]))
+                for key in ("loss", "cpu", *_SAID)
+                if all(of[s].get(key) is not None for s in seeds)
             }
             if any_record["kind"] == "classes":
                 row[model]["calibration"] = float(np.mean([of[s]["calibration"] for s in seeds]))
@@ -75,6 +81,12 @@ def summary() -> str:
     return "\n".join(sentences(kept()))
 
 
+def intervals() -> str:
+    """The table of intervals, and what their shares come to."""
+    rows = kept()
+    return f"{middle_interval_page.words(rows)}\n\n{middle_interval_page.table(rows)}"
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """A line a set: losses, the least in bold, and CPU seconds."""
     shown = [*OURS, *PEERS]
@@ -107,7 +119,8 @@ def sentences(rows: list[dict[str, Any]]) -> list[str]:
         ("all other sets", [row for row in rows if not row["chosen"]]),
     ):
         for model in OURS if part else ():
-            ratios = np.array([row[model]["loss"] / row["trees"] for row in part])
+            fitted = [row for row in part if model in row]
+            ratios = np.array([row[model]["loss"] / row["trees"] for row in fitted])
             lines.append(
                 f"- {words}, {model}: our loss by that of the best tree has the median "
                 f"{np.median(ratios):.3f}, from {ratios.min():.3f} to {ratios.max():.3f}; "
@@ -139,7 +152,7 @@ def _picture(rows: list[dict[str, Any]], path: Path) -> None:
         ("boosted mean", "D", 4, "#d1711f", "#d1711f"),
         ("linear", "|", 10, "#777777", "none"),
     ):
-        ratio = [row[model]["loss"] / row["trees"] for row in rows]
+        ratio = [row[model]["loss"] / row["trees"] if model in row else np.nan for row in rows]
         axes.plot(ratio, at, mark, color=colour, markerfacecolor=face, label=model, markersize=size)
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_xscale("log")

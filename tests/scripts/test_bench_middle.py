@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from script_modules import script
 sets = script("middle_sets")
 peers = script("middle_peers")
 report = script("middle_report")
+intervals = script("middle_intervals")
+page = script("middle_interval_page")
 bench = script("bench_middle")
 
 
@@ -22,6 +25,12 @@ def test_calibration_error():
     y = np.concatenate([np.arange(10) < 5, np.ones(10)])
     assert bench.calibration_error(p, y) == pytest.approx(0.5 * 0.25 + 0.5 * 0.25)
     assert bench.calibration_error(np.ones(3), np.ones(3)) == 0.0
+
+
+def test_coverage():
+    y = np.arange(10.0)
+    low, high = np.full(10, 2.0), np.full(10, 5.0)
+    assert intervals.coverage(low, high, y) == (0.4, 3.0)  # the ends are held
 
 
 def tiny(kind):
@@ -43,6 +52,25 @@ def test_models_learn(kind, monkeypatch):
         assert record["n"] == 180
         assert (record["calibration"] is None) == (kind != "classes")
         assert record["words"] == ("dense" if model == "default" else "")
+        if kind == "classes":
+            continue
+        # 80 new rows; whole counts are held more often.
+        assert 0.8 < record["coverage"] <= 1.0
+        assert (record["nlpd"] is None) == (kind == "numbers" and model == "linear")
+
+
+def test_intervals_of_boosting_are_fitted_for_their_levels():
+    rng = np.random.default_rng(3)
+    X = rng.uniform(size=(1500, 1))
+    data = sets.Middle(
+        "flat", "numbers", X[:1000], rng.uniform(size=1000), X[1000:], rng.uniform(size=500)
+    )
+    model = SimpleNamespace(best_params_={"max_leaf_nodes": 2}, predict=None)
+    said = intervals.judged("boosting", model, data, 0)
+    # Four errors of 500 draws, and as much of the fit of 1000 rows.
+    assert abs(said["coverage"] - 0.9) < 0.08
+    assert abs(said["width"] - 0.9) < 0.05
+    assert said["nlpd"] is None
 
 
 def made(name, seed, model, loss, kind="classes"):
@@ -73,6 +101,17 @@ def test_the_table_and_what_it_comes_to(tmp_path):
     words = "\n".join(report.sentences(rows))
     assert f"has the median {0.41 / 0.51:.3f}" in words
     assert "at most boosting's on 2 of 2 sets" in words
+    assert page.table(rows).count("\n") == 1  # classes have no intervals
+    said = {"coverage": 0.875, "width": 1.0, "nlpd": 2.5}
+    counts = [
+        made("goals", 0, model, loss, "counts") | said
+        for model, loss in losses.items()
+        if model != "boosted mean"
+    ]
+    assert "| goals | 0.875 | 2.500 |" in page.table(report.means(counts))
+    assert "counts, boosting: from 0.875 to 0.875 of new rows, 1 set" in page.words(
+        report.means(counts)
+    )
     kept = tmp_path / "bench_middle.jsonl"
     kept.write_text("".join(json.dumps(record) + "\n" for record in records))
     assert bench.main(["--report", "--records", str(kept)]) == 0

@@ -35,7 +35,7 @@ __all__ = ["fitted"]
 # So many rows are fitted densely too where the user gives so many seconds.
 _LARGE, _GENEROUS = 6000, 120.0
 # Rows of a dense fit whose sites may be negative.
-_FEWER = 500
+_FEWER = 1000
 _SHAPES = (Shape(False, 2.5), Shape(False, 0.5), Shape(True, 2.5), Shape(True, 0.5))
 
 
