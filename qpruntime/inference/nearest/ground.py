@@ -14,18 +14,17 @@ from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.execution.calls import Threads
 from qpruntime.inference.nearest.covariances import within
-from qpruntime.inference.nearest.features import Features, described
+from qpruntime.inference.nearest.features import Features, Known
 from qpruntime.inference.nearest.local import Left, marginals, products, without_sites
 from qpruntime.inference.nearest.metric import metric
 from qpruntime.inference.nearest.neighbours import neighbours_of
 from qpruntime.inference.nearest.places import Kinds, Places
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.cross import diagonal
-from qpruntime.inference.sparse.inducing import Inducing
 from qpruntime.inference.sparse.rows import Columns
 from qpruntime.inference.sparse.rule import Rule
 
-__all__ = ["Ground", "Known"]
+__all__ = ["Ground", "check_rows"]
 
 Numbers = NDArray[np.intp]
 
@@ -33,15 +32,6 @@ Numbers = NDArray[np.intp]
 _TOGETHER, _BLOCK = 2048, 128
 # What is left of a marginal's precision without a site that is updated, at least.
 _LEAST_KEPT = 1e-9
-
-
-class Known(NamedTuple):
-    """The posterior of w as prediction takes it: root of B, mean, power of power EP."""
-
-    inducing: Inducing
-    root: Array
-    weights: Array
-    power: float
 
 
 class Points(NamedTuple):
@@ -90,8 +80,7 @@ class Ground:
         self._metric = metric(kernel, X.shape[1])
         centres = known.inducing.Z * self._metric
         self._index = neighbours_of(self.places.X * self._metric, centres)
-        posterior = known.root, known.weights
-        self._features = Features(self.places, known.inducing, posterior, known.power)
+        self._features = Features(self.places, known)
         rows = np.arange(columns.n)
         tau, nu = self.places.own(rows)
         self._site = Sites(*(self.places.summed(rows, a) for a in (tau, nu)))
@@ -109,10 +98,10 @@ class Ground:
     def predict(self, X: Array, k: int) -> tuple[Array, Array]:
         """Mean about the prior and variance of f, noise included, at points (T, d)."""
         k = min(k, self.places.count)
-        known = self.known
+        known = self._features.known
 
         def job(some: slice, nearest: Numbers, slots: Numbers) -> tuple[Array, Array]:
-            phi, psi, _, mean = described(known.inducing, known.root, known.weights, X[some])
+            phi, psi, _, mean = known.described(X[some])
             return self._corrected(Points(X[some], phi, psi, mean), nearest, slots)
 
         def nearest(some: slice) -> Numbers:

@@ -15,8 +15,6 @@ __all__ = ["MOST_FEATURES", "Neighbours", "neighbours_of"]
 
 #: With more features a tree looks at nearly all points.
 MOST_FEATURES = 10
-# Below so many points all of them are looked at sooner.
-_FEW = 2000
 
 
 class Neighbours(Protocol):

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.nearest.ground import Ground, Known, check_rows
+from qpruntime.inference.nearest.features import Known
+from qpruntime.inference.nearest.ground import Ground, check_rows
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.inference.sparse.rows import Held
