@@ -8,17 +8,21 @@ these are looked at further. Of the 30 nearest of 10^4 to 10^6 points, 8 of 20 f
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
+from qpruntime.inference.nearest.disk import blocks, forget, on_disk, room
 from qpruntime.jit import contracted
 
 __all__ = ["Cells"]
 
 Single = NDArray[np.float32]
+Numbers = NDArray[np.intp]
 
 # Cells that are looked through, and on to so many points for each neighbour asked for.
 # and the square root of the number of points.
@@ -36,52 +40,69 @@ _FAR = 1e15
 class Cells:
     """Points (P, d) in cells about centres (M, d), which are cut where they are too large.
 
+    Distances are of `scale` times the points, 1 by default. What is searched is on the disk where
+    points are.
+
     Attributes
     ----------
-    order : ndarray of int, shape (P,)
-        Points by cell.
+    order : ndarray of int, shape (P,), or None
+        Points by cell; None once they have been put in this order.
     """
 
-    def __init__(self, points: Array, centres: Array) -> None:
-        self._middle = np.median(centres, axis=0)
-        spread = np.minimum(np.var(centres, axis=0), _FAR)
+    order: Numbers | None
+
+    def __init__(self, points: Array, centres: Array, scale: Array | None = None) -> None:
+        P, d = points.shape
+        self._scale = np.ones(d) if scale is None else scale
+        middles = centres * self._scale
+        self._middle = np.median(middles, axis=0)
+        spread = np.minimum(np.var(middles, axis=0), _FAR)
         self._features = np.argsort(-spread, kind="stable")
         share = np.cumsum(spread[self._features])
-        leading = int(np.searchsorted(share, _LEADING * share[-1])) + 1
-        self._leading = min(leading, points.shape[1])
-        single = self._single(points)
-        middles = self._single(centres)
+        first = int(np.searchsorted(share, _LEADING * share[-1])) + 1
+        self._leading = leading = min(first, d)
+        begun = self._single(centres)
         # Cells that are near each other come one after the other.
-        turn = np.concatenate(_cut(middles, np.zeros(len(middles), np.intp), 1))
-        cells = _cut(single, _nearest(single, middles[turn]), _LARGEST)
-        self.order = np.concatenate(cells)
+        turn = np.concatenate(_cut(begun.__getitem__, np.zeros(len(begun), np.intp), 1))
+        nearest = np.empty(P, np.intp)
+        for some in blocks(P):
+            nearest[some] = _nearest(self._single(points[some]), begun[turn])
+        cells = _cut(lambda some: self._single(points[some]), nearest, _LARGEST)
+        self.order = order = np.concatenate(cells)
         self._begin = np.concatenate([[0], np.cumsum([len(cell) for cell in cells])])
-        inside = single[self.order]
-        # Medians: a point far away does not move them.
-        self._centres = np.array([
-            np.partition(inside[a:b], (b - a) // 2, axis=0)[(b - a) // 2]
-            for a, b in pairwise(self._begin)
-        ])  # fmt: skip
+        self._centres = np.empty((len(cells), d), np.float32)
         # Feature by feature in each cell, where processors take several points at once.
-        self._front = np.empty(self._leading * len(points), np.float32)
-        for a, b in pairwise(self._begin):
-            block = inside[a:b, : self._leading].T
-            self._front[a * self._leading : b * self._leading] = block.ravel()
-        self._rest = np.ascontiguousarray(inside[:, self._leading :])
+        self._front: Any = room((P * leading,), np.float32, on_disk(points))
+        self._rest: Any = room((P, d - leading), np.float32, on_disk(points))
+        for number, (a, b) in enumerate(pairwise(self._begin)):
+            inside = self._single(points[order[a:b]])
+            # Medians: a point far away does not move them.
+            middle = (b - a) // 2
+            self._centres[number] = np.partition(inside, middle, axis=0)[middle]
+            self._front[a * leading : b * leading] = inside[:, :leading].T.ravel()
+            self._rest[a:b] = inside[:, leading:]
+        forget(self._front)
+        forget(self._rest)
+
+    def taken(self) -> Numbers | None:
+        """Return the order, in which the points are put from now on."""
+        order, self.order = self.order, None
+        return order
 
     def _single(self, points: Array) -> Single:
         """Points about the middle of the centres, the features that vary most first."""
-        about = (points - self._middle)[:, self._features]
+        about = (points * self._scale - self._middle)[:, self._features]
         return np.clip(about, -_FAR, _FAR, out=about).astype(np.float32)
 
-    def query(self, points: Array, k: int) -> NDArray[np.intp]:
+    def query(self, points: Array, k: int) -> Numbers:
         """Return which k are the nearest of each point (n, d), as far as its cells know, (n, k)."""
         found = np.empty((len(points), k), np.intp)
-        count, P = len(self._centres), len(self.order)
+        count, P = len(self._centres), int(self._begin[-1])
         enough = max(_FEWEST * k, int(_ENOUGH * k * math.sqrt(P)))
         # So many cells are ordered by distance; where they do not suffice all are.
         few = min(count, 2 * (_CELLS + enough * count // P))
         step = max(1, _NUMBERS // count)
+        stored = self._begin, np.asarray(self._front), np.asarray(self._rest)
         for start in range(0, len(points), step):
             some = slice(start, start + step)
             here = self._single(points[some])
@@ -90,10 +111,10 @@ class Cells:
             turn = np.argsort(np.argmin(squares, axis=1), kind="stable")
             limits = np.partition(squares, few - 1, axis=1)[:, few - 1]
             _search(
-                here, (squares, limits, turn), (self._begin, self._front, self._rest), few, enough,
+                here, (squares, limits, turn), stored, few, enough,
                 found[some],
             )  # fmt: skip
-        return self.order[found]
+        return found if self.order is None else self.order[found]
 
 
 def _squares(points: Single, centres: Single) -> Single:
@@ -103,7 +124,7 @@ def _squares(points: Single, centres: Single) -> Single:
     return found
 
 
-def _nearest(points: Single, centres: Single) -> NDArray[np.intp]:
+def _nearest(points: Single, centres: Single) -> Numbers:
     """Return which centre is the nearest of each point."""
     found = np.empty(len(points), np.intp)
     step = max(1, _NUMBERS // len(centres))
@@ -113,18 +134,18 @@ def _nearest(points: Single, centres: Single) -> NDArray[np.intp]:
     return found
 
 
-def _cut(points: Single, nearest: NDArray[np.intp], most: int) -> list[NDArray[np.intp]]:
-    """Return the points of each cell, which is cut where they are too many."""
+def _cut(points: Callable[[Numbers], Single], nearest: Numbers, most: int) -> list[Numbers]:
+    """Return the numbers of the points of each cell, which is cut where they are too many."""
     order = np.argsort(nearest, kind="stable")
     ends = np.searchsorted(nearest[order], np.arange(nearest.max() + 2))
     pieces = [order[a:b] for a, b in pairwise(ends) if b > a][::-1]
-    cells: list[NDArray[np.intp]] = []
+    cells: list[Numbers] = []
     while pieces:
         piece = pieces.pop()
         if len(piece) <= most:
             cells.append(piece)
             continue
-        inside = points[piece]
+        inside = points(piece)
         widest = np.argmax(inside.max(axis=0) - inside.min(axis=0))
         half = np.argsort(inside[:, widest], kind="stable")
         middle = len(piece) // 2

@@ -76,7 +76,7 @@ class Features:
         self.dtype = np.dtype(np.float64 if min(_DOUBLE, memory) >= 16 * P * M else np.float32)
         self.known = known
         if self.dtype == np.float32:
-            some = places.X[:: max(1, P // _LOOKED_AT)][:_LOOKED_AT]
+            some = places.at(np.arange(0, P, max(1, P // _LOOKED_AT))[:_LOOKED_AT])
             if _suffices(known, some):
                 self.known = known.single()
         self._make(int(min(P, memory // (2 * M * self.dtype.itemsize))))
@@ -103,7 +103,7 @@ class Features:
 
     def _fill(self, places: NDArray[np.intp]) -> None:
         some = slice(self._used, self._used + len(places))
-        X = self._places.X[places]
+        X = self._places.at(places)
         same = self.dtype == self.known.inducing.dtype
         found = self.known.described(X, *((self.phi[some], self.psi[some]) if same else ()))
         if not same:

@@ -14,6 +14,7 @@ from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.execution.calls import Threads
 from qpruntime.inference.nearest.covariances import within
+from qpruntime.inference.nearest.disk import in_parts
 from qpruntime.inference.nearest.features import Features, Known
 from qpruntime.inference.nearest.local import Left, marginals, products, without_sites
 from qpruntime.inference.nearest.metric import metric
@@ -56,7 +57,7 @@ class Listed(NamedTuple):
 
 
 class Ground:
-    """Rows in memory with their sites about the prior mean, and what is made of them.
+    """Rows with their sites about the prior mean, and what is made of them.
 
     Parameters
     ----------
@@ -75,11 +76,13 @@ class Ground:
     ) -> None:  # fmt: skip
         X = columns.X
         self.kernel, self.known, self.columns, self.sites = kernel, known, columns, sites
-        self.places = Places.of(X, sites, self._noise(X))
+        places = Places.of(X, sites, in_parts(self._noise, X))
         self.rule, self.updates = rule, updates
-        self._metric = metric(kernel, X.shape[1])
-        centres = known.inducing.Z * self._metric
-        self._index = neighbours_of(self.places.X * self._metric, centres)
+        scale = metric(kernel, X.shape[1])
+        self._index = neighbours_of(places.X, known.inducing.Z, scale)
+        order = self._index.taken()
+        # Neighbours are read together: those of a cell are next to each other.
+        self.places = places if order is None else places.ordered(order)
         self._features = Features(self.places, known)
         rows = np.arange(columns.n)
         tau, nu = self.places.own(rows)
@@ -105,7 +108,7 @@ class Ground:
             return self._corrected(Points(X[some], phi, psi, mean), nearest, slots)
 
         def nearest(some: slice) -> Numbers:
-            return self._index.query(X[some] * self._metric, k)
+            return self._index.query(X[some], k)
 
         mean, variance = self._in_blocks(len(X), nearest, job)
         return mean, variance + self._noise(X)
@@ -121,12 +124,12 @@ class Ground:
         def job(some: slice, nearest: Numbers, slots: Numbers) -> tuple[Array, Array]:
             there, features = slots[:, 0], self._features
             phi, psi = features.phi[there], features.psi[there]
-            points = Points(self.places.X[at[some]], phi, psi, features.mean[there], rows[some])
+            points = Points(self.places.at(at[some]), phi, psi, features.mean[there], rows[some])
             return self._corrected(points, nearest, slots)
 
         def nearest(some: slice) -> Numbers:
             own = at[some]
-            found = self._index.query(self.places.X[own] * self._metric, k + 1)
+            found = self._index.query(self.places.at(own), k + 1)
             others = found != own[:, None]
             others[others.all(axis=1), -1] = False
             return np.column_stack([own, found[others].reshape(len(own), k)])
@@ -161,7 +164,7 @@ class Ground:
         features = self._features
         A = products(slots, features.psi, points.psi)
         Q = products(slots, features.phi, points.phi)
-        sets = np.concatenate([self.places.X[places], points.X[:, None]], axis=1)
+        sets = np.concatenate([self.places.at(places), points.X[:, None]], axis=1)
         K = within(self.kernel, sets)
         mean = np.column_stack([features.mean[slots], points.mean])
         T, N = features.T[slots], features.N[slots]

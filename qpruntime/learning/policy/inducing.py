@@ -13,20 +13,21 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 from qpruntime.execution.calls import Threads
+from qpruntime.inference.nearest.disk import held_inputs
 from qpruntime.inference.nearest.posterior import local_of
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.lazy import is_lazy, read, rows_of
+from qpruntime.inference.sparse.lazy import rows_of
 from qpruntime.inference.sparse.posterior import conclude
 from qpruntime.inference.sparse.rows import Rows
 from qpruntime.inference.sparse.rule import Rule
-from qpruntime.inference.sparse.settle import settle
+from qpruntime.inference.sparse.settle import Ended, settle
 from qpruntime.learning.data import Data
 from qpruntime.learning.inducing import clusters, rows_at, sample, units
 from qpruntime.learning.policy.judged import Stage, better
@@ -117,12 +118,19 @@ class Ground:
         """Settle all rows with m inducing points, from the sites of another number of them."""
         Z = clusters(self._points, m, self.rng, units(kernel, self._points.std(axis=0)))
         n = len(self.data.y)
-        engine = Engine(self._rows, self._rule(projector), kernel, Z, **self._options)
+        dtype = self._dtype(n, m)
+        engine = Engine(self._rows, self._rule(projector), kernel, Z, dtype=dtype, **self._options)
+        limits = Limits(_TOL, self.settings.max_sweeps, 1.0)
         if before is not None:
             before.engine.release()
-            engine.sites = before.engine.sites
-        limits = Limits(_TOL, self.settings.max_sweeps, 1.0)
-        ended = settle(engine, limits)
+        try:
+            ended = self._settled(engine, before, limits)
+        except NumericalError:
+            if engine.dtype == np.float64:
+                raise
+            engine.tau[:] = engine.nu[:] = 0.0
+            engine.move(kernel, Z, np.float64)  # single precision has lost the factor
+            ended = self._settled(engine, before, limits)
         self.budget.take(sweeps_of(len(ended.history) + 2, n, m))
         posterior = conclude(engine, ended, None, limits)
         rows, k = self._left_out, self._nearest
@@ -139,6 +147,21 @@ class Ground:
         words = f"{words}{m} inducing points{' and nearest rows' if found.uses_near else ''}"
         self.stages.append(Stage(n, words, found.score, self.budget.taken))
         return found
+
+    @staticmethod
+    def _settled(engine: Engine, before: Settled | None, limits: Limits) -> Ended:
+        """Settle an engine from the sites of another."""
+        if before is not None:
+            engine.sites = before.engine.sites
+        return settle(engine, limits)
+
+    def _dtype(self, n: int, m: int) -> DTypeLike:
+        """Single precision steers where features in double do not fit: reading them takes longest.
+
+        The posterior at the end is of double precision.
+        """
+        mixed = self._auto.sparse.dtype == "mixed"
+        return np.float32 if mixed and 8.0 * n * m > self._auto.sparse.memory else np.float64
 
     def first(self, kernels: list[tuple[Kernel, Projector, str]]) -> tuple[int, Settled]:
         """Settle with few inducing points under each of some kernels; the first one is preferred.
@@ -176,6 +199,8 @@ class Ground:
         low, high = (float(end(self.data.prior)) for end in (np.min, np.max))
         prior = low if low == high else None
         engine = settled.engine
+        if engine.dtype != np.float64:
+            engine.move(engine.kernel, engine.Z, np.float64)
         posterior = posterior_of(engine, projector, self.settings, prior, _ignore)
         self.budget.take(sweeps_of(posterior.n_sweeps, len(self.data.y), settled.m))
         engine.executor = Threads(None)
@@ -190,13 +215,11 @@ class Ground:
 
     @property
     def _nearest(self) -> int:
-        """Nearest rows that are tried; none where rows are read in parts and do not fit."""
+        """Nearest rows that are tried."""
         asked = self._auto.nearest
         if not isinstance(asked, str):
             return int(asked)
-        X, n = self.data.X, len(self.data.y)
-        fits = not is_lazy(X) or 8.0 * n * X.shape[1] < self._auto.sparse.memory
-        return NEAREST if fits and n > NEAREST else 0
+        return NEAREST if len(self.data.y) > NEAREST else 0
 
     @cached_property
     def _left_out(self) -> NDArray[np.intp]:
@@ -205,9 +228,8 @@ class Ground:
 
     @cached_property
     def _held(self) -> Array:
-        """Inputs of all rows."""
-        X = self.data.X
-        return np.ascontiguousarray(read(X, slice(0, len(self.data.y))) if is_lazy(X) else X)
+        """Inputs of all rows, in a file where they do not fit."""
+        return held_inputs(self._rows, self._auto.sparse.memory)
 
     @cached_property
     def _points(self) -> Array:
