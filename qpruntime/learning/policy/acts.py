@@ -17,7 +17,8 @@ def acts(data: Data, settings: Settings) -> bool:
 
     For more rows than are fitted densely; ``inducing="judged"`` asks for it from 60 rows on. Not
     where the user gives the kernel, its start or what is maximised, where corrections or method
-    "vb" ask for the dense engine, nor for one column: that is a series.
+    "vb" ask for the dense engine, nor for one column: that is a series. A scheduler computes
+    passes over all rows, of which few need none.
     """
     return (
         settings.auto is not None
@@ -28,6 +29,6 @@ def acts(data: Data, settings: Settings) -> bool:
         and settings.n_restarts == 0
         and settings.objective == "evidence"
         and settings.solver == "auto"
-        and settings.scheduler is None
+        and (settings.scheduler is None or len(data.y) > DENSE)
         and data.projector.method in ("ep", "qp")
     )

@@ -8,6 +8,8 @@ each point predict better.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +20,8 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution.calls import Threads
+from qpruntime.execution.calls import ExecutorError, Threads
+from qpruntime.execution.executors import executor_of
 from qpruntime.inference.nearest.disk import held_inputs
 from qpruntime.inference.nearest.posterior import local_of
 from qpruntime.inference.schedules import Limits
@@ -123,16 +126,17 @@ class Ground:
         limits = Limits(_TOL, self.settings.max_sweeps, 1.0)
         if before is not None:
             before.engine.release()
-        try:
-            ended = self._settled(engine, before, limits)
-        except NumericalError:
-            if engine.dtype == np.float64:
-                raise
-            engine.tau[:] = engine.nu[:] = 0.0
-            engine.move(kernel, Z, np.float64)  # single precision has lost the factor
-            ended = self._settled(engine, before, limits)
+        with self._computing(engine):
+            try:
+                ended = self._settled(engine, before, limits)
+            except NumericalError:
+                if engine.dtype == np.float64:
+                    raise
+                engine.tau[:] = engine.nu[:] = 0.0
+                engine.move(kernel, Z, np.float64)  # single precision has lost the factor
+                ended = self._settled(engine, before, limits)
+            posterior = conclude(engine, ended, None, limits)
         self.budget.take(sweeps_of(len(ended.history) + 2, n, m))
-        posterior = conclude(engine, ended, None, limits)
         rows, k = self._left_out, self._nearest
         near = None
         alone = self._weighted(posterior.loo_of(rows), rows)
@@ -154,6 +158,23 @@ class Ground:
         if before is not None:
             engine.sites = before.engine.sites
         return settle(engine, limits)
+
+    @contextmanager
+    def _computing(self, engine: Engine) -> Iterator[None]:
+        """Let the workers of the scheduler carry out passes of an engine, if there is one."""
+        if self.settings.scheduler is None:
+            yield
+            return
+        here = engine.executor
+        try:
+            with executor_of(None, self.settings.scheduler) as engine.executor:
+                yield
+        except ExecutorError as error:
+            raise ExecutorError(
+                f"{error}; then fit again, or without scheduler= on this machine"
+            ) from error
+        finally:
+            engine.executor = here
 
     def _dtype(self, n: int, m: int) -> DTypeLike:
         """Single precision steers where features in double do not fit: reading them takes longest.
@@ -199,9 +220,10 @@ class Ground:
         low, high = (float(end(self.data.prior)) for end in (np.min, np.max))
         prior = low if low == high else None
         engine = settled.engine
-        if engine.dtype != np.float64:
-            engine.move(engine.kernel, engine.Z, np.float64)
-        posterior = posterior_of(engine, projector, self.settings, prior, _ignore)
+        with self._computing(engine):
+            if engine.dtype != np.float64:
+                engine.move(engine.kernel, engine.Z, np.float64)
+            posterior = posterior_of(engine, projector, self.settings, prior, _ignore)
         self.budget.take(sweeps_of(posterior.n_sweeps, len(self.data.y), settled.m))
         engine.executor = Threads(None)
         asked = self._auto.nearest
