@@ -18,7 +18,7 @@ __all__ = ["MEMORY", "Described", "Features", "Known"]
 #: Bytes of features that are kept.
 MEMORY = 2e9
 # Up to so many bytes they are kept in double precision; beyond in single, which takes half the
-# time. They are also made in single, in a third of the time, where that is off by less than this
+# time. They are also made in single, in half the time, where that is off by less than this
 # share of the deviations of predictions, which is seen on so many places.
 _DOUBLE = 3e7
 _RIGHT, _LOOKED_AT = 1e-3, 256
