@@ -147,6 +147,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         Of its steering; the posterior is always of double precision.
     memory : float
         Bytes for what inducing points make of rows, M numbers a row; see `qpruntime.infer_sparse`.
+        Lazy rows that take more, and whose nearest correct predictions, are held on the disk.
     checkpoint : path, optional
         File that a fit by inducing points goes on from: written after stages on samples, then twice
         a minute, with two numbers a row; removed when the fit has ended. K > 2 classes have one

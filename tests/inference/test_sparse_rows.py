@@ -10,7 +10,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF
 
 from qpruntime import ConvergenceWarning, InputError, infer_sparse
-from qpruntime.inference.sparse import rows, sums
+from qpruntime.inference.sparse import passes, rows, sums
 
 N = 1000
 CHUNK = 200
@@ -66,6 +66,25 @@ def test_any_number_of_threads_gives_the_same_bits(data):
         assert other.log_evidence == found[0].log_evidence
     ends = [rows.chunk_slice(k, len(y)) for k in (0, rows.chunk_count(len(y)) - 1)]
     assert (ends[0].start, ends[1].stop) == (0, len(y))
+
+
+def test_what_is_kept_between_passes_changes_no_bit(data, monkeypatch):
+    """Variances are made once for a sweep and the means that are settled before it."""
+    made = []
+    solve = passes.marginals
+    monkeypatch.setattr(passes, "marginals", lambda *given: made.append(0) or solve(*given))
+    found, counts = [], []
+    for memory in (0.0, 8.0 * len(data[1]), 1e9):
+        made.clear()
+        found.append(infer_sparse(RBF(), *data, method="ep", memory=memory, workers=1))
+        counts.append(len(made))
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.sites, found[0].sites)
+        assert other.log_evidence == found[0].log_evidence
+    chunks = rows.chunk_count(len(data[1]))
+    # One for each sweep and one for the evidence at the end, where nothing is kept four.
+    assert counts[1] == counts[2] == chunks * (found[0].n_sweeps + 1)
+    assert counts[0] > 3 * counts[1] - 6 * chunks
 
 
 def test_bad_chunks(data):

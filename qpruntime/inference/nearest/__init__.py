@@ -13,10 +13,12 @@ What is where, from the ground up; each module imports from those above it:
 
 `distinct`
     ``distinct(A) -> (first, group)``: equal rows of a matrix found, whatever their order.
+`disk`
+    Arrays in files without a name, for rows that do not fit into memory.
 `metric`
     ``metric(kernel, d)``: what inputs are multiplied by, so that distances are in length-scales.
 `cells`
-    `Cells`: an inverted file, for many features.
+    `Cells`: an inverted file, for many features; on the disk where rows are.
 `neighbours`
     ``neighbours_of(points, centres)``: a tree, or cells; ``query(points, k)``.
 `covariances`
@@ -24,7 +26,7 @@ What is where, from the ground up; each module imports from those above it:
 `places`
     `Places`: sites of rows, summed up by place, and what may be updated of them.
 `features`
-    `Features`: what the inducing inputs say of places, made when first needed.
+    `Known`, the posterior of w; `Features`: what it says of places, made when first needed.
 `local`
     The correction of a block of points: kernels, and the updates in between.
 `posterior`

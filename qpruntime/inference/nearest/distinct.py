@@ -12,6 +12,9 @@ __all__ = ["distinct"]
 
 Numbers = NDArray[np.intp]
 
+# Rows that are copied at a time.
+_ROWS = 2**16
+
 
 def distinct(A: Array) -> tuple[Numbers, Numbers]:
     """Return the first row of each set of equal rows of A (N, d), and the set of every row.
@@ -24,8 +27,11 @@ def distinct(A: Array) -> tuple[Numbers, Numbers]:
     first : ndarray of int, shape (P,)
     group : ndarray of int, shape (N,)
     """
-    A = np.ascontiguousarray(A) + 0.0  # so that -0 is 0
-    hashes = _hashes(A.view(np.uint64))
+    A = np.asarray(np.ascontiguousarray(A))
+    hashes = np.empty(len(A), np.uint64)
+    for start in range(0, len(A), _ROWS):
+        some = slice(start, start + _ROWS)
+        hashes[some] = _hashes((A[some] + 0.0).view(np.uint64))  # so that -0 is 0
     order = np.argsort(hashes, kind="stable")
     first, group = np.empty(len(A), np.intp), np.empty(len(A), np.intp)
     count = _grouped(A, hashes, order, first, group)

@@ -14,18 +14,18 @@ from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.execution.calls import Threads
 from qpruntime.inference.nearest.covariances import within
-from qpruntime.inference.nearest.features import Features, described
+from qpruntime.inference.nearest.disk import in_parts
+from qpruntime.inference.nearest.features import Features, Known
 from qpruntime.inference.nearest.local import Left, marginals, products, without_sites
 from qpruntime.inference.nearest.metric import metric
 from qpruntime.inference.nearest.neighbours import neighbours_of
 from qpruntime.inference.nearest.places import Kinds, Places
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.cross import diagonal
-from qpruntime.inference.sparse.inducing import Inducing
 from qpruntime.inference.sparse.rows import Columns
 from qpruntime.inference.sparse.rule import Rule
 
-__all__ = ["Ground", "Known"]
+__all__ = ["Ground", "check_rows"]
 
 Numbers = NDArray[np.intp]
 
@@ -33,15 +33,6 @@ Numbers = NDArray[np.intp]
 _TOGETHER, _BLOCK = 2048, 128
 # What is left of a marginal's precision without a site that is updated, at least.
 _LEAST_KEPT = 1e-9
-
-
-class Known(NamedTuple):
-    """The posterior of w as prediction takes it: root of B, mean, power of power EP."""
-
-    inducing: Inducing
-    root: Array
-    weights: Array
-    power: float
 
 
 class Points(NamedTuple):
@@ -66,7 +57,7 @@ class Listed(NamedTuple):
 
 
 class Ground:
-    """Rows in memory with their sites about the prior mean, and what is made of them.
+    """Rows with their sites about the prior mean, and what is made of them.
 
     Parameters
     ----------
@@ -85,13 +76,14 @@ class Ground:
     ) -> None:  # fmt: skip
         X = columns.X
         self.kernel, self.known, self.columns, self.sites = kernel, known, columns, sites
-        self.places = Places.of(X, sites, self._noise(X))
+        places = Places.of(X, sites, in_parts(self._noise, X))
         self.rule, self.updates = rule, updates
-        self._metric = metric(kernel, X.shape[1])
-        centres = known.inducing.Z * self._metric
-        self._index = neighbours_of(self.places.X * self._metric, centres)
-        posterior = known.root, known.weights
-        self._features = Features(self.places, known.inducing, posterior, known.power)
+        scale = metric(kernel, X.shape[1])
+        self._index = neighbours_of(places.X, known.inducing.Z, scale)
+        order = self._index.taken()
+        # Neighbours are read together: those of a cell are next to each other.
+        self.places = places if order is None else places.ordered(order)
+        self._features = Features(self.places, known)
         rows = np.arange(columns.n)
         tau, nu = self.places.own(rows)
         self._site = Sites(*(self.places.summed(rows, a) for a in (tau, nu)))
@@ -109,14 +101,14 @@ class Ground:
     def predict(self, X: Array, k: int) -> tuple[Array, Array]:
         """Mean about the prior and variance of f, noise included, at points (T, d)."""
         k = min(k, self.places.count)
-        known = self.known
+        known = self._features.known
 
         def job(some: slice, nearest: Numbers, slots: Numbers) -> tuple[Array, Array]:
-            phi, psi, _, mean = described(known.inducing, known.root, known.weights, X[some])
+            phi, psi, _, mean = known.described(X[some])
             return self._corrected(Points(X[some], phi, psi, mean), nearest, slots)
 
         def nearest(some: slice) -> Numbers:
-            return self._index.query(X[some] * self._metric, k)
+            return self._index.query(X[some], k)
 
         mean, variance = self._in_blocks(len(X), nearest, job)
         return mean, variance + self._noise(X)
@@ -132,12 +124,12 @@ class Ground:
         def job(some: slice, nearest: Numbers, slots: Numbers) -> tuple[Array, Array]:
             there, features = slots[:, 0], self._features
             phi, psi = features.phi[there], features.psi[there]
-            points = Points(self.places.X[at[some]], phi, psi, features.mean[there], rows[some])
+            points = Points(self.places.at(at[some]), phi, psi, features.mean[there], rows[some])
             return self._corrected(points, nearest, slots)
 
         def nearest(some: slice) -> Numbers:
             own = at[some]
-            found = self._index.query(self.places.X[own] * self._metric, k + 1)
+            found = self._index.query(self.places.at(own), k + 1)
             others = found != own[:, None]
             others[others.all(axis=1), -1] = False
             return np.column_stack([own, found[others].reshape(len(own), k)])
@@ -172,7 +164,7 @@ class Ground:
         features = self._features
         A = products(slots, features.psi, points.psi)
         Q = products(slots, features.phi, points.phi)
-        sets = np.concatenate([self.places.X[places], points.X[:, None]], axis=1)
+        sets = np.concatenate([self.places.at(places), points.X[:, None]], axis=1)
         K = within(self.kernel, sets)
         mean = np.column_stack([features.mean[slots], points.mean])
         T, N = features.T[slots], features.N[slots]

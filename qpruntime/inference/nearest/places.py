@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
+from qpruntime.inference.nearest.disk import taken
 from qpruntime.inference.nearest.distinct import distinct
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.rows import Columns
@@ -76,11 +77,29 @@ class Places:
     def of(cls, X: Array, sites: Sites, noise: Array) -> Places:
         """Merge rows X (N, d) with sites and white noise (N,) of these."""
         first, group = distinct(X)
+        if len(first) == len(X):
+            # No rows are equal: they stay where they are.
+            first = group = np.arange(len(X))
         kept = sites.tau >= 0.0
         left = Sites(np.where(kept, sites.tau, 0.0), np.where(kept, sites.nu, 0.0))
         order = np.argsort(group, kind="stable")
         begin = np.searchsorted(group[order], np.arange(len(first) + 1))
-        return cls(np.ascontiguousarray(X[first]), group, order, begin, left, noise[first])
+        return cls(taken(X, first), group, order, begin, left, noise[first])
+
+    def ordered(self, order: Numbers) -> Places:
+        """The same places, the one of number ``order[p]`` as number p."""
+        back = np.empty(len(order), np.intp)
+        back[order] = np.arange(len(order))
+        lengths = np.diff(self.begin)[order]
+        begin = np.concatenate([[0], np.cumsum(lengths)])
+        inside = np.arange(len(self.rows)) - np.repeat(begin[:-1], lengths)
+        rows = self.rows[np.repeat(self.begin[order], lengths) + inside]
+        X, of_row, noise = taken(self.X, order), back[self.of_row], self.noise[order]
+        return Places(X, of_row, rows, begin, self.sites, noise)
+
+    def at(self, places: Numbers) -> Array:
+        """Return inputs of some places, read if they are on the disk."""
+        return np.asarray(self.X[places])
 
     def own(self, rows: Numbers) -> Sites:
         """Sites of h of some rows, without noise."""

@@ -12,16 +12,21 @@ from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.nearest.ground import Ground, Known, check_rows
+from qpruntime.inference.nearest.disk import joined_inputs, mapped, on_disk
+from qpruntime.inference.nearest.features import Known
+from qpruntime.inference.nearest.ground import Ground, check_rows
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.inference.sparse.rows import Held
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.some import row_numbers
 from qpruntime.inference.sparse.turn import Block, Cavities, project
+from qpruntime.memory import require
 from qpruntime.validation import finite, whole
 
 __all__ = ["LocalPosterior", "local_of"]
+
+_LEAVE_OUT = "its attribute sparse pickles without rows, and predicts without the nearest"
 
 #: Updates of the sites of neighbours, where the likelihood is log-concave.
 UPDATES = 2
@@ -33,7 +38,9 @@ class LocalPosterior:
 
     What is not named here is that of `sparse`: `kernel`, `Z`, `log_evidence`, `converged` and the
     rest. It holds its rows and their sites, 8 d + 16 bytes a row and what they observed, and
-    pickles with them: copies predict, and leave rows out.
+    pickles with them: copies predict, and leave rows out. Inputs that came in parts and did not fit
+    into memory are held on the disk, in files without a name that go when it does; a pickle has
+    them all the same, and copies hold them in memory.
 
     Attributes
     ----------
@@ -57,12 +64,17 @@ class LocalPosterior:
         return getattr(self.sparse, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_ground"}
+        left = {name: value for name, value in vars(self).items() if name != "_ground"}
+        if on_disk(self.rows.X):
+            require(float(self.rows.X.nbytes), "pickling the rows of this posterior", _LEAVE_OUT)
+            left["rows"] = replace(self.rows, X=np.array(self.rows.X, subok=False))
+        return left
 
     @cached_property
     def _ground(self) -> Ground:
         inner = self.sparse
-        known = Known(inner.inducing, inner.root, inner.weights, inner.power)
+        inducing = inner.inducing.in_dtype(np.float64)
+        known = Known(inducing, inner.root, inner.weights, inner.power)
         rule = self._rule if self.updates else None
         return Ground(inner.kernel, known, self.rows, self.held, rule, self.updates)
 
@@ -114,7 +126,7 @@ class LocalPosterior:
 
     def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> LocalPosterior:
         """Return this posterior in other units of the inputs: kernel, Z and rows in those."""
-        rows = replace(self.rows, X=np.ascontiguousarray(unscaled(self.rows.X)))
+        rows = replace(self.rows, X=mapped(self.rows.X, unscaled))
         return replace(self, sparse=self.sparse.on(kernel, X, unscaled), rows=rows)
 
     def extend(
@@ -149,6 +161,7 @@ class LocalPosterior:
             "nearest": self.nearest,
             "rows_held": self.rows.n,
             "bytes_held": self.rows.X.nbytes + self.held.tau.nbytes + self.held.nu.nbytes,
+            "rows_on_disk": on_disk(self.rows.X),
         }
 
     def __repr__(self) -> str:
@@ -158,9 +171,10 @@ class LocalPosterior:
 
     def __str__(self) -> str:
         found = self.summary()
+        where = "on the disk " if found["rows_on_disk"] else ""
         return str(self.sparse).replace("SparsePosterior", "LocalPosterior", 1) + (
             f"\nnearest    {self.nearest} rows correct a point; {found['rows_held']} rows are held "
-            f"and pickled, {found['bytes_held']} bytes"
+            f"{where}and pickled, {found['bytes_held']} bytes"
         )
 
 
@@ -192,12 +206,12 @@ def local_of(
     )
 
 
-def held_by(posterior: SparsePosterior, X: ArrayLike) -> Held:
+def held_by(posterior: SparsePosterior, X: Any) -> Held:
     """Return the rows of the engine of a posterior, with inputs that are in memory."""
     if posterior.engine is None:
         raise InputError("this posterior was pickled, without its rows: infer anew")
     rows: Any = posterior.engine.rows
-    held = np.ascontiguousarray(finite(X, "X"))
+    held: Array = X if on_disk(X) else np.ascontiguousarray(finite(X, "X"))
     check_rows(held, rows.n, posterior.Z.shape[1])
     return Held(held, rows.y, rows.weights, rows.prior, rows.scale)
 
@@ -214,7 +228,7 @@ def joined(one: Held, two: Held) -> Held:
             [np.full(n, default) if a is None else a for a, n in zip(pair, counts, strict=True)]
         )
 
-    X, y = np.concatenate([one.X, two.X]), np.concatenate([one.y, two.y])
+    X, y = joined_inputs(one.X, two.X), np.concatenate([one.y, two.y])
     return Held(X, y, column("weights", 1.0), column("prior", 0.0), column("scale", 1.0))
 
 

@@ -295,7 +295,8 @@ class Engine:
         """Carry out a pass over all chunks; fill columns of all rows, return the sums."""
         tree = Tree(self.rows.chunks)
         local = isinstance(self.executor, Threads)
-        keeper = self._keeper.of(state.inducing, self.rows.n, self.memory if local else 0.0)
+        n, memory = self.rows.n, self.memory if local else 0.0
+        keeper = self._keeper.of(state.inducing, n, memory).under(state.root, n, memory)
 
         def take(number: int, done: Done) -> None:
             tree.put(number, done.sums)
@@ -309,8 +310,8 @@ class Engine:
                 some = self.rows.slice(number)
                 tau, nu = self.tau[some], self.nu[some]
                 if local:
-                    kept = keeper.chunk(number, some)
-                    yield told, Job(self.rows.piece(number), some.start, tau, nu, kept)
+                    kept = keeper.chunk(number, some), keeper.variances(number, some)
+                    yield told, Job(self.rows.piece(number), some.start, tau, nu, *kept)
                 else:
                     rest = some.start, tau, nu
                     yield there, Divided(self.rows, number, self.rows.piece, rest)

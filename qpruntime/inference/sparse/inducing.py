@@ -78,6 +78,13 @@ class Inducing:
         moved.kernel, moved.Z = kernel, Z
         return moved
 
+    def in_dtype(self, dtype: DTypeLike) -> Inducing:
+        """Return the same factor for features of another dtype."""
+        moved = copy.copy(self)
+        moved.__dict__.pop("rounded", None)
+        moved.dtype = np.dtype(dtype)
+        return moved
+
     def features(self, X: Array, out: Any = None) -> tuple[Any, Array]:
         """Return L^-1 k(Z, x_n) (n, M), and r_n = k(x_n, x_n) less their squares, not negative.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.errors import InputError
@@ -13,6 +12,7 @@ from qpruntime.execution.blas_threads import alone
 from qpruntime.execution.calls import ExecutorError, Threads
 from qpruntime.execution.executors import executor_of
 from qpruntime.inference.arguments import check_sites
+from qpruntime.inference.nearest.disk import held_inputs
 from qpruntime.inference.nearest.posterior import LocalPosterior, local_of
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sparse.checkpoint import SitesFile
@@ -103,7 +103,8 @@ def infer_sparse(
         Go on from the sites of `checkpoint`, if that is there.
     nearest : int
         So many nearest rows of each point correct its prediction: what Z leaves out is local. The
-        posterior holds all rows for that, also where `X` is read in chunks.
+        posterior holds all rows for that; where `X` is read in chunks and takes more than `memory`
+        bytes, in files in the folder for temporary ones, which go when it does.
 
     Returns
     -------
@@ -163,8 +164,4 @@ def infer_sparse(
             raise ExecutorError(f"{error}{kept.hint() if kept else ''}") from error
     engine.executor = Threads(workers)
     warn_unsettled(ended, limits.tol)
-    return (
-        local_of(posterior, told.rows.some(np.arange(told.rows.n)).X, nearest)
-        if nearest
-        else posterior
-    )
+    return local_of(posterior, held_inputs(told.rows, memory), nearest) if nearest else posterior

@@ -1,4 +1,4 @@
-"""Features of all rows, kept from pass to pass where there is memory for them."""
+"""Features of all rows, and their variances, kept from pass to pass where there is memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.inference.sparse.inducing import Inducing
-from qpruntime.inference.sparse.passes import Features
+from qpruntime.inference.sparse.passes import Features, Variances
 from qpruntime.memory import fits
 
 __all__ = ["MEMORY", "Keeper"]
@@ -27,12 +27,15 @@ class Keeper:
         self._phi: Any = None
         self._r: Array = np.empty(0)
         self._full: dict[int, Any] = {}
+        self._root: Array | None = None
+        self._w: Array | None = None
+        self._told: dict[int, Any] = {}
 
     def of(self, inducing: Inducing, n: int, memory: float) -> Keeper:
         """Return the keeper with room for these features if they fit, else with none."""
         if self._owner is inducing:
             return self
-        self._owner, self._full = inducing, {}
+        self._owner, self._full, self._root = inducing, {}, None
         shape = (n, inducing.size)
         nbytes = n * inducing.size * inducing.dtype.itemsize
         if nbytes > memory:
@@ -49,3 +52,24 @@ class Keeper:
             return None
         full = self._full.setdefault(number, np.zeros(1, dtype=bool))
         return Features(self._phi[some], self._r[some], full)
+
+    def under(self, root: Array, n: int, memory: float) -> Keeper:
+        """Return the keeper with room for the variances of N rows under this root of B.
+
+        Means are settled several times between sweeps, and the root stays: what they spare is
+        all of the M^2 operations a row.
+        """
+        if self._root is not root:
+            self._root, self._told = root, {}
+            if 8.0 * n > memory:
+                self._w = None
+            elif self._w is None or len(self._w) != n:
+                self._w = np.empty(n)
+        return self
+
+    def variances(self, number: int, some: slice) -> Variances | None:
+        """Return the variances of a chunk, or room for them; None if they are not kept."""
+        if self._w is None:
+            return None
+        full = self._told.setdefault(number, np.zeros(1, dtype=bool))
+        return Variances(self._w[some], full)

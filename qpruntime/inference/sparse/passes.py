@@ -29,7 +29,7 @@ from qpruntime.inference.sparse.turn import (
     terms,
 )
 
-__all__ = ["Done", "Features", "Job", "gather", "means", "outcome", "sweep"]
+__all__ = ["Done", "Features", "Job", "Variances", "gather", "means", "outcome", "sweep"]
 
 # Numbers in the features of a block, 4 MB of float64, and rows at least. What a block needs is
 # allocated once for a thread: fresh pages for every block cost more than what is written there.
@@ -46,14 +46,22 @@ class Features(NamedTuple):
     full: NDArray[np.bool_]
 
 
+class Variances(NamedTuple):
+    """Of g at the rows of a chunk under one root of B; `full` once they are there."""
+
+    w: Array
+    full: NDArray[np.bool_]
+
+
 class Job(NamedTuple):
-    """A chunk, the number of its first row, its sites about the prior mean, features kept."""
+    """A chunk, the number of its first row, its sites about the prior mean, and what is kept."""
 
     piece: Piece
     first: int
     tau: Array
     nu: Array
     kept: Features | None = None
+    variances: Variances | None = None
 
 
 class Done(NamedTuple):
@@ -64,7 +72,10 @@ class Done(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A block of a chunk, its features and r, and room of the shape of the features."""
+    """A block of a chunk, its features and r, and room of the shape of the features.
+
+    `w` are variances of g, if they are kept: to be filled in, or `known`.
+    """
 
     some: slice
     X: Array
@@ -72,6 +83,8 @@ class Part(NamedTuple):
     phi: Any
     r: Array
     room: Any
+    w: Array | None = None
+    known: bool = False
 
 
 def parts(state: State, job: Job, chunk: Chunk) -> Iterator[Part]:
@@ -97,7 +110,10 @@ def parts(state: State, job: Job, chunk: Chunk) -> Iterator[Part]:
         else:
             found = inducing.features(X, phi[some])
             kept.r[some] = found[1]
-        yield Part(some, X, block, *found, room[:length])
+        w, known = None, False
+        if job.variances is not None:
+            w, known = job.variances.w[some], bool(job.variances.full[0])
+        yield Part(some, X, block, *found, room[:length], w, known)
     if kept is not None:
         kept.full[0] = True
 
@@ -154,11 +170,32 @@ class Accumulated:
 
 def marginals(state: State, part: Part) -> tuple[Array, Array]:
     """Means and variances of g; the features divided by the root of B are left in the room."""
-    phi, solved = part.phi, part.room
-    mean = (phi @ state.mean.astype(phi.dtype)).astype(float)
-    np.copyto(solved, phi)
+    solved = part.room
+    np.copyto(solved, part.phi)
     divide(solved, state.rounded)
-    return mean, np.einsum("nm,nm->n", solved, solved).astype(float)
+    return _means(state, part), np.einsum("nm,nm->n", solved, solved).astype(float)
+
+
+def _marginals(state: State, part: Part) -> tuple[Array, Array]:
+    """Means and variances of g, which is all of the work where variances are not known."""
+    if part.known:
+        assert part.w is not None
+        return _means(state, part), part.w.copy()
+    mean, w = marginals(state, part)
+    if part.w is not None:
+        part.w[:] = w
+    return mean, w
+
+
+def _means(state: State, part: Part) -> Array:
+    found: Array = (part.phi @ state.mean.astype(part.phi.dtype)).astype(float)
+    return found
+
+
+def _told(job: Job) -> None:
+    """Variances of all rows of the chunk are there."""
+    if job.variances is not None:
+        job.variances.full[0] = True
 
 
 def _sites(block: Block, r: Array, power: float) -> tuple[Array, Array]:
@@ -191,7 +228,7 @@ def sweep(state: State, job: Job, share: float = 1.0) -> Done:
     change, counts, worst = np.zeros(4), np.zeros(4), (-1.0, 0)
     for part in parts(state, job, job.piece.load()):
         block = part.block
-        mean, w = marginals(state, part)
+        mean, w = _marginals(state, part)
         at = cavities(block, mean, w, part.r, power, power)
         new = propose(state.rule, block, at)
         squares, sizes = changes(block, new, at, power)
@@ -204,6 +241,7 @@ def sweep(state: State, job: Job, share: float = 1.0) -> Done:
         T, N = _sites(block._replace(tau=tau[part.some], nu=nu[part.some]), part.r, power)
         total.project(part.phi, N)
         total.square(part.phi, T, part.room)
+    _told(job)
     own = {"change": change, "counts": counts, "worst": worst}
     return Done({**total.sums(), **own}, (tau, nu))
 
@@ -213,11 +251,12 @@ def means(state: State, job: Job) -> Done:
     total, power = Accumulated(state), state.rule.power
     nu = np.empty(job.tau.size)
     for part in parts(state, job, job.piece.load()):
-        mean, w = marginals(state, part)
+        mean, w = _marginals(state, part)
         at = cavities(part.block, mean, w, part.r, power, power)
         nu[part.some] = settled(state.rule, part.block, at, mean, part.r)
         _, N = _sites(part.block._replace(nu=nu[part.some]), part.r, power)
         total.project(part.phi, N)
+    _told(job)
     return Done({"h": total.h}, (job.tau, nu))
 
 
@@ -230,7 +269,7 @@ def outcome(state: State, job: Job, rows: bool = False) -> Done:
     columns = np.empty((3, job.tau.size if rows else 0))
     for part in parts(state, job, job.piece.load()):
         block = part.block
-        mean, w = marginals(state, part)
+        mean, w = _marginals(state, part)
         at = cavities(block, mean, w, part.r, power, power)
         log_z = project(state.rule, block, at, "log_z")[0]
         evidence += float(np.sum(terms(at, log_z, power)))
@@ -241,6 +280,7 @@ def outcome(state: State, job: Job, rows: bool = False) -> Done:
         if rows:
             columns[:2, part.some] = _moments(block, at, power)
             columns[2, part.some] = alone
+    _told(job)
     return Done({"terms": evidence, "worst": least}, (*columns,) if rows else ())
 
 

@@ -31,7 +31,7 @@ def _free(data: Data, settings: Settings) -> bool:
     """Not where the user gives the kernel, its start or what is maximised.
 
     Nor where corrections or method "vb" ask for the dense engine, nor for one column: that is a
-    series.
+    series. A scheduler computes passes over all rows, of which few need none.
     """
     return (
         settings.auto is not None
@@ -41,6 +41,6 @@ def _free(data: Data, settings: Settings) -> bool:
         and settings.n_restarts == 0
         and settings.objective == "evidence"
         and settings.solver == "auto"
-        and settings.scheduler is None
+        and (settings.scheduler is None or len(data.y) > DENSE)
         and data.projector.method in ("ep", "qp")
     )

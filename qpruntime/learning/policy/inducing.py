@@ -8,25 +8,29 @@ each point predict better.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution.calls import Threads
+from qpruntime.execution.calls import ExecutorError, Threads
+from qpruntime.execution.executors import executor_of
+from qpruntime.inference.nearest.disk import held_inputs
 from qpruntime.inference.nearest.posterior import local_of
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.lazy import is_lazy, read, rows_of
+from qpruntime.inference.sparse.lazy import rows_of
 from qpruntime.inference.sparse.posterior import conclude
 from qpruntime.inference.sparse.rows import Rows
 from qpruntime.inference.sparse.rule import Rule
-from qpruntime.inference.sparse.settle import settle
+from qpruntime.inference.sparse.settle import Ended, settle
 from qpruntime.learning.data import Data
 from qpruntime.learning.inducing import clusters, rows_at, sample, units
 from qpruntime.learning.policy.judged import Stage
@@ -120,14 +124,22 @@ class Ground:
         """Settle all rows with m inducing points, from the sites of another number of them."""
         Z = clusters(self._points, m, self.rng, units(kernel, self._points.std(axis=0)))
         n = len(self.data.y)
-        engine = Engine(self._rows, self._rule(projector), kernel, Z, **self._options)
+        dtype = self._dtype(n, m)
+        engine = Engine(self._rows, self._rule(projector), kernel, Z, dtype=dtype, **self._options)
+        limits = Limits(_TOL, self.settings.max_sweeps, 1.0)
         if before is not None:
             before.engine.release()
-            engine.sites = before.engine.sites
-        limits = Limits(_TOL, self.settings.max_sweeps, 1.0)
-        ended = settle(engine, limits)
+        with self._computing(engine):
+            try:
+                ended = self._settled(engine, before, limits)
+            except NumericalError:
+                if engine.dtype == np.float64:
+                    raise
+                engine.tau[:] = engine.nu[:] = 0.0
+                engine.move(kernel, Z, np.float64)  # single precision has lost the factor
+                ended = self._settled(engine, before, limits)
+            posterior = conclude(engine, ended, None, limits)
         self.budget.take(sweeps_of(len(ended.history) + 2, n, m))
-        posterior = conclude(engine, ended, None, limits)
         rows, k = self.left_out, self._nearest
         near = None
         alone = self._weighted(posterior.loo_of(rows), rows)
@@ -142,6 +154,38 @@ class Ground:
         words = f"{words}{m} inducing points{' and nearest rows' if found.uses_near else ''}"
         self.stages.append(Stage(n, words, found.score, self.budget.taken))
         return found
+
+    @staticmethod
+    def _settled(engine: Engine, before: Settled | None, limits: Limits) -> Ended:
+        """Settle an engine from the sites of another."""
+        if before is not None:
+            engine.sites = before.engine.sites
+        return settle(engine, limits)
+
+    @contextmanager
+    def _computing(self, engine: Engine) -> Iterator[None]:
+        """Let the workers of the scheduler carry out passes of an engine, if there is one."""
+        if self.settings.scheduler is None:
+            yield
+            return
+        here = engine.executor
+        try:
+            with executor_of(None, self.settings.scheduler) as engine.executor:
+                yield
+        except ExecutorError as error:
+            raise ExecutorError(
+                f"{error}; then fit again, or without scheduler= on this machine"
+            ) from error
+        finally:
+            engine.executor = here
+
+    def _dtype(self, n: int, m: int) -> DTypeLike:
+        """Single precision steers where features in double do not fit: reading them takes longest.
+
+        The posterior at the end is of double precision.
+        """
+        mixed = self._auto.sparse.dtype == "mixed"
+        return np.float32 if mixed and 8.0 * n * m > self._auto.sparse.memory else np.float64
 
     def grow(self, kernel: Kernel, projector: Projector, begun: Settled) -> Settled:
         """Double the inducing points of `begun` while that pays and the budget has it."""
@@ -162,7 +206,10 @@ class Ground:
         low, high = (float(end(self.data.prior)) for end in (np.min, np.max))
         prior = low if low == high else None
         engine = settled.engine
-        posterior = posterior_of(engine, projector, self.settings, prior, _ignore)
+        with self._computing(engine):
+            if engine.dtype != np.float64:
+                engine.move(engine.kernel, engine.Z, np.float64)
+            posterior = posterior_of(engine, projector, self.settings, prior, _ignore)
         self.budget.take(sweeps_of(posterior.n_sweeps, len(self.data.y), settled.m))
         engine.executor = Threads(None)
         asked = self._auto.nearest
@@ -176,19 +223,16 @@ class Ground:
 
     @property
     def _nearest(self) -> int:
-        """Nearest rows that are tried; none where rows are read in parts and do not fit."""
+        """Nearest rows that are tried."""
         asked = self._auto.nearest
         if not isinstance(asked, str):
             return int(asked)
-        X, n = self.data.X, len(self.data.y)
-        fits = not is_lazy(X) or 8.0 * n * X.shape[1] < self._auto.sparse.memory
-        return NEAREST if fits and n > NEAREST else 0
+        return NEAREST if len(self.data.y) > NEAREST else 0
 
     @cached_property
     def _held(self) -> Array:
-        """Inputs of all rows."""
-        X = self.data.X
-        return np.ascontiguousarray(read(X, slice(0, len(self.data.y))) if is_lazy(X) else X)
+        """Inputs of all rows, in a file where they do not fit."""
+        return held_inputs(self._rows, self._auto.sparse.memory)
 
     @cached_property
     def _points(self) -> Array:

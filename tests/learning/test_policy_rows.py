@@ -1,0 +1,98 @@
+"""The policy makes the same choice and the same bits wherever rows are, and whoever computes."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from dask_cluster import two_workers
+from qpruntime import GPClassifier, NumericalError
+from qpruntime.estimators import data
+from qpruntime.inference.nearest import disk
+from qpruntime.learning.policy import acts, inducing
+from qpruntime.learning.policy import fit as policy
+
+N, D = 400, 11
+RNG = np.random.default_rng(8)
+X = RNG.standard_normal((N, D)) * np.linspace(1.0, 20.0, D)
+LABELS = np.sin(2.0 * X[:, 0]) + 0.05 * X[:, 1] + 0.2 * RNG.standard_normal(N) > 0.0
+NEW = RNG.standard_normal((40, D)) * np.linspace(1.0, 20.0, D)
+
+
+@pytest.fixture(autouse=True)
+def few_dense(monkeypatch):
+    """More than 80 rows are many."""
+    for room in (policy, acts, data):
+        monkeypatch.setattr(room, "DENSE", 80)
+    monkeypatch.setattr(inducing, "FIRST", 10)
+
+
+def fitted(rows, labels=LABELS, **options):
+    given = {"random_state": 3, "nearest": 7, **options}
+    return GPClassifier(**given).fit(rows, labels)
+
+
+def same(model, plain):
+    for name in ("engine_", "nearest_"):
+        assert getattr(model, name) == getattr(plain, name)
+    assert str(model.stages_) == str(plain.stages_)
+    np.testing.assert_array_equal(model.inducing_points_, plain.inducing_points_)
+    np.testing.assert_array_equal(model.predict_proba(NEW), plain.predict_proba(NEW))
+
+
+def kinds(folder):
+    """A memory map, a zarr array and a dask array of these rows."""
+    da, zarr = pytest.importorskip("dask.array"), pytest.importorskip("zarr")
+    np.save(folder / "X.npy", X)
+    stored = zarr.create_array(str(folder / "X.zarr"), shape=X.shape, chunks=(150, D), dtype="f8")
+    stored[:] = X
+    return np.load(folder / "X.npy", mmap_mode="r"), stored, da.from_array(X, chunks=(90, 4))
+
+
+def test_wherever_rows_are(tmp_path):
+    """Also where they do not fit into memory: then their nearest are looked for on the disk."""
+    plain = fitted(X)
+    assert plain.engine_ == "inducing+nearest"
+    assert not disk.on_disk(plain.posterior_.rows.X)
+    for rows in kinds(tmp_path):
+        same(fitted(rows), plain)
+    small, model = fitted(X, memory=0.0), fitted(rows, memory=0.0)
+    assert disk.on_disk(model.posterior_.rows.X)
+    same(model, small)
+    same(pickle.loads(pickle.dumps(model)), small)
+
+
+def test_single_precision_steers_where_features_do_not_fit(monkeypatch):
+    """And double where single loses the factor; the end is of double precision either way."""
+    double = fitted(X, dtype="float64", memory=0.0)
+    seen, settle = [], inducing.settle
+
+    def watched(engine, limits):
+        seen.append(engine.dtype)
+        return settle(engine, limits)
+
+    monkeypatch.setattr(inducing, "settle", watched)
+    single = fitted(X, memory=0.0)
+    assert set(seen) == {np.float32}
+    assert single.posterior_.inducing.dtype == np.float64
+    # Both settle to the same tolerance, from starts that differ by rounding.
+    np.testing.assert_allclose(single.predict_proba(NEW), double.predict_proba(NEW), atol=1e-4)
+
+    def lost(engine, limits):
+        if engine.dtype == np.float32:
+            raise NumericalError("no factor")
+        return settle(engine, limits)
+
+    monkeypatch.setattr(inducing, "settle", lost)
+    same(fitted(X, memory=0.0), double)
+
+
+@pytest.mark.slow
+def test_on_a_cluster(tmp_path, monkeypatch):
+    plain = fitted(X)
+    rows = kinds(tmp_path)
+    with two_workers(tmp_path / "cluster", monkeypatch) as cluster:
+        for inputs in (X, *rows):
+            same(fitted(inputs, scheduler=cluster.address), plain)
