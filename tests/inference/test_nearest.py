@@ -67,31 +67,24 @@ def test_by_all_rows_it_is_the_dense_posterior(kernel, y, likelihood, options, p
     at = 0.1 if "mean" in options else 0.0
     # Noise is of each row its own: a point where a row is has another.
     expected = dense.predict(kernel(POINTS, X), kernel.diag(POINTS), np.full(len(POINTS), at))
-    for updates in (0, 2):
-        local = local_of(sparse, X, 48, updates)
-        found = local.predict(POINTS, np.full(len(POINTS), at))
-        assert local.updates == updates
-        # EP's fixed point stays where it is, as far as the dense engine has come to it.
-        close = CLOSE if updates == 0 else {"rtol": 0.0, "atol": 1e-9}
-        np.testing.assert_allclose(found, expected, **close)
-    np.testing.assert_allclose(local_of(sparse, X, 48, 0).loo(), dense.loo(), **CLOSE)
+    local = local_of(sparse, X, 48)
+    np.testing.assert_allclose(local.predict(POINTS, np.full(len(POINTS), at)), expected, **CLOSE)
+    np.testing.assert_allclose(local.loo(), dense.loo(), **CLOSE)
 
 
 def test_what_z_leaves_nothing_of_is_not_corrected():
     once = X[:40]
     options = {"method": "ep", "tol": 1e-13, "jitter": 0.0}
     sparse = infer_sparse(SMOOTH, once, LABELS[:40], once, **options)
-    for updates, close in ((0, CLOSE), (2, {"rtol": 0.0, "atol": 1e-8})):
-        local = local_of(sparse, once, 7, updates)
-        np.testing.assert_allclose(local.predict(POINTS), sparse.predict(POINTS), **close)
-    np.testing.assert_allclose(local_of(sparse, once, 7, 0).loo(), sparse.loo(), **CLOSE)
+    local = local_of(sparse, once, 7)
+    np.testing.assert_allclose(local.predict(POINTS), sparse.predict(POINTS), **CLOSE)
+    np.testing.assert_allclose(local.loo(), sparse.loo(), **CLOSE)
 
 
-@every_case("updates", [0, 2])
-def test_a_row_left_out_is_the_prediction_without_its_site(updates):
+def test_a_row_left_out_is_the_prediction_without_its_site():
     options = {"method": "qp", "weights": WEIGHTS, "mean": PRIOR}
     sparse = infer_sparse(NOISY, X, LABELS, Z, **options)
-    local = local_of(sparse, X, 9, updates)
+    local = local_of(sparse, X, 9)
     sites = sparse.engine.sites
     for n in (2, 3, 41, 44, 47):
         rest = np.arange(48) != n
@@ -101,7 +94,7 @@ def test_a_row_left_out_is_the_prediction_without_its_site(updates):
         other = with_sites(other, (sites.tau[rest], sites.nu[rest]))
         # Where other rows are at its place that is one neighbour more.
         more = int((X[rest] == X[n]).all(axis=1).any())
-        mean, variance = local_of(other, X[rest], 9 + more, updates).predict(X[[n]], PRIOR[[n]])
+        mean, variance = local_of(other, X[rest], 9 + more).predict(X[[n]], PRIOR[[n]])
         rule = sparse.rule
         expected = rule.project(mean, np.sqrt(variance), LABELS[[n]], None, "log_z", whole=True)[0]
         np.testing.assert_allclose(local.loo_of([n]), expected, **CLOSE)
@@ -150,14 +143,10 @@ def test_what_is_no_row_is_refused():
         infer_sparse(SMOOTH, X, LABELS, Z, nearest=-1)
 
 
-def test_where_sites_may_not_be_updated_they_are_not():
-    """Negative precisions are left to the inducing points, but a row left out takes its own away.
-
-    Where rows observe multiples of f they are put back as they are.
-    """
+def test_negative_precisions():
+    """They are left to the inducing points, but a row left out takes its own away."""
     sparse = infer_sparse(NOISY, X, HEAVY, Z, "student-t(nu=4, scale=0.3)", "ep", max_sweeps=500)
     local = local_of(sparse, X, 9)
-    assert local.updates == 0
     negative = np.flatnonzero(sparse.sites.tau < 0.0)
     assert negative.size
     n = negative[0]
@@ -167,9 +156,6 @@ def test_where_sites_may_not_be_updated_they_are_not():
     mean, variance = local_of(other, X[rest], 9).predict(X[[n]])
     found = sparse.rule.project(mean, np.sqrt(variance), HEAVY[[n]], None, "log_z", whole=True)[0]
     np.testing.assert_allclose(local.loo_of([n]), found, **CLOSE)
-    scale = np.linspace(0.5, 2.0, 48)
-    given = {"likelihood": "probit", "scale": scale}
-    assert infer_sparse(SMOOTH, X, LABELS, Z, **given, nearest=9).updates == 0
 
 
 def test_later_rows_join():

@@ -24,11 +24,11 @@ What is where, from the ground up; each module imports from those above it:
 `covariances`
     ``within(kernel, X)``: prior covariances inside many small sets (b, k, d).
 `places`
-    `Places`: sites of rows, summed up by place, and what may be updated of them.
+    `Places`: sites of rows, summed up by place.
 `features`
     `Known`, the posterior of w; `Features`: what it says of places, made when first needed.
 `local`
-    The correction of a block of points: kernels, and the updates in between.
+    The correction of a block of points: kernels.
 `posterior`
     `LocalPosterior`: a `SparsePosterior` whose predictions are corrected; ``local_of`` makes one.
 """

@@ -16,14 +16,13 @@ from qpruntime.execution.calls import Threads
 from qpruntime.inference.nearest.covariances import within
 from qpruntime.inference.nearest.disk import in_parts
 from qpruntime.inference.nearest.features import Features, Known
-from qpruntime.inference.nearest.local import Left, marginals, products, without_sites
+from qpruntime.inference.nearest.local import marginals, products, without_sites
 from qpruntime.inference.nearest.metric import metric
 from qpruntime.inference.nearest.neighbours import neighbours_of
-from qpruntime.inference.nearest.places import Kinds, Places
+from qpruntime.inference.nearest.places import Places
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.cross import diagonal
 from qpruntime.inference.sparse.rows import Columns
-from qpruntime.inference.sparse.rule import Rule
 
 __all__ = ["Ground", "check_rows"]
 
@@ -31,8 +30,6 @@ Numbers = NDArray[np.intp]
 
 # Points whose neighbours are looked up together, and that are corrected together.
 _TOGETHER, _BLOCK = 2048, 128
-# What is left of a marginal's precision without a site that is updated, at least.
-_LEAST_KEPT = 1e-9
 
 
 class Points(NamedTuple):
@@ -45,17 +42,6 @@ class Points(NamedTuple):
     own: Numbers | None = None
 
 
-class Listed(NamedTuple):
-    """Kinds of rows at the places of points, one after the other.
-
-    `at` is the number of place among all of the block, `kind` and `counts` what is there.
-    """
-
-    at: Numbers
-    kind: Numbers
-    counts: Array
-
-
 class Ground:
     """Rows with their sites about the prior mean, and what is made of them.
 
@@ -66,18 +52,12 @@ class Ground:
     columns : Columns
         With inputs (N, d) that are held.
     sites : Sites
-    rule : Rule or None
-        None leaves the sites as they are; `updates` says how often they are updated.
     """
 
-    def __init__(
-        self, kernel: Any, known: Known, columns: Columns, sites: Sites, rule: Rule | None,
-        updates: int,
-    ) -> None:  # fmt: skip
+    def __init__(self, kernel: Any, known: Known, columns: Columns, sites: Sites) -> None:
         X = columns.X
         self.kernel, self.known, self.columns, self.sites = kernel, known, columns, sites
         places = Places.of(X, sites, in_parts(self._noise, X))
-        self.rule, self.updates = rule, updates
         scale = metric(kernel, X.shape[1])
         self._index = neighbours_of(places.X, known.inducing.Z, scale)
         order = self._index.taken()
@@ -87,12 +67,6 @@ class Ground:
         rows = np.arange(columns.n)
         tau, nu = self.places.own(rows)
         self._site = Sites(*(self.places.summed(rows, a) for a in (tau, nu)))
-        self._kinds: Kinds | None = None
-        if updates:
-            self._kinds = self.places.kinds(columns)
-            fixed = np.flatnonzero(self._kinds.of_row < 0)
-            own = self.places.own(fixed)
-            self._fixed = Sites(*(self.places.summed(fixed, a) for a in own))
         self._lock = threading.Lock()
 
     def _noise(self, X: Array) -> Array:
@@ -173,9 +147,7 @@ class Ground:
         if points.own is not None:
             proper = self._leave_out(points.own, A, mean, (T, N, tau, nu), features.r[slots[:, 0]])
         left = without_sites(A, Q, K, mean, T, N)
-        if self.updates:
-            tau, nu = self._updated(left, places, points.own, (tau, nu))
-        centre, variance = marginals(left, tau, nu, True)
+        centre, variance = marginals(left, tau, nu)
         # What single precision leaves no factor for is left as the inducing inputs have it.
         last = A[:, -1, -1] + np.maximum(K[:, -1] - Q[:, -1, -1], 0.0)
         good = left.good & np.isfinite(centre) & np.isfinite(variance)
@@ -207,68 +179,6 @@ class Ground:
         for array in sites:
             array[single, 0] = 0.0
         return proper
-
-    def _listed(self, places: Numbers, own: Numbers | None) -> Listed:
-        """Return the kinds at places (b, k), the rows that are left out not counted."""
-        kinds, flat = self._kinds, places.ravel()
-        assert kinds is not None
-        lengths = kinds.begin[flat + 1] - kinds.begin[flat]
-        at = np.repeat(np.arange(flat.size), lengths)
-        inside = np.arange(at.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        kind = kinds.begin[flat][at] + inside
-        counts = kinds.counts[kind]
-        if own is not None:
-            of_own = np.full(flat.size, -1, np.intp)
-            of_own[:: places.shape[1]] = kinds.of_row[own]
-            counts = counts - (kind == of_own[at])
-        return Listed(at, kind, counts)
-
-    def _updated(
-        self, left: Left, places: Numbers, own: Numbers | None, begin: tuple[Array, Array]
-    ) -> tuple[Array, Array]:
-        """Sites (b, k) of h at the places after parallel updates by power EP."""
-        kinds, rule, power = self._kinds, self.rule, self.known.power
-        assert kinds is not None
-        assert rule is not None
-        listed = self._listed(places, own)
-        at, kind = listed.at, listed.kind
-        noise = self.places.noise[places.ravel()][at]
-        y, prior = kinds.y[kind], kinds.prior[kind]
-        weights = None if self.columns.weights is None else kinds.weights[kind]
-        fixed = [a[places].ravel() for a in self._fixed]
-        if own is not None:
-            outside = np.flatnonzero(kinds.of_row[own] < 0)
-            there = self.places.own(own[outside])
-            for values, site in zip(fixed, there, strict=True):
-                values[outside * places.shape[1]] -= site
-        (tau, nu), sums = (a[kind] for a in kinds.sites), begin
-        for _ in range(self.updates):
-            mean, variance = marginals(left, *sums, False)
-            m, v = (a[:, :-1].ravel()[at] for a in (mean, variance))
-            with np.errstate(all="ignore"):
-                share = 1.0 + noise * tau
-                kept = 1.0 - tau / share * v
-                # Without the site, then with what power EP leaves of it: both of f.
-                wide = v / kept + noise
-                centre = (m - nu / share * v) / kept
-                rest = 1.0 + (1.0 - power) * tau * wide
-                c, centre = wide / rest, (centre + (1.0 - power) * nu * wide) / rest
-                proper = (kept > _LEAST_KEPT) & (c > 0.0) & np.isfinite(c) & np.isfinite(centre)
-                centre, c = np.where(proper, centre, 0.0), np.where(proper, c, 1.0)
-                # What EP's log Z is looked up with has its moments as well.
-                found = rule.project(prior + centre, np.sqrt(c), y, weights, "log_z")
-                _, tilted, std, _ = found
-                own_tau = np.maximum(1.0 / (std * std) - 1.0 / c, 0.0)
-                about = tilted - prior
-                own_nu = (about - centre) / c + about * own_tau
-                taken = proper & np.isfinite(own_tau) & np.isfinite(own_nu)
-                tau = np.where(taken, own_tau / power, tau)
-                nu = np.where(taken, own_nu / power, nu)
-            share = 1.0 + noise * tau
-            added = [np.bincount(at, listed.counts * a / share, places.size) for a in (tau, nu)]
-            one, two = (a.reshape(places.shape) for a in map(np.add, fixed, added))
-            sums = one, two
-        return sums
 
 
 def check_rows(X: Array, n: int, d: int) -> None:

@@ -50,13 +50,13 @@ def without_sites(A: Array, Q: Array, K: Array, mean: Array, T: Array, N: Array)
     return Left(V, left, good)
 
 
-def marginals(left: Left, tau: Array, nu: Array, last: bool) -> tuple[Array, Array]:
-    """Put sites (b, k) of h back; return means and variances (b, k + 1), or of the point alone."""
-    mean, variance = np.empty(left.mean.shape), np.empty(left.mean.shape)
-    k = tau.shape[1]
-    rooms = np.zeros((k, k)), np.zeros((k, 2 if last else k + 2)), np.zeros(k)
-    _marginals(left.V, left.mean, np.sqrt(tau), tau, nu, last, mean, variance, rooms)
-    return (mean[:, -1], variance[:, -1]) if last else (mean, variance)
+def marginals(left: Left, tau: Array, nu: Array) -> tuple[Array, Array]:
+    """Put sites (b, k) of h back; return means and variances (b,) of the points."""
+    b, k = tau.shape
+    found = np.empty((2, b))
+    rooms = np.zeros((k, k)), np.zeros((k, 2)), np.zeros(k)
+    _marginals(left.V, left.mean, np.sqrt(tau), tau, nu, found, rooms)
+    return found[0], found[1]
 
 
 @summed
@@ -189,10 +189,9 @@ def _without(A, Q, K, mean, q, N, V, left, good, rooms):
 
 
 @contracted
-def _marginals(V, prior, root, tau, nu, last, mean, variance, rooms):
+def _marginals(V, prior, root, tau, nu, found, rooms):
     B, W, pull = rooms
     b, k = root.shape
-    first = k if last else 0
     for s in range(b):
         for j in range(k):
             pull[j] = nu[s, j] - tau[s, j] * prior[s, j]
@@ -203,18 +202,14 @@ def _marginals(V, prior, root, tau, nu, last, mean, variance, rooms):
             total = 0.0
             for j in range(k):
                 total += V[s, i, j] * pull[j]
-            for j in range(first, k + 1):
-                W[i, j - first] = root[s, i] * V[s, i, j]
-            W[i, k + 1 - first] = root[s, i] * total
+            W[i, 0] = root[s, i] * V[s, i, k]
+            W[i, 1] = root[s, i] * total
         if not _factor(B, k):
-            mean[s, first:], variance[s, first:] = np.nan, np.nan
+            found[0, s], found[1, s] = np.nan, np.nan
             continue
         _solve(B, k, W)
-        for i in range(first, k + 1):
-            mean[s, i], variance[s, i] = prior[s, i], V[s, i, i]
+        mean, variance = prior[s, k], V[s, k, k]
         for j in range(k):
-            share = W[j, k + 1 - first]
-            for i in range(first, k + 1):
-                w = W[j, i - first]
-                mean[s, i] += V[s, j, i] * pull[j] - w * share
-                variance[s, i] -= w * w
+            mean += V[s, j, k] * pull[j] - W[j, 0] * W[j, 1]
+            variance -= W[j, 0] * W[j, 0]
+        found[0, s], found[1, s] = mean, variance

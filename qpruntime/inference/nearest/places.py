@@ -9,7 +9,6 @@ power r tau).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,31 +17,10 @@ from qpruntime.arrays import Array
 from qpruntime.inference.nearest.disk import taken
 from qpruntime.inference.nearest.distinct import distinct
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.rows import Columns
 
-__all__ = ["Kinds", "Places"]
+__all__ = ["Places"]
 
 Numbers = NDArray[np.intp]
-
-# More kinds of rows at a place than this, and their sites stay as they are: they say so much of it
-# that its neighbours change little.
-_MOST_KINDS = 8
-
-
-class Kinds(NamedTuple):
-    """Rows of one place that observed the same, under the same weight and prior mean.
-
-    Those of place p are the ones from ``begin[p]`` to ``begin[p + 1]``; sites are those of f, the
-    mean over `counts` rows; `of_row` is -1 for rows whose sites stay as they are.
-    """
-
-    begin: Numbers
-    counts: Array
-    y: Array
-    weights: Array
-    prior: Array
-    sites: Sites
-    of_row: Numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,38 +97,6 @@ class Places:
         tau, nu = self.sites.tau[rows], self.sites.nu[rows]
         share = 1.0 + power * r[at] * tau
         return _added(at, tau / share, len(places)), _added(at, nu / share, len(places))
-
-    def kinds(self, columns: Columns) -> Kinds:
-        """Return the kinds of rows there are, and which row is of which."""
-        n = columns.n
-        y = np.asarray(columns.y, dtype=float)
-        weights = np.ones(n) if columns.weights is None else columns.weights
-        prior = np.zeros(n) if columns.prior is None else columns.prior
-        first, group = distinct(np.column_stack([self.of_row, y, weights, prior]))
-        place = self.of_row[first]
-        many = np.bincount(place, minlength=self.count)[place] > _MOST_KINDS
-        kept = np.flatnonzero(~many & (weights[first] != 0.0))
-        kept = kept[np.argsort(place[kept], kind="stable")]
-        number = np.full(len(first), -1, np.intp)
-        number[kept] = np.arange(len(kept))
-        of_row = number[group]
-        chosen = of_row >= 0
-        tallied = [
-            _added(of_row[chosen], values[chosen], len(kept))
-            for values in (np.ones(n), self.sites.tau, self.sites.nu)
-        ]
-        tally, tau, nu = tallied
-        begin = np.searchsorted(place[kept], np.arange(self.count + 1))
-        some = first[kept]
-        return Kinds(
-            begin,
-            tally,
-            y[some],
-            weights[some],
-            prior[some],
-            Sites(tau / tally, nu / tally),
-            of_row,
-        )
 
 
 def _added(at: Numbers, values: Array, size: int) -> Array:

@@ -28,9 +28,6 @@ __all__ = ["LocalPosterior", "local_of"]
 
 _LEAVE_OUT = "its attribute sparse pickles without rows, and predicts without the nearest"
 
-#: Updates of the sites of neighbours, where the likelihood is log-concave.
-UPDATES = 2
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LocalPosterior:
@@ -47,14 +44,10 @@ class LocalPosterior:
     sparse : SparsePosterior
     nearest : int
         Places, rows of equal inputs being one, that correct a point.
-    updates : int
-        How often their sites are updated before; 0 unless the likelihood is log-concave and rows
-        observe f itself.
     """
 
     sparse: SparsePosterior
     nearest: int
-    updates: int
     rows: Held = field(repr=False)
     held: Sites = field(repr=False)
 
@@ -75,8 +68,7 @@ class LocalPosterior:
         inner = self.sparse
         inducing = inner.inducing.in_dtype(np.float64)
         known = Known(inducing, inner.root, inner.weights, inner.power)
-        rule = self._rule if self.updates else None
-        return Ground(inner.kernel, known, self.rows, self.held, rule, self.updates)
+        return Ground(inner.kernel, known, self.rows, self.held)
 
     @property
     def _rule(self) -> Rule:
@@ -149,10 +141,7 @@ class LocalPosterior:
         assert later.engine is not None
         new = later.engine.sites
         held = Sites(*(np.concatenate(pair) for pair in zip(self.held, new, strict=True)))
-        updates = min(self.updates, updates_of(later, rows, held))
-        return LocalPosterior(
-            sparse=later, nearest=self.nearest, updates=updates, rows=rows, held=held
-        )
+        return LocalPosterior(sparse=later, nearest=self.nearest, rows=rows, held=held)
 
     def summary(self) -> dict[str, str | int | float | bool]:
         """Return plain values, as `SparsePosterior.summary` does, and what is held."""
@@ -178,9 +167,7 @@ class LocalPosterior:
         )
 
 
-def local_of(
-    posterior: SparsePosterior, X: Array, k: int, updates: int = UPDATES
-) -> LocalPosterior:
+def local_of(posterior: SparsePosterior, X: Array, k: int) -> LocalPosterior:
     """Return a posterior whose predictions the k nearest rows correct.
 
     Parameters
@@ -190,8 +177,6 @@ def local_of(
     X : ndarray, shape (N, d)
         The inputs of these rows, in the units of its kernel; held from now on.
     k : int
-    updates : int
-        Of the sites of the neighbours, where that is sound.
     """
     k = whole(k, "k", 1)
     rows = held_by(posterior, X)
@@ -200,7 +185,6 @@ def local_of(
     return LocalPosterior(
         sparse=posterior,
         nearest=k,
-        updates=min(updates, updates_of(posterior, rows, held)),
         rows=rows,
         held=held,
     )
@@ -230,11 +214,3 @@ def joined(one: Held, two: Held) -> Held:
 
     X, y = joined_inputs(one.X, two.X), np.concatenate([one.y, two.y])
     return Held(X, y, column("weights", 1.0), column("prior", 0.0), column("scale", 1.0))
-
-
-def updates_of(posterior: SparsePosterior, rows: Held, sites: Sites) -> int:
-    """Return how many updates of sites are sound."""
-    rule = posterior.rule
-    concave = rule is not None and rule.projector.likelihood.log_concave
-    sound = concave and rows.scale is None and not (sites.tau < 0.0).any()
-    return UPDATES if sound else 0
