@@ -19,6 +19,7 @@ from qpruntime.learning.policy.acts import acts
 from qpruntime.learning.policy.choice import Choice, looked_at
 from qpruntime.learning.policy.few import look
 from qpruntime.learning.policy.fit import fitted
+from qpruntime.learning.policy.screen import screened
 from qpruntime.learning.settings import Settings, numbered
 from qpruntime.learning.sparse_file import remove_checkpoints
 from qpruntime.learning.training import Fit, train
@@ -51,6 +52,9 @@ def train_all(
     if looked is not None and looked.warp is not None:
         X = looked.warp(X)
     units = _units(X, processes[0].weights, rng)
+    some = screened(processes, X, units, settings, latent_scale)
+    if some is not None:
+        units = some[0]
     scaled = units.of_any(X)
     own = settings.in_units(units)
     if own.solver == "auto" and int(X.shape[1]) > 1:
@@ -62,16 +66,18 @@ def train_all(
         )
     start = default_start if settings.kernel is None else automatic_start
     begin = start(units, latent_scale)
-    thetas = looked.thetas if looked is not None else ()
+    thetas = looked.thetas if looked is not None and some is None else ()
     begins = [replace(begin, thetas=(end,)) for end in thetas]
     if theta is not None:
         begin = replace(begin, thetas=(theta,))
     begins += [begin] * (len(processes) - len(begins))
     fits = _trained([replace(data, X=scaled) for data in processes], begins, own, rng)
     fits = [_unscaled(fit, X, units) for fit in fits]
-    if looked is None:
+    if looked is None and some is None:
         return fits, None
-    return fits, looked_at(len(X), len(fits), looked.warp, looked.stages)
+    warp = looked.warp if looked is not None else None
+    stages = (looked.stages if looked is not None else ()) + (some[1] if some is not None else ())
+    return fits, looked_at(len(X), len(fits), warp, units.count, stages)
 
 
 def whole(X: Any) -> Array:

@@ -62,10 +62,12 @@ class Choice:
         return f"{self.rows} rows: {how}, {kernel}{judged}"
 
 
-def looked_at(rows: int, processes: int, warp: Warp | None, stages: tuple[Stage, ...]) -> Choice:
-    """All rows by the dense engine, whose features may have been seen as ranks."""
-    words = (f"{'ranks of features, ' if warp else ''}Matérn 2.5",) * processes
-    choice = Choice("dense", rows, words, (), 0, warp, stages)
+def looked_at(
+    rows: int, processes: int, warp: Warp | None, features: int, stages: tuple[Stage, ...]
+) -> Choice:
+    """All rows by the dense engine, of so many features, which may be their ranks."""
+    kernel = f"{'ranks of features, ' if warp else ''}Matérn 2.5 of {features} features"
+    choice = Choice("dense", rows, (kernel,) * processes, (), 0, warp, stages)
     tell(choice, 0.0)
     return choice
 
