@@ -6,8 +6,8 @@ and ``tables/results/table1.json``, docs/bayesian-optimisation.md from what benc
 keeps, docs/deep.md from what reproduce_deep.py and bench_deep.py keep, docs/rows-on-a-cluster.md
 from what bench_sparse_size.py keeps of --workers, docs/rows-in-parts.md from what study_streams.py
 keeps, docs/time-series.md from what bench_series.py keeps, docs/beside-trees.md from what
-bench_middle.py keeps. No number between the marks is typed by
-hand.
+bench_middle.py keeps, docs/default-at-scale.md from what bench_scale.py keeps. No number between
+the marks is typed by hand.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import bayesopt_page
+import bench_scale
 import deep_report
 import middle_report
 import series_page
@@ -207,6 +208,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "summary": middle_report.summary,
         "intervals": middle_report.intervals,
     },
+    "default-at-scale.md": {"scale": bench_scale.page},
     "rows-in-parts.md": {"drift": streams_report.drift},
     "which-posterior.md": {
         "by method": truth_report.by_method,
