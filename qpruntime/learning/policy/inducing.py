@@ -105,8 +105,8 @@ class Ground:
     budget : Budget
     stages : list of Stage
         Appended to.
-    rng : Generator
-        Of clusters.
+    seed : int
+        Of clusters: the same ones for kernels that measure distances alike.
     left_out : ndarray of int
         Rows whose densities are asked for when they are left out.
     """
@@ -115,14 +115,15 @@ class Ground:
     settings: Settings
     budget: Budget
     stages: list[Stage]
-    rng: np.random.Generator
+    seed: int
     left_out: NDArray[np.intp]
 
     def settle(
         self, kernel: Kernel, projector: Projector, m: int, words: str, before: Settled | None
     ) -> Settled:
         """Settle all rows with m inducing points, from the sites of another number of them."""
-        Z = clusters(self._points, m, self.rng, units(kernel, self._points.std(axis=0)))
+        rng = np.random.default_rng([self.seed, m])
+        Z = clusters(self._points, m, rng, units(kernel, self._points.std(axis=0)))
         n = len(self.data.y)
         dtype = self._dtype(n, m)
         engine = Engine(self._rows, self._rule(projector), kernel, Z, dtype=dtype, **self._options)
@@ -237,7 +238,9 @@ class Ground:
     @cached_property
     def _points(self) -> Array:
         """Inputs that inducing points are chosen from."""
-        return rows_at(self.data.X, sample(len(self.data.y), _SAMPLE, self.rng))
+        return rows_at(
+            self.data.X, sample(len(self.data.y), _SAMPLE, np.random.default_rng(self.seed))
+        )
 
     @cached_property
     def _rows(self) -> Rows:

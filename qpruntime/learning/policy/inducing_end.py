@@ -38,13 +38,14 @@ def end_inducing(
     n = len(data.y)
     some = sample(n, ROWS, rest.rng) if n > ROWS else None
     left_out = sample(min(n, ROWS), LEFT_OUT, rest.rng)
+    seed = int(rest.rng.integers(2**31))
 
     candidates = list(given)
 
     def case_of(one: Candidate) -> Case:
         X = views[one.shape.ranks].scaled
         own = replace(data, X=X) if some is None else some_of(data, rows_at(X, some), some)
-        ground = Ground(own, rest.settings, rest.budget, rest.stages, rest.rng, left_out)
+        ground = Ground(own, rest.settings, rest.budget, rest.stages, seed, left_out)
         words = f"{one.words}, " if given[1:] else ""
         return Case(ground, one.climbed.kernel, one.climbed.projector(own), words)
 
