@@ -33,18 +33,24 @@ _NEW, _MAPPED = 5000, 1_000_000
 
 
 def drawn(n: int, folder: str) -> tuple[Any, Any, Any, Any]:
-    """Return n rows and classes, and those to predict."""
+    """Return n rows and classes, and those to predict; drawing takes memory of another process."""
+    if n >= _MAPPED:
+        subprocess.run([sys.executable, __file__, "--draw", folder, "--rows", str(n)], check=True)
+        X = np.load(Path(folder) / "X.npy", mmap_mode="r")
+        y = np.load(Path(folder) / "y.npy")
+    else:
+        X, y = draw(n)
+    return X[_NEW:], y[_NEW:], np.array(X[:_NEW]), y[:_NEW]
+
+
+def draw(n: int) -> tuple[Any, Any]:
+    """Return n rows and 5000 more, and their classes."""
     X, y = make_classification(
         n + _NEW, 20, n_informative=8, n_redundant=4, class_sep=0.7, flip_y=0.05,
         n_clusters_per_class=3, random_state=1,
     )  # fmt: skip
     order = np.random.default_rng(0).permutation(n + _NEW)
-    X, y = X[order], y[order]
-    if n >= _MAPPED:
-        path = Path(folder) / "rows.npy"
-        np.save(path, X)
-        X = np.load(path, mmap_mode="r")
-    return X[_NEW:], y[_NEW:], np.array(X[:_NEW]), y[:_NEW]
+    return X[order], y[order]
 
 
 def peak() -> float:
@@ -111,7 +117,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 300_000])
     parser.add_argument("--here", action="store_true", help="in this process; prints one record")
+    parser.add_argument("--draw", type=Path, help="write rows to this folder, and nothing else")
     options = parser.parse_args(arguments)
+    if options.draw:
+        for name, values in zip("Xy", draw(options.rows[0]), strict=True):
+            np.save(options.draw / f"{name}.npy", values)
+        return 0
     if options.here:
         print(json.dumps(one(options.rows[0])))
         return 0

@@ -13,7 +13,7 @@ import middle_interval_page
 from middle_peers import OURS, PEERS
 from middle_sets import CHOOSING
 
-__all__ = ["intervals", "kept", "means", "sentences", "sets", "summary", "table", "write"]
+__all__ = ["intervals", "kept", "means", "most", "sentences", "sets", "summary", "table", "write"]
 
 RESULTS = Path(__file__).resolve().parents[1] / "tables/results"
 
@@ -29,10 +29,10 @@ def means(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for record in records:
         newest[record["set"], record["rows"], record["seed"], record["model"]] = record
     groups: dict[tuple[str, int], dict[str, dict[int, dict[str, Any]]]] = defaultdict(dict)
-    for (name, rows, seed, model), record in newest.items():
-        groups[name, rows].setdefault(model, {})[seed] = record
+    for (name, asked, seed, model), record in newest.items():
+        groups[name, asked].setdefault(model, {})[seed] = record
     found = []
-    for (name, _), models in sorted(groups.items()):
+    for (name, rows), models in sorted(groups.items()):
         if not set(models) >= _NEEDED:
             continue
         seeds = set.intersection(*(set(of) for of in models.values()))
@@ -40,6 +40,7 @@ def means(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         any_record = next(iter(models[OURS[0]].values()))
         row: dict[str, Any] = {"set": name, "n": any_record["n"], "kind": any_record["kind"]}
+        row["rows"] = rows
         row |= {"columns": any_record["columns"], "chosen": name in CHOOSING, "seeds": len(seeds)}
         for model, of in models.items():
             row[model] = {
@@ -60,7 +61,7 @@ def write(records: list[dict[str, Any]], folder: Path) -> int:
     if not rows:
         print("no set has been fitted by all models")
         return 1
-    _picture(rows, folder / "bench_middle.png")
+    _picture(most(rows), folder / "bench_middle.png")
     print("docs/beside-trees.md: python scripts/write_pages.py beside-trees.md")
     return 0
 
@@ -73,17 +74,30 @@ def kept() -> list[dict[str, Any]]:
 
 def sets() -> str:
     """The table of the page."""
-    return table(kept())
+    return table(most(kept()))
+
+
+def most(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of every set the largest cut."""
+    largest = {row["set"]: max(r["rows"] for r in rows if r["set"] == row["set"]) for row in rows}
+    return [row for row in rows if row["rows"] == largest[row["set"]]]
 
 
 def summary() -> str:
-    """The sentences of the page."""
-    return "\n".join(sentences(kept()))
+    """The sentences of the page: of the largest cuts, and what fewer rows come to."""
+    rows = kept()
+    largest = most(rows)
+    fewer = [row for row in rows if row not in largest]
+    lines = sentences(largest)
+    if fewer:
+        cut = f"- Of {max(row['rows'] for row in fewer)} rows, "
+        lines += [cut + line[2:] for line in sentences(fewer)]
+    return "\n".join(lines)
 
 
 def intervals() -> str:
     """The table of intervals, and what their shares come to."""
-    rows = kept()
+    rows = most(kept())
     return f"{middle_interval_page.words(rows)}\n\n{middle_interval_page.table(rows)}"
 
 
@@ -120,6 +134,8 @@ def sentences(rows: list[dict[str, Any]]) -> list[str]:
     ):
         for model in OURS if part else ():
             fitted = [row for row in part if model in row]
+            if not fitted:
+                continue
             ratios = np.array([row[model]["loss"] / row["trees"] for row in fitted])
             lines.append(
                 f"- {words}, {model}: our loss by that of the best tree has the median "

@@ -11,7 +11,7 @@ from dask_cluster import two_workers
 from qpruntime import GPClassifier, NumericalError
 from qpruntime.estimators import data
 from qpruntime.inference.nearest import disk
-from qpruntime.learning.policy import acts, inducing
+from qpruntime.learning.policy import acts, contest, inducing
 from qpruntime.learning.policy import fit as policy
 
 N, D = 400, 11
@@ -26,7 +26,7 @@ def few_dense(monkeypatch):
     """More than 80 rows are many."""
     for room in (policy, acts, data):
         monkeypatch.setattr(room, "DENSE", 80)
-    monkeypatch.setattr(inducing, "FIRST", 10)
+    monkeypatch.setattr(contest, "FIRST", 10)
 
 
 def fitted(rows, labels=LABELS, **options):
