@@ -30,7 +30,7 @@ import middle_intervals  # noqa: E402
 import middle_report  # noqa: E402
 import middle_sets  # noqa: E402
 from bench_defaults import our_version  # noqa: E402
-from middle_peers import OURS, PEERS, PROCESSES, made  # noqa: E402
+from middle_peers import LARGE, OURS, PEERS, PROCESSES, made  # noqa: E402
 from records import Records  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sets", nargs="+", default=chosen, choices=list(middle_sets.SETS))
     parser.add_argument("--rows", nargs="+", type=int, default=[4000])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    models = [*OURS, *PEERS, *PROCESSES]
+    models = [*OURS, *PEERS, *PROCESSES, *LARGE]
     parser.add_argument("--models", nargs="+", default=models, choices=models)
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--report", action="store_true")

@@ -26,11 +26,13 @@ from sklearn.preprocessing import StandardScaler
 from middle_gpboost import Vecchia
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
 
-__all__ = ["OURS", "PEERS", "PROCESSES", "made"]
+__all__ = ["LARGE", "OURS", "PEERS", "PROCESSES", "made"]
 
 OURS = ("default", "boosted mean")
 PEERS = ("boosting", "catboost", "forest", "linear")
 PROCESSES = ("gpboost",)
+#: Of all the rows of large tables only.
+LARGE = ("lightgbm",)
 
 _GRID = {"learning_rate": [0.03, 0.1], "max_leaf_nodes": [8, 31]}
 _OWN = {"classes": GPClassifier, "counts": GPPoissonRegressor, "numbers": GPRobustRegressor}
@@ -47,6 +49,7 @@ def made(model: str, kind: str, seed: int) -> Any:
         "forest": _forest,
         "linear": _linear,
         "gpboost": _gpboost,
+        "lightgbm": _lightgbm,
     }
     return makers[model](kind, seed)
 
@@ -69,7 +72,7 @@ def _boosting(kind: str, seed: int) -> Any:
 
 
 class _Stopped:
-    """CatBoost that ends where a tenth of the rows says."""
+    """CatBoost or LightGBM that ends where a tenth of the rows says."""
 
     def __init__(self, model: Any, seed: int) -> None:
         self._model, self._seed = model, seed
@@ -107,6 +110,15 @@ def _catboost(kind: str, seed: int) -> Any:
         return _Stopped(CatBoostClassifier(**options), seed)
     loss = "Poisson" if kind == "counts" else "MAE"
     return _Stopped(_Counts(CatBoostRegressor(loss_function=loss, **options), kind), seed)
+
+
+def _lightgbm(kind: str, seed: int) -> Any:
+    if kind != "classes" or importlib.util.find_spec("lightgbm") is None:
+        return None
+    from lightgbm import LGBMClassifier
+
+    options: dict[str, Any] = {"n_estimators": 2000, "early_stopping_round": 50, "n_jobs": 1}
+    return _Stopped(LGBMClassifier(random_state=seed, verbose=-1, **options), seed)
 
 
 class _Counts:

@@ -10,16 +10,29 @@ from typing import Any
 import numpy as np
 
 import middle_interval_page
-from middle_peers import OURS, PEERS
+from middle_peers import LARGE, OURS, PEERS
 from middle_sets import CHOOSING
 
-__all__ = ["intervals", "kept", "means", "most", "sentences", "sets", "summary", "table", "write"]
+__all__ = [
+    "intervals",
+    "kept",
+    "large",
+    "means",
+    "most",
+    "sentences",
+    "sets",
+    "summary",
+    "table",
+    "write",
+]
 
 RESULTS = Path(__file__).resolve().parents[1] / "tables/results"
 
 _TREES = ("boosting", "catboost", "forest")
 # A set without these is not shown.
 _NEEDED = {OURS[0], "boosting", "linear"}
+# More rows than this have a table of their own.
+_LARGE_ROWS = 20_000
 _SAID = ("coverage", "width", "nlpd")
 
 
@@ -78,7 +91,8 @@ def sets() -> str:
 
 
 def most(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of every set the largest cut."""
+    """Of every set the largest cut that is not a large table."""
+    rows = [row for row in rows if row["rows"] <= _LARGE_ROWS]
     largest = {row["set"]: max(r["rows"] for r in rows if r["set"] == row["set"]) for row in rows}
     return [row for row in rows if row["rows"] == largest[row["set"]]]
 
@@ -87,7 +101,7 @@ def summary() -> str:
     """The sentences of the page: of the largest cuts, and what fewer rows come to."""
     rows = kept()
     largest = most(rows)
-    fewer = [row for row in rows if row not in largest]
+    fewer = [row for row in rows if row not in largest and row["rows"] <= _LARGE_ROWS]
     lines = sentences(largest)
     if fewer:
         cut = f"- Of {max(row['rows'] for row in fewer)} rows, "
@@ -99,6 +113,28 @@ def intervals() -> str:
     """The table of intervals, and what their shares come to."""
     rows = most(kept())
     return f"{middle_interval_page.words(rows)}\n\n{middle_interval_page.table(rows)}"
+
+
+def large() -> str:
+    """The table of docs/default-at-scale.md: all rows of large tables of classes."""
+    shown = ["default", *LARGE, "boosting", "catboost", "linear"]
+    lines = [
+        f"| set | rows | columns | {' | '.join(shown)} |",
+        f"| --- | ---: | ---: | {' | '.join('---:' for _ in shown)} |",
+    ]
+    for row in (row for row in kept() if row["rows"] > _LARGE_ROWS):
+        cells = []
+        for model in shown:
+            found = row.get(model)
+            if found is None:
+                cells.append("")
+                continue
+            error, seconds = found["calibration"], found["cpu"]
+            cells.append(f"{found['loss']:.4f} ({error:.3f}, {seconds:.0f} s)")
+        rows = f"{row['n']:,}".replace(",", " ")
+        name = row["set"].removesuffix("-all")
+        lines.append(f"| {name} | {rows} | {row['columns']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -178,7 +214,9 @@ def _picture(rows: list[dict[str, Any]], path: Path) -> None:
     axes.minorticks_off()
     axes.set_yticks(at, [f"{r['set']}, {r['n']} × {r['columns']}, {r['kind']}" for r in rows])
     axes.tick_params(axis="y", labelsize=8)
-    axes.set_xlabel("loss of rows that were not fitted, by that of the best of boosting and forest")
+    axes.set_xlabel(
+        "loss of rows that were not fitted, by that of the best of boosting, CatBoost and forest"
+    )
     axes.legend(loc="lower right", frameon=False)
     figure.savefig(path, dpi=130)
     plt.close(figure)

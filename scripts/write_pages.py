@@ -208,7 +208,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "summary": middle_report.summary,
         "intervals": middle_report.intervals,
     },
-    "default-at-scale.md": {"scale": bench_scale.page},
+    "default-at-scale.md": {"scale": bench_scale.page, "large": middle_report.large},
     "rows-in-parts.md": {"drift": streams_report.drift},
     "which-posterior.md": {
         "by method": truth_report.by_method,
