@@ -20,8 +20,8 @@ __all__ = ["LOST", "Objective", "Optimum", "all_bounds", "first_theta", "maximis
 # Where an optimiser that stands on the plateau of failures has come from.
 LOST = "inference fails further on"
 # The first step of L-BFGS-B is the gradient itself, which may be hundreds long: evaluations are
-# lost, or the optimum nearby is. In log parameters this is far enough; where sites may be negative
-# noise of a seventh has no fixed point, and thirty sweeps say so.
+# lost, or the optimum nearby is. In log parameters this is far enough; where noise is learnt a
+# seventh of it has no fixed point, and thirty sweeps say so.
 _FIRST_STEP, _SHORT_STEP = 2.0, 0.5
 # A slope below this is none.
 _FLAT = 1e-5
@@ -154,7 +154,7 @@ def maximise(
     best = int(np.argmin([value for value, _ in found]))
     theta, known = tried[best], [found[best]]
     steepest = float(np.abs(known[0][1]).max(initial=0.0))
-    longest = _FIRST_STEP if projector.likelihood.log_concave else _SHORT_STEP
+    longest = _SHORT_STEP if learn and not projector.likelihood.log_concave else _FIRST_STEP
     unit = min(1.0, longest / max(steepest, 1e-300))
 
     def scaled(theta: Array) -> tuple[float, Array]:
