@@ -19,8 +19,8 @@ from qpruntime.learning.policy import fit as policy
 from qpruntime.learning.policy import inducing_end
 from qpruntime.learning.policy.candidates import Candidate, Shape, alike, combined
 from qpruntime.learning.policy.contest import Case, contest, moved
-from qpruntime.learning.policy.inducing import Settled
 from qpruntime.learning.policy.operations import Budget
+from qpruntime.learning.policy.settled import Settled
 from qpruntime.learning.policy.trial import Trial
 from qpruntime.learning.settings import settings_of
 from qpruntime.projection.projector import Projector

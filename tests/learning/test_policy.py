@@ -24,10 +24,11 @@ from qpruntime import (
 )
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.policy import acts, candidates, contest, inducing, inducing_end
+from qpruntime.learning.policy import acts, candidates, contest, inducing_end
 from qpruntime.learning.policy import fit as policy
 from qpruntime.learning.policy.judged import better
 from qpruntime.learning.policy.operations import RATE, Budget
+from qpruntime.learning.policy.settled import Settled
 from qpruntime.learning.policy.subsets import drawn
 from qpruntime.learning.policy.trial import Climbed, Trial
 from qpruntime.learning.settings import settings_of
@@ -104,8 +105,8 @@ def test_nearest_rows_are_taken_beyond_doubt_and_a_little():
         (0.1 + 0.799 * wave, True),
         (1.9e-4 + 1e-6 * wave, False),
     ):
-        assert inducing.Settled(None, alone, gain).uses_near == taken
-    assert not inducing.Settled(None, alone, None).uses_near
+        assert Settled(None, alone, gain).uses_near == taken
+    assert not Settled(None, alone, None).uses_near
 
 
 def test_judges_observe_their_exposures():

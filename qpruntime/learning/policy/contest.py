@@ -13,9 +13,10 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
-from qpruntime.learning.policy.inducing import FURTHER, Ground, Settled
+from qpruntime.learning.policy.inducing import FURTHER, Ground
 from qpruntime.learning.policy.judged import better
 from qpruntime.learning.policy.operations import sweeps_of
+from qpruntime.learning.policy.settled import Settled
 from qpruntime.projection.projector import Projector
 
 __all__ = ["FIRST", "ROWS", "Case", "contest", "moved"]

@@ -7,7 +7,6 @@ each point predict better.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,11 +34,12 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.inducing import clusters, rows_at, sample, units
 from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.policy.operations import Budget, local_density, sweeps_of
+from qpruntime.learning.policy.settled import Settled
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.sparse_end import posterior_of
 from qpruntime.projection.projector import Projector
 
-__all__ = ["FURTHER", "LEFT_OUT", "Ground", "Settled"]
+__all__ = ["FURTHER", "LEFT_OUT", "Ground"]
 
 # Inducing points at most.
 _MOST = 4800
@@ -47,50 +47,14 @@ _MOST = 4800
 NEAREST = 30
 # Sites settle so far between.
 _TOL = 1e-3
-# What doubling has to gain, in log density a row; and what nearest rows have to.
-_GAIN, _NEAR = 1e-3, 2e-4
+# What doubling has to gain, in log density a row.
+_GAIN = 1e-3
 #: Sweeps of those that go on, and of the end.
 FURTHER, _LAST = 5, 6
 # Rows that inducing points are chosen from.
 _SAMPLE = 20_000
 #: Rows that are left out: a gain of .003 a row is seen among so many.
 LEFT_OUT = 8000
-
-
-@dataclass(frozen=True, eq=False)
-class Settled:
-    """Sites of all rows under a kernel, and log densities of the judges, left out.
-
-    `near` are those by their nearest rows, None where these are not looked at.
-    """
-
-    engine: Engine
-    alone: Array
-    near: Array | None
-
-    @property
-    def m(self) -> int:
-        """Inducing points."""
-        return len(self.engine.Z)
-
-    @cached_property
-    def uses_near(self) -> bool:
-        """Whether the nearest rows predict better, beyond doubt and more than a little."""
-        if self.near is None:
-            return False
-        gain = self.near - self.alone
-        doubt = 0.5 * float(np.std(gain)) / math.sqrt(gain.size)
-        return bool(float(np.mean(gain)) > max(_NEAR, doubt))
-
-    @property
-    def densities(self) -> Array:
-        """By the better of the two."""
-        return self.near if self.uses_near and self.near is not None else self.alone
-
-    @property
-    def score(self) -> float:
-        """Their mean."""
-        return float(np.mean(self.densities))
 
 
 @dataclass(frozen=True, eq=False)
