@@ -28,7 +28,7 @@ __all__ = [
 
 RESULTS = Path(__file__).resolve().parents[1] / "tables/results"
 
-_TREES = ("boosting", "catboost", "forest")
+_TREES = ("boosting", "catboost", "forest", *LARGE)
 # A set without these is not shown.
 _NEEDED = {OURS[0], "boosting", "linear"}
 # More rows than this have a table of their own.
@@ -46,7 +46,7 @@ def means(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         groups[name, asked].setdefault(model, {})[seed] = record
     found = []
     for (name, rows), models in sorted(groups.items()):
-        if not set(models) >= _NEEDED:
+        if not set(models) >= (_NEEDED if rows <= _LARGE_ROWS else {OURS[0], *LARGE}):
             continue
         seeds = set.intersection(*(set(of) for of in models.values()))
         if not seeds:
