@@ -120,8 +120,9 @@ class GPClassifier(ClassifierMixin, _Fitted):
         point, but their intervals cover what they should; see ``docs/which-posterior.md``.
     inducing : None, int, "auto", "judged", "variance" or array-like, shape (M, d)
         Fit by M inducing points, in time that grows with N M^2 and in memory with N M; None is the
-        dense engine, whatever it takes. "auto" is that up to 1500 rows; for more it chooses kernel
-        and engine by rows held out, which "judged" does from 60 rows on: ``docs/defaults.md``.
+        dense engine, whatever it takes. "auto" is that up to 1500 rows, of whose
+        features it may take the ranks, or a few of many; for more it chooses kernel and engine by
+        rows held out, which "judged" does from 60 rows on: ``docs/defaults.md``.
         "variance" takes as many points as the prior variance needs: ``docs/million-rows.md``.
     nearest : int or "auto"
         With ``inducing="auto"`` and more than 1500 rows, how many nearest rows correct each
@@ -180,7 +181,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         Which one fitted.
     stages_ : tuple
         With ``inducing="auto"``, what was tried: rows, candidate, mean log density of the rows held
-        out, and operations taken after it.
+        out (NaN where none judged), and operations taken after it.
     nearest_ : int
         Rows that correct each prediction; the model holds its rows if there are any.
     prior_mean_ : CrossFitted or None

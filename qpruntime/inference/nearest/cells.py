@@ -24,8 +24,8 @@ __all__ = ["Cells"]
 Single = NDArray[np.float32]
 Numbers = NDArray[np.intp]
 
-# Cells that are looked through, and on to so many points for each neighbour asked for.
-# and the square root of the number of points.
+# Cells that are looked through, and on to so many points for each neighbour asked for: these at
+# least, and the last one times the square root of the number of points.
 _CELLS, _FEWEST, _ENOUGH = 8, 96, 0.175
 # Larger cells are cut in two at the middle of their widest feature.
 _LARGEST = 256

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.policy.operations import RATE, dense_evaluation
@@ -68,7 +68,8 @@ def looked_at(
     """All rows by the dense engine, of so many features, which may be their ranks."""
     kernel = f"{'ranks of features, ' if warp else ''}Matérn 2.5 of {features} features"
     choice = Choice("dense", rows, (kernel,) * processes, (), 0, warp, stages)
-    tell(choice, 0.0)
+    # Densities of rows left out are those of a common length-scale, and not of this fit.
+    tell(replace(choice, stages=()), 0.0)
     return choice
 
 

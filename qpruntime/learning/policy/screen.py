@@ -6,6 +6,7 @@ such choices there are (Occam's price), so that noise is chosen no more often th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -63,10 +64,11 @@ def screened(
             with blas_threads(rows.size):
                 trial = Trial(own, settings, budget, slice(0, 0))
                 total += trial.climb(start, rows.size, *_CLIMB).optimum.value
-        stages.append(Stage(rows.size, words, total / rows.size, budget.taken))
+        words = f"{words}, log evidence {total:.2f}"
+        stages.append(Stage(rows.size, words, math.nan, budget.taken))
         return total
 
-    best, chosen = score(units, f"{d} features, by evidence", 0.0) + _BEYOND_CHANCE, None
+    best, chosen = score(units, f"{d} features", 0.0) + _BEYOND_CHANCE, None
     for k in _SIZES:
         if k >= d:
             break
@@ -74,7 +76,7 @@ def screened(
         spread[order[:k]] = units.spread[order[:k]]
         kept = replace(units, spread=spread)
         price = float(gammaln(d + 1) - gammaln(k + 1) - gammaln(d - k + 1))
-        found = score(kept, f"{k} of {d} features, by evidence less its price", price)
+        found = score(kept, f"{k} of {d} features, at their price", price)
         if found > best:
             best, chosen = found, kept
     return None if chosen is None else (chosen, tuple(stages))
