@@ -107,35 +107,61 @@ def few_dense(monkeypatch):
     monkeypatch.setattr(rooms, "FIRST", 40)
 
 
+def lowered(choose, *factors):
+    """Choices whose variances are too small by these factors, one after the other."""
+    left = list(factors)
+
+    def choose_low(*arguments, **keywords):
+        found, factor = choose(*arguments, **keywords), left.pop(0) if left[1:] else left[0]
+
+        def low(one):
+            theta = one.climbed.theta.copy()
+            theta[1] -= math.log(factor)
+            optimum = replace(one.climbed.optimum, theta=theta)
+            return replace(one, climbed=replace(one.climbed, optimum=optimum))
+
+        lists = tuple(tuple(map(low, candidates)) for candidates in found.processes)
+        return replace(found, processes=lists)
+
+    return choose_low
+
+
+def loss(model):
+    p = np.where(STEPS[300:], *model.predict_proba(ROUGH[300:]).T[::-1])
+    return -np.log(p).mean()
+
+
 def test_a_start_with_a_wrong_variance_ends_alike(few_dense, monkeypatch):
     """Fifty times less than what the evidence of few rows says; 9 is what moves mend of it."""
     options = {"inducing": "judged", "random_state": 0}
     plain = GPClassifier(**options).fit(ROUGH[:300], STEPS[:300])
-    chosen = policy.choose
-
-    def low(*arguments, **keywords):
-        found = chosen(*arguments, **keywords)
-
-        def lowered(one):
-            theta = one.climbed.theta.copy()
-            theta[1] -= math.log(50.0)
-            optimum = replace(one.climbed.optimum, theta=theta)
-            return replace(one, climbed=replace(one.climbed, optimum=optimum))
-
-        lists = tuple(tuple(map(lowered, candidates)) for candidates in found.processes)
-        return replace(found, processes=lists)
-
-    monkeypatch.setattr(policy, "choose", low)
+    monkeypatch.setattr(policy, "choose", lowered(policy.choose, 50.0))
     mended = GPClassifier(**options).fit(ROUGH[:300], STEPS[:300])
     monkeypatch.setattr(rooms, "_STEPS", 0)
     left = GPClassifier(**options).fit(ROUGH[:300], STEPS[:300])
 
-    def loss(model):
-        p = np.where(STEPS[300:], *model.predict_proba(ROUGH[300:]).T[::-1])
-        return -np.log(p).mean()
-
     assert loss(mended) < loss(left) - 0.01
     assert loss(mended) < loss(plain) + 0.01
+
+
+@every_case("factors, worse", [((1e4, 1.0), 0.02), ((1e4, 1e3, 1.0), 1.0)])
+def test_rows_that_predict_worse_than_the_first_begin_again_once(
+    few_dense, monkeypatch, caplog, factors, worse
+):
+    caplog.clear()
+    options = {"inducing": "judged", "random_state": 0}
+    plain = GPClassifier(**options).fit(ROUGH[:300], STEPS[:300])
+    assert "begun again" not in caplog.text
+    monkeypatch.setattr(rooms, "_STEPS", 0)
+    monkeypatch.setattr(policy, "choose", lowered(policy.choose, *factors))
+    model = GPClassifier(**options).fit(ROUGH[:300], STEPS[:300])
+    assert "begun again with other rows drawn" in caplog.text
+    assert loss(model) < loss(plain) + worse
+    # Stages of both draws, and of no third.
+    first, *_, last = model.stages_
+    words = [stage.candidate for stage in model.stages_]
+    assert words.count(first.candidate) == 2 * [s.candidate for s in plain.stages_].count(words[0])
+    assert "points" in last.candidate
 
 
 def test_of_many_rows_some_settle_the_contest(few_dense, monkeypatch):

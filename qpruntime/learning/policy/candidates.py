@@ -68,12 +68,15 @@ class Candidate:
     by_feature : bool
     common : Climbed or None
         With one length-scale for all features, unless judges are sure that more lose.
+    judged : ndarray or None
+        Densities of the judges, where they have been asked.
     """
 
     climbed: Climbed
     shape: Shape
     by_feature: bool
     common: Climbed | None = None
+    judged: Array | None = None
 
     @property
     def words(self) -> str:
@@ -132,7 +135,8 @@ def lengths(
     before, after = trial.densities(common, rows), trial.densities(shrunk, rows)
     words = by_feature(shape)
     stages.append(staged(rows, words, after, trial.budget.taken))
-    each = Candidate(shrunk, shape, True, common)
+    plain = replace(plain, judged=before)
+    each = Candidate(shrunk, shape, True, common, after)
     if not better(after - before):
         sure = better(before - after, SURE)
         return [plain] if sure else [replace(plain, common=common), each]
@@ -142,7 +146,7 @@ def lengths(
     last = trial.densities(free, rows)
     stages.append(staged(rows, f"{words} without their prior", last, trial.budget.taken))
     if float(np.mean(last - after)) > 0.0:
-        each, after = replace(each, climbed=free), last
+        each, after = replace(each, climbed=free, judged=last), last
     return [each] if better(after - before, SURE) else [each, plain]
 
 

@@ -37,6 +37,9 @@ class Choice:
     warp : Warp or None
         What features go through.
     stages : tuple of Stage
+    again : float or None
+        Where other rows were drawn, because all rows predicted worse than the first: the density
+        of rows left out of the fit that was taken.
     """
 
     engine: str
@@ -46,6 +49,7 @@ class Choice:
     nearest: int
     warp: Warp | None
     stages: tuple[Stage, ...]
+    again: float | None = None
 
     @property
     def words(self) -> str:
@@ -59,6 +63,8 @@ class Choice:
         kernel = self.kernels[0] if len(set(self.kernels)) == 1 else "kernels that differ"
         last = [stage.density for stage in self.stages if not math.isnan(stage.density)]
         judged = f"; {-last[-1]:.4f} a row held out" if last else ""
+        if self.again is not None:
+            judged = f"; begun again with other rows drawn: {-self.again:.4f} a row left out"
         return f"{self.rows} rows: {how}, {kernel}{judged}"
 
 
@@ -79,7 +85,9 @@ def tell(choice: Choice, operations: float) -> None:
     if choice.engine != "dense":
         seconds = len(choice.kernels) * _USUAL * dense_evaluation(choice.rows) / RATE
         other = f"; inducing=None would take about {_duration(seconds)}"
-    level = logging.WARNING if operations > _LONG * RATE else logging.INFO
+    level = (
+        logging.WARNING if choice.again is not None or operations > _LONG * RATE else logging.INFO
+    )
     _LOG.log(level, "qpruntime: %s%s", choice.words, other)
 
 

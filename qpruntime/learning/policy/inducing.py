@@ -39,7 +39,7 @@ from qpruntime.learning.settings import Settings
 from qpruntime.learning.sparse_end import posterior_of
 from qpruntime.projection.projector import Projector
 
-__all__ = ["FURTHER", "LEFT_OUT", "Ground"]
+__all__ = ["FURTHER", "LEFT_OUT", "NEAREST", "Ground"]
 
 # Inducing points at most.
 _MOST = 4800
@@ -107,11 +107,11 @@ class Ground:
         self.budget.take(sweeps_of(len(ended.history) + 2, n, m))
         rows, k = self.left_out, self._nearest
         near = None
-        alone = self._weighted(posterior.loo_of(rows), rows)
+        alone = self.weighted(posterior.loo_of(rows), rows)
         if k:
             self.budget.take(local_density(len(rows), k, m))
             try:
-                near = self._weighted(local_of(posterior, self._held, k).loo_of(rows), rows)
+                near = self.weighted(local_of(posterior, self._held, k).loo_of(rows), rows)
             except NumericalError as error:
                 if error.__cause__ is not None:  # a user's own exception
                     raise
@@ -221,7 +221,8 @@ class Ground:
     def _rule(self, projector: Projector) -> Rule:
         return Rule(projector.for_evidence(), self._auto.sparse.power)
 
-    def _weighted(self, densities: Array, rows: NDArray[np.intp]) -> Array:
+    def weighted(self, densities: Array, rows: NDArray[np.intp]) -> Array:
+        """Densities of some rows, as these are weighted."""
         if self.data.weights is None:
             return densities
         weights = self.data.weights[rows]

@@ -5,22 +5,48 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.learning.data import Data
 from qpruntime.learning.inducing import rows_at, sample
-from qpruntime.learning.policy.candidates import Candidate, Shape, combined, last_rung
+from qpruntime.learning.policy.candidates import SURE, Candidate, Shape, combined, last_rung
 from qpruntime.learning.policy.contest import ROWS, Case, contest, moved
-from qpruntime.learning.policy.inducing import LEFT_OUT, Ground
-from qpruntime.learning.policy.judged import Stage
+from qpruntime.learning.policy.inducing import LEFT_OUT, NEAREST, Ground
+from qpruntime.learning.policy.judged import Stage, better
+from qpruntime.learning.policy.operations import local_density
 from qpruntime.learning.policy.rest import Rest
 from qpruntime.learning.policy.trial import Trial, some_of
 from qpruntime.learning.policy.views import View
 from qpruntime.learning.sparse_end import advise
 from qpruntime.learning.training import Fit
 
-__all__ = ["end_inducing"]
+__all__ = ["Ended", "end_inducing"]
+
+
+class Ended(NamedTuple):
+    """The fit of a process, and what became of its kernel.
+
+    Attributes
+    ----------
+    fit : Fit
+    best : Candidate
+    nearest : int
+        Rows that correct a point.
+    short : bool
+        Whether rows left out are predicted worse than by the rows that kernels were learnt from.
+    score : float
+        Mean log density of rows left out.
+    """
+
+    fit: Fit
+    best: Candidate
+    nearest: int
+    short: bool
+    score: float
 
 
 def end_inducing(
@@ -30,11 +56,8 @@ def end_inducing(
     trials: dict[Shape, Trial],
     given: Sequence[Candidate],
     rows: int,
-) -> tuple[Fit, Candidate, int]:
-    """All rows by inducing points; the kernel, and how many nearest rows correct.
-
-    Candidates are given that were learnt from so many rows.
-    """
+) -> Ended:
+    """All rows by inducing points, given candidates that were learnt from so many rows."""
     n = len(data.y)
     some = sample(n, ROWS, rest.rng) if n > ROWS else None
     left_out = sample(min(n, ROWS), LEFT_OUT, rest.rng)
@@ -83,4 +106,16 @@ def end_inducing(
     posterior, nearest = ground.end(settled, projector)
     advise(kernel, trials[best.shape].data.X)
     fit = Fit(kernel, projector.likelihood, posterior, (best.climbed.optimum,))
-    return fit, best, nearest
+    return Ended(fit, best, nearest, _short(ground, posterior, rest, given), settled.score)
+
+
+def _short(ground: Ground, posterior: Any, rest: Rest, given: Sequence[Candidate]) -> bool:
+    """Whether judges are sure that all rows predict them worse than some of the rows did."""
+    known = [one.judged for one in given if one.judged is not None]
+    if not known or not rest.subsets.judging:
+        return False
+    some = max(known, key=lambda densities: float(np.mean(densities)))
+    judges = rest.subsets.order[rest.subsets.judged]
+    found = ground.weighted(posterior.loo_of(judges), judges)
+    rest.budget.take(local_density(judges.size, NEAREST, len(posterior.Z)))
+    return better(some - found, SURE)
