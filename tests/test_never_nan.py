@@ -74,7 +74,7 @@ def outcome(seed, made=problem):
             post = infer(K, y, max_sweeps=30, **options)
         except NumericalError as error:
             return f"{type(error).__name__}: {error}"
-    mean, variance = post.predict(K[: len(y)], K.diagonal(), options["mean"])
+    mean, variance = post.predict(K[: len(y)], K.diagonal(), mean=options["mean"])
     for name, value in {
         "mean": post.mean,
         "variance": post.variance,

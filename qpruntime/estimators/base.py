@@ -25,6 +25,7 @@ from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.conditional import POINTS
 from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.posterior import solution_of
 from qpruntime.learning.data import Data
 from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.settings import Settings, generator, settings_of
@@ -38,7 +39,7 @@ __all__ = ["GPEstimator", "settings_to_fit"]
 
 def _rows(model: GPEstimator, *_: Any, **__: Any) -> int:
     """Rows that predictions of a fitted model multiply by."""
-    return max((one.width for one in all_of(model.posterior_)), default=0)
+    return max((solution_of(one).width for one in all_of(model.posterior_)), default=0)
 
 
 class GPEstimator(Parameters):
@@ -109,7 +110,7 @@ class GPEstimator(Parameters):
     def _restore(self) -> list[Process]:
         """The processes for corrections; unpickled ones are given their prior covariances again."""
         own = self._processes()
-        if not all(one.posterior.corrects for one in own):
+        if not all(solution_of(one.posterior).corrects for one in own):
             raise InputError(
                 "corrections take a covariance matrix, and this model was fitted by states or "
                 'inducing points: fit it with solver="dense" and inducing=None'
@@ -174,7 +175,7 @@ class GPEstimator(Parameters):
 
         `width` is how many numbers `finish` makes of a row, if more than there are training points.
         """
-        own = max(one.posterior.width for one in self._processes())
+        own = max(solution_of(one.posterior).width for one in self._processes())
         # Where all points are best handed over, they are, and blocks are of what is made of them.
         known = None if own or self.correction is not None else self._latent(points)
 
@@ -229,8 +230,8 @@ class GPEstimator(Parameters):
 
 def engine_of(posterior: Any) -> str:
     """Return which engine a posterior is of: "dense", "markov" or "inducing"."""
-    names = {"SeriesPosterior": "markov", "SparsePosterior": "inducing"}
-    return names.get(type(posterior).__name__, "dense")
+    name: str = solution_of(posterior).name
+    return name
 
 
 def settings_to_fit(model: GPEstimator) -> Settings:

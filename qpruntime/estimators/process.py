@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime.arrays import Array
 from qpruntime.inference.corrections.corrected import Correction
 from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.posterior import solution_of
 
 __all__ = ["Process", "all_of", "one_or_all", "one_or_columns"]
 
@@ -32,14 +33,21 @@ class Process:
 
     def at(self, points: Array, prior: ArrayLike) -> tuple[Array, Array]:
         """Latent mean and variance at points (T, d), of these prior means (T,)."""
-        mean, variance = self.posterior.at_inputs(points, prior, partial(self._crossed, points))
+        mean, variance = self.posterior.predict(*self._asked(points), mean=prior)
         return mean, variance
 
     def corrected(self, points: Array, prior: ArrayLike, correction: Correction) -> Marginals:
         """Corrected marginals at points (T, d), of these prior means (T,)."""
         # Of the same seed, so that blocks of points have the same chains.
         found: Marginals = self.posterior.marginals(
-            *self._crossed(points), prior, correction=correction, random_state=0
+            *self._asked(points), mean=prior, correction=correction, random_state=0
+        )
+        return found
+
+    def _asked(self, points: Array) -> tuple[Any, ...]:
+        """What the posterior takes of points (T, d)."""
+        found: tuple[Any, ...] = solution_of(self.posterior).inputs(
+            points, partial(self._crossed, points)
         )
         return found
 

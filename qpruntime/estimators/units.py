@@ -11,6 +11,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
+from qpruntime.inference.posterior import moved_to
 from qpruntime.inference.sparse.lazy import is_lazy, read
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
@@ -109,7 +110,7 @@ def _trained(
 
 def _unscaled(fit: Fit, X: Any, units: Units) -> Fit:
     kernel = units.kernel_of_features(fit.kernel)
-    return replace(fit, kernel=kernel, posterior=fit.posterior.on(kernel, X, units.unscaled))
+    return replace(fit, kernel=kernel, posterior=moved_to(fit.posterior, kernel, X, units.unscaled))
 
 
 def _units(X: Any, weights: Array | None, rng: np.random.Generator) -> Units:

@@ -1,12 +1,11 @@
-"""The result of inference: prediction, leave-one-out densities, evidence and its gradient."""
+"""The result of inference, of every engine: predictions, densities left out, evidence, draws."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,59 +13,47 @@ from numpy.typing import ArrayLike
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution.blas_threads import sized
+from qpruntime.inference.contract import Solution, row_numbers
+from qpruntime.inference.correcting import Correcting
 from qpruntime.inference.corrections.corrected import (
     CORRECTIONS,
-    Corrected,
     CorrectedEvidence,
     Correction,
     Points,
-    sampled,
 )
-from qpruntime.inference.corrections.fixed_point import Normal, fixed_point, needed, normal_of
-from qpruntime.inference.corrections.fold import one_sided, signless
 from qpruntime.inference.corrections.marginals import Marginals
-from qpruntime.inference.observed import Observed
+from qpruntime.inference.outcome import Lookups, Outcome
 from qpruntime.inference.schedules import Status
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.solver import Kept
-from qpruntime.memory import require, squares
-from qpruntime.validation import choice, generator, real, whole
+from qpruntime.inference.where import asked
+from qpruntime.validation import choice, generator, whole
 
-__all__ = ["Lookups", "Posterior", "Sites", "Status"]
+__all__ = ["Lookups", "Posterior", "Sites", "Status", "moved_to", "solution_of"]
 
-
-#: What is computed when asked for, and left out of pickles.
-_DERIVED = ("_corrected", "_signless")
+_LEAVES = "corrections have no fixed point of EP to start from"
 
 
-class Lookups(NamedTuple):
-    """How often a table's grid was hit and missed, over all sweeps."""
-
-    inside: int
-    outside: int
-
-
-def _check_memory(n: int) -> None:
-    """Raise `InputError` if corrections cannot fit: a factor, its inverse and the covariance."""
-    require(
-        squares(n, 3.0),
-        f"a correction with N = {n}",
-        "leave it out, or infer from fewer rows",
-    )
+def _algebra(post: Any, *_: Any, **__: Any) -> int:
+    return int(post._solution.algebra)
 
 
 def _rows(post: Any, *_: Any, **__: Any) -> int:
-    return int(post.mean.size)
+    return int(post.n)
 
 
-@dataclass(frozen=True, eq=False)
-class Posterior:
-    """Gaussian approximation of the latent posterior at the N training points.
+@dataclass(frozen=True, eq=False, repr=False)
+class Posterior(Outcome):
+    """Gaussian approximation of the posterior of a latent function, and its values at N rows.
+
+    All engines have the methods that are here, with the same arguments. Arguments `at` say where:
+    prior covariances with the rows (T, N) and prior variances (T,) for `qpruntime.infer`, times for
+    `qpruntime.infer_series`, points (T, d) for `qpruntime.infer_sparse`. What an engine cannot do
+    raises `InputError` that names what can.
 
     Attributes
     ----------
     sites : Sites
-        Named tuple (tau, nu).
+        Named tuple (tau, nu), each of shape (N,).
     mean, variance : ndarray, shape (N,)
         Of the latent function; `variance` is a variance.
     log_evidence : float
@@ -77,6 +64,8 @@ class Posterior:
         is none; or not at all.
     converged : bool
         Whether `status` is "converged".
+    n : int
+        Number of rows.
     n_sweeps : int
     history : tuple of float
         Change per sweep, the quantity compared with `tol`.
@@ -90,7 +79,7 @@ class Posterior:
         Sites whose precision is held at zero because negative ones left some site no cavity.
     jitter : float
         Added to the diagonal of K, because rounding in a format narrower than float64 had left it
-        indefinite; otherwise 0.
+        indefinite; with inducing inputs to that of k(Z, Z), relative to its mean; otherwise 0.
     fixed_points : tuple of float
         Log evidences of all fixed points that were found, the highest first. Only likelihoods that
         are not log-concave have several, and they are looked for where an iteration fails or with
@@ -102,33 +91,39 @@ class Posterior:
         Of the inference; the likelihood with its parameters.
     """
 
-    sites: Sites
-    mean: Array
-    variance: Array
-    log_evidence: float
-    status: Status
-    n_sweeps: int
-    history: tuple[float, ...]
-    lookups: Lookups
-    skipped: int
-    damped: int
-    held: int
-    fixed_points: tuple[float, ...]
-    worst: int
-    likelihood: str
-    method: str
-    log_z: Array = field(repr=False)
-    factor: Kept = field(repr=False)
-    jitter: float = 0.0
-    observed: Observed | None = field(default=None, repr=False)
+    _solution: Any = field(kw_only=True)
+
+    @classmethod
+    def _of(cls, outcome: Outcome, solution: Solution) -> Self:
+        """Return the posterior of an outcome and what the engine has left."""
+        reported = {one.name: getattr(outcome, one.name) for one in fields(Outcome)}
+        return cls(**reported, _solution=solution)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in _DERIVED}
+        return {name: value for name, value in vars(self).items() if name != "_correcting"}
 
     @property
     def converged(self) -> bool:
         """Whether the sites settled at a fixed point."""
         return self.status == "converged"
+
+    @property
+    def sites(self) -> Sites:
+        """Named tuple (tau, nu), each of shape (N,)."""
+        found: Sites = self._solution.sites()
+        return found
+
+    @property
+    def mean(self) -> Array:
+        """Posterior mean of the latent function at the rows, shape (N,)."""
+        found: Array = self._solution.moments()[0]
+        return found
+
+    @property
+    def variance(self) -> Array:
+        """Posterior variance of the latent function at the rows, shape (N,)."""
+        found: Array = self._solution.moments()[1]
+        return found
 
     @property
     def n_negative(self) -> int:
@@ -138,118 +133,95 @@ class Posterior:
         """
         return int((self.sites.tau < 0.0).sum())
 
-    def summary(self) -> dict[str, str | int | float | bool]:
-        """What `print` shows, as plain values: one row of a log, or of a data frame.
+    @property
+    def knows_covariance(self) -> bool:
+        """Whether the prior covariance is at hand, which corrections take and pickles leave out."""
+        known = getattr(self._solution, "knows_covariance", None)
+        return bool(self._solution.corrects if known is None else known)
 
-        Returns
-        -------
-        dict
-            ``likelihood``, ``method``, ``n`` (sites), ``status``, ``n_sweeps``, ``last_change``
-            (of the sites), ``worst`` (the site that changed
-            most), ``log_evidence``, ``n_negative`` and ``held`` (precisions below and held at
-            zero), ``fixed_points`` (how many were found), ``jitter`` (added to the diagonal of K),
-            ``skipped`` and ``damped`` (updates), ``inside`` and ``outside`` (table lookups),
-            ``least_expected`` and ``least_log_density`` (the observation that the others expect
-            least, and its leave-one-out log density).
+    def with_covariance(self, K: ArrayLike) -> Self:
+        """Return this posterior with its prior covariance, which pickles leave out.
+
+        Raises
+        ------
+        InputError
+            If `K` is not the covariance that the posterior was computed with, or is not needed.
         """
-        least = int(np.argmin(self.log_z))
-        return {
-            "likelihood": self.likelihood,
-            "method": self.method,
-            "n": self.mean.size,
-            "status": self.status,
-            "n_sweeps": self.n_sweeps,
-            "last_change": float(self.history[-1]) if self.history else 0.0,
-            "worst": self.worst,
-            "log_evidence": self.log_evidence,
-            "n_negative": self.n_negative,
-            "held": self.held,
-            "fixed_points": len(self.fixed_points),
-            "jitter": self.jitter,
-            "skipped": self.skipped,
-            "damped": self.damped,
-            "inside": self.lookups.inside,
-            "outside": self.lookups.outside,
-            "least_expected": least,
-            "least_log_density": float(self.log_z[least]),
-        }
+        take = getattr(self._solution, "with_covariance", None)
+        if take is None:
+            raise InputError(f"a {type(self).__name__} knows its kernel: it needs no covariance")
+        return replace(self, _solution=take(K))
 
-    def __repr__(self) -> str:
-        return (
-            f"<Posterior of {self.mean.size} sites, {self.likelihood}, {self.method}, "
-            f"log evidence {self.log_evidence:.6g}>"
-        )
-
-    def __str__(self) -> str:
-        found = self.summary()
-        settled = self.status if self.converged else self.status.upper()
-        evidence = "bound of the log evidence" if self.method == "vb" else "log evidence"
-        looked = "{inside} inside the grid, {outside} outside" if any(self.lookups) else "none"
-        several = "; {fixed_points} fixed points found" if len(self.fixed_points) > 1 else ""
-        added = "; K has jitter {jitter:.2g}" if self.jitter else ""
-        return (
-            "Posterior of {n} sites: {likelihood}, method {method}" + added + "\n"
-            f"sites      {settled} after {{n_sweeps}} sweeps, last change {{last_change:.2g}}, "
-            "most at site {worst}" + several + "\n"
-            f"evidence   {evidence} {{log_evidence:.6f}}; least expected is observation "
-            "{least_expected}, log p(y_i | y_-i) = {least_log_density:.4g}\n"
-            "updates    {n_negative} negative precisions, {held} held at zero, {skipped} updates "
-            "skipped, {damped} damped\n"
-            f"lookups    {looked}"
-        ).format(**found)
-
-    @sized(_rows)
+    @sized(_algebra)
     def predict(
-        self, K_star: ArrayLike, k_star_diag: ArrayLike, mean_star: ArrayLike = 0.0
+        self, *at: ArrayLike, mean: ArrayLike | None = None, **old: Any
     ) -> tuple[Array, Array]:
         """Latent mean and variance at T new points.
 
         Parameters
         ----------
-        K_star : array-like, shape (T, N)
-            Prior covariance between new and training points.
-        k_star_diag : array-like, shape (T,)
-            Prior variance at the new points.
-        mean_star : float or array-like, shape (T,)
-            Prior mean at the new points.
+        *at
+            Of `infer`: ``K_star``, shape (T, N), prior covariance between new and training points,
+            and ``k_star_diag``, shape (T,), prior variance at the new points. Of `infer_series`:
+            ``t``, shape (T,), times of the kind of the data's, in any order. Of `infer_sparse`:
+            ``X``, shape (T, d).
+        mean : float or array-like, shape (T,), optional
+            Prior mean at the new points; by default that of the inference, if it was one number.
 
         Returns
         -------
         mean, variance : ndarray, shape (T,)
             Of the latent function, not of an observation (Rasmussen & Williams, 3.60 and 3.61).
+            White noise of a kernel is in the variance.
+
+        Raises
+        ------
+        InputError
+            If an argument is not usable.
         """
-        return self.factor.predict(K_star, k_star_diag, mean_star)
+        at, mean, _ = asked(self._solution.where, at, mean, old)
+        found: tuple[Array, Array] = self._solution.predict(at, mean)
+        return found
 
-    def at_inputs(
-        self, points: Array, mean: ArrayLike, crossed: Callable[[], tuple[Array, Array]]
-    ) -> tuple[Array, Array]:
-        """Predict as `qpruntime.inference.solver.Fitted` asks for."""
-        return self.predict(*crossed(), mean)
+    @sized(_algebra)
+    def sample(
+        self,
+        *at: ArrayLike,
+        n_samples: int = 1,
+        random_state: int | np.random.Generator | None = None,
+        mean: ArrayLike | None = None,
+        **old: Any,
+    ) -> Array:
+        """Draw the latent function at T new points jointly.
 
-    @property
-    def corrects(self) -> bool:
-        """Whether there are corrections."""
-        return True
+        Parameters
+        ----------
+        *at, mean
+            As for `predict`; but of `infer` the second is the prior covariance of the new points,
+            shape (T, T), and without any the draws are at the rows.
+        n_samples : int
+        random_state : int, Generator or None
 
-    @property
-    def width(self) -> int:
-        """Numbers that a prediction makes of a point."""
-        return self.mean.size
-
-    def on(self, kernel: Any, X: Array, unscaled: Callable[[Array], Array]) -> Posterior:
-        """Return this posterior, which does not know its inputs."""
-        return self
+        Returns
+        -------
+        ndarray, shape (n_samples, T)
+        """
+        where = self._solution.where
+        at, mean, more = asked(where, at, mean, old, extra=("n_samples", "random_state"))
+        count = whole(more.get("n_samples", n_samples), "n_samples", 1)
+        rng = generator(more.get("random_state", random_state))
+        found: Array = self._solution.draw(at, mean, count, rng)
+        return found
 
     @sized(_rows)
     def marginals(
         self,
-        K_star: ArrayLike | None = None,
-        k_star_diag: ArrayLike | None = None,
-        mean_star: ArrayLike = 0.0,
-        *,
+        *at: ArrayLike,
+        mean: ArrayLike | None = None,
         correction: Correction = "blend",
         steps: int = 10_000,
         random_state: int | np.random.Generator | None = None,
+        **old: Any,
     ) -> Marginals:
         """Marginal posterior densities, corrected: truer than EP's, QP's or VB's normals.
 
@@ -260,8 +232,8 @@ class Posterior:
 
         Parameters
         ----------
-        K_star, k_star_diag, mean_star
-            Of T new points, as for `predict`; without them the marginals are those of the N sites.
+        *at, mean
+            As for `predict`; without them the marginals are those of the N sites.
         correction : {"blend", "fact", "tilt", "sample"}
             "fact" conditions all other sites on one (Cseke & Heskes, 2011). "blend" has its shape,
             the mean by the gradient of the corrected evidence, and a variance between its own and
@@ -286,19 +258,14 @@ class Posterior:
         """
         choice(correction, "correction", CORRECTIONS)
         steps = whole(steps, "steps", 1000)
-        if (K_star is None) != (k_star_diag is None):
-            raise InputError("K_star and k_star_diag go together: hand over both, or none")
-        if K_star is None or k_star_diag is None:
+        correcting = self._correcting
+        at, mean, _ = asked(self._solution.where, at, mean, old, none=True)
+        if not at:
             points = Points(None, self.variance, self.mean)
         else:
-            self.predict(K_star, k_star_diag, mean_star)  # checks the arguments
-            K_star = real(K_star, "K_star")
-            both = (np.broadcast_to(real(a, ""), len(K_star)) for a in (k_star_diag, mean_star))
-            points = Points(K_star, *both)
-        if correction == "sample":
-            rng = generator(random_state)
-            return sampled(self._normal(), points, rng, steps, self._signless)
-        return self._corrected.marginals(points, correction)
+            points = self._solution.points(at, mean)
+        rng = generator(random_state)
+        return correcting.marginals(points, correction, steps, rng)
 
     @sized(_rows)
     def corrected_evidence(self) -> CorrectedEvidence:
@@ -310,7 +277,7 @@ class Posterior:
             Named tuple ``value`` and ``spread``: the size of all terms of fourth order, of which
             half are in the value; about what it may be off by where it is large.
         """
-        return self._corrected.evidence
+        return self._correcting.corrected.evidence
 
     @sized(_rows)
     def check(self) -> tuple[str, ...]:
@@ -319,7 +286,8 @@ class Posterior:
         Costs as much as `marginals` at the sites. Corrected means and variances are compared with
         others found another way, and for likelihoods that are not log-concave and 100 sites at most
         with short chains of the exact posterior. Nothing said means that they agree with EP's;
-        peaks so far apart that chains do not find them remain unseen.
+        peaks so far apart that chains do not find them remain unseen. Where corrections cannot be
+        had, that is said, and the rest is looked at all the same.
 
         Returns
         -------
@@ -335,54 +303,120 @@ class Posterior:
                 'peaks; sample it, marginals(correction="sample")'
             )
         try:
-            said.extend(self._corrected.words())
+            correcting = self._correcting
+        except InputError as error:
+            if self._solution.corrects:
+                raise
+            said.append(f"corrections were not looked at: {error}")
+            return tuple(said)
+        try:
+            said.extend(correcting.corrected.words())
         except NumericalError as error:
-            said.append(f"corrections have no fixed point of EP to start from: {error}")
+            said.append(f"{_LEAVES}: {error}")
         return tuple(said)
 
-    @property
-    def knows_covariance(self) -> bool:
-        """Whether the prior covariance is at hand, which corrections take and pickles leave out."""
-        return self.observed is not None and self.observed.K is not None
+    @cached_property
+    def _correcting(self) -> Correcting:
+        return Correcting(self._solution.observed(), self.sites, self)
 
-    @sized(_rows)
-    def with_covariance(self, K: ArrayLike) -> Posterior:
-        """Return this posterior with its prior covariance, which pickles leave out.
+    @sized(_algebra)
+    def loo(self, rows: ArrayLike | None = None) -> Array:
+        """Leave-one-out log predictive densities log p(y_i | y_-i), shape (N,).
 
-        Raises
-        ------
-        InputError
-            If `K` is not the covariance that the posterior was computed with.
+        They are the log normalisers of the tilted densities at the final cavities. The whole site
+        is out, whatever the power, and the observation counts once.
+
+        Parameters
+        ----------
+        rows : array-like of int, shape (n,), optional
+            Only of these, in any order: in the time of their predictions.
         """
-        if self.observed is None:
-            raise InputError("this posterior does not know its data: infer again")
-        observed = self.observed.with_covariance(K, self.factor.weights, self.mean)
-        return replace(self, observed=observed)
+        some = None if rows is None else row_numbers(rows, self._solution.held_rows)
+        found: Array = self._solution.loo(some)
+        return found
 
-    def _normal(self) -> Normal:
-        """Return what chains run around: EP's normal, or the posterior's own where EP fails."""
-        needed(self.observed)
-        assert self.observed is not None
-        _check_memory(self.mean.size)
-        if self.method != "ep" or self._signless:
-            with contextlib.suppress(NumericalError):
-                return Normal(*self._corrected.found[:6])
-        return normal_of(self.observed, self.sites)
+    @sized(_algebra)
+    def evidence_gradient(self, dK: ArrayLike | None = None) -> Array | float:
+        """Gradient of the log evidence.
 
-    @cached_property
-    def _corrected(self) -> Corrected:
-        needed(self.observed)
-        assert self.observed is not None
-        _check_memory(self.mean.size)
-        own = self.method == "ep" and self.observed.power == 1.0 and self.status == "converged"
-        find = one_sided if self._signless else fixed_point
-        return Corrected(find(self.observed, self.sites, self.log_evidence, own))
+        By the free log parameters of the kernel, ``kernel.theta``, or of `infer`, which knows no
+        kernel, given the derivative of K. Exact at an EP fixed point only (Rasmussen & Williams,
+        5.27): the evidence is stationary in EP's sites, but not in those of QP. Of `infer` every
+        call inverts the factor again, N^3 operations: hand over all derivatives at once.
 
-    @cached_property
-    def _signless(self) -> bool:
-        """Whether the posterior is its own mirror image."""
-        assert self.observed is not None
-        return signless(self.observed)
+        Parameters
+        ----------
+        dK : array-like, shape (N, N) or (N, N, p)
+            Derivative of K with respect to one or p parameters; of `infer` only.
+
+        Returns
+        -------
+        float or ndarray of shape (p,)
+        """
+        found: Array | float = self._solution.gradient(dK)
+        return found
+
+    def summary(self) -> dict[str, str | int | float | bool]:
+        """What `print` shows, as plain values: one row of a log, or of a data frame.
+
+        Returns
+        -------
+        dict
+            ``likelihood``, ``method``, ``n`` (sites), ``status``, ``n_sweeps``, ``last_change``
+            (of the sites), ``worst`` (the site that changed most), ``log_evidence``, ``held``
+            (precisions held at zero), ``fixed_points`` (how many were found), ``jitter``,
+            ``skipped`` and ``damped`` (updates), ``inside`` and ``outside`` (table lookups),
+            ``least_expected`` and ``least_log_density`` (the observation that the others expect
+            least, and its leave-one-out log density), and what the engine adds: ``n_negative``
+            (precisions below zero), ``inducing``, ``power``, ``nearest``, ``state_dimension``.
+        """
+        density, row = self._solution.least()
+        return {
+            "likelihood": self.likelihood,
+            "method": self.method,
+            "n": self.n,
+            "status": self.status,
+            "n_sweeps": self.n_sweeps,
+            "last_change": float(self.history[-1]) if self.history else 0.0,
+            "worst": self.worst,
+            "log_evidence": self.log_evidence,
+            "held": self.held,
+            "fixed_points": len(self.fixed_points),
+            "jitter": self.jitter,
+            "skipped": self.skipped,
+            "damped": self.damped,
+            "inside": self.lookups.inside,
+            "outside": self.lookups.outside,
+            "least_expected": row,
+            "least_log_density": density,
+            **self._solution.facts(),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} of {self.n} sites{self._solution.words}, {self.likelihood}, "
+            f"{self.method}, log evidence {self.log_evidence:.6g}>"
+        )
+
+    def __str__(self) -> str:
+        found: Any = {"n_negative": 0, **self.summary()}
+        settled = self.status if self.converged else self.status.upper()
+        evidence = "bound of the log evidence" if self.method == "vb" else "log evidence"
+        looked = "{inside} inside the grid, {outside} outside" if any(self.lookups) else "none"
+        several = "; {fixed_points} fixed points found" if len(self.fixed_points) > 1 else ""
+        added = "; jitter {jitter:.2g} on the diagonal" if self.jitter else ""
+        text = (
+            f"{type(self).__name__} of {{n}} sites{self._solution.words}: {{likelihood}}, method "
+            "{method}" + added + "\n"
+            f"sites      {settled} after {{n_sweeps}} sweeps, last change {{last_change:.2g}}, "
+            "most at site {worst}" + several + "\n"
+            f"evidence   {evidence} {{log_evidence:.6f}}; least expected is observation "
+            "{least_expected}, log p(y_i | y_-i) = {least_log_density:.4g}\n"
+            "updates    {n_negative} negative precisions, {held} held at zero, {skipped} updates "
+            "skipped, {damped} damped\n"
+            f"lookups    {looked}"
+        ).format(**found)
+        return text
 
     def plot_history(self, axes: Any = None) -> Any:
         """Draw the change per sweep on a log scale; needs matplotlib. Returns the axes."""
@@ -394,28 +428,12 @@ class Posterior:
         axes.set(xlabel="sweep", ylabel="change of the sites", title=f"converged: {self.converged}")
         return axes
 
-    def loo(self) -> Array:
-        """Leave-one-out log predictive densities log p(y_i | y_-i), shape (N,).
 
-        They are the log normalisers of the tilted densities at the final cavities.
-        """
-        return self.log_z.copy()
+def moved_to(post: Any, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> Any:
+    """Return a posterior in other units: with this kernel, rows X and inputs `unscaled`."""
+    return replace(post, _solution=post._solution.on(kernel, X, unscaled))
 
-    @sized(_rows)
-    def evidence_gradient(self, dK: ArrayLike) -> Array | float:
-        """Gradient of the log evidence, given the derivative of K.
 
-        Exact at an EP fixed point only (Rasmussen & Williams, 5.27): the evidence is stationary
-        in EP's sites, but not in those of QP. Every call inverts the factor again, N^3 operations:
-        hand over all derivatives at once.
-
-        Parameters
-        ----------
-        dK : array-like, shape (N, N) or (N, N, p)
-            Derivative of K with respect to one or p parameters.
-
-        Returns
-        -------
-        float or ndarray of shape (p,)
-        """
-        return self.factor.evidence_gradient(dK)
+def solution_of(post: Posterior) -> Any:
+    """Return what the engine has left: for rooms that build on posteriors."""
+    return post._solution

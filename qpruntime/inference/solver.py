@@ -9,8 +9,7 @@ whose kernels a solver's own sweep calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from qpruntime.arrays import Array
 from qpruntime.inference.site_update import PlainRules
 from qpruntime.inference.sites import Counts, Sites
 
-__all__ = ["Asked", "Fitted", "Kept", "Prior", "Pullback", "Solved"]
+__all__ = ["Asked", "Kept", "Prior", "Pullback", "Solved"]
 
 
 class Asked(Protocol):
@@ -191,27 +190,3 @@ class Kept(Protocol):
 
     def evidence_gradient(self, change: Any) -> Array | float:
         """Slope of the log evidence where the prior changes so, the sites being fixed."""
-
-
-class Fitted(Protocol):
-    """What estimators ask of a posterior, whatever found it."""
-
-    @property
-    def corrects(self) -> bool:
-        """Whether there are corrections, which take a covariance matrix."""
-
-    @property
-    def width(self) -> int:
-        """Numbers that a prediction makes of a point; 0 if all points are best handed over."""
-
-    def at_inputs(
-        self, points: Array, mean: Any, crossed: Callable[[], tuple[Array, Array]]
-    ) -> tuple[Array, Array]:
-        """Latent means and variances at points (T, d), each of shape (T,).
-
-        `mean` is the prior mean there, and ``crossed()`` prior covariances with the rows (T, N)
-        and variances (T,), for those that take them.
-        """
-
-    def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> Self:
-        """Return the posterior in other units: with this kernel, rows X and inputs `unscaled`."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from qpruntime.inference.dense.solution import DenseSolution
 from qpruntime.inference.evidence import log_evidence
 from qpruntime.inference.observed import Observed
-from qpruntime.inference.posterior import Lookups, Posterior
+from qpruntime.inference.outcome import Lookups, Outcome
+from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.schedules import Settled
 
@@ -16,11 +18,11 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
     evidence, log_z = log_evidence(problem, end)
     if end.bound is not None:
         evidence = end.bound
-    trace = end.trace
-    return Posterior(
-        sites=end.sites,
-        mean=end.factor.mean,
-        variance=end.variance,
+    trace, projector = end.trace, problem.projector
+    outcome = Outcome(
+        likelihood=projector.likelihood.spelt,
+        method=projector.method,
+        n=problem.n,
         log_evidence=evidence,
         status=end.status,
         n_sweeps=len(trace.history),
@@ -29,18 +31,11 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
         skipped=int(trace.counts[2]),
         damped=trace.damped,
         held=end.held,
-        fixed_points=end.peaks or ((evidence,) if end.status == "converged" else ()),
         worst=int(end.worst),
-        likelihood=problem.projector.likelihood.spelt,
-        method=problem.projector.method,
-        log_z=log_z,
-        factor=end.factor.keep(),
-        observed=Observed(
-            problem.prior.covariance,
-            problem.y,
-            problem.prior.mean,
-            problem.projector.likelihood,
-            problem.power,
-            problem.weights,
-        ),
+        fixed_points=end.peaks or ((evidence,) if end.status == "converged" else ()),
     )
+    prior = problem.prior
+    given = problem.y, prior.mean, projector.likelihood, problem.power, problem.weights
+    rows = end.sites, end.factor.mean, end.variance, log_z
+    solution = DenseSolution(*rows, end.factor.keep(), Observed(prior.covariance, *given))
+    return Posterior._of(outcome, solution)

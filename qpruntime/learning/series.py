@@ -81,7 +81,7 @@ class States:
         limits = Limits(settings.tol, settings.max_sweeps, 1.0)
         placed = Placed(Clock(0, False), order, np.arange(n), n)
         found = concluded(kernel, space, series, limits, sites, placed, self.sweeper)
-        post = SeriesPosterior(**found)
+        post = SeriesPosterior.of(*found)
         warn_unsettled_series(post, settings.tol, "raise max_sweeps,")
         return post
 

@@ -61,7 +61,7 @@ def test_the_posterior_is_that_of_the_prior_mean(method, inducing):
     values = mean.of(scores)
     power = {} if inducing is None else {"power": 0.5}
     post = infer(kernel(X), signs, "probit", method, mean=values[:, 0], **power)
-    found = post.predict(kernel(new, X), kernel.diag(new), mean.at(new)[:, 0])
+    found = post.predict(kernel(new, X), kernel.diag(new), mean=mean.at(new)[:, 0])
     # What is not known of the mean comes on top.
     found = found[0], found[1] + mean.spread(new)[:, 0]
     assert (mean.spread(new) > 0.0).all()
@@ -268,7 +268,7 @@ def infer_of_parts(model, X, y):
     values = model.prior_mean_.at(X)[:, 0]
     kernel = model.kernel_
     post = infer(kernel(X), np.where(y, 1.0, -1.0), "probit", "qp", mean=values)
-    return post.predict(kernel(X[:9], X), kernel.diag(X[:9]), values[:9])[0]
+    return post.predict(kernel(X[:9], X), kernel.diag(X[:9]), mean=values[:9])[0]
 
 
 class Fails(BaseEstimator):

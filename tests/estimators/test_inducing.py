@@ -243,7 +243,7 @@ def test_exposures_in_the_square_link_are_those_of_dense_inference():
         # The jitter on k(Z, Z) is 2e-8; two rows of exposure 3e4 know f to 1/(4 3e4), of which that
         # is 0.0024.
         assert abs(model.log_marginal_likelihood_value_ - dense.log_evidence) < 4e-3
-        mean, variance = dense.predict(KERNEL(new, X) * s, KERNEL.diag(new), 1.5)
+        mean, variance = dense.predict(KERNEL(new, X) * s, KERNEL.diag(new), mean=1.5)
         for found, expected in zip(model.latent(new), (mean, variance), strict=True):
             np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-3)
         post = model.posterior_

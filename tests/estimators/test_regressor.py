@@ -77,7 +77,7 @@ def test_fixed_kernel_is_plain_inference(method):
     model = GPPoissonRegressor(FIXED, method=method, table="exact", mean=1.3, tol=1e-11).fit(X, Y)
     assert model.optimum_ is None
     post = infer(FIXED(X), Y, "poisson", method, "exact", 1.3, tol=1e-11)
-    expected = post.predict(FIXED(NEW, X), 0.5, 1.3)
+    expected = post.predict(FIXED(NEW, X), 0.5, mean=1.3)
     np.testing.assert_allclose(model.latent(NEW), expected, rtol=1e-9)
     np.testing.assert_allclose(model.predict(NEW), expected[0] ** 2 + expected[1], rtol=1e-9)
 

@@ -151,7 +151,7 @@ def test_unknown_sign(y, bar):
     assert (np.abs(np.log(chains.variance / true.variance)) < 4.0 * chains.spread).all()
     one, two = (m.log_probability(y) for m in (found, chains))
     assert one == pytest.approx(two, abs=0.05)
-    with pytest.raises(InputError, match="mean_star=0"):
+    with pytest.raises(InputError, match="mean=0"):
         post.marginals(np.full((1, n), 4.0), [4.3], 1.0)
 
 

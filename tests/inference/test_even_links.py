@@ -32,7 +32,7 @@ def test_observations_in_the_middle_are_no_unknown_sign(likelihood, y):
     low, high = found.interval().T
     assert low == pytest.approx(-high, rel=1e-5)
     # A new point may have any prior mean.
-    assert not post.marginals(K[:1], [1.0], 3.0).folded
+    assert not post.marginals(K[:1], [1.0], mean=3.0).folded
 
 
 def test_own_densities_declare_it():

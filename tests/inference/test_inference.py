@@ -264,14 +264,14 @@ def test_predict_by_dense_algebra(toy, mean_star):
     post = exact(toy.K, toy.y, "qp", mean=prior)
     new = np.random.default_rng(2).standard_normal((7, 2)) * 2.0
     K_star, tau = toy.kernel(new, toy.x), post.sites.tau
-    mean, variance = post.predict(K_star, np.full(7, 2.0), mean_star)
+    mean, variance = post.predict(K_star, np.full(7, 2.0), mean=mean_star)
     joint = toy.K + np.diag(1.0 / tau)  # Rasmussen & Williams (3.60), (3.61)
     expected = mean_star + K_star @ np.linalg.solve(joint, post.sites.nu / tau - prior)
     np.testing.assert_allclose(mean, expected, rtol=1e-11, atol=1e-12)
     reduction = np.einsum("ij,ji->i", K_star, np.linalg.solve(joint, K_star.T))
     np.testing.assert_allclose(variance, 2.0 - reduction, rtol=1e-11)
     assert mean.shape == variance.shape == (7,)
-    at_training = post.predict(toy.K, np.diag(toy.K), prior)
+    at_training = post.predict(toy.K, np.diag(toy.K), mean=prior)
     np.testing.assert_allclose(at_training, [post.mean, post.variance], rtol=1e-11, atol=1e-13)
     far = post.predict(np.zeros((1, len(toy.y))), 2.0)
     np.testing.assert_array_equal(far, [[0.0], [2.0]])

@@ -66,7 +66,7 @@ def test_by_all_rows_it_is_the_dense_posterior(kernel, y, likelihood, options, p
     dense, sparse = as_dense(kernel, y, likelihood, power, **options)
     at = 0.1 if "mean" in options else 0.0
     # Noise is of each row its own: a point where a row is has another.
-    expected = dense.predict(kernel(POINTS, X), kernel.diag(POINTS), np.full(len(POINTS), at))
+    expected = dense.predict(kernel(POINTS, X), kernel.diag(POINTS), mean=np.full(len(POINTS), at))
     local = local_of(sparse, X, 48)
     np.testing.assert_allclose(local.predict(POINTS, np.full(len(POINTS), at)), expected, **CLOSE)
     np.testing.assert_allclose(local.loo(), dense.loo(), **CLOSE)
@@ -97,9 +97,9 @@ def test_a_row_left_out_is_the_prediction_without_its_site():
         mean, variance = local_of(other, X[rest], 9 + more).predict(X[[n]], PRIOR[[n]])
         rule = sparse.rule
         expected = rule.project(mean, np.sqrt(variance), LABELS[[n]], None, "log_z", whole=True)[0]
-        np.testing.assert_allclose(local.loo_of([n]), expected, **CLOSE)
-    np.testing.assert_array_equal(local.loo_of([5, 1, 5]), local.loo()[[5, 1, 5]])
-    np.testing.assert_allclose(sparse.loo_of([5, 1, 5]), sparse.loo()[[5, 1, 5]], **CLOSE)
+        np.testing.assert_allclose(local.loo([n]), expected, **CLOSE)
+    np.testing.assert_array_equal(local.loo([5, 1, 5]), local.loo()[[5, 1, 5]])
+    np.testing.assert_allclose(sparse.loo([5, 1, 5]), sparse.loo()[[5, 1, 5]], **CLOSE)
 
 
 def test_weights_and_order_of_rows():
@@ -121,7 +121,7 @@ def test_a_copy_predicts_and_holds_its_rows():
     local = infer_sparse(SMOOTH, X, LABELS, Z, nearest=5)
     copy = pickle.loads(pickle.dumps(local))
     np.testing.assert_array_equal(copy.predict(POINTS), local.predict(POINTS))
-    np.testing.assert_array_equal(copy.loo_of([1, 2]), local.loo_of([1, 2]))
+    np.testing.assert_array_equal(copy.loo([1, 2]), local.loo([1, 2]))
     found = copy.summary()
     assert (found["nearest"], found["rows_held"], found["bytes_held"]) == (5, 48, 48 * (16 + 16))
     assert "48 rows are held and pickled" in str(copy)
@@ -134,9 +134,9 @@ def test_what_is_no_row_is_refused():
     local = infer_sparse(SMOOTH, X, LABELS, Z, nearest=5)
     for post in (local, local.sparse):
         with pytest.raises(InputError, match="from 0 to 47, got 0 to 48"):
-            post.loo_of([0, 48])
+            post.loo([0, 48])
         with pytest.raises(InputError, match="whole numbers"):
-            post.loo_of([0.5])
+            post.loo([0.5])
     with pytest.raises(InputError, match="the 48 rows"):
         local_of(local.sparse, X[:5], 3)
     with pytest.raises(InputError, match="nearest"):
@@ -155,7 +155,7 @@ def test_negative_precisions():
     other = with_sites(other, (sites.tau[rest], sites.nu[rest]))
     mean, variance = local_of(other, X[rest], 9).predict(X[[n]])
     found = sparse.rule.project(mean, np.sqrt(variance), HEAVY[[n]], None, "log_z", whole=True)[0]
-    np.testing.assert_allclose(local.loo_of([n]), found, **CLOSE)
+    np.testing.assert_allclose(local.loo([n]), found, **CLOSE)
 
 
 def test_later_rows_join():

@@ -46,7 +46,7 @@ def both(d, tmp_path, **options):
 def same(one, two, points):
     np.testing.assert_array_equal(one.predict(points), two.predict(points))
     some = np.arange(95, 125)
-    np.testing.assert_array_equal(one.loo_of(some), two.loo_of(some))
+    np.testing.assert_array_equal(one.loo(some), two.loo(some))
 
 
 def files():
@@ -143,12 +143,12 @@ def test_all_rows_by_cells_are_all_rows_by_a_tree(tmp_path, monkeypatch):
     X, y, Z, points, kernel = drawn(3, 200)
     options = {"method": "ep", "nearest": 200}
     by_tree = infer_sparse(kernel, X, y, Z, **options)
-    expected, left_out = by_tree.predict(points), by_tree.loo_of(np.arange(200))
+    expected, left_out = by_tree.predict(points), by_tree.loo(np.arange(200))
     monkeypatch.setattr(neighbours, "MOST_FEATURES", 0)
     by_cells = infer_sparse(kernel, X, y, Z, **options)
     # Rounding of some hundred operations, in another order.
     np.testing.assert_allclose(by_cells.predict(points), expected, rtol=0.0, atol=1e-10)
-    np.testing.assert_allclose(by_cells.loo_of(np.arange(200)), left_out, rtol=0.0, atol=1e-10)
+    np.testing.assert_allclose(by_cells.loo(np.arange(200)), left_out, rtol=0.0, atol=1e-10)
 
 
 def test_places_in_another_order():

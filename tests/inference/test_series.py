@@ -37,7 +37,7 @@ def both(t, y, kernel, likelihood, dense_options=None, **options):
 
 def check_predictions(post, dense, kernel, t, mean, tolerance):
     new = np.array([t.min() - 3.0, t.min(), np.median(t), 7.77, t.max() + 0.3, t.max() + 50.0])
-    expected = dense.predict(kernel(new[:, None], t[:, None]), kernel.diag(new[:, None]), mean)
+    expected = dense.predict(kernel(new[:, None], t[:, None]), kernel.diag(new[:, None]), mean=mean)
     for found, right in zip(post.predict(new, mean), expected, strict=True):
         np.testing.assert_allclose(found, right, rtol=tolerance, atol=tolerance)
 
@@ -249,7 +249,7 @@ def test_draws_have_the_moments_of_the_dense_posterior():
     for name in ("three halves", "products", "trend"):
         kernel = KERNELS[name] + WhiteKernel(0.05)
         post = infer_series(t, data["signs"], kernel, **TIGHT)
-        found = post.sample(new, 20_000, 0, mean_new=0.3)
+        found = post.sample(new, 20_000, 0, mean=0.3)
         assert found.shape == (20_000, new.size)
         cross = (kernel)(new[:, None], t[:, None])
         K = kernel(t[:, None])

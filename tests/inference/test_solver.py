@@ -59,7 +59,7 @@ def test_each_site_is_solved_in_closed_form(order):
         np.testing.assert_allclose(post.variance, dense.variance, rtol=1e-9)
         assert post.log_evidence == pytest.approx(dense.log_evidence, rel=1e-11)
         np.testing.assert_allclose(
-            post.predict(np.arange(N), VARIANCE, MEAN)[0], post.mean, rtol=1e-12, atol=1e-12
+            post.predict(np.arange(N), VARIANCE, mean=MEAN)[0], post.mean, rtol=1e-12, atol=1e-12
         )
 
 

@@ -171,7 +171,7 @@ def test_with_all_inputs_inducing_it_is_the_dense_engine(method, options):
     # r, which is nothing but rounding here, is added to variances.
     compare(post, dense, 100.0)
     new = np.array([[0.1], [7.0]])
-    expected = dense.predict(kernel(new, x), [2.0, 2.0], options.get("mean", 0.0))
+    expected = dense.predict(kernel(new, x), [2.0, 2.0], mean=options.get("mean", 0.0))
     for one, two in zip(post.predict(new), expected, strict=True):
         np.testing.assert_allclose(one, two, rtol=0.0, atol=1e-8)
 

@@ -80,7 +80,7 @@ def test_with_all_inputs_inducing_it_is_the_dense_engine():
         # r, which is nothing but rounding here, is added to variances.
         agree(post, dense, s, 1e-8)
         new = np.array([[0.1], [7.0]])
-        expected = dense.predict(kernel(new, x) * s, [0.1, 0.1], 1.2)
+        expected = dense.predict(kernel(new, x) * s, [0.1, 0.1], mean=1.2)
         for one, two in zip(post.predict(new), expected, strict=True):
             np.testing.assert_allclose(one, two, rtol=0.0, atol=1e-8)
 

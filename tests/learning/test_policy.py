@@ -120,7 +120,7 @@ def test_judges_observe_their_exposures():
     found = trial.densities(Climbed(Start(kernel), SimpleNamespace(theta=kernel.theta), None), 40)
     K, prior = kernel(X) * np.outer(scale, scale), 1.5 * scale
     post = infer(K[:40, :40], y[:40], "poisson", "ep", mean=prior[:40])
-    mean, variance = post.predict(K[40:, :40], np.diag(K)[40:], prior[40:])
+    mean, variance = post.predict(K[40:, :40], np.diag(K)[40:], mean=prior[40:])
     z, w = np.polynomial.hermite_e.hermegauss(100)
     g = mean[:, None] + np.sqrt(variance)[:, None] * z
     expected = np.log(poisson.pmf(y[40:, None], g * g) @ (w / w.sum()))

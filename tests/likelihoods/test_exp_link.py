@@ -88,7 +88,7 @@ def test_fixed_kernel_is_plain_inference(method):
     model.fit(X, Y, EXPOSURE)
     prior = 1.1 + np.log(EXPOSURE)
     post = infer(FIXED(X), Y, "poisson-exp", method, mean=prior, tol=1e-11)
-    mean, variance = post.predict(FIXED(NEW, X), 0.8, 1.1)
+    mean, variance = post.predict(FIXED(NEW, X), 0.8, mean=1.1)
     np.testing.assert_allclose(model.latent(NEW), (mean, variance), rtol=1e-8)
     rate = [lognorm(s, scale=np.exp(m)).mean() for m, s in zip(mean, variance**0.5, strict=True)]
     np.testing.assert_allclose(model.predict(NEW), rate, rtol=1e-8)

@@ -90,6 +90,15 @@ class Triangle:
             gain -= np.einsum("ij,ij->j", part, part)
         return gain
 
+    def reduced(self, K_star: Array) -> Array:
+        """Prior less posterior covariance (T, T) of T points with covariances `K_star` (T, N)."""
+        half = self._half_times(K_star.T)
+        gain: Array = half.T @ half
+        if self.negative.size:
+            part = solve_triangular(self._small, self._reach.T @ K_star.T, lower=True)
+            gain -= part.T @ part
+        return gain
+
     def _half_times(self, columns: Array) -> Array:
         """Return L^-1 R columns."""
         scaled = np.multiply(self.root[:, None], columns, order="F")

@@ -1,4 +1,4 @@
-"""Settled sites of a sorted series become what a `SeriesPosterior` is made of."""
+"""Settle the sites of a sorted series, and say how it ended."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from qpruntime.inference.markov.evidence import require_evidence
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.settle import Ended, Swept, settle
+from qpruntime.inference.markov.solution import SeriesSolution
 from qpruntime.inference.markov.state_space import StateSpace
-from qpruntime.inference.markov.stream import EVERY
+from qpruntime.inference.markov.stream import EVERY, Piece
 from qpruntime.inference.markov.times import Clock
-from qpruntime.inference.posterior import Lookups
+from qpruntime.inference.outcome import Lookups, Outcome
 from qpruntime.inference.schedules import Limits, Trace
 from qpruntime.inference.sites import Sites
 
@@ -47,10 +48,10 @@ def concluded(
     start: Sites | None,
     placed: Placed,
     sweeper: Sweeper = Rows,
-) -> dict[str, Any]:
-    """Settle the sites of a sorted series; return the fields of its `SeriesPosterior`.
+) -> tuple[Outcome, SeriesSolution]:
+    """Settle the sites of a sorted series; return what is reported, and what is left behind.
 
-    `start` is in order of time, with nu as it is reported; fields are in the order of the rows.
+    `start` is in order of time, with nu as it is reported.
     """
     n = series.t.size
     sites = Sites(np.zeros(n), np.zeros(n))
@@ -62,36 +63,34 @@ def concluded(
     del rows
     found, order = end.summary, placed.order
     require_evidence(found)
-    back = np.empty(order.size, dtype=np.intp)
-    back[order] = np.arange(order.size)
-    return {
-        **ending(end, found.log_evidence, int(order[end.worst])),
-        "sites": Sites(sites.tau[back], (sites.nu + sites.tau * series.prior)[back]),
-        "mean": found.mean[back],
-        "variance": found.variance[back],
-        "likelihood": series.projector.likelihood.spelt,
-        "method": series.projector.method,
-        "log_z": found.log_z[back],
-        "factor": None,
-        "kernel": kernel,
-        "state_dimension": space.dimension,
-        "kernel_error": space.error,
-        **placed._asdict(),
-        "series": series,
-        "space": space,
-        "limits": limits,
-        "swept": n,
-        "how": series,
-        "marks": marks,
-    }
+    outcome = Outcome(
+        likelihood=series.projector.likelihood.spelt,
+        method=series.projector.method,
+        **ending(end, found.log_evidence, int(order[end.worst]), n),
+    )
+    columns = series.t, series.y, series.prior, series.weights, series.scale
+    marks = marks if marks is not None else np.empty((0, 0))
+    piece = Piece(*columns, *sites, found.mean, found.variance, found.log_z, order, marks)
+    solution = SeriesSolution(
+        kernel=kernel,
+        space=space,
+        clock=placed.clock,
+        limits=limits,
+        how=series,
+        pieces=(piece,),
+        seen=(placed.rows,),
+        given=placed.given,
+    )
+    return outcome, solution
 
 
-def ending(end: Ended, log_evidence: float, worst: int) -> dict[str, Any]:
-    """Fields that say how the sweeps ended."""
+def ending(end: Ended, log_evidence: float, worst: int, n: int) -> dict[str, Any]:
+    """What is reported of the way in which sweeps ended."""
     trace = end.trace
     settled = "held" if end.held else "converged"
     status = settled if end.settled else "not converged"
     return {
+        "n": n,
         "log_evidence": log_evidence,
         "status": status,
         "n_sweeps": len(trace.history),

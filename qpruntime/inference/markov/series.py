@@ -174,7 +174,7 @@ def infer_series(
     del times, given, observed, events, rows, prior, weighed  # 50 bytes a point
     with sweeping(series.t.size, workers, scheduler, blocks) as sweeper:
         found = concluded(kernel, space, series, limits, start, placed, sweeper)
-    post = SeriesPosterior(**found)
+    post = SeriesPosterior.of(*found)
     warn_unsettled_series(post, limits.tol)
     return post
 
@@ -203,7 +203,7 @@ def warn_unsettled_series(post: SeriesPosterior, tol: float, remedy: str = "") -
         )
     if post.held:
         warn(
-            f"{post.held} of {post.mean.size} site precisions are held at zero: they would be "
+            f"{post.held} of {post.n} site precisions are held at zero: they would be "
             "negative and leave other sites without a proper cavity, because the posterior has "
             "several peaks; widen the likelihood's scale, move the prior mean away from zero or "
             "lower the prior variance",

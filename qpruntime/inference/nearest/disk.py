@@ -103,10 +103,8 @@ def in_parts(function: Callable[[Array], Array], X: Array) -> Array:
 
 def mapped(X: Array, function: Callable[[Array], Array]) -> Array:
     """Return a function of rows of X, in a file if X is."""
-    if not on_disk(X):
-        return np.ascontiguousarray(function(X))
     width = function(np.asarray(X[:1])).shape[1]
-    found = room((len(X), width), float, True)
+    found = room((len(X), width), float, on_disk(X))
     for some in blocks(len(X)):
         found[some] = function(np.asarray(X[some]))
     forget(found)

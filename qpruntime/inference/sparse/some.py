@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
-from qpruntime.errors import InputError
 from qpruntime.inference.sparse.blas import divide
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.turn import Block, cavities, project
 
-__all__ = ["leave_out", "row_numbers"]
-
-
-def row_numbers(rows: ArrayLike, n: int) -> NDArray[np.intp]:
-    """Return numbers of rows, from 0 to n - 1, or raise `InputError`."""
-    found = np.asarray(rows)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise InputError(
-            f"rows must be whole numbers of shape (n,), got {found.dtype} of shape {found.shape}"
-        )
-    if found.size and not (found.min() >= 0 and found.max() < n):
-        raise InputError(f"rows must be from 0 to {n - 1}, got {found.min()} to {found.max()}")
-    return found.astype(np.intp)
+__all__ = ["leave_out"]
 
 
 def leave_out(engine: Engine, chosen: NDArray[np.intp]) -> Array:

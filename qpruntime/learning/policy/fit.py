@@ -10,6 +10,7 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.execution.blas_threads import blas_threads, one_blas_thread
+from qpruntime.inference.posterior import moved_to
 from qpruntime.inference.sparse.lazy import is_lazy, read
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, default_start
@@ -147,7 +148,7 @@ def _drawn(
 def _unscaled(fit: Fit, view: View) -> Fit:
     """Return the fit as one of the features that users give."""
     kernel = view.units.kernel_of_features(fit.kernel)
-    posterior = fit.posterior.on(kernel, view.features, view.units.unscaled)
+    posterior = moved_to(fit.posterior, kernel, view.features, view.units.unscaled)
     return replace(fit, kernel=kernel, posterior=posterior)
 
 

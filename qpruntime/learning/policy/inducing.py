@@ -107,11 +107,11 @@ class Ground:
         self.budget.take(sweeps_of(len(ended.history) + 2, n, m))
         rows, k = self.left_out, self._nearest
         near = None
-        alone = self.weighted(posterior.loo_of(rows), rows)
+        alone = self.weighted(posterior.loo(rows), rows)
         if k:
             self.budget.take(local_density(len(rows), k, m))
             try:
-                near = self.weighted(local_of(posterior, self._held, k).loo_of(rows), rows)
+                near = self.weighted(local_of(posterior, self._held, k).loo(rows), rows)
             except NumericalError as error:
                 if error.__cause__ is not None:  # a user's own exception
                     raise

@@ -116,6 +116,6 @@ def _short(ground: Ground, posterior: Any, rest: Rest, given: Sequence[Candidate
         return False
     some = max(known, key=lambda densities: float(np.mean(densities)))
     judges = rest.subsets.order[rest.subsets.judged]
-    found = ground.weighted(posterior.loo_of(judges), judges)
+    found = ground.weighted(posterior.loo(judges), judges)
     rest.budget.take(local_density(judges.size, NEAREST, len(posterior.Z)))
     return better(some - found, SURE)

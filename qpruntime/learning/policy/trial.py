@@ -131,7 +131,7 @@ class Trial:
         K_star = kernel(judges.X, data.X)
         if data.scale is not None:
             K_star *= data.scale
-        mean, variance = post.predict(K_star, kernel.diag(judges.X), judges.prior)
+        mean, variance = post.predict(K_star, kernel.diag(judges.X), mean=judges.prior)
         deviation = np.sqrt(np.maximum(variance, 0.0))
         if judges.scale is not None:
             mean, deviation = mean * judges.scale, deviation * judges.scale

@@ -1,0 +1,162 @@
+"""What the dense engine leaves behind: a factor, the data, and the covariance while it is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.inference.contract import Crossed, prior_mean
+from qpruntime.inference.corrections.corrected import Points
+from qpruntime.inference.dense.stored import Kept
+from qpruntime.inference.joint import draws
+from qpruntime.inference.observed import Observed
+from qpruntime.inference.sites import Sites
+from qpruntime.inference.solver import Kept as AnyKept
+from qpruntime.memory import require, squares
+from qpruntime.validation import finite, real
+
+__all__ = ["DenseSolution"]
+
+
+@dataclass(frozen=True, eq=False)
+class DenseSolution:
+    """As `qpruntime.inference.contract.Solution` has it.
+
+    Attributes
+    ----------
+    own : Sites
+    mean, variance, log_z : ndarray, shape (N,)
+        At the rows; the last are leave-one-out log densities.
+    kept : Kept
+        What predictions and the gradient take.
+    data : Observed
+        Pickles leave its covariance out.
+    """
+
+    own: Sites
+    mean: Array
+    variance: Array
+    log_z: Array
+    kept: AnyKept
+    data: Observed
+
+    where = ("K_star", "k_star_diag")
+    words = ""
+    name, corrects = "dense", True
+
+    @property
+    def algebra(self) -> int:
+        """Rows of the factor."""
+        return self.mean.size
+
+    @property
+    def held_rows(self) -> int:
+        """All rows."""
+        return self.mean.size
+
+    @property
+    def width(self) -> int:
+        """Numbers that a prediction makes of a point."""
+        return self.mean.size
+
+    def sites(self) -> Sites:
+        """Sites at the rows."""
+        return self.own
+
+    def moments(self) -> tuple[Array, Array]:
+        """Posterior means and variances at the rows."""
+        return self.mean, self.variance
+
+    def loo(self, rows: NDArray[np.intp] | None) -> Array:
+        """Leave-one-out log densities of some rows."""
+        found: Array = self.log_z.copy() if rows is None else self.log_z[rows]
+        return found
+
+    def least(self) -> tuple[float, int]:
+        """The least of them, and its row."""
+        row = int(np.argmin(self.log_z))
+        return float(self.log_z[row]), row
+
+    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Latent means and variances at points of these prior covariances and variances."""
+        K_star, diagonal = at
+        shape = np.shape(K_star)[:1]
+        return self.kept.predict(K_star, diagonal, prior_mean(mean, self.usual, shape))
+
+    def points(self, at: tuple[Any, ...], mean: Any) -> Points:
+        """Points for corrections."""
+        K_star, diagonal = (real(a, name) for a, name in zip(at, self.where, strict=True))
+        offset = prior_mean(mean, self.usual, K_star.shape[:1])
+        self.kept.predict(K_star, diagonal, offset)  # checks the arguments
+        both = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
+        return Points(K_star, *both)
+
+    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
+        """Joint draws at points of these prior covariances with the rows, and with each other.
+
+        At the rows themselves where there are none.
+        """
+        if not at:
+            K = self.observed().K
+            if K is None:
+                raise InputError("draws at the rows take post.with_covariance(K) of a pickle")
+            at, mean = (K, K), self.data.prior if mean is None else mean
+        K_star, K_new = (finite(a, name) for a, name in zip(at, ("K_star", "K_new"), strict=True))
+        count_new = len(K_star)
+        if K_new.shape != (count_new, count_new):
+            raise InputError(
+                f"joint draws at {count_new} points take their prior covariance (T, T) for a "
+                f"second argument, got shape {K_new.shape}"
+            )
+        require(squares(count_new, 3.0), f"joint draws at {count_new} points", "take fewer points")
+        kept = self.kept
+        if not isinstance(kept, Kept):
+            raise InputError("joint draws are of the dense engine's own posteriors")
+        offset = prior_mean(mean, self.usual, (count_new,))
+        mean_new = kept.predict(K_star, K_new.diagonal(), offset)[0]
+        return draws(mean_new, K_new - kept.reduced(K_star), count, rng)
+
+    def gradient(self, change: Any) -> Array | float:
+        """Slope of the log evidence where the covariance changes so."""
+        if change is None:
+            raise InputError("evidence_gradient takes dK here, (N, N) or (N, N, p)")
+        return self.kept.evidence_gradient(change)
+
+    def observed(self) -> Observed:
+        """Data and prior covariance."""
+        return self.data
+
+    @property
+    def knows_covariance(self) -> bool:
+        """Whether the covariance is at hand."""
+        return self.data.K is not None
+
+    def with_covariance(self, K: ArrayLike) -> DenseSolution:
+        """Return the same with its prior covariance, which pickles leave out."""
+        data = self.data.with_covariance(K, self.kept.weights, self.mean)
+        return replace(self, data=data)
+
+    def facts(self) -> dict[str, Any]:
+        """What this engine adds to a summary."""
+        return {"n_negative": int((self.own.tau < 0.0).sum())}
+
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
+        """Covariances of the points."""
+        return crossed()
+
+    def on(self, kernel: Any, X: Array, unscaled: Callable[[Array], Array]) -> DenseSolution:
+        """The same: it does not know its inputs."""
+        return self
+
+    @property
+    def usual(self) -> float | None:
+        """The prior mean, if it is one number."""
+        prior = self.data.prior
+        low, high = float(prior.min()), float(prior.max())
+        return low if low == high else None

@@ -1,0 +1,263 @@
+"""What a series leaves behind: its rows in pieces, in order of time, and how they are observed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.inference.contract import Crossed, prior_mean
+from qpruntime.inference.corrections.corrected import Points
+from qpruntime.inference.markov.evidence import noise_slope
+from qpruntime.inference.markov.more import More, with_times
+from qpruntime.inference.markov.observations import Series
+from qpruntime.inference.markov.rows import Rows
+from qpruntime.inference.markov.sample import draw
+from qpruntime.inference.markov.state_space import StateSpace, state_space
+from qpruntime.inference.markov.stream import EVERY, Appended, Piece, append, joined_pieces
+from qpruntime.inference.markov.times import Clock
+from qpruntime.inference.observed import Observed
+from qpruntime.inference.schedules import Limits
+from qpruntime.inference.sites import Sites
+
+__all__ = ["SeriesSolution"]
+
+#: Rows up to which corrections take the covariance matrix of a series.
+MOST = 3000
+_COLUMNS = ("t", "y", "prior", "weights", "scale")
+_DENSE = "the dense engine has corrections of any kernel, infer(kernel(t[:, None]), y)"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SeriesSolution:
+    """As `qpruntime.inference.contract.Solution` has it.
+
+    Attributes
+    ----------
+    kernel : scikit-learn kernel
+    space : StateSpace
+    clock : Clock
+        That reads times.
+    limits : Limits
+    how : Series
+        The first rows, and how all are observed.
+    pieces : tuple of Piece
+        All rows that were observed, in order of time.
+    seen : tuple of ndarray of int
+        Numbers of these among so many `given`, in the order in which they were.
+    given : int
+    """
+
+    kernel: Kernel
+    space: StateSpace
+    clock: Clock
+    limits: Limits
+    how: Series
+    pieces: tuple[Piece, ...]
+    seen: tuple[NDArray[np.intp], ...]
+    given: int
+
+    where = ("t",)
+    width = algebra = 0
+    name = "markov"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is joined of pieces is in them.
+        names = ("kernel", "space", "clock", "limits", "how", "pieces", "seen", "given")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def words(self) -> str:
+        """What a line says of the engine."""
+        return f", {self.space.dimension} states"
+
+    @property
+    def corrects(self) -> bool:
+        """Whether the covariance matrix is small enough for corrections."""
+        exact = self.space.error == 0.0 and self.pieces[0].scale is None
+        return exact and self.held_rows <= MOST
+
+    @property
+    def held_rows(self) -> int:
+        """Rows that were observed."""
+        return sum(piece.t.size for piece in self.pieces)
+
+    @cached_property
+    def rows(self) -> NDArray[np.intp]:
+        """Which of the rows given were observed."""
+        return np.concatenate(self.seen)
+
+    @cached_property
+    def series(self) -> Series:
+        """All rows in order of time."""
+        if len(self.pieces) == 1 and self.pieces[0].t is self.how.t:
+            return self.how
+        return replace(self.how, **{c: joined_pieces(self.pieces, c) for c in _COLUMNS})
+
+    @cached_property
+    def _at_rows(self) -> tuple[Sites, Array, Array, Array]:
+        order = joined_pieces(self.pieces, "index")
+        back = np.empty(order.size, dtype=np.intp)
+        back[order] = np.arange(order.size)
+        tau, nu, mean, variance, log_z, prior = (
+            joined_pieces(self.pieces, name)[back]
+            for name in ("tau", "nu", "mean", "variance", "log_z", "prior")
+        )
+        return Sites(tau, nu + tau * prior), mean, variance, log_z
+
+    def sites(self) -> Sites:
+        """Sites at the rows, in the order in which they were given."""
+        return self._at_rows[0]
+
+    def moments(self) -> tuple[Array, Array]:
+        """Posterior means and variances there."""
+        return self._at_rows[1:3]
+
+    def loo(self, rows: NDArray[np.intp] | None) -> Array:
+        """Leave-one-out log densities of some rows."""
+        log_z = self._at_rows[3]
+        found: Array = log_z.copy() if rows is None else log_z[rows]
+        return found
+
+    def least(self) -> tuple[float, int]:
+        """The least of them, and its row."""
+        log_z = self._at_rows[3]
+        row = int(np.argmin(log_z))
+        return float(log_z[row]), row
+
+    def sorted_sites(self) -> Sites:
+        """Sites in order of time, about the prior mean."""
+        return Sites(joined_pieces(self.pieces, "tau"), joined_pieces(self.pieces, "nu"))
+
+    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Latent means and variances at T times, in O(N + T)."""
+        rows, place, offset = self._with(at, mean)
+        rows.refresh()
+        found = rows.report()[place]
+        return found[:, 0] + offset, np.maximum(found[:, 1], 0.0) + rows.noise
+
+    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
+        """Joint draws at T times, in O(N + T) each, with the kernel's white noise."""
+        if not at:
+            raise InputError("draws of a series take times: sample(t)")
+        rows, place, offset = self._with(at, mean)
+        found = draw(rows, place, count, rng)
+        return found + offset + np.sqrt(rows.noise) * rng.standard_normal(found.shape)
+
+    def _with(self, at: tuple[Any, ...], mean: Any) -> tuple[Rows, Any, Array]:
+        """Return these rows with T that are not observed, where these are, and their mean."""
+        new = self.clock.read(at[0], "t")
+        offset = prior_mean(mean, self.usual, new.shape)
+        rows, place = with_times(self.series, self.space, self.sorted_sites(), new)
+        return rows, place, offset
+
+    @property
+    def usual(self) -> float | None:
+        """The prior mean, if it is one number."""
+        low = min(float(piece.prior.min()) for piece in self.pieces)
+        high = max(float(piece.prior.max()) for piece in self.pieces)
+        return low if low == high else None
+
+    def gradient(self, change: Any) -> Array | float:
+        """Slope of EP's log evidence by the kernel's free log parameters, in O(N)."""
+        if change is not None:
+            raise InputError("a series knows its kernel: evidence_gradient() takes no dK")
+        rows = Rows(self.series, self.space, self.sorted_sites())
+        noise = 0.0
+        if self.space.noises:
+            rows.refresh()
+            noise = noise_slope(rows, rows.report())
+        else:
+            rows.run(ahead=True)
+        return self.space.gradient(rows.slope(), noise)
+
+    def observed(self) -> Observed:
+        """Data and prior covariance of a short series."""
+        n = self.held_rows
+        if n > MOST:
+            raise InputError(
+                f"they take a covariance matrix, and this series has N = {n} rows, more than "
+                f"{MOST}: infer a part of it"
+            )
+        series, space = self.series, self.space
+        if space.error > 0.0 or series.scale is not None:
+            raise InputError(f"the states only approximate the kernel of this series: {_DENSE}")
+        if series.projector is None:
+            raise InputError("this posterior was pickled without its likelihood: infer anew")
+        order = joined_pieces(self.pieces, "index")
+        back = np.argsort(order)
+        weights = None if series.weights is None else series.weights[back]
+        return Observed(
+            self.kernel(series.t[back][:, None]),
+            series.y[back],
+            series.prior[back],
+            series.projector.likelihood,
+            series.power,
+            weights,
+        )
+
+    def points(self, at: tuple[Any, ...], mean: Any) -> Points:
+        """Points for corrections."""
+        new = self.clock.read(at[0], "t")
+        offset = np.broadcast_to(prior_mean(mean, self.usual, new.shape), new.shape)
+        known = self.series.t[np.argsort(joined_pieces(self.pieces, "index"))]
+        K_star = self.kernel(new[:, None], known[:, None])
+        return Points(K_star, self.kernel.diag(new[:, None]), np.array(offset))
+
+    def facts(self) -> dict[str, Any]:
+        """What this engine adds to a summary."""
+        return {
+            "n_negative": sum(int((piece.tau < 0.0).sum()) for piece in self.pieces),
+            "state_dimension": self.space.dimension,
+            "kernel_error": self.space.error,
+        }
+
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
+        """Their one column."""
+        return (points[:, 0],)
+
+    def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> SeriesSolution:
+        """The same with times in another unit, those of X, and the kernel in it."""
+        space = state_space(kernel, self.space.approximate)
+        index = joined_pieces(self.pieces, "index")
+        t = np.ascontiguousarray(X[index, 0])
+        whole = self.whole()
+        pieces = (replace(whole, t=t, marks=np.empty((0, 0))),)
+        how = replace(self.how, t=t) if len(self.pieces) == 1 else replace(self.series, t=t)
+        return replace(self, kernel=kernel, space=space, how=how, pieces=pieces)
+
+    def whole(self) -> Piece:
+        """All rows as one piece; what a line of it has forgotten of messages is made again."""
+        if len(self.pieces) == 1:
+            return self.pieces[0]
+        names = [name for name in vars(self.pieces[0]) if name != "marks"]
+        columns = {name: joined_pieces(self.pieces, name) for name in names}
+        return Piece(**columns, marks=np.empty((0, 0)))
+
+    def appended(self, more: More) -> tuple[Appended, SeriesSolution]:
+        """Sweep later rows, and as many before as keep the others as they were."""
+        pieces = self.pieces
+        if any(not piece.marks.size for piece in pieces):
+            pieces = (self._marked(self.whole()),)
+        new = more.piece(self.held_rows, scaled=pieces[0].scale is not None)
+        found = append(pieces, new, self.how, self.space, self.limits)
+        later = replace(
+            self,
+            pieces=found.pieces,
+            seen=(*self.seen, self.given + more.seen),
+            given=self.given + more.given,
+        )
+        return found, later
+
+    def _marked(self, piece: Piece) -> Piece:
+        """A piece with messages of some of its rows."""
+        rows = Rows(self.series, self.space, Sites(piece.tau, piece.nu))
+        rows.run(ahead=True)
+        return replace(piece, marks=rows.marks(EVERY))

@@ -1,0 +1,169 @@
+"""What sparse inference leaves behind where the nearest rows of a point correct its prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.inference.contract import Crossed
+from qpruntime.inference.corrections.corrected import Points
+from qpruntime.inference.nearest.disk import mapped, on_disk
+from qpruntime.inference.nearest.features import Known
+from qpruntime.inference.nearest.ground import Ground
+from qpruntime.inference.observed import Observed
+from qpruntime.inference.sites import Sites
+from qpruntime.inference.sparse.rows import Held
+from qpruntime.inference.sparse.solution import SparseSolution
+from qpruntime.inference.sparse.turn import Block, Cavities, project
+from qpruntime.memory import require
+
+__all__ = ["LocalSolution"]
+
+_LEAVE_OUT = "its attribute sparse pickles without rows, and predicts without the nearest"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LocalSolution:
+    """As `qpruntime.inference.contract.Solution` has it; it pickles with its rows.
+
+    Attributes
+    ----------
+    inner : SparseSolution
+    nearest : int
+    rows : Held
+    held : Sites
+        Of f at these rows, about the prior mean.
+    """
+
+    inner: SparseSolution
+    nearest: int
+    rows: Held
+    held: Sites
+
+    where = ("X",)
+    algebra = 0
+    name, corrects = "inducing+nearest", False
+
+    def __getstate__(self) -> dict[str, Any]:
+        left = {name: value for name, value in vars(self).items() if name != "_ground"}
+        if on_disk(self.rows.X):
+            require(float(self.rows.X.nbytes), "pickling the rows of this posterior", _LEAVE_OUT)
+            left["rows"] = replace(self.rows, X=np.array(self.rows.X, subok=False))
+        return left
+
+    @property
+    def words(self) -> str:
+        """What a line says of the engine."""
+        return f"{self.inner.words}, {self.nearest} nearest rows"
+
+    @property
+    def width(self) -> int:
+        """Numbers that a prediction makes of a point."""
+        return self.inner.width
+
+    @property
+    def held_rows(self) -> int:
+        """Rows that are held: of all parts."""
+        return self.rows.n
+
+    @property
+    def kernel(self) -> Any:
+        """Of the prior."""
+        return self.inner.kernel
+
+    @property
+    def Z(self) -> Array:
+        """Inducing inputs."""
+        return self.inner.Z
+
+    @property
+    def power(self) -> float:
+        """Of power EP."""
+        return self.inner.power
+
+    @cached_property
+    def _ground(self) -> Ground:
+        inner = self.inner
+        inducing = inner.inducing.in_dtype(np.float64)
+        known = Known(inducing, inner.root, inner.weights, inner.power)
+        return Ground(inner.kernel, known, self.rows, self.held)
+
+    def sites(self) -> Sites:
+        """Sites at the rows, of the last part."""
+        return self.inner.sites()
+
+    def moments(self) -> tuple[Array, Array]:
+        """Posterior means and variances at these, as inducing inputs have them."""
+        return self.inner.moments()
+
+    def loo(self, rows: NDArray[np.intp] | None) -> Array:
+        """Leave-one-out log densities of some rows, each by the nearest other rows."""
+        if rows is None:
+            rows = np.arange(self.rows.n)
+        mean, v = self._ground.without(rows, self.nearest)
+        y, _, prior, scale = self.rows.others(rows)
+        proper = (v > 0.0) & np.isfinite(v) & np.isfinite(mean)
+        none = np.zeros(rows.size)
+        centre, v = np.where(proper, mean, 0.0), np.where(proper, v, 1.0)
+        block = Block(y, None, prior, none, none, scale)
+        at = Cavities(none, none, none, none, centre, v, proper)
+        log_z: Array = project(self.inner.known_rule, block, at, "log_z", whole=True)[0]
+        return log_z
+
+    def least(self) -> tuple[float, int]:
+        """The least of them as inducing inputs have it, and its row."""
+        return self.inner.lowest
+
+    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Latent means and variances at points (T, d), in O(T (M^2 + k^2 M)).
+
+        And O(M^2) for every row that is a neighbour for the first time.
+        """
+        points, prior = self.inner.checked(at, mean)
+        centre, variance = self._ground.predict(points, self.nearest)
+        return centre + prior, variance
+
+    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
+        """Refused: each point has neighbours of its own, and no two a covariance."""
+        raise InputError(
+            "nearest rows correct each point by itself, and leave no joint draws: post.sparse, "
+            "without them, has sample"
+        )
+
+    def gradient(self, change: Any) -> Array | float:
+        """As of the inner one."""
+        return self.inner.gradient(change)
+
+    def observed(self) -> Observed:
+        """Refused, as of the inner one."""
+        return self.inner.observed()
+
+    def points(self, at: tuple[Any, ...], mean: Any) -> Points:
+        """Refused, as of the inner one."""
+        return self.inner.points(at, mean)
+
+    def facts(self) -> dict[str, Any]:
+        """What this engine adds to a summary."""
+        return {
+            **self.inner.facts(),
+            "nearest": self.nearest,
+            "rows_held": self.rows.n,
+            "bytes_held": self.rows.X.nbytes + self.held.tau.nbytes + self.held.nu.nbytes,
+            "rows_on_disk": on_disk(self.rows.X),
+        }
+
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
+        """The points as they are."""
+        return (points,)
+
+    def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> LocalSolution:
+        """The same in other units of the inputs: kernel, Z and rows in those."""
+        rows = replace(self.rows, X=mapped(self.rows.X, unscaled))
+        return replace(self, inner=self.inner.on(kernel, X, unscaled), rows=rows)
