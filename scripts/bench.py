@@ -30,7 +30,7 @@ from qpruntime import Posterior, infer, likelihoods
 from qpruntime.inference.dense.factor import Factor
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.dense.sweep import sweep
-from qpruntime.inference.fixed_point import settle
+from qpruntime.inference.fixed_point.settle import settle
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_update import Rules
 from qpruntime.inference.sites import Sites

@@ -27,7 +27,7 @@ from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.state_space import state_space
 from qpruntime.inference.markov.transfer import folded
-from qpruntime.inference.schedules import Limits
+from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.projection.projector import Projector
 

@@ -190,9 +190,8 @@ def _begin(X: Array, units: Units, settings: Settings) -> Start:
 
 
 def _best(data: Data, begin: Start, settings: Settings) -> Optimum:
-    with solvers(data, begin.kernel, settings) as solver_of:
-        rng = np.random.default_rng(_SEED)
-        return optimise(data, begin, settings, rng, None, solver_of(begin.kernel))[0][0]
+    solver = solvers(data, begin.kernel, settings)(begin.kernel)
+    return optimise(data, begin, settings, np.random.default_rng(_SEED), None, solver)[0][0]
 
 
 def _excess(X: Array, y: Array, exposure: Array, rng: np.random.Generator) -> float | None:

@@ -6,8 +6,8 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
+from qpruntime.inference.fixed_point.schedules import Settled
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.schedules import Settled
 from qpruntime.inference.site_terms import site_terms
 from qpruntime.inference.site_update import cavity
 from qpruntime.projection.kernel import BEYOND, raise_status

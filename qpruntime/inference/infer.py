@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike
 
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import sized
-from qpruntime.inference import variational
 from qpruntime.inference.arguments import check_powers, check_sites
-from qpruntime.inference.complaints import warn_unsettled
 from qpruntime.inference.covariance import covariance
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point import ORDERS, Order, settle
+from qpruntime.inference.fixed_point import variational
+from qpruntime.inference.fixed_point.complaints import warn_unsettled
+from qpruntime.inference.fixed_point.ended import Limits
+from qpruntime.inference.fixed_point.settle import ORDERS, Order, settle
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.summary import summarise
 from qpruntime.likelihoods import Likelihood
@@ -191,7 +191,7 @@ def infer(
             rng=rng if order == "random" else None,
             restarts=rng.spawn(restarts) if rng else (),
         )
-    warn_unsettled(end, tol)
+    warn_unsettled(end, tol, n)
     return replace(summarise(problem, end), jitter=jitter)
 
 

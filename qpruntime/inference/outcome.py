@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from qpruntime.inference.schedules import Status
+from qpruntime.inference.fixed_point.ended import Status
 
 __all__ = ["Lookups", "Outcome"]
 

@@ -22,8 +22,8 @@ from qpruntime.inference.corrections.corrected import (
     Points,
 )
 from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.fixed_point.ended import Status
 from qpruntime.inference.outcome import Lookups, Outcome
-from qpruntime.inference.schedules import Status
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.where import asked
 from qpruntime.validation import choice, generator, whole

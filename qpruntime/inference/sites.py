@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 
-__all__ = ["Counts", "ImproperPosterior", "Sites", "no_sites", "without_negative"]
+__all__ = ["Counts", "ImproperPosterior", "Sites", "no_counts", "no_sites", "without_negative"]
 
 #: Lookups inside and outside a grid, and updates skipped for want of a proper cavity.
 Counts = NDArray[np.int64]
@@ -36,3 +36,8 @@ def without_negative(sites: Sites) -> Sites:
     """Forget the sites of negative precision."""
     kept = sites.tau >= 0.0
     return Sites(np.where(kept, sites.tau, 0.0), np.where(kept, sites.nu, 0.0))
+
+
+def no_counts() -> Counts:
+    """Nothing looked up and nothing skipped."""
+    return np.zeros(3, dtype=np.int64)

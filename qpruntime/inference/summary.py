@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from qpruntime.inference.dense.solution import DenseSolution
 from qpruntime.inference.evidence import log_evidence
+from qpruntime.inference.fixed_point.schedules import Settled
 from qpruntime.inference.observed import Observed
 from qpruntime.inference.outcome import Lookups, Outcome
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.schedules import Settled
 
 __all__ = ["summarise"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.inference.complaints import warn_unsettled
 from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.fixed_point.complaints import warn_unsettled
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
@@ -87,5 +87,5 @@ class Dense:
         prior = DensePrior(K, data.observed_prior)
         problem = Problem(prior, data.y, data.projector, weights=data.weights)
         end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
-        warn_unsettled(end, settings.tol, of_estimator=True)
+        warn_unsettled(end, settings.tol, len(data.y), of_estimator=True)
         return summarise(problem, end)

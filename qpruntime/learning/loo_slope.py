@@ -25,8 +25,8 @@ from scipy.sparse.linalg import LinearOperator, gmres
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
+from qpruntime.inference.fixed_point.schedules import Settled
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.schedules import Settled
 from qpruntime.learning.parameter_slopes import cavities, parameter_slopes, site_rows
 from qpruntime.projection.parameters import PLACES, derivative
 

@@ -15,11 +15,12 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference import variational
-from qpruntime.inference.anderson import Anderson
-from qpruntime.inference.fixed_point import iterate, settle
+from qpruntime.inference.fixed_point import variational
+from qpruntime.inference.fixed_point.anderson import Anderson
+from qpruntime.inference.fixed_point.ended import Limits, Trace
+from qpruntime.inference.fixed_point.schedules import Settled
+from qpruntime.inference.fixed_point.settle import iterate, settle
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.schedules import Limits, Settled, Trace
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from qpruntime.inference.solver import Prior
 from qpruntime.inference.summary import summarise

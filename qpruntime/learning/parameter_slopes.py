@@ -14,8 +14,8 @@ import numpy as np
 from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
+from qpruntime.inference.fixed_point.schedules import Settled
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.schedules import Settled
 from qpruntime.projection.kernel import project_many
 from qpruntime.projection.parameters import derivative, moved
 from qpruntime.projection.projector import Projector

@@ -11,16 +11,16 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.markov.conclude import Placed, Sweeper, concluded
+from qpruntime.inference.fixed_point.complaints import warn_unsettled
+from qpruntime.inference.fixed_point.ended import Limits
+from qpruntime.inference.markov.conclude import Placed, concluded
 from qpruntime.inference.markov.evidence import require_evidence
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.markov.rows import Rows
-from qpruntime.inference.markov.series import warn_unsettled_series
 from qpruntime.inference.markov.settle import settle
 from qpruntime.inference.markov.state_space import NotMarkov, StateSpace, state_space
 from qpruntime.inference.markov.times import Clock
-from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.learning.data import Data
 from qpruntime.learning.objective import Objective
@@ -51,7 +51,6 @@ class States:
     """The solver of series; see `qpruntime.learning.solvers.Solver`."""
 
     settings: Settings
-    sweeper: Sweeper = Rows
 
     @property
     def objective(self) -> type[Objective]:
@@ -66,8 +65,8 @@ class States:
 
     def family(self, kernel: Kernel, data: Data) -> SeriesFamily:
         """Return the priors of a kernel."""
-        how = self.sweeper, self.settings.approximate
-        return SeriesFamily(kernel, data.X, data.observed_prior, data.scale, *how)
+        approximate = self.settings.approximate
+        return SeriesFamily(kernel, data.X, data.observed_prior, data.scale, approximate)
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> SeriesPosterior:
         """Return the posterior under a kernel as it is; warn if it has not settled."""
@@ -80,16 +79,16 @@ class States:
         space = state_space(kernel, settings.approximate)
         limits = Limits(settings.tol, settings.max_sweeps, 1.0)
         placed = Placed(Clock(0, False), order, np.arange(n), n)
-        found = concluded(kernel, space, series, limits, sites, placed, self.sweeper)
+        found = concluded(kernel, space, series, limits, sites, placed)
         post = SeriesPosterior.of(*found)
-        warn_unsettled_series(post, settings.tol, "raise max_sweeps,")
+        warn_unsettled(post, settings.tol, n, of_estimator=True)
         return post
 
 
 class SeriesFamily:
     """The priors of one kernel over a series; arguments as those of `KernelFamily`.
 
-    `sweeper` is how rows are swept, `approximate` as of `state_space`.
+    `approximate` is that of `state_space`.
     """
 
     def __init__(
@@ -98,11 +97,10 @@ class SeriesFamily:
         X: Array,
         mean: Array,
         scale: Array | None = None,
-        sweeper: Sweeper = Rows,
         approximate: float | None = None,
     ) -> None:
         self.kernel, self.X, self.mean, self.scale = clone(kernel), X, mean, scale
-        self.sweeper, self.approximate = sweeper, approximate
+        self.approximate = approximate
 
     @property
     def theta(self) -> Array:
@@ -139,8 +137,7 @@ class SeriesObjective(Objective):
         n = series.t.size
         sites = Sites(np.zeros(n), np.zeros(n)) if guess is None else guess
         sites = Sites(*(s.copy() for s in sites))
-        family: Any = self.family
-        rows = family.sweeper(series, space, sites)
+        rows = Rows(series, space, sites)
         end = settle(rows, Limits(self.tolerance(), self.max_sweeps, 1.0), warm=guess is not None)
         free = series.projector.likelihood.log_concave or not self.learn
         if not free and self.evaluations > 1 and (end.held or not end.settled):

@@ -5,14 +5,12 @@ Fits by inducing points go in stages of their own: `qpruntime.learning.sparse`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.errors import InputError
-from qpruntime.inference.markov.places import sweeping
 from qpruntime.inference.sites import Sites
 from qpruntime.learning.data import Data
 from qpruntime.learning.dense import Dense
@@ -49,9 +47,8 @@ class Solver(Protocol):
         """
 
 
-@contextmanager
-def solvers(data: Data, kernel: Kernel, settings: Settings) -> Iterator[Callable[[Kernel], Solver]]:
-    """Yield what says which solver a kernel has; connections to workers last as long.
+def solvers(data: Data, kernel: Kernel, settings: Settings) -> Callable[[Kernel], Solver]:
+    """Return what says which solver a kernel has.
 
     Raises
     ------
@@ -69,14 +66,7 @@ def solvers(data: Data, kernel: Kernel, settings: Settings) -> Iterator[Callable
     why = reason(kernel)
     if why and settings.solver == "markov":
         raise InputError(f'solver="markov": {why}')
-    if why and settings.scheduler:
-        raise InputError(
-            "scheduler is for a series, X of one column, whose kernel is Markov, from 300 rows on "
-            'or with solver="markov": leave it out'
-        )
-    if why:
-        yield lambda kernel: dense
-        return
-    with sweeping(len(data.X), None, settings.scheduler) as sweeper:
-        states = States(settings, sweeper)
-        yield lambda kernel: dense if reason(kernel) else states
+    if settings.scheduler:
+        raise InputError("scheduler is for fits by inducing points: leave it out")
+    states = States(settings)
+    return lambda kernel: dense if why or reason(kernel) else states

@@ -12,8 +12,8 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, warn
-from qpruntime.inference.schedules import Limits
-from qpruntime.inference.sparse.complaints import warn_unsettled
+from qpruntime.inference.fixed_point.complaints import warn_unsettled
+from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
 from qpruntime.inference.sparse.rule import Rule
@@ -74,7 +74,7 @@ def posterior_of(
         told = _announced(engine.rows.n, projector.method, after)
         first, ended = ended, settle(engine, limits, told)
         ended.history[:0] = first.history
-    warn_unsettled(ended, limits.tol)
+    warn_unsettled(ended, limits.tol, engine.rows.n, of_estimator=True)
     return conclude(engine, ended, prior)
 
 

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.schedules import Limits
+from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.cross import moves_inputs
 from qpruntime.inference.sparse.engine import Engine

@@ -82,47 +82,47 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
     if settings.sparse is not None:
         return Fit(*train_sparse(data, begin, settings, rng))
     check_powers(1.0, data.weights, projector, len(data.X))
-    with solvers(data, kernel, settings) as solver_of:
-        solver = solver_of(kernel)
-        optima: tuple[Optimum, ...] = ()
-        sites: Sites | None = None
-        advice: list[str] = []
-        learns = bool(settings.optimize and (kernel.n_dims or data.learn))
-        solver.require(len(data.X), kernel, learns)
-        if learns:
-            solver.expect(data, kernel)
-            # Where N is large no kernel is tried that takes another solver.
-            others = [other for other in begin.others if solver_of(other.kernel) is solver]
-            runs = (1 + settings.n_restarts) * (1 + len(others))
-            with reporting(settings.verbose, settings.objective, runs) as report:
-                optima, sites, advice = optimise(data, begin, settings, rng, report, solver)
-                for other in others:
-                    further, ended, _ = optimise(data, other, settings, rng, report, solver)
-                    if further[0].score > optima[0].score:
-                        begin, sites, optima = other, ended, further + optima
-                    else:
-                        optima += further
-                kernel = begin.kernel
-                if begin.by_feature and optima[0].success:
-                    found = _refine(data, begin, settings, rng, report, solver, optima, sites)
-                    kernel, optima, sites = found
-            if not optima[0].success:
-                advice.append(
-                    f"the {settings.objective} was not maximised: {optima[0].message}; "
-                    + _remedy(optima[0], data.learn)
-                )
-            theta = optima[0].theta
-            if data.learn:
-                projector = learnt(projector, tuple(data.learn), theta[kernel.n_dims :])
-            kernel = kernel.clone_with_theta(theta[: kernel.n_dims])
-        elif settings.given and (shape := starts.degenerate(kernel, data.X)):
-            advice = [starts.unrelated(kernel, data.X, shape, "")]
-        if optima and not settings.given and (blind := learns_nothing(kernel, data.X)):
-            advice.append(blind)
-        for text in advice:
-            warn(text, ConvergenceWarning)
-        post = solver.infer(kernel, replace(data, projector=projector), sites)
-        return Fit(kernel, projector.likelihood, post, optima)
+    solver_of = solvers(data, kernel, settings)
+    solver = solver_of(kernel)
+    optima: tuple[Optimum, ...] = ()
+    sites: Sites | None = None
+    advice: list[str] = []
+    learns = bool(settings.optimize and (kernel.n_dims or data.learn))
+    solver.require(len(data.X), kernel, learns)
+    if learns:
+        solver.expect(data, kernel)
+        # Where N is large no kernel is tried that takes another solver.
+        others = [other for other in begin.others if solver_of(other.kernel) is solver]
+        runs = (1 + settings.n_restarts) * (1 + len(others))
+        with reporting(settings.verbose, settings.objective, runs) as report:
+            optima, sites, advice = optimise(data, begin, settings, rng, report, solver)
+            for other in others:
+                further, ended, _ = optimise(data, other, settings, rng, report, solver)
+                if further[0].score > optima[0].score:
+                    begin, sites, optima = other, ended, further + optima
+                else:
+                    optima += further
+            kernel = begin.kernel
+            if begin.by_feature and optima[0].success:
+                found = _refine(data, begin, settings, rng, report, solver, optima, sites)
+                kernel, optima, sites = found
+        if not optima[0].success:
+            advice.append(
+                f"the {settings.objective} was not maximised: {optima[0].message}; "
+                + _remedy(optima[0], data.learn)
+            )
+        theta = optima[0].theta
+        if data.learn:
+            projector = learnt(projector, tuple(data.learn), theta[kernel.n_dims :])
+        kernel = kernel.clone_with_theta(theta[: kernel.n_dims])
+    elif settings.given and (shape := starts.degenerate(kernel, data.X)):
+        advice = [starts.unrelated(kernel, data.X, shape, "")]
+    if optima and not settings.given and (blind := learns_nothing(kernel, data.X)):
+        advice.append(blind)
+    for text in advice:
+        warn(text, ConvergenceWarning)
+    post = solver.infer(kernel, replace(data, projector=projector), sites)
+    return Fit(kernel, projector.likelihood, post, optima)
 
 
 def _refine(

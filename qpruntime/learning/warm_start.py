@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.inference.anderson import solve_positive
+from qpruntime.inference.fixed_point.anderson import solve_positive
 from qpruntime.inference.sites import Sites
 from qpruntime.jit import kernel, summed
 

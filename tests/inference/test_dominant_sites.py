@@ -14,7 +14,7 @@ from scipy.stats import laplace, norm, t
 
 from qpruntime import NumericalError, infer
 from qpruntime.inference.dense.factor import Factor
-from qpruntime.inference.fixed_point import ORDERS
+from qpruntime.inference.fixed_point.settle import ORDERS
 from qpruntime.inference.sites import Sites
 
 X = np.linspace(-1.0, 1.0, 5)

@@ -15,9 +15,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 import oracle
 from cases import every_case
 from qpruntime import ConvergenceWarning, infer, project
-from qpruntime.inference.complaints import warn_unsettled
+from qpruntime.inference.fixed_point.complaints import warn_unsettled
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point import settle
+from qpruntime.inference.fixed_point.settle import settle
 from qpruntime.inference.problem import Problem
 from qpruntime.jit import SPLIT, Pointer
 from qpruntime.likelihoods.contract import Likelihood
@@ -251,7 +251,7 @@ def test_oscillating_sites_are_damped(monkeypatch):
     post = infer(K, y, "student-t", "ep")
     assert post.converged
     assert post.damped > 0
-    monkeypatch.setattr("qpruntime.inference.schedules._SHORTEN", 1.0)
+    monkeypatch.setattr("qpruntime.inference.fixed_point.schedules._SHORTEN", 1.0)
     with pytest.warns(ConvergenceWarning, match="not converged after 100 sweeps.*try damping=0.3"):
         plain = infer(K, y, "student-t", "ep")
     assert plain.damped == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime.inference.schedules import Limits
+from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.rows import Held
 from qpruntime.inference.sparse.rule import Rule

@@ -7,7 +7,7 @@ import pytest
 
 from qpruntime import likelihoods
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point import settle
+from qpruntime.inference.fixed_point.settle import settle
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.learning.warm_start import Extrapolation

@@ -29,7 +29,7 @@ from qpruntime import (
     open_table,
 )
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point import settle
+from qpruntime.inference.fixed_point.settle import settle
 from qpruntime.inference.problem import Problem
 from qpruntime.learning.family import KernelFamily
 from qpruntime.learning.objective import LeaveOneOut

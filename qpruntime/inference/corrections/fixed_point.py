@@ -12,10 +12,10 @@ from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.corrections.sites import Fixed, Rule, Tilted, rule_of, tilted_moments
 from qpruntime.inference.dense.solver import DensePrior, DenseSolved
 from qpruntime.inference.evidence import log_evidence
-from qpruntime.inference.fixed_point import Order, settle
+from qpruntime.inference.fixed_point.ended import Limits
+from qpruntime.inference.fixed_point.settle import Order, settle
 from qpruntime.inference.observed import Observed
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector

@@ -24,9 +24,9 @@ from qpruntime.inference.corrections.fixed_point import (
     problem_of,
 )
 from qpruntime.inference.corrections.grid import Densities, log_density_many, normalised
-from qpruntime.inference.fixed_point import settle
+from qpruntime.inference.fixed_point.ended import Limits
+from qpruntime.inference.fixed_point.settle import settle
 from qpruntime.inference.observed import Observed
-from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 
 __all__ = ["fold", "one_sided", "signless"]

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime.inference.fixed_point.ended import Limits, Trace
 from qpruntime.inference.markov.evidence import require_evidence
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
-from qpruntime.inference.markov.settle import Ended, Swept, settle
+from qpruntime.inference.markov.settle import Ended, settle
 from qpruntime.inference.markov.solution import SeriesSolution
 from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.markov.stream import EVERY, Piece
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.outcome import Lookups, Outcome
-from qpruntime.inference.schedules import Limits, Trace
 from qpruntime.inference.sites import Sites
 
-__all__ = ["Placed", "Sweeper", "concluded", "ending"]
-
-#: How rows are to be swept: here, or in blocks elsewhere.
-Sweeper = Callable[[Series, StateSpace, Sites], Swept]
+__all__ = ["Placed", "concluded", "ending"]
 
 
 class Placed(NamedTuple):
@@ -47,7 +43,6 @@ def concluded(
     limits: Limits,
     start: Sites | None,
     placed: Placed,
-    sweeper: Sweeper = Rows,
 ) -> tuple[Outcome, SeriesSolution]:
     """Settle the sites of a sorted series; return what is reported, and what is left behind.
 
@@ -57,9 +52,9 @@ def concluded(
     sites = Sites(np.zeros(n), np.zeros(n))
     if start is not None:
         sites = Sites(start.tau.copy(), start.nu - start.tau * series.prior)
-    rows = sweeper(series, space, sites)
+    rows = Rows(series, space, sites)
     end = settle(rows, limits, Trace(), warm=start is not None)
-    marks = rows.marks(EVERY) if isinstance(rows, Rows) else None
+    marks = rows.marks(EVERY)
     del rows
     found, order = end.summary, placed.order
     require_evidence(found)
@@ -69,7 +64,6 @@ def concluded(
         **ending(end, found.log_evidence, int(order[end.worst]), n),
     )
     columns = series.t, series.y, series.prior, series.weights, series.scale
-    marks = marks if marks is not None else np.empty((0, 0))
     piece = Piece(*columns, *sites, found.mean, found.variance, found.log_z, order, marks)
     solution = SeriesSolution(
         kernel=kernel,

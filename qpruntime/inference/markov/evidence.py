@@ -7,7 +7,6 @@ marginal, and the log density of its innovation.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,7 +21,6 @@ __all__ = [
     "NO_SUMMARY",
     "Summary",
     "cavities",
-    "joined",
     "noise_slope",
     "require_evidence",
     "summarise",
@@ -68,19 +66,6 @@ class Summary:
 
 
 NO_SUMMARY = Summary(np.empty(0), np.empty(0), np.empty(0), math.nan, sound=False)
-
-
-def joined(parts: Sequence[Summary]) -> Summary:
-    """Return the summary of rows from those of their parts."""
-    if not all(part.sound for part in parts):
-        return NO_SUMMARY
-    mean, variance, log_z = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("mean", "variance", "log_z")
-    )
-    total = math.fsum(part.log_evidence for part in parts)
-    balance, noise = sum(part.balance for part in parts), sum(part.noise for part in parts)
-    return Summary(mean, variance, log_z, total, balance, noise=noise)
 
 
 def require_evidence(found: Summary) -> None:

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
+from qpruntime.inference.fixed_point.loop import Swept
 from qpruntime.inference.markov.careful import careful_pass, careful_sweep
 from qpruntime.inference.markov.evidence import Summary, cavities, summarise
 from qpruntime.inference.markov.messages import factored, multiplied, opening, read, width, written
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.pair import pair_pass, pair_slope, pair_sweep
 from qpruntime.inference.markov.state_space import StateSpace
+from qpruntime.inference.markov.tally import Tally
 from qpruntime.inference.markov.trio import trio_pass, trio_slope, trio_sweep
 from qpruntime.inference.markov.wide import wide_pass, wide_slope, wide_sweep
-from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.jit import plain
 from qpruntime.projection.kernel import EP, raise_status
@@ -135,21 +136,18 @@ class Rows:
         """Make messages those of the sites, which were set from outside."""
         self.run(ahead=False)
 
-    def sweep(self, limits: Limits, hold: bool, found: Array) -> float:
-        """Update every site twice, forwards and backwards; return the largest change, rms.
-
-        `found` (12,) is that of `revise`.
-        """
-        change = 0.0
+    def sweep(self, damping: float, hold: bool) -> Swept:
+        """Update every site twice, forwards and backwards; the change is the larger one, rms."""
+        tally, change = Tally(), 0.0
         for ahead in (True, False):
-            found[:4] = 0.0
-            self.update(ahead, limits.damping, hold, found)
-            change = max(change, math.sqrt(found[:4].max() / self.tau.size))
+            tally.begin_pass()
+            self.update(ahead, damping, hold, tally)
+            change = max(change, tally.change(self.tau.size))
             if not math.isfinite(change):
                 break
-        return change
+        return Swept(change, tally.worst, tally.counts)
 
-    def update(self, ahead: bool, damping: float, hold: bool, found: Array) -> None:
+    def update(self, ahead: bool, damping: float, hold: bool, tally: Tally) -> None:
         """Pass that updates every site."""
         series = self.series
         projector = series.projector
@@ -167,10 +165,10 @@ class Rows:
             (self.buffer, edges),
             ahead,
             (functions, projector.source, series.power, damping, hold, closed),
-            found,
+            tally.sums,
         )
         if status != OK:
-            place = found[10], found[11], series.y[site]
+            place = *tally.cavity, series.y[site]
             raise_status(status, projector.likelihood, *place, projector.table)
         self._keep(edges, ahead)
 
@@ -201,7 +199,7 @@ class Rows:
         """How many precisions would be below -`least` marginal ones were they free."""
         tau, nu, buffer = self.tau.copy(), self.nu.copy(), self.buffer.copy()
         self.refresh()
-        self.update(True, 1.0, False, np.zeros(12))
+        self.update(True, 1.0, False, Tally())
         found = int(np.sum(self.tau * summary.variance < -least))
         self.tau[:], self.nu[:], self.buffer[:] = tau, nu, buffer
         return found

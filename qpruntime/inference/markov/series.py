@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
-from qpruntime.errors import ConvergenceWarning, InputError, warn
+from qpruntime.errors import InputError, warn
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.arguments import check_powers, check_sites
+from qpruntime.inference.fixed_point.complaints import warn_unsettled
+from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.markov.conclude import Placed, concluded
 from qpruntime.inference.markov.observations import Series
-from qpruntime.inference.markov.places import check_places, sweeping
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.markov.state_space import StateSpace, state_space
 from qpruntime.inference.markov.times import Clock
-from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
 from qpruntime.validation import finite, no_kernel, number, real, whole
 
-__all__ = ["infer_series", "warn_unsettled_series"]
+__all__ = ["infer_series"]
 
 #: DotProduct has its pivot at time 0: so many spans away from it slopes are differences of numbers
 #: that are as large.
 _FARTHEST = 1e6
+#: Once said who sweeps blocks of time: with the messages between them two took as long as one.
+_GONE = ("workers", "scheduler", "blocks")
 
 
 @alone
@@ -49,10 +52,8 @@ def infer_series(
     max_sweeps: int = 100,
     damping: float = 1.0,
     sites: Sites | Sequence[ArrayLike] | None = None,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    blocks: int | None = None,
     approximate: float | None = None,
+    **gone: Any,
 ) -> SeriesPosterior:
     """Approximate the posterior of a Gaussian process of one input by EP or QP, in O(N).
 
@@ -81,15 +82,6 @@ def infer_series(
     max_sweeps : int
         Sweeps at most, a forward and a backward pass each. Where likelihoods are not log-concave
         as many again with more damping, and with precisions held at zero.
-    workers : int, optional
-        Threads of this machine that sweep blocks of time at once; by default one, without blocks.
-    scheduler : str, optional
-        Address of a dask scheduler, ``tcp://host:8786``, whose workers do so. A worker that is lost
-        costs its block.
-    blocks : int, optional
-        Number of blocks; by default of 250 000 rows, and as many as there are threads. With blocks
-        a sweep is up to three of each block, after which messages between them follow exactly: the
-        fixed point is the same.
     approximate : float, optional
         Take squared exponentials, ``RBF``, for processes with 4, 6 or 8 states whose covariances
         are off by 2.3e-3, 1.9e-4 and 1.3e-5 of the variance: the smallest that is off by this at
@@ -123,6 +115,10 @@ def infer_series(
     >>> np.sign(mean[:2]).tolist(), round(float(variance[2]), 6)
     ([1.0, -1.0], 4.0)
     """
+    for name in gone:
+        if name not in _GONE:
+            raise TypeError(f"infer_series() got an unexpected keyword argument {name!r}")
+        warn(f"{name}= does nothing any more: a series is swept in one piece", FutureWarning)
     projector = Projector(likelihood, method, table)
     if projector.method == "vb":
         raise InputError('method "vb" is for the dense solver: infer(kernel(t[:, None]), ...)')
@@ -148,7 +144,6 @@ def infer_series(
     if events.shape != (int(observed.sum()),):
         raise InputError(f"y must have shape ({n},) like t, got {np.asarray(y).shape}")
     projector.check_outcomes(events)
-    check_places(workers, scheduler, blocks)
     prior = finite(mean, "mean")
     if prior.shape not in ((), (n,)):
         raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
@@ -172,10 +167,8 @@ def infer_series(
         start = Sites(start.tau[order], start.nu[order])
     placed = Placed(clock, order, chosen, n)
     del times, given, observed, events, rows, prior, weighed  # 50 bytes a point
-    with sweeping(series.t.size, workers, scheduler, blocks) as sweeper:
-        found = concluded(kernel, space, series, limits, start, placed, sweeper)
-    post = SeriesPosterior.of(*found)
-    warn_unsettled_series(post, limits.tol)
+    post = SeriesPosterior.of(*concluded(kernel, space, series, limits, start, placed))
+    warn_unsettled(post, limits.tol, post.n)
     return post
 
 
@@ -187,25 +180,4 @@ def check_times(space: StateSpace, t: Array) -> None:
         raise InputError(
             f"DotProduct counts from time 0, and the times are {reach:g} away from it with a span "
             f"of {span:g}: subtract their mean from t"
-        )
-
-
-def warn_unsettled_series(post: SeriesPosterior, tol: float, remedy: str = "") -> None:
-    """Warn if the sites have not settled, or only with precisions held at zero."""
-    if post.status == "not converged":
-        warn(
-            f"not converged after {post.n_sweeps} sweeps: the sites still change by "
-            f"{post.history[-1]:.2g} (tol {tol:g}), most of all site {post.worst}; "
-            + (remedy or "raise max_sweeps, lower damping,")
-            + " or check that observation and the kernel; the evidence of sites that have not "
-            "settled may be anything",
-            ConvergenceWarning,
-        )
-    if post.held:
-        warn(
-            f"{post.held} of {post.n} site precisions are held at zero: they would be "
-            "negative and leave other sites without a proper cavity, because the posterior has "
-            "several peaks; widen the likelihood's scale, move the prior mean away from zero or "
-            "lower the prior variance",
-            ConvergenceWarning,
         )

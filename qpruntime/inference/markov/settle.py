@@ -11,12 +11,14 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
+from qpruntime.inference.fixed_point.ended import HELD, Limits, Trace
+from qpruntime.inference.fixed_point.ended import Ended as HowEnded
+from qpruntime.inference.fixed_point.loop import Swept as Sweep
+from qpruntime.inference.fixed_point.loop import swept_until
 from qpruntime.inference.markov.evidence import NO_SUMMARY, Summary
-from qpruntime.inference.schedules import Limits, Trace
+from qpruntime.inference.sites import Sites
 
 __all__ = ["Ended", "Swept", "settle"]
 
@@ -24,12 +26,10 @@ __all__ = ["Ended", "Swept", "settle"]
 _SHARES = (1.0, 0.7, 0.5)
 #: Sweeps after which changes that have not halved in as many are going nowhere.
 _PATIENCE = 20
-#: A site is held if its precision in units of the marginal's would be this far below zero.
-_HELD = 1e-9
 
 
 class Swept(Protocol):
-    """What is swept: rows at one place (`Rows`), or parts of them at several (`Blocks`)."""
+    """What is swept: the rows of a series, `Rows`."""
 
     tau: Array
     nu: Array
@@ -41,11 +41,8 @@ class Swept(Protocol):
     def refresh(self) -> None:
         """Make messages those of the sites, which were set from outside."""
 
-    def sweep(self, limits: Limits, hold: bool, found: Array) -> float:
-        """Update every site; return the largest change of a pass, rms.
-
-        `found` (12,) is that of `revise`, and the limits say how far to go where there is a choice.
-        """
+    def sweep(self, damping: float, hold: bool) -> Sweep:
+        """Update every site; the change is the largest of a pass, rms."""
 
     def finish(self) -> Summary:
         """What the sites stand for; leave forward messages behind."""
@@ -60,14 +57,10 @@ class Swept(Protocol):
         """Means and standard deviations of the cavities of g, each of shape (N,)."""
 
 
-@dataclass
-class Ended:
+@dataclass(kw_only=True)
+class Ended(HowEnded):
     """Where the sweeps ended; the sites are those of the rows."""
 
-    settled: bool
-    worst: int
-    trace: Trace
-    held: int = 0
     summary: Summary = NO_SUMMARY
 
 
@@ -90,8 +83,7 @@ def settle(rows: Swept, limits: Limits, trace: Trace | None = None, warm: bool =
             assert best is not None
             rows.tau[:], rows.nu[:] = best
             rows.refresh()
-        damped = limits._replace(damping=share * limits.damping)
-        end, best = _sweeps(rows, damped, trace, hold=not free, best=best)
+        end, best = _sweeps(rows, limits, share, trace, hold=not free, best=best)
         if end.settled and _finish(rows, end):
             return end
     if not free:
@@ -104,14 +96,14 @@ def settle(rows: Swept, limits: Limits, trace: Trace | None = None, warm: bool =
     negative = rows.tau < 0.0
     rows.tau[negative] = rows.nu[negative] = 0.0
     rows.refresh()
-    end, _ = _sweeps(rows, limits, trace, hold=True, best=None)
+    end, _ = _sweeps(rows, limits, 1.0, trace, hold=True, best=None)
     _require(_finish(rows, end))
-    end.held = rows.negative(end.summary, _HELD)
+    end.held = rows.negative(end.summary, HELD)
     return end
 
 
-def _sites(rows: Swept) -> tuple[Array, Array]:
-    return rows.tau.copy(), rows.nu.copy()
+def _sites(rows: Swept) -> Sites:
+    return Sites(rows.tau.copy(), rows.nu.copy())
 
 
 def _require(proper: bool) -> None:
@@ -122,39 +114,46 @@ def _require(proper: bool) -> None:
         )
 
 
+class _Patience:
+    """Ends attempts that are free to fail where changes no longer halve; keeps the best sites."""
+
+    def __init__(self, rows: Swept, share: float, hold: bool, best: Sites | None) -> None:
+        self.share, self.best = share, best
+        self._rows, self._hold, self._least = rows, hold, math.inf
+        self._history: list[float] = []
+
+    def ends(self, swept: Sweep) -> bool:
+        """Whether changes are going nowhere."""
+        if self._hold:
+            return False
+        if swept.change < self._least:
+            self.best = _sites(self._rows)
+        self._least = min(self._least, swept.change)
+        history = self._history
+        history.append(swept.change)
+        late, early = history[-_PATIENCE:], history[:-_PATIENCE]
+        return len(history) > 2 * _PATIENCE and min(late) > 0.5 * min(early)
+
+
 def _sweeps(
-    rows: Swept, limits: Limits, trace: Trace, *, hold: bool, best: tuple[Array, Array] | None
-) -> tuple[Ended, tuple[Array, Array] | None]:
+    rows: Swept, limits: Limits, share: float, trace: Trace, *, hold: bool, best: Sites | None
+) -> tuple[Ended, Sites | None]:
     """Sweep within the limits; return how it ended, and the sites after the best sweep."""
-    least, history, settled, worst = math.inf, [], False, 0
-    for _ in range(limits.sweeps):
-        found = np.zeros(12)
-        change = rows.sweep(limits, hold, found)
-        trace.counts += found[4:7].astype(np.int64)
-        trace.damped += rows.tau.size * (limits.damping < 1.0)
-        worst = int(found[8])
-        if not math.isfinite(change):
-            if hold:
-                raise NumericalError(
-                    f"the sites grow without bound, site {worst} first: observations that the "
-                    'kernel ties together contradict each other; use likelihood="probit", or '
-                    "add a WhiteKernel to the kernel"
-                )
-            break
-        trace.history.append(change)
-        history.append(change)
-        settled = change < limits.tol and found[6] == 0.0
-        if not hold and change < least and not settled:
-            best = _sites(rows)
-        least = min(least, change)
-        if settled:
-            break
-        lost = len(history) > 2 * _PATIENCE and min(history[-_PATIENCE:]) > 0.5 * min(
-            history[:-_PATIENCE]
-        )
-        if not hold and lost:
-            break
-    return Ended(settled, worst, trace), best
+    shortened = rows.tau.size * (share * limits.damping < 1.0)
+
+    def sweep(damping: float) -> Sweep:
+        found = rows.sweep(damping, hold)
+        if hold and not math.isfinite(found.change):
+            raise NumericalError(
+                f"the sites grow without bound, site {found.worst} first: observations that the "
+                'kernel ties together contradict each other; use likelihood="probit", or '
+                "add a WhiteKernel to the kernel"
+            )
+        return found._replace(shortened=shortened)
+
+    steering = _Patience(rows, share, hold, best)
+    settled, last = swept_until(sweep, limits, steering, trace)
+    return Ended(settled=settled, worst=last.worst, trace=trace), steering.best
 
 
 def _finish(rows: Swept, end: Ended) -> bool:

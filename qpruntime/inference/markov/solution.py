@@ -15,6 +15,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.contract import Crossed, prior_mean
 from qpruntime.inference.corrections.corrected import Points
+from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.markov.evidence import noise_slope
 from qpruntime.inference.markov.more import More, with_times
 from qpruntime.inference.markov.observations import Series
@@ -24,7 +25,6 @@ from qpruntime.inference.markov.state_space import StateSpace, state_space
 from qpruntime.inference.markov.stream import EVERY, Appended, Piece, append, joined_pieces
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.observed import Observed
-from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 
 __all__ = ["SeriesSolution"]

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
+from qpruntime.inference.fixed_point.ended import Limits, Trace
 from qpruntime.inference.markov.evidence import Summary, require_evidence
 from qpruntime.inference.markov.messages import read
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.settle import Ended, settle
 from qpruntime.inference.markov.state_space import StateSpace
-from qpruntime.inference.schedules import Limits, Trace
 from qpruntime.inference.sites import Sites
 
 __all__ = ["EVERY", "Appended", "Piece", "append", "joined_pieces"]

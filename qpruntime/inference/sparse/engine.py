@@ -15,6 +15,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.execution.calls import Divided, Executor, Threads
+from qpruntime.inference.fixed_point.loop import Swept
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from qpruntime.inference.sparse.inducing import Inducing
 from qpruntime.inference.sparse.keeper import MEMORY, Keeper
@@ -27,29 +28,10 @@ from qpruntime.inference.sparse.sums import Sums, Tree
 from qpruntime.memory import require, squares
 from qpruntime.projection.parameters import moved
 
-__all__ = ["HALVINGS", "Engine", "Outcome", "Swept", "bounded"]
+__all__ = ["HALVINGS", "Engine", "Outcome", "bounded", "swept_by"]
 
 #: A step that leaves no proper posterior is halved so often, as in the dense engine.
 HALVINGS = 40
-
-
-@dataclass(frozen=True)
-class Swept:
-    """What one sweep did.
-
-    Attributes
-    ----------
-    change : float
-        Root mean squared change of the sites that was asked for, as `qpruntime.infer` has it.
-    counts : ndarray, shape (4,)
-        Lookups inside and outside a grid, updates skipped, and precisions held at zero.
-    worst : int
-        Row that changed most.
-    """
-
-    change: float
-    counts: Array
-    worst: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +67,12 @@ def bounded(change: float, worst: int) -> float:
         'together contradict each other; use likelihood="probit", or add a WhiteKernel to the '
         "kernel"
     )
+
+
+def swept_by(change: float, worst: int, counts: Array) -> Swept:
+    """Return what a sweep did, of what a pass has counted: lookups, skipped, held at zero."""
+    inside, outside, skipped, held = counts.astype(np.int64)
+    return Swept(change, worst, np.array([inside, outside, skipped]), held=int(held))
 
 
 @dataclass
@@ -225,7 +213,7 @@ class Engine:
                     share *= 0.5
                     continue
                 self.tau, self.nu = new
-                return Swept(change, sums["counts"], int(worst))
+                return swept_by(change, int(worst), sums["counts"])
         raise ImproperPosterior(
             "negative site precisions leave no proper posterior however short the step; "
             "use a smaller prior variance or a prior mean away from zero"

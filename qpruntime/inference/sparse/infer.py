@@ -12,11 +12,11 @@ from qpruntime.execution.blas_threads import alone
 from qpruntime.execution.calls import ExecutorError, Threads
 from qpruntime.execution.executors import executor_of
 from qpruntime.inference.arguments import check_sites
+from qpruntime.inference.fixed_point.complaints import warn_unsettled
+from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.nearest.disk import held_inputs
 from qpruntime.inference.nearest.posterior import LocalPosterior, local_of
-from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sparse.checkpoint import SitesFile
-from qpruntime.inference.sparse.complaints import warn_unsettled
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.keeper import MEMORY
 from qpruntime.inference.sparse.lazy import as_array, inputs_of
@@ -163,5 +163,5 @@ def infer_sparse(
         except ExecutorError as error:
             raise ExecutorError(f"{error}{kept.hint() if kept else ''}") from error
     engine.executor = Threads(workers)
-    warn_unsettled(ended, limits.tol)
+    warn_unsettled(ended, limits.tol, told.rows.n)
     return local_of(posterior, held_inputs(told.rows, memory), nearest) if nearest else posterior

@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, warn
 from qpruntime.execution.blas_threads import alone
+from qpruntime.inference.fixed_point.complaints import warn_unsettled
+from qpruntime.inference.fixed_point.ended import Ended, Limits
 from qpruntime.inference.outcome import Lookups, Outcome
 from qpruntime.inference.posterior import Posterior
-from qpruntime.inference.schedules import Limits
-from qpruntime.inference.sparse.complaints import warn_unsettled
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.settle import Ended, settle
+from qpruntime.inference.sparse.settle import settle
 from qpruntime.inference.sparse.solution import SparseSolution
 from qpruntime.inference.sparse.tied import settle_tied
 from qpruntime.inference.sparse.told import told_rows
@@ -109,7 +109,7 @@ class SparsePosterior(Posterior):
         engine = Engine(told.rows, told.rule, own.kernel, own.Z, **options)
         tied = choice(sites, "sites", ("own", "tied")) == "tied"
         ended = (settle_tied if tied else settle)(engine, own.limits)
-        warn_unsettled(ended, own.limits.tol)
+        warn_unsettled(ended, own.limits.tol, engine.rows.n)
         return conclude(engine, ended, own.prior, own.limits)
 
 
@@ -135,9 +135,9 @@ def conclude(
         status=ended.status,
         n_sweeps=len(ended.history),
         history=tuple(ended.history),
-        lookups=Lookups(int(ended.counts[0]), int(ended.counts[1])),
-        skipped=int(ended.counts[2]),
-        damped=ended.damped,
+        lookups=Lookups(int(ended.trace.counts[0]), int(ended.trace.counts[1])),
+        skipped=int(ended.trace.counts[2]),
+        damped=ended.trace.damped,
         held=ended.held,
         worst=ended.worst,
         jitter=state.inducing.jitter,

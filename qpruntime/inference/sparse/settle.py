@@ -7,16 +7,18 @@ settled before the first sweep: from the prior that diverges.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from qpruntime.inference.schedules import Limits, Status
+from qpruntime.inference.fixed_point.ended import Ended, Limits
+from qpruntime.inference.fixed_point.loop import Swept, swept_until
 from qpruntime.inference.sites import ImproperPosterior, Sites, without_negative
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.rule import Rule
 
-__all__ = ["MATCHES", "Ended", "settle"]
+__all__ = ["MATCHES", "settle"]
+
+After = Callable[[Engine], None]
 
 #: Times that means are settled between sweeps.
 MATCHES = 3
@@ -30,30 +32,10 @@ _LEAST_SHARE = 0.02
 _PATIENCE, _PROGRESS = 5, 0.9
 
 
-@dataclass
-class Ended:
-    """How sweeps ended; sites and posterior are those of the engine."""
-
-    after: Callable[[Engine], None] | None = None
-    history: list[float] = field(default_factory=list)
-    counts: np.ndarray = field(default_factory=lambda: np.zeros(4, dtype=np.int64))
-    damped: int = 0
-    held: int = 0
-    worst: int = 0
-    settled: bool = False
-
-    @property
-    def status(self) -> Status:
-        """As of `qpruntime.inference.schedules.Settled`."""
-        if not self.settled:
-            return "not converged"
-        return "held" if self.held else "converged"
-
-
 def settle(
     engine: Engine,
     limits: Limits = Limits(),  # noqa: B008  immutable
-    after: Callable[[Engine], None] | None = None,
+    after: After | None = None,
 ) -> Ended:
     """Sweep until sites no longer change; if need be, with precisions held at zero or above.
 
@@ -64,14 +46,14 @@ def settle(
     NumericalError
         If sites grow without bound, or no proper posterior is left.
     """
-    ended = Ended(after)
+    ended = Ended()
     free, proper = not engine.rule.nonnegative, False
     start = engine.sites if free else None
     for share in _SHARES if free else (1.0,):
         if share < 1.0 and start is not None:
             engine.sites = start
         try:
-            proper = _sweeps(engine, limits, share, ended)
+            proper = _sweeps(engine, limits, share, ended, after)
         except ImproperPosterior:
             if not free:
                 raise
@@ -85,41 +67,59 @@ def settle(
     engine.rule = Rule(rule.projector, rule.power, bounded=True)
     try:
         engine.sites = engine.sites
-        _sweeps(engine, limits, 1.0, ended)
+        _sweeps(engine, limits, 1.0, ended, after)
     finally:
         engine.rule = rule
     return ended
 
 
-def _sweeps(engine: Engine, limits: Limits, share: float, ended: Ended) -> bool:
-    """Sweep within the limits; return whether every row has a proper cavity."""
-    share *= limits.damping
-    least, last, stale, skipped, steady, full = np.inf, np.inf, 0, 0, 0, share
-    concave = engine.rule.nonnegative and not engine.rule.bounded
-    warm = bool(engine.tau.any())
-    for number in range(limits.sweeps):
-        near = concave or last < _NEAR
-        if (number or warm) and near and share >= limits.damping:
-            engine.match(MATCHES)
-        found = engine.sweep(share)
-        if ended.after:
-            ended.after(engine)
-        ended.history.append(found.change)
-        ended.counts += found.counts.astype(np.int64)
-        ended.damped += engine.rows.n if share < 1.0 else 0
-        ended.worst, ended.held = found.worst, int(found.counts[3])
-        skipped = int(found.counts[2])
-        ended.settled = found.change < limits.tol and not skipped
-        if ended.settled:
-            break
-        stale = 0 if found.change < _PROGRESS * least else stale + 1
-        least, last = min(least, found.change), found.change
-        if stale == _PATIENCE:
-            # Going round in circles. Means that are matched overshoot there as well.
-            share, stale, least = max(0.5 * share, _LEAST_SHARE), 0, np.inf
-        elif share < full:
+class _Circles:
+    """Halves steps that go round in circles, and doubles them again where they are out of them."""
+
+    def __init__(self, share: float, most: float) -> None:
+        self.share = self._full = share
+        self._least_share = _LEAST_SHARE / most
+        self._least, self.last, self._stale, self._steady = np.inf, np.inf, 0, 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether steps are as long as was asked for."""
+        return self.share >= 1.0
+
+    def ends(self, swept: Swept) -> bool:
+        """Take in a change; there is always hope."""
+        self._stale = 0 if swept.change < _PROGRESS * self._least else self._stale + 1
+        self._least, self.last = min(self._least, swept.change), swept.change
+        if self._stale == _PATIENCE:
+            # Means that are matched overshoot there as well.
+            self.share = max(0.5 * self.share, self._least_share)
+            self._stale, self._least = 0, np.inf
+        elif self.share < self._full:
             # Out of the circle: small steps would take for ever from here.
-            steady = 0 if stale else steady + 1
-            if steady == _PATIENCE:
-                share, steady = min(2.0 * share, full), 0
-    return not skipped
+            self._steady = 0 if self._stale else self._steady + 1
+            if self._steady == _PATIENCE:
+                self.share, self._steady = min(2.0 * self.share, self._full), 0
+        return False
+
+
+def _sweeps(
+    engine: Engine, limits: Limits, share: float, ended: Ended, after: After | None
+) -> bool:
+    """Sweep within the limits; return whether every row has a proper cavity."""
+    steering = _Circles(share, limits.damping)
+    concave = engine.rule.nonnegative and not engine.rule.bounded
+    warm, begun = bool(engine.tau.any()), False
+
+    def sweep(share: float) -> Swept:
+        nonlocal begun
+        if (begun or warm) and (concave or steering.last < _NEAR) and steering.whole:
+            engine.match(MATCHES)
+        begun = True
+        found = engine.sweep(share)
+        if after:
+            after(engine)
+        return found._replace(shortened=engine.rows.n if share < 1.0 else 0)
+
+    ended.settled, last = swept_until(sweep, limits, steering, ended.trace)
+    ended.worst, ended.held = last.worst, last.held
+    return not last.counts[2]

@@ -16,9 +16,9 @@ from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError
 from qpruntime.inference.contract import Crossed, prior_mean
 from qpruntime.inference.corrections.corrected import Points
+from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.joint import draws
 from qpruntime.inference.observed import Observed
-from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.blas import divide
 from qpruntime.inference.sparse.engine import Engine

@@ -14,12 +14,13 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from qpruntime.execution.blas_threads import one_blas_thread
-from qpruntime.inference.schedules import Limits
+from qpruntime.inference.fixed_point.ended import Ended, Limits
+from qpruntime.inference.fixed_point.loop import Swept
 from qpruntime.inference.sites import ImproperPosterior
 from qpruntime.inference.sparse.blas import divide
-from qpruntime.inference.sparse.engine import HALVINGS, Engine, Swept, bounded
+from qpruntime.inference.sparse.engine import HALVINGS, Engine, bounded, swept_by
 from qpruntime.inference.sparse.passes import Done, Job, outcome, sweep
-from qpruntime.inference.sparse.settle import Ended, settle
+from qpruntime.inference.sparse.settle import settle
 from qpruntime.inference.sparse.state import State, posterior_of, prior_of, with_base
 from qpruntime.inference.sparse.sums import Sums, unpacked
 
@@ -86,7 +87,7 @@ class Tied(Engine):
             asked = with_base(sums, self.base)
             more = {name: asked[name] - getattr(old, name) for name in ("B", "h")}
             row = int(sums["worst"][1])
-            swept = Swept(bounded(_size(more, old), row), sums["counts"], row)
+            swept = swept_by(bounded(_size(more, old), row), row, sums["counts"])
             for left in reversed(range(HALVINGS)):
                 step = {name: getattr(old, name) + share * more[name] for name in more}
                 try:

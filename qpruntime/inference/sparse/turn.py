@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
+from qpruntime.inference.fixed_point.ended import HELD
 from qpruntime.inference.sparse.rule import Rule, Wanted
 from qpruntime.projection.kernel import INSIDE, OUTSIDE_GRID
 
@@ -28,10 +29,6 @@ __all__ = [
     "settled",
     "terms",
 ]
-
-
-#: A site counts as held if its precision, in units of the cavity's, would be this far below zero.
-HELD = 1e-9
 
 
 class Block(NamedTuple):

@@ -21,15 +21,15 @@ from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 from qpruntime.execution.calls import ExecutorError, Threads
 from qpruntime.execution.executors import executor_of
+from qpruntime.inference.fixed_point.ended import Ended, Limits
 from qpruntime.inference.nearest.disk import held_inputs
 from qpruntime.inference.nearest.posterior import local_of
-from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.lazy import rows_of
 from qpruntime.inference.sparse.posterior import conclude
 from qpruntime.inference.sparse.rows import Rows
 from qpruntime.inference.sparse.rule import Rule
-from qpruntime.inference.sparse.settle import Ended, settle
+from qpruntime.inference.sparse.settle import settle
 from qpruntime.learning.data import Data
 from qpruntime.learning.inducing import clusters, rows_at, sample, units
 from qpruntime.learning.policy.judged import Stage

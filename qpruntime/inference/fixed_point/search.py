@@ -17,10 +17,11 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.anderson import Anderson
 from qpruntime.inference.evidence import log_evidence
+from qpruntime.inference.fixed_point.anderson import Anderson
+from qpruntime.inference.fixed_point.ended import Limits, Trace
+from qpruntime.inference.fixed_point.schedules import Settled, settle_mixed, settle_parallel
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.schedules import Limits, Settled, Trace, settle_mixed, settle_parallel
 from qpruntime.inference.sites import Sites, no_sites
 
 __all__ = ["Peaks", "around", "drawn", "evidence_of"]

@@ -16,10 +16,13 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.anderson import Anderson
+from qpruntime.inference.fixed_point.anderson import Anderson
+from qpruntime.inference.fixed_point.ended import Limits, Trace
+from qpruntime.inference.fixed_point.loop import Swept, swept_until
+from qpruntime.inference.fixed_point.schedules import Settled
+from qpruntime.inference.fixed_point.steps import farthest
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.schedules import Settled, Trace
-from qpruntime.inference.sites import ImproperPosterior, Sites, no_sites
+from qpruntime.inference.sites import ImproperPosterior, Sites, no_counts, no_sites
 from qpruntime.inference.solver import Solved
 from qpruntime.jit import call_moments, kernel
 from qpruntime.likelihoods import Likelihood
@@ -146,40 +149,54 @@ def settle(
     accelerator.restart()
     state = _State(problem, handle, sites, problem.prior.factor(sites))
     unit = np.concatenate([state.variance, np.sqrt(state.variance)])
-    history: list[float] = []
-    damped, worst, converged, rate = 0, 0, False, damping
-    for turn in range(max_sweeps):
-        if turn or sites.tau.any():
+    steering, trace = _Rate(damping), Trace()
+
+    def sweep(share: float) -> Swept:
+        if trace.history or sites.tau.any():
             state.match_means()
         residual = np.concatenate(state.proposal())
-        scaled = residual * np.concatenate([state.variance, np.sqrt(state.variance)])
-        history.append(float(np.sqrt(max(scaled @ scaled, residual @ residual) / n)))
-        worst = int(np.argmax(np.abs(scaled[:n]) + np.abs(scaled[n:])))
-        converged = history[-1] < tol
-        if converged:
-            break
-        move = accelerator.step(np.concatenate(state.sites), rate * residual, unit)
-        ahead, shortened = _advance(problem, handle, state, move, rate * residual)
+        step = residual * np.concatenate([state.variance, np.sqrt(state.variance)])
+        change = float(np.sqrt(max(step @ step, residual @ residual) / n))
+        if change < tol:
+            return Swept(change, farthest(step), no_counts())
+        plain = share * residual
+        move = accelerator.step(np.concatenate(state.sites), plain, unit)
+        steering.ahead, shortened = _advance(problem, handle, state, move, plain)
         if shortened:
             accelerator.restart()
-            damped += n
-        # The rate that served is where the next step begins.
-        rate = min(damping, rate * (_LONGER if shortened <= 1 else 0.5 ** (shortened - 1)))
-        if ahead is None:
-            # No step raises the bound by more than its rounding: this is the maximum.
-            converged = history[-1] < max(tol, 1e-4)
-            break
-        state = ahead
+        steering.shortened(shortened)
+        return Swept(change, farthest(step), no_counts(), n if shortened else 0)
+
+    def move(ends: bool) -> int:
+        nonlocal state
+        if steering.ahead is not None and not ends:
+            state = steering.ahead
+        return 0
+
+    settled, last = swept_until(sweep, Limits(tol, max_sweeps, 1.0), steering, trace, move)
+    # No step that raises the bound by more than its rounding: that is the maximum too.
+    settled |= steering.ahead is None and last.change < max(tol, 1e-4)
     return Settled(
-        state.sites,
-        state.factor,
-        state.variance,
-        state.kept,
-        converged,
-        worst,
-        Trace(history, damped=damped),
-        bound=state.bound,
-    )
+        sites=state.sites, factor=state.factor, variance=state.variance, kept=state.kept,
+        settled=settled, worst=last.worst, trace=trace, bound=state.bound,
+    )  # fmt: skip
+
+
+class _Rate:
+    """The share of steps that raise the bound, and what the last one has come to."""
+
+    def __init__(self, damping: float) -> None:
+        self.share = self._most = damping
+        self.ahead: _State | None = None
+
+    def shortened(self, times: int) -> None:
+        """Take in how often a step was halved: the rate that served is where the next begins."""
+        longer = _LONGER if times <= 1 else 0.5 ** (times - 1)
+        self.share = min(self._most, self.share * longer)
+
+    def ends(self, _: Swept) -> bool:
+        """Whether no step has raised the bound."""
+        return self.ahead is None
 
 
 def _advance(

@@ -1,7 +1,7 @@
 """The fixed-point iteration of EP and QP: update sites until they settle, within a bound.
 
 ``sequential`` and ``random`` update the posterior after every site, ``parallel`` after all of
-them (`qpruntime.inference.schedules`); the fixed point is the same. An iteration costs about two
+them (`schedules`, beside this file); the fixed point is the same. An iteration costs about two
 Cholesky factorisations in parallel order and five in the others.
 
 Sites of a likelihood that is not log-concave may have negative precisions. Where these leave some
@@ -19,11 +19,12 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from qpruntime.inference.anderson import Anderson
+from qpruntime.inference.fixed_point.anderson import Anderson
+from qpruntime.inference.fixed_point.ended import HELD, Limits, Trace
+from qpruntime.inference.fixed_point.schedules import Settled, settle_mixed, settle_visiting
+from qpruntime.inference.fixed_point.search import Peaks, around, drawn, evidence_of
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.proposals import propose_all
-from qpruntime.inference.schedules import Limits, Settled, Trace, settle_mixed, settle_visiting
-from qpruntime.inference.search import Peaks, around, drawn, evidence_of
 from qpruntime.inference.sites import ImproperPosterior, Sites, no_sites, without_negative
 
 __all__ = ["ORDERS", "Order", "iterate", "settle"]
@@ -31,8 +32,6 @@ __all__ = ["ORDERS", "Order", "iterate", "settle"]
 Order = Literal["sequential", "random", "parallel"]
 ORDERS = get_args(Order)
 
-# A site counts as held if its precision, in units of the posterior's, would be this far below zero.
-_HELD = 1e-9
 # A fixed point of less than half the evidence of the held sites is one of a lesser peak.
 _LESSER = math.log(2.0)
 
@@ -88,7 +87,7 @@ def count_held(problem: Problem, end: Settled) -> int:
     """Number of sites that would turn negative were they free."""
     ignored = np.zeros(3, dtype=np.int64)
     unbound = propose_all(problem, problem.rules(), end.marginals, end.sites, ignored)
-    return int(np.sum((end.sites.tau + unbound.tau) * end.variance < -_HELD))
+    return int(np.sum((end.sites.tau + unbound.tau) * end.variance < -HELD))
 
 
 def iterate(

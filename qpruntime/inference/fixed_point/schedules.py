@@ -6,30 +6,21 @@ one posterior; or mixtures of these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.inference.anderson import Anderson
+from qpruntime.inference.fixed_point.anderson import Anderson
+from qpruntime.inference.fixed_point.ended import Ended, Limits, Trace
+from qpruntime.inference.fixed_point.loop import Swept, swept_until
+from qpruntime.inference.fixed_point.steps import advance, farthest, measure_change
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_update import Marginals
-from qpruntime.inference.sites import Counts, Sites, no_sites
+from qpruntime.inference.sites import Sites, no_counts, no_sites
 from qpruntime.inference.solver import Solved
-from qpruntime.inference.steps import advance, measure_change
 
-__all__ = [
-    "Limits",
-    "Settled",
-    "Status",
-    "Trace",
-    "settle_mixed",
-    "settle_parallel",
-    "settle_visiting",
-]
-
-Status = Literal["converged", "held", "not converged"]
+__all__ = ["Settled", "settle_mixed", "settle_parallel", "settle_visiting"]
 
 # Sweeps whose step points back along the previous one are shortened by this factor, down to the
 # floor.
@@ -46,46 +37,18 @@ _PATIENCE, _RESCUE = 20, 2
 _STUCK, _STILL = 40, 1e-2
 
 
-class Limits(NamedTuple):
-    """When to stop, and how much of every update to take; see `qpruntime.infer`."""
-
-    tol: float = 1e-6
-    sweeps: int = 100
-    damping: float = 1.0
-
-
-@dataclass
-class Trace:
-    """What was done for one result, over all attempts: also by those that failed.
-
-    `counts` are lookups inside and outside a grid and updates skipped.
-    """
-
-    history: list[float] = field(default_factory=list)
-    counts: Counts = field(default_factory=lambda: np.zeros(3, dtype=np.int64))
-    damped: int = 0
-
-
-@dataclass
-class Settled:
+@dataclass(kw_only=True)
+class Settled(Ended):
     """Where the iteration ended. `factor` and its `marginals()` belong to `sites`.
 
-    `settled` says that the sites no longer change, held at zero or not. `held` counts sites whose
-    precision would be negative were it not held at zero. `bound` is the variational bound where
-    that is what was maximised. `peaks` are the log evidences of all fixed points, where there was
-    reason to look for more than one.
+    `bound` is the variational bound where that is what was maximised.
     """
 
     sites: Sites
     factor: Solved
     variance: Array
     kept: Array
-    settled: bool
-    worst: int
-    trace: Trace
-    held: int = 0
     bound: float | None = None
-    peaks: tuple[float, ...] = ()
 
     @property
     def marginals(self) -> Marginals:
@@ -96,18 +59,6 @@ class Settled:
     def proper(self) -> bool:
         """Whether every site has a proper cavity."""
         return bool((self.kept > 0.0).all())
-
-    @property
-    def status(self) -> Status:
-        """What the sites are: a fixed point, one of precisions held at zero, or neither."""
-        if not self.settled:
-            return "not converged"
-        return "held" if self.held else "converged"
-
-    @property
-    def history(self) -> list[float]:
-        """Changes per sweep, over all attempts."""
-        return self.trace.history
 
 
 @dataclass
@@ -171,6 +122,38 @@ def settle_mixed(
     return end
 
 
+class _Stuck:
+    """Ends where sites without a proper cavity leave no way out."""
+
+    share = 1.0
+
+    def __init__(self, problem: Problem, limits: Limits) -> None:
+        self._free, self._tol, self._stuck = not problem.nonnegative, limits.tol, 0
+
+    def ends(self, swept: Swept) -> bool:
+        """Whether sites are stuck, or all others are still."""
+        self._stuck = self._stuck + 1 if swept.counts[2] else 0
+        still = self._stuck > 0 and swept.change < _STILL * self._tol
+        return self._free and (self._stuck == _STUCK or still)
+
+
+class _Turning(_Stuck):
+    """Shortens steps that point back along the previous one."""
+
+    def __init__(self, problem: Problem, limits: Limits) -> None:
+        super().__init__(problem, limits)
+        self._previous = np.zeros(2 * problem.n)
+
+    def turn(self, step: Array) -> None:
+        """Take in the step of a sweep."""
+        previous = self._previous
+        if float(step @ previous) < -0.5 * float(previous @ previous):
+            self.share = max(_SHORTEN * self.share, _LEAST_DAMPING)
+        else:
+            self.share = min(1.0, self.share / _SHORTEN**0.25)
+        self._previous = step
+
+
 def settle_visiting(
     problem: Problem,
     sites: Sites,
@@ -181,33 +164,30 @@ def settle_visiting(
 ) -> Settled:
     """Sequential order, or a new random one in every sweep if there is a generator."""
     n = problem.n
-    worst, shorter, settled, stuck = 0, 1.0, False, 0
-    previous = np.zeros(2 * n)
-    for _ in range(limits.sweeps):
-        skipped = trace.counts[2]
-        visits = rng.permutation(n) if rng is not None else None
-        variance, d_tau, d_nu = factor.sweep(
-            problem, sites, limits.damping * shorter, visits, trace.counts
-        )
-        change, step = measure_change(d_tau, d_nu, sites.nu, variance)
-        trace.history.append(change)
-        worst = int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
-        trace.damped += n * (shorter < 1.0)
-        if float(step @ previous) < -0.5 * float(previous @ previous):
-            shorter = max(_SHORTEN * shorter, _LEAST_DAMPING)
-        else:
-            shorter = min(1.0, shorter / _SHORTEN**0.25)
-        previous = step
-        sites, factor, halvings = advance(problem, sites, d_tau, d_nu, 1.0)
-        trace.damped += n * halvings
-        # A site that could not be updated has not settled, though it does not change.
-        all_updated = trace.counts[2] == skipped
-        settled = change < limits.tol and all_updated
-        stuck = 0 if all_updated else stuck + 1
-        still = stuck > 0 and change < _STILL * limits.tol
-        if settled or ((stuck == _STUCK or still) and not problem.nonnegative):
-            break
-    return Settled(sites, factor, *factor.marginals(), settled, worst, trace)
+    steering = _Turning(problem, limits)
+    asked: Sites = no_sites(0)
+
+    def sweep(share: float) -> Swept:
+        nonlocal asked
+        shortened = n * (steering.share < 1.0)
+        visits, counts = rng.permutation(n) if rng is not None else None, no_counts()
+        variance, *changes = factor.sweep(problem, sites, share, visits, counts)
+        asked = Sites(*changes)
+        change, step = measure_change(*asked, sites.nu, variance)
+        steering.turn(step)
+        return Swept(change, farthest(step), counts, shortened)
+
+    def move(_: bool) -> int:
+        nonlocal sites, factor
+        sites, factor, halvings = advance(problem, sites, *asked, 1.0)
+        return n * halvings
+
+    settled, last = swept_until(sweep, limits, steering, trace, move)
+    variance, kept = factor.marginals()
+    return Settled(
+        sites=sites, factor=factor, variance=variance, kept=kept,
+        settled=settled, worst=last.worst, trace=trace,
+    )  # fmt: skip
 
 
 def settle_parallel(
@@ -220,39 +200,50 @@ def settle_parallel(
 ) -> Settled:
     """All sites from one factorisation, accelerated."""
     n = problem.n
-    change, settled, stuck = 0.0, False, 0
-    step, unit = np.zeros(2 * n), np.ones(2 * n)
+    unit = np.ones(2 * n)
     accelerator.restart()
-    for iteration in range(limits.sweeps):
-        variance, kept = factor.marginals()
-        if iteration == 0:
+    asked, change = no_sites(0), 0.0
+    variance = kept = np.empty(0)
+    known = False
+
+    def sweep(_: float) -> Swept:
+        nonlocal sites, asked, unit, change, variance, kept, known
+        begins = not variance.size
+        if not known:
+            variance, kept = factor.marginals()
+        known = True
+        if begins:
             # Site parameters in units of the posterior they started from.
             unit = np.concatenate([variance, np.sqrt(np.abs(variance))])
-        skipped = trace.counts[2]
+        counts = no_counts()
         # Far from the fixed point one step of the means is too few where the prior is wide: the
         # iteration then wanders (test_cold_start.py). Near it a second one gains nothing.
-        steps = 2 if change > _FAR else int(iteration > 0 or sites.tau.any())
-        sites, d_tau, d_nu = factor.propose(problem, (variance, kept), sites, steps, trace.counts)
-        change, step = measure_change(d_tau, d_nu, sites.nu, variance)
-        trace.history.append(change)
-        all_updated = trace.counts[2] == skipped
-        settled = change < limits.tol and all_updated
-        if settled:
-            # The posterior at hand already belongs to these sites: nothing to recompute.
-            break
-        stuck = 0 if all_updated else stuck + 1
-        still = stuck > 0 and change < _STILL * limits.tol
-        if (stuck == _STUCK or still) and not problem.nonnegative:
-            break
-        move = accelerator.step(np.concatenate(sites), np.concatenate([d_tau, d_nu]), unit)
+        steps = 2 if change > _FAR else int(not begins or sites.tau.any())
+        sites, *changes = factor.propose(problem, (variance, kept), sites, steps, counts)
+        asked = Sites(*changes)
+        change, step = measure_change(*asked, sites.nu, variance)
+        return Swept(change, farthest(step), counts)
+
+    def move(ends: bool) -> int:
+        # The posterior at hand already belongs to sites that have settled: nothing to recompute.
+        nonlocal sites, factor, known
+        if ends:
+            return 0
+        d_tau, d_nu = asked
+        step = accelerator.step(np.concatenate(sites), np.concatenate(asked), unit)
         if problem.nonnegative:
             # No site may turn negative: such a site takes its plain step.
-            plain = sites.tau + move[:n] < 0.0
-            move[:n][plain], move[n:][plain] = d_tau[plain], d_nu[plain]
+            plain = sites.tau + step[:n] < 0.0
+            step[:n][plain], step[n:][plain] = d_tau[plain], d_nu[plain]
         factor.discard()
-        sites, factor, halvings = advance(problem, sites, move[:n], move[n:], limits.damping)
-        trace.damped += n * halvings
-    worst = int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
-    if not settled:
+        sites, factor, halvings = advance(problem, sites, step[:n], step[n:], limits.damping)
+        known = False
+        return n * halvings
+
+    settled, last = swept_until(sweep, limits, _Stuck(problem, limits), trace, move)
+    if not known:
         variance, kept = factor.marginals()
-    return Settled(sites, factor, variance, kept, settled, worst, trace)
+    return Settled(
+        sites=sites, factor=factor, variance=variance, kept=kept,
+        settled=settled, worst=last.worst, trace=trace,
+    )  # fmt: skip

@@ -1,6 +1,6 @@
 """Taking the step that sites ask for, and how large it is.
 
-The loops that put the pieces together are in `qpruntime.inference.schedules`.
+The loops that put the pieces together are in `qpruntime.inference.fixed_point.schedules`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from qpruntime.inference.solver import Solved
 
-__all__ = ["advance", "measure_change"]
+__all__ = ["advance", "farthest", "measure_change"]
 
 
 def advance(
@@ -49,3 +49,9 @@ def measure_change(d_tau: Array, d_nu: Array, nu: Array, variance: Array) -> tup
             'heaviside; use likelihood="probit", or add a WhiteKernel to the kernel'
         )
     return change, step
+
+
+def farthest(step: Array) -> int:
+    """The site that changes most, of changes of tau before those of nu."""
+    n = step.size // 2
+    return int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
