@@ -447,7 +447,7 @@ def corrections() -> list[Row]:
             post = run()
             start = time.perf_counter()
             post.corrected_evidence()
-            assert post._corrected.response is not None
+            assert post._correcting.corrected.response is not None
             return time.perf_counter() - start
 
         def everything(run: Callable[[], Posterior] = run) -> float:

@@ -20,14 +20,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from qpruntime.inference.markov.transfer import folded
 from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared, Matern
 
 from qpruntime import GPClassifier, GPPoissonRegressor, infer, infer_series
+from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.state_space import state_space
-from qpruntime.inference.markov.transfer import folded
-from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.projection.projector import Projector
 

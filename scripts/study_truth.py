@@ -254,16 +254,16 @@ def study(problem: Problem, seconds: float, wanted: float) -> dict[str, Any]:
     options = {"mean": problem.mean, "max_sweeps": 300}
     K, y = problem.K, problem.y
     post = infer(K, y, problem.likelihood, "ep", tol=1e-8, **options)
-    assert post.observed is not None
-    folded = signless(post.observed)
-    normal = post._normal() if folded else normal_of(post.observed, post.sites)
+    assert post._solution.observed() is not None
+    folded = signless(post._solution.observed())
+    normal = post._correcting._normal() if folded else normal_of(post._solution.observed(), post.sites)
     chains, steps = sample(normal, seconds, wanted)
     draws = chains.draws.reshape(-1, len(K))
     if folded:  # f and -f are as probable
         draws = draws * np.random.default_rng(4).choice([-1.0, 1.0], (len(draws), 1))
     _, tilted = tilted_moments(normal.rule, normal.fixed, likelihood)
     if folded:
-        found = post._corrected.found
+        found = post._correcting.corrected.found
         known = found.log_evidence - (np.log(2.0) if found.aside else 0.0)
         one_side = np.where(chains.draws @ normal.fixed.mean < 0.0, -1.0, 1.0)
         evidence, error = bridge(normal, tilted.base, chains.draws * one_side[..., None], known)
@@ -322,8 +322,8 @@ def study(problem: Problem, seconds: float, wanted: float) -> dict[str, Any]:
         marginals = post.marginals()
         said["spread"] = float(np.mean(marginals.spread))
         said["evidence spread"] = post.corrected_evidence().spread
-        if post._corrected.response is not None and not folded:
-            ratio = np.log(post._corrected.response.variance / post.variance)
+        if post._correcting.corrected.response is not None and not folded:
+            ratio = np.log(post._correcting.corrected.response.variance / post.variance)
             gap = np.log(draws.var(axis=0) / post.variance)
             said["predicted"] = float(ratio.mean())
             said["slope"] = float(ratio @ gap / (ratio @ ratio))

@@ -109,14 +109,14 @@ def study(problem: Problem, seconds: float) -> dict[str, Any]:
     """All of one problem."""
     options: dict[str, Any] = {"mean": problem.mean, "tol": 1e-8, "max_sweeps": 300}
     post = infer(problem.K, problem.y, problem.likelihood, "ep", **options)
-    assert post.observed is not None
+    assert post._solution.observed() is not None
     words = " ".join(post.check())
     record: dict[str, Any] = {
         "name": problem.name,
         "said": [subject for subject, text in SUBJECTS.items() if text in words],
     }
     try:
-        corrected = post._corrected
+        corrected = post._correcting.corrected
         if corrected.response is None or corrected.found.folded:
             return record
     except QPError:
@@ -126,7 +126,7 @@ def study(problem: Problem, seconds: float) -> dict[str, Any]:
     response, moved = shifts(found)
     std = found.fixed.std
     assert np.abs(moved[0.5] - found.V @ corrected.response.push).max() < 1e-8 * std.max()
-    chains, _ = sample(normal_of(post.observed, post.sites), seconds, 20_000.0)
+    chains, _ = sample(normal_of(post._solution.observed(), post.sites), seconds, 20_000.0)
     draws = chains.draws.reshape(-1, std.size)
     mean, variance = draws.mean(axis=0), draws.var(axis=0)
     kurtosis = ((draws - mean) ** 4).mean(axis=0) / variance**2

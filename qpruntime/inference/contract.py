@@ -43,6 +43,10 @@ class Solution(Protocol):
         """What a line about the posterior says of the engine, as in ", 20 inducing inputs"."""
 
     @property
+    def lines(self) -> tuple[str, ...]:
+        """Further lines of a posterior that is printed."""
+
+    @property
     def width(self) -> int:
         """Numbers that a prediction makes of a point; 0 if all points are best handed over."""
 

@@ -416,7 +416,7 @@ class Posterior(Outcome):
             "skipped, {damped} damped\n"
             f"lookups    {looked}"
         ).format(**found)
-        return text
+        return "\n".join([text, *self._solution.lines])
 
     def plot_history(self, axes: Any = None) -> Any:
         """Draw the change per sweep on a log scale; needs matplotlib. Returns the axes."""

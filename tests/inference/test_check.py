@@ -61,10 +61,10 @@ def test_errors_of_two_sites_are_said(K, y, likelihood, prior):
     off = size((post.mean - mean) / std)
     number = re.search(r"means are off by about ([.\d]+)", said)
     assert off <= 1.5 * (float(number[1]) if number else 0.06)
-    found = post._corrected._fact  # what "blend" warns of is no part of this
+    found = post._correcting.corrected._fact  # what "blend" warns of is no part of this
     # Of two sites it is exact but for its 27 knots: .012 where noise is narrow.
     assert np.abs((found.mean - mean) / std).max() < 0.015
-    moved = post._corrected.found.V @ post._corrected.response.push
+    moved = post._correcting.corrected.found.V @ post._correcting.corrected.response.push
     left = size((post.mean + moved - mean) / std)
     if "sample it" not in said:
         number = re.search(r"but for up to ([-e.\d]+)", said)

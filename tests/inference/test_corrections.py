@@ -152,7 +152,7 @@ def test_unknown_sign(y, bar):
     one, two = (m.log_probability(y) for m in (found, chains))
     assert one == pytest.approx(two, abs=0.05)
     with pytest.raises(InputError, match="mean=0"):
-        post.marginals(np.full((1, n), 4.0), [4.3], 1.0)
+        post.marginals(np.full((1, n), 4.0), [4.3], mean=1.0)
 
 
 def test_the_numbers_of_the_derivation():
@@ -163,11 +163,11 @@ def test_the_numbers_of_the_derivation():
     post = infer(3.0 * np.eye(20) + 4.0, np.ones(20), method="ep", tol=1e-10)
     assert post.marginals().mean[0] == pytest.approx(3.9212006, abs=2e-7)
     assert post.marginals(correction="fact").variance[0] == pytest.approx(3.4524146, abs=2e-6)
-    assert post._corrected.response.variance[0] == pytest.approx(3.5296649, abs=2e-6)
+    assert post._correcting.corrected.response.variance[0] == pytest.approx(3.5296649, abs=2e-6)
     # A third of the log variance of the former, two thirds of the latter: 3.503711.
     third = 3.4524146 ** (1.0 / 3.0) * 3.5296649 ** (2.0 / 3.0)
     assert post.marginals().variance[0] == pytest.approx(third, rel=1e-6)
-    assert post._corrected.found.tilted.hermite[0, 3:5] == pytest.approx(
+    assert post._correcting.corrected.found.tilted.hermite[0, 3:5] == pytest.approx(
         [0.2222418, -0.1350030], abs=1e-7
     )
 
@@ -201,7 +201,7 @@ def test_response_and_means_are_derivatives():
     K, y = curve(), labels()
     options = {"method": "ep", "tol": 1e-11, "max_sweeps": 400}
     post = infer(K, y, **options)
-    corrected = post._corrected
+    corrected = post._correcting.corrected
     moved = corrected.found.fixed.mean + corrected.found.V @ corrected.response.push
     B = corrected.response
     for i in (0, 7, 20):
@@ -210,7 +210,7 @@ def test_response_and_means_are_derivatives():
         assert (up.mean[i] - down.mean[i]) / (2.0 * step) == pytest.approx(B.variance[i], rel=1e-6)
         values = []
         for sign, other in ((1.0, up), (-1.0, down)):
-            found = other._corrected.found
+            found = other._correcting.corrected.found
             pairs = pair_sums(found.V, found.fixed, found.tilted.hermite)
             values.append(sign * (other.log_evidence + pairs.shift))
         slope = sum(values) / (2.0 * step)
@@ -360,8 +360,8 @@ def test_wide_cavities_see_the_edge():
     x = np.linspace(0.0, 6.0, 20)
     K = 1e7 * (np.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-4 * np.eye(20))
     post = infer(K, np.where(x > 2.9, 1.0, -1.0), method="ep", tol=1e-9)
-    hermite = post._corrected.found.tilted.hermite
-    assert post._corrected.found.own
+    hermite = post._correcting.corrected.found.tilted.hermite
+    assert post._correcting.corrected.found.own
     assert np.abs(hermite[:, 1:3]).max() < 1e-8
 
 

@@ -15,8 +15,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 import oracle
 from cases import every_case
 from qpruntime import ConvergenceWarning, infer, project
-from qpruntime.inference.fixed_point.complaints import warn_unsettled
 from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.fixed_point.complaints import warn_unsettled
 from qpruntime.inference.fixed_point.settle import settle
 from qpruntime.inference.problem import Problem
 from qpruntime.jit import SPLIT, Pointer
@@ -273,9 +273,9 @@ def test_predict_by_dense_algebra(toy, mean_star):
     assert mean.shape == variance.shape == (7,)
     at_training = post.predict(toy.K, np.diag(toy.K), mean=prior)
     np.testing.assert_allclose(at_training, [post.mean, post.variance], rtol=1e-11, atol=1e-13)
-    far = post.predict(np.zeros((1, len(toy.y))), 2.0)
+    far = post.predict(np.zeros((1, len(toy.y))), 2.0, mean=0.0)
     np.testing.assert_array_equal(far, [[0.0], [2.0]])
-    assert post.predict(np.zeros((0, len(toy.y))), np.zeros(0))[0].shape == (0,)
+    assert post.predict(np.zeros((0, len(toy.y))), np.zeros(0), mean=0.0)[0].shape == (0,)
 
 
 def test_coinciding_points_with_both_labels():
@@ -306,4 +306,4 @@ def test_sites_that_leave_no_cavity_are_not_said_to_change():
     problem = Problem(DensePrior(np.eye(2), np.zeros(2)), np.ones(2), Projector("probit", "ep"))
     end = replace(settle(problem), settled=False, kept=np.array([0.5, 0.0]))
     with pytest.warns(ConvergenceWarning, match=r"no cavity left in double precision.* site 1 "):
-        warn_unsettled(end, 1e-6)
+        warn_unsettled(end, 1e-6, 2)

@@ -17,12 +17,12 @@ from cases import every_case
 from qpruntime.errors import NumericalError
 from qpruntime.inference.corrections.fixed_point import normal_of
 from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.fixed_point.ended import Limits, Trace
+from qpruntime.inference.fixed_point.search import Peaks, around, drawn
 from qpruntime.inference.fixed_point.settle import settle
 from qpruntime.inference.observed import Observed
 from qpruntime.inference.parallel import match
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.fixed_point.ended import Limits, Trace
-from qpruntime.inference.fixed_point.search import Peaks, around, drawn
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.turn import Block, cavities, propose
 from qpruntime.learning.loo_slope import loo_slope

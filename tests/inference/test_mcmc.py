@@ -15,9 +15,9 @@ import oracle
 from cases import every_case
 from qpruntime import ConvergenceWarning, infer
 from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.fixed_point.settle import iterate
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.projection.projector import Projector
 
 _FILE = oracle.REFERENCE / "mcmc.json"

@@ -18,6 +18,7 @@ from qpruntime.inference.nearest.cells import Cells
 from qpruntime.inference.nearest.distinct import distinct
 from qpruntime.inference.nearest.metric import metric
 from qpruntime.inference.nearest.posterior import local_of
+from qpruntime.inference.posterior import moved_to
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-3.0, 3.0, (48, 2))
@@ -38,10 +39,11 @@ CLOSE = {"rtol": 0.0, "atol": 1e-10}
 
 def with_sites(posterior, sites):
     """The posterior by the same inducing inputs, of these sites about the prior mean."""
-    engine = posterior.engine
+    engine = posterior._solution.engine
     engine.sites = sites
     state = engine.state
-    return replace(posterior, root=state.root, weights=state.mean, inducing=state.inducing)
+    left = {"root": state.root, "weights": state.mean, "inducing": state.inducing}
+    return replace(posterior, _solution=replace(posterior._solution, **left))
 
 
 def as_dense(kernel, y, likelihood, power, **options):
@@ -85,7 +87,7 @@ def test_a_row_left_out_is_the_prediction_without_its_site():
     options = {"method": "qp", "weights": WEIGHTS, "mean": PRIOR}
     sparse = infer_sparse(NOISY, X, LABELS, Z, **options)
     local = local_of(sparse, X, 9)
-    sites = sparse.engine.sites
+    sites = sparse._solution.engine.sites
     for n in (2, 3, 41, 44, 47):
         rest = np.arange(48) != n
         other = infer_sparse(
@@ -95,7 +97,7 @@ def test_a_row_left_out_is_the_prediction_without_its_site():
         # Where other rows are at its place that is one neighbour more.
         more = int((X[rest] == X[n]).all(axis=1).any())
         mean, variance = local_of(other, X[rest], 9 + more).predict(X[[n]], PRIOR[[n]])
-        rule = sparse.rule
+        rule = sparse._solution.rule
         expected = rule.project(mean, np.sqrt(variance), LABELS[[n]], None, "log_z", whole=True)[0]
         np.testing.assert_allclose(local.loo([n]), expected, **CLOSE)
     np.testing.assert_array_equal(local.loo([5, 1, 5]), local.loo()[[5, 1, 5]])
@@ -150,11 +152,13 @@ def test_negative_precisions():
     negative = np.flatnonzero(sparse.sites.tau < 0.0)
     assert negative.size
     n = negative[0]
-    rest, sites = np.arange(48) != n, sparse.engine.sites
+    rest, sites = np.arange(48) != n, sparse._solution.engine.sites
     other = infer_sparse(NOISY, X[rest], HEAVY[rest], Z, "student-t(nu=4, scale=0.3)", "ep")
     other = with_sites(other, (sites.tau[rest], sites.nu[rest]))
     mean, variance = local_of(other, X[rest], 9).predict(X[[n]])
-    found = sparse.rule.project(mean, np.sqrt(variance), HEAVY[[n]], None, "log_z", whole=True)[0]
+    found = sparse._solution.rule.project(
+        mean, np.sqrt(variance), HEAVY[[n]], None, "log_z", whole=True
+    )[0]
     np.testing.assert_allclose(local.loo([n]), found, **CLOSE)
 
 
@@ -163,7 +167,7 @@ def test_later_rows_join():
     sparse = infer_sparse(SMOOTH, X[:30], LABELS[:30], Z, method="ep", tol=1e-13)
     local = local_of(sparse, X[:30], 9)
     later = pickle.loads(pickle.dumps(local)).extend(X[30:], LABELS[30:])
-    both = later.held
+    both = later._solution.held
     whole = infer_sparse(SMOOTH, X, LABELS, Z, method="ep")
     whole = with_sites(whole, (both.tau, both.nu))
     np.testing.assert_allclose(
@@ -177,7 +181,7 @@ def test_in_other_units_and_with_little_memory(monkeypatch):
     expected = local.predict(POINTS)
     units = np.array([10.0, 0.1])
     kernel = ConstantKernel(2.0) * RBF(units * [0.9, 1.5])
-    moved = local.on(kernel, X * units, lambda inputs: inputs * units)
+    moved = moved_to(local, kernel, X * units, lambda inputs: inputs * units)
     np.testing.assert_allclose(moved.predict(POINTS * units), expected, **CLOSE)
     # Features of few places at a time, made again and again, in single precision.
     monkeypatch.setattr(features, "_DOUBLE", 0.0)
@@ -185,7 +189,7 @@ def test_in_other_units_and_with_little_memory(monkeypatch):
     few = lambda self, *given: store(self, *given, memory=48.0 * 12)  # noqa: E731
     monkeypatch.setattr(features.Features, "__init__", few)
     again = local_of(local.sparse, X, 9)
-    assert again._ground._features.known.inducing.dtype == np.float32
+    assert again._solution._ground._features.known.inducing.dtype == np.float32
     for _ in range(2):
         # Of the kind of rounding of single precision, some times 6e-8 times the variance 2.
         np.testing.assert_allclose(again.predict(POINTS), expected, rtol=0.0, atol=3e-6)
@@ -220,7 +224,7 @@ def test_features_are_made_in_single_precision_only_where_that_is_right(monkeypa
     monkeypatch.setattr(features, "_DOUBLE", 0.0)
     smooth = ConstantKernel(1e4) * RBF([3.0, 3.0])
     local = infer_sparse(smooth, X, LABELS, X[:40], nearest=9, method="ep")
-    made = local._ground._features
+    made = local._solution._ground._features
     assert (made.dtype, made.known.inducing.dtype) == (np.float32, np.float64)
     np.testing.assert_array_equal(
         made.known.described(POINTS).mean, local.sparse.predict(POINTS)[0]

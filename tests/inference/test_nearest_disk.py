@@ -20,6 +20,7 @@ from cases import every_case
 from qpruntime import InputError, infer_sparse, memory
 from qpruntime.inference.nearest import disk, neighbours
 from qpruntime.inference.nearest.places import Places
+from qpruntime.inference.posterior import moved_to
 from qpruntime.inference.sites import Sites
 
 
@@ -63,7 +64,7 @@ def test_the_same_bits_as_of_rows_in_memory(d, tmp_path):
     assert "rows are held on the disk and pickled" in str(stored)
     same(held, stored, points)
     # Their places are on the disk as well, and what cells look at.
-    ground = stored._ground
+    ground = stored._solution._ground
     assert disk.on_disk(ground.places.X)
     assert d == 2 or disk.on_disk(ground._index._front)
 
@@ -91,8 +92,8 @@ def test_later_rows_and_other_units(tmp_path):
     assert two.summary()["rows_held"] == 1509
     np.testing.assert_array_equal(one.predict(points), two.predict(points))
     kernel = ConstantKernel(2.0) * Matern(np.full(12, 4.0), nu=2.5) + WhiteKernel(0.1)
-    moved = [post.on(kernel, None, lambda inputs: 2.0 * inputs) for post in (held, stored)]
-    assert disk.on_disk(moved[1].rows.X)
+    moved = [moved_to(post, kernel, None, lambda inputs: 2.0 * inputs) for post in (held, stored)]
+    assert disk.on_disk(moved[1]._solution.rows.X)
     for post in moved:
         np.testing.assert_array_equal(post.predict(2.0 * points), held.predict(points))
 

@@ -38,7 +38,7 @@ def both(t, y, kernel, likelihood, dense_options=None, **options):
 def check_predictions(post, dense, kernel, t, mean, tolerance):
     new = np.array([t.min() - 3.0, t.min(), np.median(t), 7.77, t.max() + 0.3, t.max() + 50.0])
     expected = dense.predict(kernel(new[:, None], t[:, None]), kernel.diag(new[:, None]), mean=mean)
-    for found, right in zip(post.predict(new, mean), expected, strict=True):
+    for found, right in zip(post.predict(new, mean=mean), expected, strict=True):
         np.testing.assert_allclose(found, right, rtol=tolerance, atol=tolerance)
 
 
@@ -132,7 +132,7 @@ def test_reference_values():
     for name, (kernel, y, mean) in cases.items():
         likelihood = "probit" if name == "periodic" else name
         post = infer_series(t, y, kernel, likelihood, "ep", mean=mean, **TIGHT)
-        at = np.ravel(post.predict([2.35], mean))
+        at = np.ravel(post.predict([2.35], mean=mean))
         values, slopes = REFERENCE[name]
         # Ten digits are printed; the Fourier series is cut at 1e-10 of the variance.
         limit = 1e-8 if name == "periodic" else 2e-10
@@ -249,7 +249,7 @@ def test_draws_have_the_moments_of_the_dense_posterior():
     for name in ("three halves", "products", "trend"):
         kernel = KERNELS[name] + WhiteKernel(0.05)
         post = infer_series(t, data["signs"], kernel, **TIGHT)
-        found = post.sample(new, 20_000, 0, mean=0.3)
+        found = post.sample(new, n_samples=20_000, random_state=0, mean=0.3)
         assert found.shape == (20_000, new.size)
         cross = (kernel)(new[:, None], t[:, None])
         K = kernel(t[:, None])

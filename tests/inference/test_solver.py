@@ -13,11 +13,11 @@ from scipy.stats import norm
 
 from diagonal import DiagonalFamily, DiagonalPrior
 from qpruntime import infer
-from qpruntime.inference.fixed_point import variational
 from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.fixed_point import variational
+from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.fixed_point.settle import ORDERS, settle
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.summary import summarise
 from qpruntime.learning.maximise import maximise
 from qpruntime.learning.objective import OBJECTIVES

@@ -47,7 +47,7 @@ def test_reference_values_of_probit(method, power, expected):
     found = [post.log_evidence, post.loo().sum(), mean[0], variance[0]]
     np.testing.assert_allclose(found, expected, rtol=0.0, atol=6e-11)
     assert post.converged
-    assert post.least == (post.loo().min(), post.loo().argmin())
+    assert post._solution.least() == (post.loo().min(), post.loo().argmin())
 
 
 @every_case("method, power, weights, expected", POISSON)

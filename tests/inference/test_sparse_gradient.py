@@ -79,9 +79,9 @@ def test_reference_values():
 def test_float32_steers():
     """Its gradient is right to a thousandth of its largest entry, its evidence to 1e-6 of it."""
     post = infer_sparse(kernel(), X, LABELS, Z, method="ep", tol=1e-10)
-    exact = post.engine.evaluate(0)
-    post.engine.move(kernel(), Z, np.float32)
-    rough = post.engine.evaluate(0)
+    exact = post._solution.engine.evaluate(0)
+    post._solution.engine.move(kernel(), Z, np.float32)
+    rough = post._solution.engine.evaluate(0)
     assert abs(rough.value - exact.value) < 1e-5 * abs(exact.value)
     for name in ("by_theta", "by_Z"):
         one, two = getattr(exact, name), getattr(rough, name)

@@ -70,7 +70,7 @@ def outcome(seed):
         except QPError:
             return "refused"
         mean, variance = post.predict(np.vstack([given[1], given[3], given[1] * 1e3]))
-        slopes = post.engine.evaluate(0)
+        slopes = post._solution.engine.evaluate(0)
     assert np.isfinite(post.log_evidence), seed
     for values in (mean, variance, post.loo(), post.variance, slopes.by_theta, slopes.by_Z):
         assert np.isfinite(values).all(), seed

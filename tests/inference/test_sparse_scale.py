@@ -93,7 +93,7 @@ def test_equal_scales_are_another_prior():
         given = {"likelihood": "poisson", "tol": 1e-10}
         scale = None if s == 1.0 else np.full(40, s)
         post = infer_sparse(kernel, X, COUNTS, Z, mean=1.2 * factor, scale=scale, **given)
-        assert (post.engine.rows.scale is None) == (s == 1.0)
+        assert (post._solution.engine.rows.scale is None) == (s == 1.0)
         for later in (
             post,
             post.extend(X, COUNTS, scale=scale),

@@ -55,11 +55,11 @@ def test_wherever_rows_are(tmp_path):
     """Also where they do not fit into memory: then their nearest are looked for on the disk."""
     plain = fitted(X)
     assert plain.engine_ == "inducing+nearest"
-    assert not disk.on_disk(plain.posterior_.rows.X)
+    assert not disk.on_disk(plain.posterior_._solution.rows.X)
     for rows in kinds(tmp_path):
         same(fitted(rows), plain)
     small, model = fitted(X, memory=0.0), fitted(rows, memory=0.0)
-    assert disk.on_disk(model.posterior_.rows.X)
+    assert disk.on_disk(model.posterior_._solution.rows.X)
     same(model, small)
     same(pickle.loads(pickle.dumps(model)), small)
 
@@ -76,7 +76,7 @@ def test_single_precision_steers_where_features_do_not_fit(monkeypatch):
     monkeypatch.setattr(inducing, "settle", watched)
     single = fitted(X, memory=0.0)
     assert set(seen) == {np.float32}
-    assert single.posterior_.inducing.dtype == np.float64
+    assert single.posterior_._solution.inducing.dtype == np.float64
     # Both settle to the same tolerance, from starts that differ by rounding.
     np.testing.assert_allclose(single.predict_proba(NEW), double.predict_proba(NEW), atol=1e-4)
 

@@ -259,7 +259,7 @@ def test_hash_of_the_shipped_table(toy):
 def test_a_fitted_model_keeps_one_triangle(n):
     data = RBFData(n, seed=1)
     model = GPClassifier(FIXED).fit(data.x, data.y)
-    held = [v for v in vars(model.posterior_.factor).values() if isinstance(v, np.ndarray)]
+    held = [v for v in vars(model.posterior_._solution.kept).values() if isinstance(v, np.ndarray)]
     assert sum(array.size >= n * n for array in held) == 1
     # Half of N^2 doubles, and less than 30 per point.
     document = pickle.dumps(model)
@@ -273,7 +273,7 @@ def test_a_fitted_model_keeps_one_triangle(n):
         alpha = inner @ (post.sites.nu / post.sites.tau)
         expected = 0.5 * (alpha @ dK @ alpha - (inner * dK).sum())
         assert post.evidence_gradient(dK) == pytest.approx(expected, rel=1e-8)
-        held = [v for v in vars(post.factor).values() if isinstance(v, np.ndarray)]
+        held = [v for v in vars(post._solution.kept).values() if isinstance(v, np.ndarray)]
         assert sum(array.size >= n * n for array in held) == 1
 
 

@@ -46,6 +46,7 @@ class DenseSolution:
     kept: AnyKept
     data: Observed
 
+    lines = ()
     where = ("K_star", "k_star_diag")
     words = ""
     name, corrects = "dense", True

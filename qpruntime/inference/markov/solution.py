@@ -64,6 +64,7 @@ class SeriesSolution:
     seen: tuple[NDArray[np.intp], ...]
     given: int
 
+    lines = ()
     where = ("t",)
     width = algebra = 0
     name = "markov"

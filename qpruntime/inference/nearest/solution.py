@@ -64,6 +64,16 @@ class LocalSolution:
         return f"{self.inner.words}, {self.nearest} nearest rows"
 
     @property
+    def lines(self) -> tuple[str, ...]:
+        """What is held."""
+        found = self.facts()
+        where = "on the disk " if found["rows_on_disk"] else ""
+        return (
+            f"nearest    {self.nearest} rows correct a point; {self.rows.n} rows are held {where}"
+            f"and pickled, {found['bytes_held']} bytes",
+        )
+
+    @property
     def width(self) -> int:
         """Numbers that a prediction makes of a point."""
         return self.inner.width

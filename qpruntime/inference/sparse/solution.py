@@ -73,6 +73,7 @@ class SparseSolution:
     rule: Rule | None
     limits: Limits = field(default_factory=Limits)
 
+    lines = ()
     where = ("X",)
     algebra = 0
     name, corrects = "inducing", False
