@@ -25,10 +25,10 @@ from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared, Mat
 from qpruntime import GPClassifier, GPPoissonRegressor, infer, infer_series
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
-from qpruntime.inference.markov.state_space import state_space
 from qpruntime.inference.markov.transfer import folded
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import state_space
 from qpruntime.projection.projector import Projector
 
 KERNEL = ConstantKernel(2.0) * Matern(1.0, nu=1.5)

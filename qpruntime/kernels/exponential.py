@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.kernels.markov import Factor, NotMarkov, States
+from qpruntime.kernels.markov import Factor, States, one_length
 from qpruntime.kernels.parts import KernelParts
-from qpruntime.validation import shown
 
-__all__ = ["half_integer", "one_length", "student"]
+__all__ = ["half_integer", "student"]
 
 # Beyond, the exponential is 0 and the distance may be infinite.
 _FAR = 1e4
@@ -50,11 +49,3 @@ def student(freedom: float, count: int, rng: np.random.Generator) -> Array:
     """Draws of what makes normals those of Student's t, the spectrum of a Matérn kernel."""
     drawn: Array = np.sqrt(freedom / rng.chisquare(freedom, count))
     return drawn
-
-
-def one_length(kernel: Any) -> float:
-    """Length-scale of a kernel of time, or raise `NotMarkov`."""
-    length = np.asarray(kernel.length_scale, dtype=float)
-    if length.size != 1:
-        raise NotMarkov(f"{shown(kernel)} has {length.size} length-scales: time is one input")
-    return float(length.flat[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,8 +16,9 @@ from numpy.typing import ArrayLike
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.kernels.kinds import GENERAL, TURN
+from qpruntime.validation import shown
 
-__all__ = ["Factor", "NotMarkov", "States", "Term"]
+__all__ = ["Factor", "NotMarkov", "States", "Term", "one_length"]
 
 #: Covariances may be off by this share of their size; rounding leaves less.
 _ROUNDING = 1e-12
@@ -171,6 +173,8 @@ class Term:
         Derivatives of the log variance by logarithms of parameters of the kernel, by their names.
     white : bool
         Whether it is noise, which is no state.
+    error : float
+        By how much the correlation of the whole kernel is off, where this is an approximation.
     slopes : tuple of (int, float)
         `by`, by the places of free parameters. Readers fill it in.
     """
@@ -179,6 +183,7 @@ class Term:
     factors: tuple[Factor, ...] = ()
     by: tuple[tuple[str, float], ...] = ()
     white: bool = False
+    error: float = 0.0
     slopes: tuple[tuple[int, float], ...] = ()
 
     @property
@@ -191,3 +196,11 @@ class Term:
         factors = tuple(replace(f, theta=places.get(f.scaled, -1)) for f in self.factors)
         slopes = tuple((places[name], value) for name, value in self.by if name in places)
         return replace(self, factors=factors, slopes=slopes)
+
+
+def one_length(kernel: Any) -> float:
+    """Length-scale of a kernel of time, or raise `NotMarkov`."""
+    length = np.asarray(kernel.length_scale, dtype=float)
+    if length.size != 1:
+        raise NotMarkov(f"{shown(kernel)} has {length.size} length-scales: time is one input")
+    return float(length.flat[0])

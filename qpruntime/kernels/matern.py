@@ -11,18 +11,14 @@ from scipy.special import kv
 from qpruntime.arrays import Array
 from qpruntime.kernels import matern_1, matern_3, matern_5, squared_exponential
 from qpruntime.kernels.exponential import student
+from qpruntime.kernels.markov import Factor, NotMarkov
 from qpruntime.kernels.parts import KernelParts
+from qpruntime.validation import shown
 
 __all__ = ["matern"]
 
 # Distances between: Bessel functions are infinite at 0, where the kernel is 1, and 0 far away.
 _NEAR, _FAR = 1e-10, 1e4
-_FILES = {
-    0.5: matern_1.PARTS,
-    1.5: matern_3.PARTS,
-    2.5: matern_5.PARTS,
-    math.inf: squared_exponential.SHAPE_ALONE,
-}
 
 
 def matern(kernel: Any) -> KernelParts:
@@ -44,4 +40,22 @@ def frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
     return student(2.0 * float(kernel.nu), count, rng)
 
 
-_OTHERS = KernelParts(shape=shape, frequencies=frequencies)
+def state_space(kernel: Any) -> Factor:
+    """None is finite."""
+    raise NotMarkov(
+        f"{shown(kernel)}: of Matern kernels those of nu = 0.5, 1.5 and 2.5 are Markov here; "
+        "use one of these, or the dense solver"
+    )
+
+
+_OTHERS = KernelParts(shape=shape, frequencies=frequencies, state_space=state_space)
+_FILES = {
+    0.5: matern_1.PARTS,
+    1.5: matern_3.PARTS,
+    2.5: matern_5.PARTS,
+    math.inf: KernelParts(
+        shape=squared_exponential.PARTS.shape,
+        frequencies=squared_exponential.PARTS.frequencies,
+        state_space=state_space,
+    ),
+}

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.kernels.exponential import one_length, student
+from qpruntime.kernels.exponential import student
 from qpruntime.kernels.kinds import MATERN_1
-from qpruntime.kernels.markov import Factor, States
+from qpruntime.kernels.markov import Factor, States, one_length
 from qpruntime.kernels.parts import KernelParts
 
 __all__ = ["PARTS"]

@@ -37,6 +37,8 @@ class KernelParts:
         For every further parameter the derivative of f by its logarithm.
     state_space : callable (kernel) -> Factor, or a sequence of Term
         The process in time, for series.
+    approximate : callable (kernel, error) -> sequence of Term
+        The same where there is none but for an error.
     frequencies : callable (kernel, count, generator) -> ndarray, shape (count,)
         Draws of what standard normals are multiplied by to be frequencies in length-scales; for
         functions drawn whole.
@@ -62,6 +64,7 @@ class KernelParts:
     slope: Callable[[Any, Array], Array] | None = None
     slopes: Mapping[str, Callable[[Any, Array], Array]] = field(default_factory=dict)
     state_space: Callable[[Any], Factor | Sequence[Term]] | None = None
+    approximate: Callable[[Any, float], Sequence[Term]] | None = None
     frequencies: Callable[[Any, int, np.random.Generator], Array] | None = None
     scaled: bool = True
     shape: Callable[[Any, Array, bool], tuple[Array, Array]] | None = None

@@ -62,20 +62,21 @@ def state_space(kernel: Any) -> tuple[Term, ...]:
     values = ive(np.arange(most + 2), z)
     shares = np.where(np.arange(most + 2) == 0, 1.0, 2.0) * values
     left = np.append(np.cumsum(shares[::-1])[::-1], 0.0)
-    if not (left <= LEFT_OUT).any() or np.argmax(left <= LEFT_OUT) > most:
+    count = int(np.argmax(left <= LEFT_OUT)) if (left <= LEFT_OUT).any() else most + 1
+    if count > most:
         raise NotMarkov(
             f"{shown(kernel)} takes more than {most} harmonics to 1e-10: it is too rough for a "
             "state; use a longer length-scale, or the dense solver"
         )
     terms = []
-    for j in range(max(int(np.argmax(left <= LEFT_OUT)), 1)):
+    for j in range(max(count, 1)):
         if not shares[j] > 0.0:
             continue
         # d ive_j/dz = (ive_{j-1} + ive_{j+1})/2 - ive_j, and dz/d log l = -2 z.
         slope = 0.5 * (values[abs(j - 1)] + values[j + 1]) - values[j]
         own = (("length_scale", -2.0 * z * slope / values[j]),)
         factors = (Factor(STATES, period, "periodicity", harmonic=j),) if j else ()
-        terms.append(Term(float(shares[j]), factors, own))
+        terms.append(Term(float(shares[j]), factors, own, error=float(left[count])))
     return tuple(terms)
 
 

@@ -18,9 +18,9 @@ from qpruntime.execution.calls import Threads
 from qpruntime.inference.markov import places
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
-from qpruntime.inference.markov.state_space import state_space
 from qpruntime.inference.markov.transfer import folded, messages_between
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import state_space
 from qpruntime.learning.series import SeriesFamily, SeriesObjective
 from qpruntime.projection.projector import Projector
 

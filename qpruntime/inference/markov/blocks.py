@@ -22,10 +22,10 @@ from qpruntime.inference.markov.messages import opening
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.parts import Part, Parts, Rest
 from qpruntime.inference.markov.rows import Rows
-from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.markov.transfer import Transfer, folded, messages_between
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import StateSpace
 
 __all__ = ["Blocks"]
 

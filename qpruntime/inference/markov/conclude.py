@@ -13,12 +13,12 @@ from qpruntime.inference.markov.evidence import require_evidence
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.settle import Ended, Swept, settle
-from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.markov.stream import EVERY
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.posterior import Lookups
 from qpruntime.inference.schedules import Limits, Trace
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import StateSpace
 
 __all__ = ["Placed", "Sweeper", "concluded", "ending"]
 

@@ -7,8 +7,8 @@ import numpy as np
 from qpruntime.inference.markov import pair
 from qpruntime.inference.markov.covariances import spans, step_ahead, take_in
 from qpruntime.inference.markov.sites import absorbed
-from qpruntime.inference.markov.transitions import fill
 from qpruntime.jit import kernel
+from qpruntime.kernels.transitions import fill
 
 __all__ = ["fold", "pair_fold"]
 

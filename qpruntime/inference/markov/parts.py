@@ -12,8 +12,8 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
-from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import StateSpace
 
 __all__ = ["Part", "Parts", "Rest", "block_count"]
 

@@ -13,8 +13,8 @@ from qpruntime.inference.markov.conclude import Sweeper
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.parts import Parts, block_count
 from qpruntime.inference.markov.rows import Rows
-from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import StateSpace
 from qpruntime.validation import whole
 
 __all__ = ["check_places", "sweeping"]

@@ -18,12 +18,12 @@ from qpruntime.inference.markov.more import More, merged, read_more, with_times
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.sample import draw
-from qpruntime.inference.markov.state_space import StateSpace, state_space
 from qpruntime.inference.markov.stream import EVERY, Piece, append, joined_pieces
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import StateSpace, state_space
 from qpruntime.validation import finite, whole
 
 __all__ = ["SeriesPosterior"]

@@ -16,7 +16,7 @@ from qpruntime.arrays import Array
 from qpruntime.inference.markov.fold import fold, pair_fold
 from qpruntime.inference.markov.messages import opening, read, written
 from qpruntime.inference.markov.rows import Rows
-from qpruntime.inference.markov.state_space import StateSpace
+from qpruntime.kernels.state_space import StateSpace
 
 __all__ = ["Transfer", "folded", "messages_between"]
 
