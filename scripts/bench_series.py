@@ -27,8 +27,9 @@ from qpruntime import GPClassifier, GPPoissonRegressor, infer, infer_series
 from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
-from qpruntime.inference.markov.state_space import state_space
+from qpruntime.kernels.state_space import state_space
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import state_space
 from qpruntime.projection.projector import Projector
 
 KERNEL = ConstantKernel(2.0) * Matern(1.0, nu=1.5)

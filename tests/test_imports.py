@@ -34,7 +34,7 @@ FLOORS = [
         "qpruntime.whole_file",
     },
     {"qpruntime.likelihoods", "qpruntime.notice"},
-    {"qpruntime.commands"},
+    {"qpruntime.commands", "qpruntime.kernels"},
     {
         "qpruntime.projection",
         "tablegen.memory",

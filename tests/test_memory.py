@@ -129,7 +129,7 @@ def test_dense_work_is_refused_before_it_begins(machine, monkeypatch):
         infer(Huge(), np.ones(30_000))
     X = np.random.default_rng(0).standard_normal((30_000, 2))
     y = np.sign(X[:, 0])
-    monkeypatch.setattr("qpruntime.learning.kernel_gradient.cdist", None)
+    monkeypatch.setattr("qpruntime.kernels.gradient.cdist", None)
     with pytest.raises(InputError, match=r"N = 30000 rows takes \d+\.\d GB .* inducing=\"auto\""):
         GPClassifier(inducing=None).fit(X, y)
     with pytest.raises(InputError, match=r"rows takes 21\.6 GB .* inducing=200"):

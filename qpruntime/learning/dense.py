@@ -13,9 +13,9 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.summary import summarise
+from qpruntime.kernels.gradient import quickest
 from qpruntime.learning.data import Data
 from qpruntime.learning.family import KernelFamily
-from qpruntime.learning.kernel_gradient import quickest
 from qpruntime.learning.objective import OBJECTIVES, Objective, settle_fast
 from qpruntime.learning.progress import USUAL_EVALUATIONS, expect
 from qpruntime.learning.settings import Settings

@@ -13,7 +13,7 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.solver import Prior
-from qpruntime.learning.kernel_gradient import covariance_function
+from qpruntime.kernels.gradient import covariance_function
 
 __all__ = ["Family", "KernelFamily"]
 

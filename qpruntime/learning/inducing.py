@@ -17,9 +17,9 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
-from qpruntime.inference.sparse.cross import cross_covariance, diagonal
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.inference.sparse.lazy import sample as read_rows
+from qpruntime.kernels.cross import cross_covariance, diagonal
 
 __all__ = ["SAMPLE", "clusters", "enough", "first", "pivots", "rows_at", "sample", "tell"]
 

@@ -19,9 +19,9 @@ from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.settle import settle
-from qpruntime.inference.markov.state_space import NotMarkov, StateSpace, state_space
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import NotMarkov, StateSpace, state_space
 from qpruntime.learning.data import Data
 from qpruntime.learning.objective import Objective
 from qpruntime.learning.parameter_slopes import parameter_slopes, reparametrised

@@ -17,10 +17,10 @@ from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.cross import moves_inputs
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.settle import settle
+from qpruntime.kernels.cross import moves_inputs
 from qpruntime.learning.objective import LogPrior
 from qpruntime.learning.parameter_slopes import reparametrised
 

@@ -12,7 +12,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared, WhiteKernel
 
 from qpruntime import infer, infer_series, likelihoods
-from qpruntime.inference.markov.state_space import state_space
+from qpruntime.kernels.state_space import state_space
 from series_cases import KERNELS, series, worst
 
 pytestmark = pytest.mark.slow

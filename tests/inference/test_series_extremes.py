@@ -12,8 +12,8 @@ from qpruntime import QPError, infer_series
 from qpruntime.inference.markov.evidence import noise_slope
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
-from qpruntime.inference.markov.state_space import state_space
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import state_space
 from qpruntime.projection.projector import Projector
 
 

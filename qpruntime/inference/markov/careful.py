@@ -13,9 +13,9 @@ import numpy as np
 
 from qpruntime.inference.markov.covariances import load, spans, store
 from qpruntime.inference.markov.sites import absorbed, revise
-from qpruntime.inference.markov.transitions import fill
 from qpruntime.inference.markov.wide import place
 from qpruntime.jit import contracted, inlined, kernel
+from qpruntime.kernels.transitions import fill
 from qpruntime.quadrature.sigma_star import OK
 
 __all__ = ["careful_pass", "careful_sweep"]

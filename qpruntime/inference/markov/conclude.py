@@ -14,11 +14,11 @@ from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.settle import Ended, settle
 from qpruntime.inference.markov.solution import SeriesSolution
-from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.markov.stream import EVERY, Piece
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.outcome import Lookups, Outcome
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import StateSpace
 
 __all__ = ["Placed", "concluded", "ending"]
 

@@ -16,8 +16,8 @@ from qpruntime.inference.markov.covariances import (
     take_in,
 )
 from qpruntime.inference.markov.sites import absorbed
-from qpruntime.inference.markov.transitions import fill
 from qpruntime.jit import kernel
+from qpruntime.kernels.transitions import fill
 
 __all__ = ["draw_states"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.inference.markov.state_space import StateSpace
+from qpruntime.kernels.state_space import StateSpace
 
 __all__ = ["factored", "multiplied", "opening", "read", "width", "written"]
 
@@ -22,7 +22,7 @@ def width(space: StateSpace) -> int:
 
 def opening(space: StateSpace, begin: float) -> Array:
     """Messages that a series begins and ends with, (2, width): its prior, and nothing."""
-    start = np.asarray(space.arrays(begin)[-1])
+    start = np.asarray(space.arrays(begin)[6])
     zero = np.zeros(space.dimension)
     return np.array([written(space, zero, start, True), written(space, zero, 0.0 * start, False)])
 

@@ -12,10 +12,10 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
-from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.markov.stream import Piece
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import StateSpace
 from qpruntime.projection.projector import Projector
 from qpruntime.validation import finite, real
 

@@ -16,8 +16,9 @@ import math
 import numpy as np
 
 from qpruntime.inference.markov.sites import absorbed, revise
-from qpruntime.inference.markov.transitions import MATERN_3, matern_3
 from qpruntime.jit import inlined, kernel
+from qpruntime.kernels.kinds import MATERN_3
+from qpruntime.kernels.matern_3 import step as matern_3
 from qpruntime.quadrature.sigma_star import OK
 
 __all__ = ["pair_pass", "pair_slope", "pair_sweep"]

@@ -15,12 +15,12 @@ from qpruntime.inference.markov.evidence import Summary, cavities, summarise
 from qpruntime.inference.markov.messages import factored, multiplied, opening, read, width, written
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.pair import pair_pass, pair_slope, pair_sweep
-from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.markov.tally import Tally
 from qpruntime.inference.markov.trio import trio_pass, trio_slope, trio_sweep
 from qpruntime.inference.markov.wide import wide_pass, wide_slope, wide_sweep
 from qpruntime.inference.sites import Sites
 from qpruntime.jit import plain
+from qpruntime.kernels.state_space import StateSpace
 from qpruntime.projection.kernel import EP, raise_status
 from qpruntime.quadrature.sigma_star import OK
 

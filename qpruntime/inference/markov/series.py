@@ -19,9 +19,9 @@ from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.markov.conclude import Placed, concluded
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.posterior import SeriesPosterior
-from qpruntime.inference.markov.state_space import StateSpace, state_space
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import StateSpace, state_space
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table

@@ -21,11 +21,11 @@ from qpruntime.inference.markov.more import More, with_times
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.sample import draw
-from qpruntime.inference.markov.state_space import StateSpace, state_space
 from qpruntime.inference.markov.stream import EVERY, Appended, Piece, append, joined_pieces
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.observed import Observed
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import StateSpace, state_space
 
 __all__ = ["SeriesSolution"]
 

@@ -20,8 +20,8 @@ from qpruntime.inference.markov.messages import read
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.settle import Ended, settle
-from qpruntime.inference.markov.state_space import StateSpace
 from qpruntime.inference.sites import Sites
+from qpruntime.kernels.state_space import StateSpace
 
 __all__ = ["EVERY", "Appended", "Piece", "append", "joined_pieces"]
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from qpruntime.inference.markov.sites import absorbed, revise
-from qpruntime.inference.markov.transitions import matern_5
 from qpruntime.jit import inlined, kernel
+from qpruntime.kernels.matern_5 import step as matern_5
 from qpruntime.quadrature.sigma_star import OK
 
 __all__ = ["trio_pass", "trio_slope", "trio_sweep"]

@@ -23,8 +23,8 @@ from qpruntime.inference.markov.covariances import (
     take_in,
 )
 from qpruntime.inference.markov.sites import absorbed, revise
-from qpruntime.inference.markov.transitions import fill
 from qpruntime.jit import inlined, kernel
+from qpruntime.kernels.transitions import fill
 from qpruntime.quadrature.sigma_star import OK
 
 __all__ = ["wide_pass", "wide_slope", "wide_sweep"]
@@ -129,7 +129,7 @@ def wide_slope(chain, steps, observed, sites, messages, limits, sums):
     than `far` of the term, and the shares of the variances at sums[2, b, 0]; the block of W at the
     first row is added to sums[2], shifted by one column.
     """
-    _, _, _, variance, offset, heads, start = chain
+    variance, offset, heads, start = chain[3], chain[4], chain[5], chain[6]
     noise, scale = observed
     tau, nu = sites
     buffer, edges = messages

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.gaussian_process.kernels import ConstantKernel, Product, Sum, WhiteKernel
 
 from qpruntime.arrays import Array
-from qpruntime.inference.sparse.cross import cross_covariance, is_radial, shape
 from qpruntime.jit import summed
+from qpruntime.kernels.cross import cross_covariance
+from qpruntime.kernels.tree import Added, Multiplied, Node, read
 
 __all__ = ["within"]
 
@@ -20,25 +20,26 @@ def within(kernel: Any, X: Array) -> Array:
     The lower triangles, row by row, of shape (b, k (k + 1)/2): exponentials are most of the cost.
     """
     k = X.shape[1]
-    found = np.asarray(_values(kernel, X), dtype=float)
+    found = np.asarray(_values(read(kernel), X), dtype=float)
     return np.full((len(X), k * (k + 1) // 2), found) if found.ndim == 0 else found
 
 
-def _values(kernel: Any, X: Array) -> Any:
+def _values(node: Node, X: Array) -> Any:
     """Covariances, or a number where they are constant."""
-    if type(kernel) is Sum:
-        return _values(kernel.k1, X) + _values(kernel.k2, X)
-    if type(kernel) is Product:
-        return _values(kernel.k1, X) * _values(kernel.k2, X)
-    if type(kernel) is ConstantKernel:
-        return float(kernel.constant_value)
-    if type(kernel) is WhiteKernel:
+    if isinstance(node, Added):
+        return _values(node.one, X) + _values(node.two, X)
+    if isinstance(node, Multiplied):
+        return _values(node.one, X) * _values(node.two, X)
+    kernel, parts = node.kernel, node.parts
+    if parts.constant:
+        return node.value
+    if parts.noise:
         return 0.0
-    if is_radial(kernel):
+    if parts.shape is not None:
         squares = np.empty((len(X), X.shape[1] * (X.shape[1] + 1) // 2))
-        length = np.broadcast_to(np.asarray(kernel.length_scale, dtype=float), X.shape[2:])
-        _squares(X / length, squares)
-        return shape(kernel, squares, slope=False)[0]
+        length = np.asarray(kernel.length_scale if parts.scaled else 1.0, dtype=float)
+        _squares(X / np.broadcast_to(length, X.shape[2:]), squares)
+        return parts.shape(kernel, squares, False)[0]
     lower = np.tril_indices(X.shape[1])
     return np.stack([cross_covariance(kernel, some, some)[lower] for some in X])
 

@@ -21,8 +21,8 @@ from qpruntime.inference.nearest.metric import metric
 from qpruntime.inference.nearest.neighbours import neighbours_of
 from qpruntime.inference.nearest.places import Places
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.cross import diagonal
 from qpruntime.inference.sparse.rows import Columns
+from qpruntime.kernels.cross import diagonal
 
 __all__ = ["Ground", "check_rows"]
 

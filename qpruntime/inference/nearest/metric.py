@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.gaussian_process.kernels import Product, Sum
 
 from qpruntime.arrays import Array
+from qpruntime.kernels.tree import Leaf, Multiplied, Node, read
 
 __all__ = ["metric"]
 
@@ -18,23 +18,23 @@ def metric(kernel: Any, d: int) -> Array:
     Inverse squares of length-scales add up in products; in sums they are averages, weighted by
     the variances of the parts. A kernel without length-scales has all inputs count alike.
     """
-    squares = _inverse_squares(kernel, d)
+    squares = _inverse_squares(read(kernel), d)
     scale = np.sqrt(squares) if squares is not None else np.ones(d)
     usable = np.isfinite(scale)
     return np.where(usable, scale, 0.0) if usable.any() and scale.any() else np.ones(d)
 
 
-def _inverse_squares(kernel: Any, d: int) -> Array | None:
+def _inverse_squares(node: Node, d: int) -> Array | None:
     """None for parts that are the same everywhere, as constants and noise are."""
-    if isinstance(kernel, Product | Sum):
-        one, two = (_inverse_squares(k, d) for k in (kernel.k1, kernel.k2))
+    if not isinstance(node, Leaf):
+        one, two = (_inverse_squares(each, d) for each in (node.one, node.two))
         if one is None or two is None:
             return two if one is None else one
-        if isinstance(kernel, Product):
+        if isinstance(node, Multiplied):
             return one + two
-        left, right = (float(k.diag(np.zeros((1, d)))[0]) for k in (kernel.k1, kernel.k2))
+        left, right = (float(k.kernel.diag(np.zeros((1, d)))[0]) for k in (node.one, node.two))
         return (left * one + right * two) / (left + right)
-    length = getattr(kernel, "length_scale", None)
+    length = getattr(node.kernel, "length_scale", None)
     if length is None:
         return None
     with np.errstate(over="ignore", divide="ignore"):

@@ -7,14 +7,9 @@ where it observes a multiple of f_n; w ~ N(0, I) has the posterior precision B =
 phi_n^T, T = tau/(1 + power r tau). Of the power 1 this is FITC, and the dense engine on its
 covariance; of powers near 0 the variational bound.
 
-What is where, from the ground up; each module imports from those above it:
+What is where, from the ground up; each module imports from those above it. k(X, Z) and its slopes
+are in `qpruntime.kernels.cross`.
 
-`cross`
-    k(X, Z) and its slopes. ``cross_covariance(kernel, X, Z) -> (n, M)``, of two sets: without
-    white noise, also where Z is X. ``diagonal(kernel, X) -> (n,)``, with it. ``contract(kernel, X,
-    Z, H, rho) -> (by theta, by Z)``: sum of H * dk(X, Z) and of rho * dk(x, x), nothing halved.
-    ``contract_square(kernel, Z, S) -> (by theta, by Z)``: sum of S * dk(Z, Z) for symmetric S, Z
-    moving on both sides.
 `blas`
     The few products and triangular solves, in place, without the interpreter lock.
 `rows`

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.sparse.blas import divide
-from qpruntime.inference.sparse.cross import contract_square, cross_covariance, diagonal
+from qpruntime.kernels.cross import contract_square, cross_covariance, diagonal
 
 __all__ = ["MOST_JITTER", "Inducing"]
 

@@ -18,7 +18,6 @@ from scipy.linalg import solve_triangular
 
 from qpruntime.arrays import Array
 from qpruntime.inference.sparse.blas import add_outer, divide, divide_transposed
-from qpruntime.inference.sparse.cross import contract
 from qpruntime.inference.sparse.passes import (
     Accumulated,
     Done,
@@ -32,6 +31,7 @@ from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.state import State, evidence
 from qpruntime.inference.sparse.sums import Sums, unpacked
 from qpruntime.inference.sparse.turn import cavities, project, pulls, terms
+from qpruntime.kernels.cross import contract
 from qpruntime.projection.parameters import PLACES, derivative
 
 __all__ = ["Evaluation", "evaluation", "slopes"]

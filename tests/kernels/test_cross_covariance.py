@@ -7,6 +7,7 @@ from sklearn.gaussian_process.kernels import (
     RBF,
     ConstantKernel,
     DotProduct,
+    ExpSineSquared,
     Matern,
     RationalQuadratic,
     WhiteKernel,
@@ -14,14 +15,14 @@ from sklearn.gaussian_process.kernels import (
 
 from cases import every_case
 from qpruntime.inference.sparse.blas import add_outer, add_square, divide, divide_transposed
-from qpruntime.inference.sparse.cross import (
+from qpruntime.kernels.cross import (
     contract,
     contract_square,
     cross_covariance,
     diagonal,
     moves_inputs,
 )
-from qpruntime.inference.sparse.squares import squared_distances
+from qpruntime.kernels.squares import squared_distances
 
 C, W = ConstantKernel, WhiteKernel
 SOUND = [
@@ -36,11 +37,14 @@ SOUND = [
     C(1e10) * RBF([1e3, 2e3, 5e2]),
     C(1e-10) * Matern(1e3, nu=2.5),
     RBF([1.0, np.inf, 2.0], "fixed") * C(2.0),
+    C(2.0) * RationalQuadratic(1.3, 0.7) + RBF(1.0),
+    RationalQuadratic(1.3, 0.7, alpha_bounds="fixed"),
+    Matern(1.3, nu=1.2) + W(0.2),
+    Matern([1.2, 0.5, 3.0], nu=3.5),
+    C(0.5) + C(0.7) * ExpSineSquared(1.3, 90.0),
 ]
 #: Parts whose slopes in Z are not known.
 FOREIGN = [
-    C(2.0) * RationalQuadratic(1.0, 0.7) + RBF(1.0),
-    Matern(1.3, nu=1.2) + W(0.2),
     C(0.3) * DotProduct(0.5),
     RBF(1.5) ** 2,
 ]

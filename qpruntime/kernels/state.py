@@ -1,8 +1,7 @@
-"""A state space as sums of products of Markov factors: its size, its arrays, its gradient.
+"""The state of a kernel of time: what its terms are together, their arrays, their gradient.
 
-A term is a variance times factors. A derivative by a log parameter of the kernel is one by the log
-variances of terms, by the log rates of factors, by white noise, or by the offset of a line.
-`state_space` reads these from a kernel.
+A derivative by a log parameter of the kernel is one by the log variances of terms, by the log rates
+of factors, by white noise, or by the offset of a line. `state_space` reads all this from a kernel.
 """
 
 from __future__ import annotations
@@ -14,96 +13,15 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.inference.markov.transitions import (
-    CONSTANT,
-    LINE,
-    MATERN_1,
-    MATERN_3,
-    MATERN_5,
-    RBF_4,
-    SMOOTH,
-    TURN,
-    smooth_states,
-)
+from qpruntime.errors import InputError
+from qpruntime.kernels.general_step import laws
+from qpruntime.kernels.kinds import GENERAL, LINE, MATERN_1, MATERN_3, MATERN_5
+from qpruntime.kernels.markov import Term
 
-__all__ = ["Factor", "StateSpace", "Term"]
+__all__ = ["StateSpace"]
 
-_SIZE = {CONSTANT: 1, MATERN_1: 1, MATERN_3: 2, MATERN_5: 3, LINE: 2}
-_SIZE |= {RBF_4 + k: 4 + 2 * k for k in range(len(SMOOTH))}
 #: A step of so many 1/rate leaves nothing of a term: gradients by its length-scale have ended.
 _ENDED = 80.0
-#: Generators F and stationary covariances P of the factors.
-_GENERATOR = {
-    MATERN_1: [[-1.0]],
-    MATERN_3: [[0.0, 1.0], [-1.0, -2.0]],
-    MATERN_5: [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -3.0, -3.0]],
-    TURN: [[0.0, -1.0], [1.0, 0.0]],
-}
-_STATIONARY = {
-    CONSTANT: [[1.0]],
-    MATERN_1: [[1.0]],
-    MATERN_3: [[1.0, 0.0], [0.0, 1.0]],
-    MATERN_5: [[1.0, 0.0, -1.0 / 3.0], [0.0, 1.0 / 3.0, 0.0], [-1.0 / 3.0, 0.0, 1.0]],
-    TURN: [[1.0, 0.0], [0.0, 1.0]],
-}
-for _k in range(len(SMOOTH)):
-    _GENERATOR[RBF_4 + _k], _STATIONARY[RBF_4 + _k] = smooth_states(_k)
-#: States of an approximate squared exponential forget at this rate, by their slowest pole.
-_SLOWEST = 1.16
-
-
-@dataclass(frozen=True)
-class Factor:
-    """One factor of variance 1; `rate` as `transitions` wants it, `theta` where its log scale is.
-
-    For a line the rate is sigma_0.
-    """
-
-    kind: int
-    rate: float
-    theta: int = -1
-
-    @property
-    def size(self) -> int:
-        """States."""
-        return _SIZE[self.kind] if self.kind < TURN else 2
-
-    @property
-    def speed(self) -> float:
-        """Generator per time of F of this factor."""
-        return 2.0 * math.pi * (self.kind - TURN) / self.rate if self.kind > TURN else self.rate
-
-    @property
-    def forgets(self) -> float:
-        """Rate at which the past is forgotten, 0 if it is not."""
-        if self.kind in (MATERN_1, MATERN_3, MATERN_5):
-            return self.rate
-        return _SLOWEST * self.rate if RBF_4 <= self.kind < TURN else 0.0
-
-    @property
-    def generator(self) -> Array:
-        """F, per time."""
-        return self.speed * np.array(_GENERATOR[min(self.kind, TURN)])
-
-    @property
-    def stationary(self) -> Array:
-        """P of variance 1."""
-        return np.array(_STATIONARY[min(self.kind, TURN)])
-
-
-@dataclass(frozen=True)
-class Term:
-    """A variance times factors; `slopes` are derivatives of its log by log parameters."""
-
-    variance: float
-    factors: tuple[Factor, ...] = ()
-    slopes: tuple[tuple[int, float], ...] = ()
-    white: bool = False
-
-    @property
-    def size(self) -> int:
-        """States."""
-        return math.prod(f.size for f in self.factors)
 
 
 @dataclass(frozen=True)
@@ -123,6 +41,8 @@ class StateSpace:
         Bound of the error of the covariance, where a part is approximated.
     approximate : float or None
         The error that was allowed of squared exponentials.
+    untold : str
+        What a gradient lacks: a free parameter that its kernel's states do not name; "" if none.
     """
 
     terms: tuple[Term, ...]
@@ -130,6 +50,7 @@ class StateSpace:
     n_theta: int
     error: float = 0.0
     approximate: float | None = None
+    untold: str = ""
 
     @property
     def noise(self) -> float:
@@ -172,14 +93,18 @@ class StateSpace:
         start = np.zeros((self.dimension, self.dimension))
         for term, low, high in zip(self.terms, offset, offset[1:], strict=False):
             start[low:high, low:high] = term.variance * self._start(term, begin)
+        general = [f.states for f in factors if f.kind == GENERAL]
+        kinds = np.array([f.kind for f in factors], dtype=np.int64)
+        kinds[kinds == GENERAL] += np.arange(len(general))
         return (
             first.astype(np.int64),
-            np.array([f.kind for f in factors], dtype=np.int64),
+            kinds,
             np.array([f.rate for f in factors]),
             np.array([t.variance for t in self.terms]),
             offset.astype(np.int64),
             heads,
             start,
+            laws(general),
         )
 
     @staticmethod
@@ -204,7 +129,18 @@ class StateSpace:
         return max((1.0 / rate for rate in rates if rate > 0.0), default=0.0)
 
     def gradient(self, sums: Array, noise_slope: float) -> Array:
-        """Derivatives by the log parameters, from the sums of `wide_slope`."""
+        """Derivatives by the log parameters, from the sums of `wide_slope`.
+
+        Raises
+        ------
+        InputError
+            If a parameter is free of which nobody said how states depend on it.
+        """
+        if self.untold:
+            raise InputError(
+                f"the state space of {self.untold} is free: name it in Factor(scaled=...) or "
+                "Term(by=...), or fix it"
+            )
         found = np.zeros(self.n_theta)
         offset = np.cumsum([0] + [t.size for t in self.terms])
         for b, term in enumerate(self.terms):

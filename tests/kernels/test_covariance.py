@@ -16,9 +16,9 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from cases import every_case
-from qpruntime.learning import kernel_gradient as covariance
-from qpruntime.learning.contraction import contract_gradient
-from qpruntime.learning.kernel_gradient import (
+from qpruntime.kernels import gradient as covariance
+from qpruntime.kernels.contraction import contract_gradient
+from qpruntime.kernels.gradient import (
     Covariance,
     Isotropic,
     Radial,

@@ -1,0 +1,72 @@
+"""Covariances of all pairs of points and slopes in the length-scale, in one compiled pass."""
+
+from __future__ import annotations
+
+import math
+
+from qpruntime.arrays import Array
+from qpruntime.jit import summed
+from qpruntime.kernels import matern_3, matern_5
+from qpruntime.kernels.kinds import MATERN_3, MATERN_5, RBF
+
+__all__ = ["contract_squares", "fill_radial"]
+
+# Every shape is zero, in double precision, at so many length-scales.
+_FAR = 760.0
+_ROOT_3, _ROOT_5 = math.sqrt(3.0), math.sqrt(5.0)
+_THREE, _FIVE = matern_3.value_and_slope, matern_5.value_and_slope
+
+
+@summed
+def contract_squares(M: Array, K: Array, squares: Array, rate: float) -> tuple[float, float]:
+    """Return the sums of M K and of M K squares rate; of distance 0 or K = 0 none."""
+    own, spread = 0.0, 0.0
+    n = len(K)
+    for i in range(n):
+        left, row, square = M[i], K[i], squares[i]
+        for j in range(n):
+            both = left[j] * row[j]
+            own += both
+            spread += both * square[j] * rate if (row[j] > 0.0) & (square[j] > 0.0) else 0.0
+    return own, spread
+
+
+@summed
+def fill_radial(
+    distances: Array,
+    length: float,
+    offset: float,
+    level: float,
+    kind: int,
+    K: Array,
+    slope: Array,
+) -> None:
+    """Fill K = offset + level f(r) and dK/dlog length, of a shape that is compiled."""
+    rate = 1.0
+    if kind == MATERN_3:
+        rate = _ROOT_3
+    elif kind == MATERN_5:
+        rate = _ROOT_5
+    for i in range(len(distances)):
+        for j in range(i + 1):
+            r = distances[i, j] / length
+            k, d = 0.0, 0.0
+            if kind == RBF:
+                if r < _FAR:
+                    t = r * r
+                    k = level * math.exp(-0.5 * t)
+                    d = t * k
+            else:
+                u = rate * r
+                if u < _FAR:
+                    e = level * math.exp(-u)
+                    if kind == MATERN_5:
+                        k, d = _FIVE(u, e)
+                        d *= r * r
+                    elif kind == MATERN_3:
+                        k, d = _THREE(u, e)
+                        d *= r * r
+                    else:
+                        k, d = e, u * e
+            K[i, j] = K[j, i] = offset + k
+            slope[i, j] = slope[j, i] = d

@@ -1,0 +1,99 @@
+"""Which classes of kernels are known, and what is known of them; a user's own among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    Exponentiation,
+    ExpSineSquared,
+    Kernel,
+    Matern,
+    Product,
+    RationalQuadratic,
+    Sum,
+    WhiteKernel,
+)
+
+from qpruntime.errors import InputError
+from qpruntime.kernels import (
+    constant,
+    line,
+    periodic,
+    rational_quadratic,
+    squared_exponential,
+    white,
+)
+from qpruntime.kernels.matern import matern
+from qpruntime.kernels.parts import FOREIGN, KernelParts
+
+__all__ = ["parts_of", "register"]
+
+_KNOWN: dict[type, KernelParts | Callable[[Any], KernelParts]] = {
+    ConstantKernel: constant.PARTS,
+    WhiteKernel: white.PARTS,
+    RBF: squared_exponential.PARTS,
+    Matern: matern,
+    RationalQuadratic: rational_quadratic.PARTS,
+    ExpSineSquared: periodic.PARTS,
+    DotProduct: line.PARTS,
+}
+#: A class carries its parts itself, also to processes that it is sent to by value.
+_ATTRIBUTE = "_qpruntime_parts"
+_PARAMETER = "hyperparameter_"
+
+
+def parts_of(kernel: Any) -> KernelParts:
+    """Return what is known of a kernel by its class, which a subclass does not inherit."""
+    found = _KNOWN.get(type(kernel))
+    if found is None:
+        return vars(type(kernel)).get(_ATTRIBUTE, FOREIGN)
+    return found if isinstance(found, KernelParts) else found(kernel)
+
+
+def register(kernel_class: type, parts: KernelParts) -> None:
+    """Make a class of kernels known: sparse fits learn its inducing inputs, series take it.
+
+    Register it where it is defined, so that processes that import the class know it too.
+    Registering again replaces what was known.
+
+    Parameters
+    ----------
+    kernel_class : type
+        A subclass of ``sklearn.gaussian_process.kernels.Kernel``; its own subclasses are others.
+    parts : KernelParts
+
+    Raises
+    ------
+    InputError
+        If the class is none of a kernel, is built in, or has parameters of which `parts` has no
+        slope.
+    """
+    if not (isinstance(kernel_class, type) and issubclass(kernel_class, Kernel)):
+        raise InputError(
+            "kernel_class must be a class derived from sklearn.gaussian_process.kernels.Kernel, "
+            f"got {kernel_class!r}"
+        )
+    name = kernel_class.__name__
+    if kernel_class in _KNOWN or kernel_class in (Sum, Product, Exponentiation):
+        raise InputError(f"{name} is built in: register a class of your own, derived from Kernel")
+    if not isinstance(parts, KernelParts):
+        raise InputError(f"parts must be a KernelParts, got {parts!r}")
+    if parts.shape is not None:
+        free = {p.removeprefix(_PARAMETER) for p in dir(kernel_class) if p.startswith(_PARAMETER)}
+        known = set(parts.parameters)
+        if unknown := sorted(free - known):
+            raise InputError(
+                f"{name} has the parameter {unknown[0]}, of which parts have no slope: add "
+                f'slopes={{"{unknown[0]}": function}}'
+            )
+        if absent := sorted(known - free):
+            raise InputError(
+                f"{name} has no parameter {absent[0]}: add hyperparameter_{absent[0]} to the "
+                "class" + (", or scaled=False to its parts" if absent[0] == "length_scale" else "")
+            )
+    setattr(kernel_class, _ATTRIBUTE, parts)

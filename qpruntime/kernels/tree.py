@@ -1,0 +1,116 @@
+"""What scikit-learn builds of kernels, read: sums and products of leaves of which parts are known.
+
+Everybody who has to know what a kernel is made of asks `read`, and walks what it returns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from sklearn.gaussian_process.kernels import Exponentiation, Product, Sum
+
+from qpruntime.kernels.parts import KernelParts
+from qpruntime.kernels.registry import parts_of
+
+__all__ = [
+    "Added",
+    "Leaf",
+    "Multiplied",
+    "Node",
+    "Raised",
+    "level_and_shape",
+    "raised",
+    "read",
+]
+
+
+@dataclass(eq=False)
+class Leaf:
+    """A kernel that is made of no others, or of others in a way that is not read."""
+
+    kernel: Any
+    parts: KernelParts
+
+    @cached_property
+    def free(self) -> list[str]:
+        """Names of its free parameters, in scikit-learn's order, where its parts name them."""
+        kernel = self.kernel
+        return [
+            name
+            for name in self.parts.parameters
+            if not getattr(kernel, f"hyperparameter_{name}").fixed
+        ]
+
+    @cached_property
+    def is_free(self) -> bool:
+        """Whether it has a free parameter; ``n_dims`` takes ten times as long."""
+        return bool(self.free if self.parts.parameters else self.kernel.n_dims)
+
+    @property
+    def value(self) -> float:
+        """That of a constant, or the variance of noise."""
+        return float(getattr(self.kernel, self.parts.constant or self.parts.noise))
+
+
+@dataclass(eq=False)
+class Added:
+    """A sum of two; its parameters are those of the first, then those of the second."""
+
+    kernel: Any
+    one: Node
+    two: Node
+
+    @cached_property
+    def is_free(self) -> bool:
+        """Whether it has a free parameter."""
+        return self.one.is_free or self.two.is_free
+
+
+@dataclass(eq=False)
+class Multiplied:
+    """A product of two."""
+
+    kernel: Any
+    one: Node
+    two: Node
+
+    @cached_property
+    def is_free(self) -> bool:
+        """Whether it has a free parameter."""
+        return self.one.is_free or self.two.is_free
+
+
+Node = Leaf | Added | Multiplied
+
+
+class Raised(NamedTuple):
+    """A power of one, for those who ask; for others it is a leaf of which nothing is known."""
+
+    base: Node
+    exponent: float
+
+
+def read(kernel: Any) -> Node:
+    """Return the tree of a scikit-learn kernel."""
+    kind = type(kernel)
+    if kind is Sum:
+        return Added(kernel, read(kernel.k1), read(kernel.k2))
+    if kind is Product:
+        return Multiplied(kernel, read(kernel.k1), read(kernel.k2))
+    return Leaf(kernel, parts_of(kernel))
+
+
+def raised(leaf: Leaf) -> Raised | None:
+    """Return a leaf that is a power of a kernel as one; None for others."""
+    if type(leaf.kernel) is Exponentiation:
+        return Raised(read(leaf.kernel.kernel), float(leaf.kernel.exponent))
+    return None
+
+
+def level_and_shape(node: Node) -> tuple[float | None, Node]:
+    """Split a constant off the front of a product; None if there is none."""
+    if isinstance(node, Multiplied) and isinstance(node.one, Leaf) and node.one.parts.constant:
+        return node.one.value, node.two
+    return None, node
