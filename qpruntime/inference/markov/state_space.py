@@ -43,7 +43,7 @@ from qpruntime.inference.markov.transitions import (
 )
 from qpruntime.validation import shown
 
-__all__ = ["MOST_STATES", "NotMarkov", "StateSpace", "state_space"]
+__all__ = ["MOST_STATES", "NotMarkov", "StateSpace", "approximates", "state_space"]
 
 #: States at most: matrices of this size are multiplied at every observation.
 MOST_STATES = 64
@@ -54,6 +54,15 @@ _PERIODIC = 1e-10
 
 class NotMarkov(InputError):
     """A kernel has a part that no state of finite size stands for."""
+
+
+def approximates(kernel: Kernel) -> bool:
+    """Whether a kernel has states only where squared exponentials may be approximated."""
+    try:
+        state_space(kernel)
+    except NotMarkov:
+        return True
+    return False
 
 
 def state_space(kernel: Kernel, approximate: float | None = None) -> StateSpace:
