@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from qpruntime.errors import InputError, RenamedWarning, warn
 
-__all__ = ["NEXT", "OPTIONS", "Option", "renamed", "reordered"]
+__all__ = ["NEXT", "OPTIONS", "Option", "renamed", "renamed_parameters", "reordered"]
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
+Model = TypeVar("Model")
 
 #: How messages about old spellings end.
 NEXT = "the old spelling goes with the next release"
@@ -78,6 +79,17 @@ def renamed(**names: str) -> Callable[[Callable[Given, Found]], Callable[Given, 
 
         call.__dict__["renamed"] = {**vars(function).get("renamed", {}), **names}
         return call
+
+    return taking
+
+
+def renamed_parameters(**names: str) -> Callable[[type[Model]], type[Model]]:
+    """`renamed`, for the parameters of an estimator: of its constructor and ``set_params``."""
+
+    def taking(cls: Any) -> Any:
+        for method in ("__init__", "set_params"):
+            setattr(cls, method, renamed(**names)(getattr(cls, method)))
+        return cls
 
     return taking
 

@@ -77,7 +77,7 @@ def _varied_counts() -> None:
     kernel: Any = ConstantKernel(2.0) * RBF(1.0)
     for method in ("qp", "ep"):
         infer(kernel(X), counts, "negative-binomial", method).loo()
-        infer_sparse(kernel, X, counts, X[:6], "negative-binomial", method).loo()
+        infer_sparse(X, counts, kernel, X[:6], "negative-binomial", method).loo()
 
 
 def _outliers(**options: Any) -> None:
@@ -121,7 +121,7 @@ def _sparse_posterior() -> None:
     X, f, _ = _data()
     y = np.where(f > 0.0, 1.0, -1.0)
     for method in ("qp", "ep"):
-        post: Any = infer_sparse(ConstantKernel(2.0) * RBF(1.0), X, y, X[:6], method=method)
+        post: Any = infer_sparse(X, y, ConstantKernel(2.0) * RBF(1.0), X[:6], method=method)
         post.extend(X[:8], y[:8]).predict(X)
         post.loo()
 
@@ -133,7 +133,7 @@ def _nearest_rows() -> None:
         y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
         for kernel in (RBF(1.0), Matern(1.0, nu=0.5), Matern(1.0, nu=2.5)):
             of = ConstantKernel(1.0) + ConstantKernel(2.0) * kernel
-            post: Any = infer_sparse(of, X, y, X[:20], nearest=5, method="qp")
+            post: Any = infer_sparse(X, y, of, X[:20], nearest=5, method="qp")
             post.predict(X[:10])
             post.loo()
 

@@ -278,7 +278,7 @@ def test_order_of_the_distance(value):
 
 
 def sampled(*args, **kwargs):
-    found = project_sampled(*args, **{"n": 200, "random_state": 1} | kwargs)
+    found = project_sampled(*args, **{"n_samples": 200, "random_state": 1} | kwargs)
     return [found.mean, found.std_ep, found.std]
 
 
@@ -293,7 +293,7 @@ def test_samples(data):
     finite_or(DOCUMENTED, sampled, "probit", **arguments)
     value = data.draw(given_by.junk())
     if not (isinstance(value, int) and value > 10**5):  # allowed, and as long as one asked for
-        finite_or(DOCUMENTED, sampled, "probit", 0.0, 1.0, 1, n=value)
+        finite_or(DOCUMENTED, sampled, "probit", 0.0, 1.0, 1, n_samples=value)
     finite_or(DOCUMENTED, sampled, "probit", 0.0, 1.0, 1, random_state=value)
 
 

@@ -74,8 +74,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         is.
     likelihood : str, Likelihood or None
         ``"probit"``; ``"logistic"``; ``"heaviside"``, the sign of the latent function without any
-        noise; or one of your own that takes the labels -1 and +1 and nothing else. None is that
-        of the table.
+        noise; or one of your own that takes the labels -1 and +1 and nothing else. By default
+        that of the table, ``"probit"`` without a table.
     method : {"qp", "ep", "wp", "vb"}
         How the final posterior is computed; "vb" maximises its own bound of the evidence.
     table : None, "exact", path, name or Table
@@ -165,7 +165,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
     ['no', 'yes']
     """
 
-    likelihood: str | Likelihood | None = "probit"
+    likelihood: str | Likelihood | None = None
     method: Inference = "qp"
     p: float | None = None
 

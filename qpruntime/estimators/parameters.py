@@ -41,7 +41,7 @@ class Parameters(BaseEstimator):
     prior_mean: Any = None
     scheduler: str | None = None
     n_jobs: int | None = None
-    random_state: int | np.random.RandomState | None = None
+    random_state: int | np.random.RandomState | np.random.Generator | None = None
     verbose: int = 0
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
+from qpruntime.execution.calls import threads_of
 from qpruntime.learning.default_kernel import Units
 from qpruntime.learning.objective import OBJECTIVES
 from qpruntime.learning.options import Callback, Search, Series
@@ -35,8 +36,6 @@ __all__ = [
 
 SOLVERS = ("auto", "dense", "markov")
 
-#: More are a slip of the keyboard.
-_MOST_THREADS = 100_000
 _SEARCHES = 'or what is maximised, "evidence" or "loo", or Search(...)'
 
 
@@ -124,10 +123,7 @@ def settings_of(model: Any) -> Settings:
     sought = Search() if search is None else search
     max_sweeps = whole(model.max_sweeps, "max_sweeps", 1)
     tol = number(model.tol, "tol", above=0.0)
-    if model.n_jobs is not None:
-        cores = whole(model.n_jobs, "n_jobs", -_MOST_THREADS)
-        if cores == 0 or cores > _MOST_THREADS:
-            raise InputError(f"n_jobs must be None or a number of threads, got {cores}")
+    threads_of(model.n_jobs)
     verbose = model.verbose
     if isinstance(verbose, (bool, np.bool_)):
         verbose = int(verbose)
@@ -229,6 +225,10 @@ def _compound(kernel: Any) -> bool:
     )
 
 
-def generator(random_state: int | np.random.RandomState | None) -> np.random.Generator:
-    """Return the generator that scikit-learn's ``random_state`` stands for."""
+def generator(
+    random_state: int | np.random.RandomState | np.random.Generator | None,
+) -> np.random.Generator:
+    """Return the generator that scikit-learn's ``random_state`` stands for, or one drawn of it."""
+    if isinstance(random_state, np.random.Generator):
+        return np.random.default_rng(random_state.integers(2**31))
     return np.random.default_rng(check_random_state(random_state).randint(2**31))

@@ -253,7 +253,7 @@ def test_a_full_disk_is_warned_of_once(data, tmp_path, monkeypatch):
 
     monkeypatch.setattr("qpruntime.whole_file.os.fsync", full)
     with pytest.warns(ConvergenceWarning, match="no checkpoint: .*; fit goes on") as caught:
-        found = model(tmp_path / "fit.npz", max_iter=2).fit(X, f > 0.0)
+        found = model(tmp_path / "fit.npz", optimize=Search(max_iter=2)).fit(X, f > 0.0)
     assert found.score(X, f > 0.0) > 0.7
     assert sum("no checkpoint" in str(one.message) for one in caught) == 1
     assert not list(tmp_path.iterdir())
@@ -262,6 +262,6 @@ def test_a_full_disk_is_warned_of_once(data, tmp_path, monkeypatch):
 def test_a_folder_in_the_place_of_the_file_does_not_cost_the_fit(data, tmp_path):
     X, f = data
     with pytest.warns(ConvergenceWarning, match="no checkpoint: .*; fit goes on"):
-        found = model(tmp_path, max_iter=2).fit(X, f > 0.0)
+        found = model(tmp_path, optimize=Search(max_iter=2)).fit(X, f > 0.0)
     assert found.score(X, f > 0.0) > 0.7
     assert tmp_path.is_dir()

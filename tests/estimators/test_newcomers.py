@@ -164,7 +164,7 @@ def test_what_is_no_kernel_is_told_one(given):
     calls = [lambda model=model: model(given).fit(X, Y) for model in MODELS]
     calls += [
         lambda: infer_series(X[:, 0], Y == 1, given),
-        lambda: infer_sparse(given, X, Y == 1, X),
+        lambda: infer_sparse(X, Y == 1, given, X),
     ]
     for call in calls:
         with pytest.raises(InputError, match=r"kernel must be .*, for example 1.0 \* RBF\(length"):

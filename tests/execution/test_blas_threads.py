@@ -174,7 +174,7 @@ def test_public_calls_have_one_thread_at_small_sizes():
     fitted = len(seen)
     model.predict(X)
     predicted = len(seen)
-    post = infer_sparse(kernel, X, Y, X[:5], method="ep")
+    post = infer_sparse(X, Y, kernel, X[:5], method="ep")
     inferred = len(seen)
     post.predict(X)
     assert 0 < fitted < predicted < inferred < len(seen)

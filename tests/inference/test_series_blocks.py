@@ -61,15 +61,15 @@ def test_blocks_have_the_fixed_point_of_one_piece(monkeypatch):
     """Threads; and calls that travel. Constants and trends reach over every block."""
     t, y, real = series(1200)
     cases = [
-        (y, KERNEL, "probit", {"workers": 2, "blocks": 4}),
-        (y, LONG, "probit", {"workers": 1, "blocks": 5}),
-        (real, KERNEL, likelihoods.get("student-t", nu=3.0, scale=0.3), {"workers": 2}),
-        (y, KERNEL, "probit", {"workers": 2, "blocks": 3, "weights": 1.0 + (t > 9.0)}),
+        (y, KERNEL, "probit", {"n_jobs": 2, "blocks": 4}),
+        (y, LONG, "probit", {"n_jobs": 1, "blocks": 5}),
+        (real, KERNEL, likelihoods.get("student-t", nu=3.0, scale=0.3), {"n_jobs": 2}),
+        (y, KERNEL, "probit", {"n_jobs": 2, "blocks": 3, "weights": 1.0 + (t > 9.0)}),
     ]
     monkeypatch.setattr("qpruntime.inference.markov.parts.ROWS", 500)
     for k, (given, kernel, likelihood, options) in enumerate(cases):
         options = {"method": "ep", **TIGHT, **options}
-        one = {name: v for name, v in options.items() if name not in ("workers", "blocks")}
+        one = {name: v for name, v in options.items() if name not in ("n_jobs", "blocks")}
         whole = infer_series(t, given, kernel, likelihood, **one)
         with monkeypatch.context() as patch:
             if k % 2:
@@ -79,7 +79,7 @@ def test_blocks_have_the_fixed_point_of_one_piece(monkeypatch):
         assert found.converged == whole.converged, k
     # The reported sites start the next one: nothing is left to do.
     again = infer_series(
-        t, y, KERNEL, sites=found.sites, workers=2, blocks=2, weights=one["weights"]
+        t, y, KERNEL, sites=found.sites, n_jobs=2, blocks=2, weights=one["weights"]
     )
     assert again.n_sweeps <= 2
 
@@ -128,11 +128,11 @@ def test_evidence_of_blocks_has_the_gradient_of_one_piece():
 def test_what_is_refused():
     t, y, _ = series(40)
     for options, words in [
-        ({"workers": 0}, "workers must be at least 1"),
-        ({"workers": 2, "scheduler": "tcp://h:1"}, "leave them out"),
+        ({"n_jobs": 0}, "n_jobs must be"),
+        ({"n_jobs": 2, "scheduler": "tcp://h:1"}, "leave them out"),
         ({"scheduler": "nowhere"}, "must be an address"),
-        ({"blocks": 2}, "blocks are for workers"),
-        ({"workers": 2, "blocks": 0}, "blocks must be"),
+        ({"blocks": 2}, "blocks are for n_jobs"),
+        ({"n_jobs": 2, "blocks": 0}, "blocks must be"),
     ]:
         with pytest.raises(InputError, match=words):
             infer_series(t, y, KERNEL, **options)

@@ -26,7 +26,7 @@ def check_places(workers: int | None, scheduler: str | None, blocks: int | None)
     if blocks is not None:
         whole(blocks, "blocks", 1)
         if workers is None and scheduler is None:
-            raise InputError("blocks are for workers or a scheduler: give one of these too")
+            raise InputError("blocks are for n_jobs or a scheduler: give one of these too")
 
 
 @contextmanager

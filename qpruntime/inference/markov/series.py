@@ -12,18 +12,20 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.execution.blas_threads import alone
+from qpruntime.execution.calls import threads_of
 from qpruntime.inference.arguments import check_powers, check_sites
 from qpruntime.inference.markov.conclude import Placed, concluded
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.places import check_places, sweeping
 from qpruntime.inference.markov.posterior import SeriesPosterior
-from qpruntime.inference.markov.state_space import StateSpace, state_space
+from qpruntime.inference.markov.state_space import StateSpace, approximates, state_space
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
+from qpruntime.renamed import renamed
 from qpruntime.validation import finite, no_kernel, number, real, whole
 
 __all__ = ["infer_series", "warn_unsettled_series"]
@@ -33,6 +35,7 @@ __all__ = ["infer_series", "warn_unsettled_series"]
 _FARTHEST = 1e6
 
 
+@renamed(workers="n_jobs")
 @alone
 def infer_series(
     t: ArrayLike,
@@ -49,7 +52,7 @@ def infer_series(
     max_sweeps: int = 100,
     damping: float = 1.0,
     sites: Sites | Sequence[ArrayLike] | None = None,
-    workers: int | None = None,
+    n_jobs: int | None = None,
     scheduler: str | None = None,
     blocks: int | None = None,
     approximate: float | None = None,
@@ -81,8 +84,9 @@ def infer_series(
     max_sweeps : int
         Sweeps at most, a forward and a backward pass each. Where likelihoods are not log-concave
         as many again with more damping, and with precisions held at zero.
-    workers : int, optional
-        Threads of this machine that sweep blocks of time at once; by default one, without blocks.
+    n_jobs : int, optional
+        Threads of this machine that sweep blocks of time at once; by default one, without blocks;
+        -1 is as many as there are cores.
     scheduler : str, optional
         Address of a dask scheduler, ``tcp://host:8786``, whose workers do so. A worker that is lost
         costs its block.
@@ -130,6 +134,11 @@ def infer_series(
         raise no_kernel(kernel)
     if approximate is not None:
         approximate = number(approximate, "approximate", above=0.0, most=1.0)
+        if not approximates(kernel):
+            raise InputError(
+                f"approximate={approximate:g} cannot act: there is no squared exponential, RBF, in "
+                "the kernel; leave it out"
+            )
     space = state_space(kernel, approximate)
     clock = Clock.of(t)
     times = clock.read(t)
@@ -148,7 +157,8 @@ def infer_series(
     if events.shape != (int(observed.sum()),):
         raise InputError(f"y must have shape ({n},) like t, got {np.asarray(y).shape}")
     projector.check_outcomes(events)
-    check_places(workers, scheduler, blocks)
+    threads = threads_of(n_jobs)
+    check_places(threads, scheduler, blocks)
     prior = finite(mean, "mean")
     if prior.shape not in ((), (n,)):
         raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
@@ -172,7 +182,7 @@ def infer_series(
         start = Sites(start.tau[order], start.nu[order])
     placed = Placed(clock, order, chosen, n)
     del times, given, observed, events, rows, prior, weighed  # 50 bytes a point
-    with sweeping(series.t.size, workers, scheduler, blocks) as sweeper:
+    with sweeping(series.t.size, threads, scheduler, blocks) as sweeper:
         found = concluded(kernel, space, series, limits, start, placed, sweeper)
     post = SeriesPosterior(**found)
     warn_unsettled_series(post, limits.tol)
