@@ -97,8 +97,10 @@ def upgraded(cls: Any, state: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an earlier release has pickled, with its old options where they are now."""
     now = _defaults(cls)
     found = {name: value for name, value in state.items() if not _is_old(name, now)}
-    for name in state.keys() - found.keys():
-        parameter, _, field = OPTIONS[name]
+    # In the order of the table: what needs another option comes after it.
+    for name, (parameter, _, field) in OPTIONS.items():
+        if name not in state or name in found:
+            continue
         plain = found.get(parameter, now[parameter])
         with suppress(InputError):  # what cannot act did not
             later = _joined(parameter, plain, {field: state[name]})

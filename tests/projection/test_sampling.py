@@ -217,7 +217,7 @@ def test_too_few_effective_samples_warn():
             0.0,
             1.0,
             1.0,
-            n=200,
+            n_samples=200,
             random_state=9,
         )
 
