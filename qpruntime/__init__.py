@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         InputError,
         NumericalError,
         QPError,
+        RenamedWarning,
         SamplingWarning,
         TableError,
     )
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from qpruntime.inference.posterior import Posterior
     from qpruntime.inference.sparse.infer import infer_sparse
     from qpruntime.inference.sparse.posterior import SparsePosterior
+    from qpruntime.learning.options import Search, Series
+    from qpruntime.learning.options_inducing import Inducing
     from qpruntime.likelihoods import Likelihood
     from qpruntime.projection.opening import open_table
     from qpruntime.projection.projector import project
@@ -41,13 +44,17 @@ _HOME = {
     "GPClassifier": "estimators.classifier",
     "GPPoissonRegressor": "estimators.poisson",
     "GPRobustRegressor": "estimators.robust",
+    "Inducing": "learning.options_inducing",
     "InputError": "errors",
     "Likelihood": "likelihoods",
     "NumericalError": "errors",
     "LocalPosterior": "inference.nearest.posterior",
     "Posterior": "inference.posterior",
     "QPError": "errors",
+    "RenamedWarning": "errors",
     "SamplingWarning": "errors",
+    "Search": "learning.options",
+    "Series": "learning.options",
     "SeriesPosterior": "inference.markov.posterior",
     "SparsePosterior": "inference.sparse.posterior",
     "Table": "projection.table",
@@ -67,13 +74,17 @@ __all__ = [
     "GPClassifier",
     "GPPoissonRegressor",
     "GPRobustRegressor",
+    "Inducing",
     "InputError",
     "Likelihood",
     "LocalPosterior",
     "NumericalError",
     "Posterior",
     "QPError",
+    "RenamedWarning",
     "SamplingWarning",
+    "Search",
+    "Series",
     "SeriesPosterior",
     "SparsePosterior",
     "Table",

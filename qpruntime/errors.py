@@ -13,6 +13,7 @@ __all__ = [
     "InputError",
     "NumericalError",
     "QPError",
+    "RenamedWarning",
     "SamplingWarning",
     "TableError",
     "warn",
@@ -43,6 +44,10 @@ class ConvergenceWarning(UserWarning):
 
 class CorrectionWarning(UserWarning):
     """Corrected marginals disagree among themselves: the posterior has to be sampled."""
+
+
+class RenamedWarning(FutureWarning):
+    """An old spelling was used; the message names the new one, which alone the next release has."""
 
 
 class SamplingWarning(UserWarning):

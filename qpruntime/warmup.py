@@ -23,11 +23,14 @@ from qpruntime.estimators.robust import GPRobustRegressor
 from qpruntime.inference.infer import infer
 from qpruntime.inference.markov.series import infer_series
 from qpruntime.inference.sparse.infer import infer_sparse
+from qpruntime.learning.options import Search
+from qpruntime.learning.options_inducing import Inducing
 from qpruntime.projection.projector import project
 
 __all__ = ["GROUPS", "Done", "warm_up"]
 
 _N = 24
+_FEW: dict[str, Any] = {"optimize": Search(max_iter=3)}
 
 
 class Done(NamedTuple):
@@ -49,7 +52,7 @@ def _data() -> tuple[Any, Any, Any]:
 
 def _classes(**options: Any) -> None:
     X, f, _ = _data()
-    model = GPClassifier(max_iter=3, random_state=0, **options).fit(X, f > 0.0)
+    model = GPClassifier(random_state=0, **_FEW | options).fit(X, f > 0.0)
     model.predict(X)
     model.predict_log_proba(X)
     model.predict_interval(X)
@@ -57,12 +60,12 @@ def _classes(**options: Any) -> None:
 
 def _three_classes() -> None:
     X, f, _ = _data()
-    GPClassifier(max_iter=2).fit(X, np.digitize(f, [-0.5, 0.5])).predict_proba(X)
+    GPClassifier(**_FEW).fit(X, np.digitize(f, [-0.5, 0.5])).predict_proba(X)
 
 
 def _counts(**options: Any) -> None:
     X, _, counts = _data()
-    model = GPPoissonRegressor(max_iter=3, random_state=0, **options).fit(X, counts)
+    model = GPPoissonRegressor(random_state=0, **_FEW | options).fit(X, counts)
     model.predict(X)
     model.predict_quantiles(X)
     model.predict_log_pmf(X, counts)
@@ -74,12 +77,12 @@ def _varied_counts() -> None:
     kernel: Any = ConstantKernel(2.0) * RBF(1.0)
     for method in ("qp", "ep"):
         infer(kernel(X), counts, "negative-binomial", method).loo()
-        infer_sparse(kernel, X, counts, X[:6], "negative-binomial", method).loo()
+        infer_sparse(X, counts, kernel, X[:6], "negative-binomial", method).loo()
 
 
 def _outliers(**options: Any) -> None:
     X, f, _ = _data()
-    model = GPRobustRegressor(max_iter=3, random_state=0, **options).fit(X, f)
+    model = GPRobustRegressor(random_state=0, **_FEW | options).fit(X, f)
     model.predict(X, return_std=True)
     model.predict_quantiles(X)
     model.predict_log_density(X, f)
@@ -87,7 +90,7 @@ def _outliers(**options: Any) -> None:
 
 def _loo() -> None:
     for method in ("qp", "ep"):
-        _classes(method=method, objective="loo")
+        _classes(method=method, optimize=Search("loo", max_iter=3))
 
 
 def _covariances() -> None:
@@ -118,7 +121,7 @@ def _sparse_posterior() -> None:
     X, f, _ = _data()
     y = np.where(f > 0.0, 1.0, -1.0)
     for method in ("qp", "ep"):
-        post: Any = infer_sparse(ConstantKernel(2.0) * RBF(1.0), X, y, X[:6], method=method)
+        post: Any = infer_sparse(X, y, ConstantKernel(2.0) * RBF(1.0), X[:6], method=method)
         post.extend(X[:8], y[:8]).predict(X)
         post.loo()
 
@@ -130,12 +133,12 @@ def _nearest_rows() -> None:
         y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
         for kernel in (RBF(1.0), Matern(1.0, nu=0.5), Matern(1.0, nu=2.5)):
             of = ConstantKernel(1.0) + ConstantKernel(2.0) * kernel
-            post: Any = infer_sparse(of, X, y, X[:20], nearest=5, method="qp")
+            post: Any = infer_sparse(X, y, of, X[:20], nearest=5, method="qp")
             post.predict(X[:10])
             post.loo()
 
 
-_INDUCING: dict[str, Any] = {"inducing": 6, "subsample": 16}
+_INDUCING: dict[str, Any] = {"inducing": Inducing(6, subsample=16)}
 
 
 def _series_posterior() -> None:
@@ -156,7 +159,7 @@ def _series_posterior() -> None:
 def _series_fits() -> None:
     _, f, counts = _data()
     t = np.linspace(0.0, 9.0, _N)[:, None]
-    options: dict[str, Any] = {"solver": "markov", "max_iter": 2}
+    options: dict[str, Any] = {"solver": "markov", **_FEW}
     GPClassifier(**options).fit(t, f > 0.0).predict_proba(t)
     GPPoissonRegressor(**options).fit(t, counts).predict(t)
     GPRobustRegressor(**options).fit(t, f).predict(t)

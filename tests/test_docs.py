@@ -62,6 +62,7 @@ def test_links_lead_somewhere(page):
         "time-series",
         "million-rows",
         "rows-in-parts",
+        "renamed",
     ],
 )
 def test_python_of_a_page(name, tmp_path, monkeypatch):

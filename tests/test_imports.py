@@ -25,7 +25,13 @@ FLOORS = [
         "qpruntime.errors",
     },
     {"qpruntime.jit"},
-    {"qpruntime.blocks", "qpruntime.names", "qpruntime.special", "qpruntime.validation"},
+    {
+        "qpruntime.blocks",
+        "qpruntime.names",
+        "qpruntime.renamed",
+        "qpruntime.special",
+        "qpruntime.validation",
+    },
     {
         "qpruntime.artifact",
         "qpruntime.execution",

@@ -18,6 +18,7 @@ from qpruntime import (
     GPRobustRegressor,
     InputError,
     NumericalError,
+    Search,
     TableError,
     infer,
     open_table,
@@ -261,11 +262,11 @@ def test_robust_data(data):
 
 @tries(30)
 @given(
-    name=st.sampled_from(["nu", "nu_bounds", "scale", "scale_bounds", "normalize_y"]),
+    name=st.sampled_from(["nu", "noise_bounds", "scale", "normalize_y"]),
     value=given_by.junk(),
 )
 def test_robust_parameters(name, value):
-    options = {"max_iter": 2, "max_sweeps": 20, "method": "ep"} | {name: value}
+    options = {"optimize": Search(max_iter=2), "max_sweeps": 20, "method": "ep"} | {name: value}
     finite_or(DOCUMENTED, lambda: GPRobustRegressor(**options).fit(X, X[:, 0]).predict(X[:3]))
 
 
@@ -277,7 +278,7 @@ def test_order_of_the_distance(value):
 
 
 def sampled(*args, **kwargs):
-    found = project_sampled(*args, **{"n": 200, "random_state": 1} | kwargs)
+    found = project_sampled(*args, **{"n_samples": 200, "random_state": 1} | kwargs)
     return [found.mean, found.std_ep, found.std]
 
 
@@ -292,7 +293,7 @@ def test_samples(data):
     finite_or(DOCUMENTED, sampled, "probit", **arguments)
     value = data.draw(given_by.junk())
     if not (isinstance(value, int) and value > 10**5):  # allowed, and as long as one asked for
-        finite_or(DOCUMENTED, sampled, "probit", 0.0, 1.0, 1, n=value)
+        finite_or(DOCUMENTED, sampled, "probit", 0.0, 1.0, 1, n_samples=value)
     finite_or(DOCUMENTED, sampled, "probit", 0.0, 1.0, 1, random_state=value)
 
 
@@ -320,8 +321,8 @@ def test_estimator_predictions(fitted, data):
     finite_or(DOCUMENTED, lambda: reg.predict_log_pmf(X[:3], 1, predictive=value))
 
 
-FITTING = ("kernel", "method", "table", "optimize", "max_iter", "ftol", "tol", "max_sweeps")
-OF_CLASSIFIER = ("likelihood", "objective", "n_restarts", "n_jobs", "callback")
+FITTING = ("kernel", "method", "table", "optimize", "tol", "max_sweeps", "inducing", "solver")
+SEARCHED = ("objective", "restarts", "max_iter", "ftol", "callback")
 
 
 @tries(40)
@@ -329,15 +330,24 @@ OF_CLASSIFIER = ("likelihood", "objective", "n_restarts", "n_jobs", "callback")
 def test_estimator_parameters(data, value):
     for_classifier = data.draw(st.booleans())
     name = data.draw(
-        st.sampled_from(FITTING + (OF_CLASSIFIER if for_classifier else ("mean", "link")))
+        st.sampled_from(
+            FITTING + (("likelihood", "n_jobs", *SEARCHED) if for_classifier else ("mean", "link"))
+        )
     )
-    if name in ("max_sweeps", "n_restarts", "n_jobs") and isinstance(value, int) and value > 1000:
+    if name in ("max_sweeps", "restarts", "n_jobs") and isinstance(value, int) and value > 1000:
         return  # allowed, and as long as one asked for
     if name == "callback" and callable(value):
         return
-    options = {"max_iter": 2, "max_sweeps": 20, "optimize": name != "mean"} | {name: value}
+    few = Search(max_iter=2) if name != "mean" else False
+    options = {"max_sweeps": 20, "optimize": few} | ({} if name in SEARCHED else {name: value})
+
+    def searched():
+        if name in SEARCHED:
+            options["optimize"] = Search(**{"max_iter": 2} | {name: value})
+        return GPClassifier(**options).fit(X, Y).predict_proba(X[:3])
+
     if for_classifier:
-        finite_or(DOCUMENTED, lambda: GPClassifier(**options).fit(X, Y).predict_proba(X[:3]))
+        finite_or(DOCUMENTED, searched)
     else:
         finite_or(DOCUMENTED, lambda: GPPoissonRegressor(**options).fit(X, N).predict(X[:3]))
 

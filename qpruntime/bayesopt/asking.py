@@ -79,7 +79,7 @@ def given_minimisers(
             for m in range(n_samples)
         ]
     # One sample that has not settled is still a sample, and 60 iterations take 0.1 s.
-    posts = condition_all(frames, drawn.X_star, method, max_iter=_ITERATIONS, complain=False)
+    posts = condition_all(frames, drawn.X_star, method, max_sweeps=_ITERATIONS, complain=False)
     return Given(groups, posts, int((~drawn.feasible).sum()))
 
 

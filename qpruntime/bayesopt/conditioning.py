@@ -19,6 +19,7 @@ from qpruntime.bayesopt.settling import Projection, Steps, settle
 from qpruntime.bayesopt.surrogate import Surrogate, points
 from qpruntime.bayesopt.weights import log_heights
 from qpruntime.errors import ConvergenceWarning, InputError, warn
+from qpruntime.renamed import renamed
 from qpruntime.validation import choice, number, whole
 
 __all__ = ["Conditioned", "condition", "condition_all"]
@@ -129,13 +130,14 @@ class Conditioned:
         return new_mean, new_variance
 
 
+@renamed(max_iter="max_sweeps")
 def condition(
     surrogates: Sequence[Surrogate],
     x_star: ArrayLike,
     method: Projection = "ep",
     *,
     tol: float = 1e-4,
-    max_iter: int = 200,
+    max_sweeps: int = 200,
 ) -> Conditioned:
     """Condition functions on x* being their constrained minimiser.
 
@@ -148,7 +150,8 @@ def condition(
         QP matches the quantiles of marginals, and is no nearer to samples than EP.
     tol : float
         Stop where the mean changes by less, in standard deviations, and so the variance, relative.
-    max_iter : int
+    max_sweeps : int
+        Of all sites, at most.
 
     Returns
     -------
@@ -162,14 +165,14 @@ def condition(
     Warns
     -----
     ConvergenceWarning
-        If the sites have not settled after `max_iter` iterations.
+        If the sites have not settled after `max_sweeps` iterations.
     """
     frame = Frame(surrogates)
     star = np.atleast_1d(np.asarray(x_star, dtype=float))
     if star.ndim != 1:
         raise InputError(f"x_star must be one point of shape (d,), got shape {star.shape}")
     X = points(star[None, :], "x_star", frame.points.shape[1])
-    return condition_all([frame], X, method, tol=tol, max_iter=max_iter)[0]
+    return condition_all([frame], X, method, tol=tol, max_sweeps=max_sweeps)[0]
 
 
 def condition_all(
@@ -178,13 +181,13 @@ def condition_all(
     method: Projection = "ep",
     *,
     tol: float = 1e-4,
-    max_iter: int = 200,
+    max_sweeps: int = 200,
     complain: bool = True,
 ) -> list[Conditioned]:
     """`condition` on M x*, each with its frame or all with the same; (M, d)."""
     choice(method, "method", ("ep", "qp"))
     number(tol, "tol", above=0.0)
-    whole(max_iter, "max_iter", 1)
+    whole(max_sweeps, "max_sweeps", 1)
     steps = Steps(method)
     if len(frames) == 1:
         groups = [(frames[0], np.arange(len(X_star)))]
@@ -192,11 +195,11 @@ def condition_all(
         groups = [(frame, np.array([m])) for m, frame in enumerate(frames)]
     bases = [frame.base(X_star[which]) for frame, which in groups]
     starts = [begin(frame, base) for (frame, _), base in zip(groups, bases, strict=True)]
-    parts, iterations, settled, held = settle(stacked(starts), steps, tol, max_iter)
+    parts, iterations, settled, held = settle(stacked(starts), steps, tol, max_sweeps)
     if complain and not settled.all():
         warn(
-            f"not converged after {max_iter} iterations at {int((~settled).sum())} of "
-            f"{len(settled)} minimisers: raise max_iter, or give the observations some noise",
+            f"not converged after {max_sweeps} iterations at {int((~settled).sum())} of "
+            f"{len(settled)} minimisers: raise max_sweeps, or give the observations some noise",
             ConvergenceWarning,
         )
     found: list[Conditioned] = []

@@ -12,6 +12,7 @@ from typing import Any
 from qpruntime.bayesopt.optimizer import Optimizer
 from qpruntime.bayesopt.variables import Category, Integer, Real
 from qpruntime.errors import InputError
+from qpruntime.renamed import renamed
 from qpruntime.validation import whole
 
 try:
@@ -44,7 +45,7 @@ class PESCSampler(BaseSampler):
         has it (`Optimizer` has it the other way round).
     n_initial : int, optional
         Trials of the Sobol design that comes first.
-    seed : int
+    random_state : int
     **options
         Of `Optimizer`: kernel, noise, method, n_samples, hyper.
 
@@ -55,17 +56,19 @@ class PESCSampler(BaseSampler):
     constraint of success. Studies have one objective.
     """
 
+    @renamed(seed="random_state")
     def __init__(
         self,
         constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
         *,
         n_initial: int | None = None,
-        seed: int = 0,
+        random_state: int = 0,
         **options: Any,
     ) -> None:
         self._constraints_func = constraints_func
-        self._n_initial, self._seed, self._options = n_initial, whole(seed, "seed", 0), options
-        self._independent = RandomSampler(seed=seed)
+        self._n_initial, self._options = n_initial, options
+        self._seed = whole(random_state, "random_state", 0)
+        self._independent = RandomSampler(seed=self._seed)
         self._space = optuna.search_space.IntersectionSearchSpace()
 
     def reseed_rng(self) -> None:

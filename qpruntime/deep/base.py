@@ -21,15 +21,17 @@ from qpruntime.deep.polishing import polished
 from qpruntime.deep.progress import reporting
 from qpruntime.deep.start import first_layers
 from qpruntime.deep.training import Plan, Trained, train
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, RenamedWarning, warn
 from qpruntime.estimators.data import checked, no_text
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
+from qpruntime.learning.options_inducing import Inducing
 from qpruntime.learning.progress import both
 from qpruntime.learning.settings import generator
 from qpruntime.likelihoods import Likelihood
-from qpruntime.validation import choice, flag, number, whole
+from qpruntime.renamed import NEXT
+from qpruntime.validation import choice, flag, number, shown, whole
 
 __all__ = ["DeepGP"]
 
@@ -39,24 +41,24 @@ class DeepGP(BaseEstimator):
     """Parameters, and what fits and predictions share. The first may be given by position."""
 
     hidden: Sequence[int] = (2,)
-    inducing: int = 50
+    inducing: int | Inducing = 50
     power: float = 1.0
     linear_mean: bool = False
     max_iter: int = 3000
     batch_size: int = 100
     learning_rate: float = 0.01
-    tol: float = 1e-3
-    dtype: Literal["float64", "float32"] = "float64"
+    least_gain: float = 1e-3
+    dtype: Literal["mixed", "float64"] = "float64"
     verbose: int = 0
     callback: Callable[[int, float], Any] | None = None
-    random_state: int | np.random.RandomState | None = None
+    random_state: int | np.random.RandomState | np.random.Generator | None = None
     devices: int = 1
     polish: int = 0
 
     def _plan(self, likelihood: Likelihood | None) -> Plan:
         """Check the parameters."""
         _widths(self.hidden)
-        whole(self.inducing, "inducing", 1)
+        _count(self.inducing)
         flag(self.linear_mean, "linear_mean")
         return Plan(
             likelihood,
@@ -64,8 +66,8 @@ class DeepGP(BaseEstimator):
             whole(self.max_iter, "max_iter", 1),
             whole(self.batch_size, "batch_size", 1),
             number(self.learning_rate, "learning_rate", above=0.0),
-            number(self.tol, "tol", above=-1.0),
-            choice(self.dtype, "dtype", ("float64", "float32")),
+            number(self.least_gain, "least_gain", above=-1.0),
+            _precision(self.dtype),
             whole(self.devices, "devices", 1),
             whole(self.polish, "polish", 0),
         )
@@ -88,9 +90,9 @@ class DeepGP(BaseEstimator):
         some = units.scaled(rows_at(X, sample(len(weight), SAMPLE, rng)))
         steps = plan.max_iter + plan.polish
         with jax.enable_x64(True), reporting(self.verbose, steps, len(targets)) as shown:
-            found = []
+            found, count = [], _count(self.inducing)
             for y in targets:
-                layers = first_layers(some, self.hidden, self.inducing, self.linear_mean, rng)
+                layers = first_layers(some, self.hidden, count, self.linear_mean, rng)
                 report = both(shown, self.callback)
                 feed = feed_of(X, y, weight, units)
                 one = train(layers, feed, plan, rng, report)
@@ -164,6 +166,27 @@ class DeepGP(BaseEstimator):
     ) -> list[tuple[Array, Array]]:
         count = whole(n_samples, "n_samples", 1)
         return [drawn(layers, points, count, rng) for layers in self.layers_]
+
+
+def _count(inducing: Any) -> int:
+    """Return how many inducing inputs there are, or raise `InputError`."""
+    if not isinstance(inducing, Inducing):
+        return whole(inducing, "inducing", 1)
+    for name, value in inducing.changed().items():
+        if name != "points":
+            raise InputError(
+                f"{name}={shown(value)} of inducing= cannot act in a deep model, which has options "
+                "of its own: give Inducing(50) or a number"
+            )
+    return whole(inducing.points, "inducing", 1)
+
+
+def _precision(dtype: Any) -> str:
+    """Return the precision of what pairs of inducing inputs hold, or raise `InputError`."""
+    if isinstance(dtype, str) and dtype == "float32":
+        warn(f'dtype="float32" is now dtype="mixed"; {NEXT}', RenamedWarning)
+        return "float32"
+    return "float32" if choice(dtype, "dtype", ("mixed", "float64")) == "mixed" else "float64"
 
 
 def _widths(hidden: Any) -> None:

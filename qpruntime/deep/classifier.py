@@ -16,10 +16,12 @@ from qpruntime.estimators.atomic import commit, draft_of
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.labels import check_labels, classes_of, signs_of
 from qpruntime.likelihoods import get
+from qpruntime.renamed import renamed_parameters
 
 __all__ = ["DeepGPClassifier"]
 
 
+@renamed_parameters(tol="least_gain")
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class DeepGPClassifier(ClassifierMixin, DeepGP):
     """Classification by layers of Gaussian processes, p(y | f) = Phi(y f) at the last.
@@ -28,7 +30,9 @@ class DeepGPClassifier(ClassifierMixin, DeepGP):
 
     Parameters
     ----------
-    hidden, inducing, power, linear_mean, max_iter, batch_size, learning_rate, tol, dtype
+    hidden, inducing, power, linear_mean, max_iter, batch_size, learning_rate
+        As for `DeepGPRegressor`.
+    least_gain, dtype
         As for `DeepGPRegressor`.
     verbose, callback, random_state, devices, polish
         As for `DeepGPRegressor`.

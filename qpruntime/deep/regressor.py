@@ -19,6 +19,7 @@ from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector
+from qpruntime.renamed import renamed_parameters
 from qpruntime.validation import finite, flag, levels
 
 __all__ = ["DeepGPRegressor"]
@@ -27,6 +28,7 @@ __all__ = ["DeepGPRegressor"]
 _LARGEST = 1e150
 
 
+@renamed_parameters(tol="least_gain")
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class DeepGPRegressor(RegressorMixin, DeepGP):
     """Regression by layers of Gaussian processes, trained by approximate EP with tied sites.
@@ -35,24 +37,26 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
     ----------
     hidden : sequence of int
         Widths of the hidden layers, first to last; () is a single, sparse Gaussian process.
-    inducing : int
-        Inducing inputs of every layer; at most as many as there are different rows.
+    inducing : int or Inducing
+        Inducing inputs of every layer, of which an `Inducing` may say the number only; at most as
+        many as there are different rows.
     power : float
         alpha of power EP, in (0, 1]; 1 is EP, towards 0 it becomes variational.
     linear_mean : bool
         Whether hidden layers add their functions to principal scores of their inputs.
     max_iter, batch_size, learning_rate
         Steps of Adam at most, rows of each, and the rate, which falls by a cosine to a twentieth.
-    tol : float
+    least_gain : float
         Training stops where the energy, averaged over 100 steps, has not gained this much a row
         for 500 steps; negative is never.
-    dtype : {"float64", "float32"}
-        Of the exponentials of pairs of inducing inputs; all else is in double precision.
+    dtype : {"float64", "mixed"}
+        "mixed" takes the exponentials of pairs of inducing inputs in single precision; all else is
+        in double precision.
     verbose : int
         Show how far training is, on stderr, if not 0.
     callback : callable, optional
         Called with steps done and the average energy after every ten steps.
-    random_state : int, RandomState or None
+    random_state : int, RandomState, Generator or None
         The same seed gives the same bits on one machine.
     devices : int
         Devices of JAX that share the rows of every batch, in equal parts.

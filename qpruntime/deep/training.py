@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     max_iter: int
     batch_size: int
     learning_rate: float
-    tol: float
+    least_gain: float
     dtype: str
     devices: int = 1
     polish: int = 0
@@ -158,7 +158,7 @@ def train(
         if len(history) // WINDOW > len(averages):
             averages.append(average)
             diverged |= average < max(history[0], *averages) - rows
-            gained = average > mark + plan.tol * rows
+            gained = average > mark + plan.least_gain * rows
             mark, since = (average, 0) if gained else (mark, since + 1)
         if not diverged and average > max(best, history[0]):
             best, best_flat = average, state[0]

@@ -17,6 +17,7 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.cross_fitted import CrossFitted, Target
 from qpruntime.estimators.data import checked, no_text
 from qpruntime.estimators.fitted_table import remember
+from qpruntime.estimators.idle import refuse_idle
 from qpruntime.estimators.mean_choice import with_mean
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
@@ -201,6 +202,7 @@ class GPEstimator(Parameters):
         and what is `besides`, and ``target()`` is what another estimator learns of it.
         """
         X = processes[0].X
+        refuse_idle(self, settings, processes)
         drawn = generator(self.random_state)
 
         train = partial(train_all, latent_scale=latent_scale, theta=theta)

@@ -27,6 +27,7 @@ from qpruntime.estimators.labels import (
     signs_of,
 )
 from qpruntime.estimators.mean_choice import boosted_classes
+from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
@@ -55,6 +56,7 @@ class _Fitted(GPEstimator):
     _likelihood_: Likelihood | None
 
 
+@with_old_options
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPClassifier(ClassifierMixin, _Fitted):
     """Gaussian-process classification by QP or EP.
@@ -72,89 +74,51 @@ class GPClassifier(ClassifierMixin, _Fitted):
         is.
     likelihood : str, Likelihood or None
         ``"probit"``; ``"logistic"``; ``"heaviside"``, the sign of the latent function without any
-        noise; or one of your own that takes the labels -1 and +1 and nothing else. None is that
-        of the table.
+        noise; or one of your own that takes the labels -1 and +1 and nothing else. By default
+        that of the table, ``"probit"`` without a table.
     method : {"qp", "ep", "wp", "vb"}
         How the final posterior is computed; "vb" maximises its own bound of the evidence.
     table : None, "exact", path, name or Table
         Where QP finds sigma*; see `qpruntime.infer`.
     p : float, optional
         Order of method "wp", from 1 to 10.
-    objective : {"evidence", "loo"}
-        What the hyper-parameters maximise: EP's evidence, as published, also for QP; or the
-        leave-one-out log predictive density of the very posterior that `method` gives.
-    optimize : bool
-        Whether to maximise the objective over the kernel's free parameters.
-    n_restarts : int
-        Further optimiser runs, from parameters drawn log-uniformly within a factor of 1000 of the
-        kernel's own and within its bounds. None with inducing points.
-    max_iter : int
-        Optimiser iterations at most.
-    ftol : float
-        Relative tolerance of the optimiser on the objective.
+    optimize : bool, "evidence", "loo" or Search
+        Whether hyper-parameters are learnt, and what they maximise: "evidence", which is True, or
+        "loo", the leave-one-out density; `qpruntime.Search` has restarts, limits and a callback.
     tol, max_sweeps
         Of every EP or QP run; see `qpruntime.infer`.
-    n_jobs : int, optional
-        Threads for restarts, as in joblib.
-    verbose : int
-        If not 0, print every evaluation of the objective to stderr, with parameters by their names
-        in ``kernel_.get_params()``; those of the default kernel are in units of features' spreads.
-    callback : callable, optional
-        Called with the log parameters and the objective after every evaluation.
-    solver : {"auto", "dense", "markov"}
-        "markov" fits in time that grows with N what has one column and a kernel of a Markov
-        process, see `qpruntime.infer_series`; "auto" takes it where it can from 300 rows on.
-    scheduler : str, optional
-        Address of a dask scheduler whose workers fit blocks of such a series, or chunks of rows
-        where there are inducing points.
-    approximate : float, optional
-        Let "markov" take squared exponentials, ``RBF``, by states whose covariances are off by this
-        share of the variance at most, from 1.3e-5 up; see `qpruntime.infer_series`. By default they
-        take the dense solver.
-    random_state : int, RandomState or None
-        For restarts, and for samples and clusters of rows with inducing points.
     correction : {None, "blend", "fact", "tilt", "sample"}
         How predictions are corrected for what a normal per point leaves out: means, variances,
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
         of `method` as it is, as published: corrected predictions score no better and cost more per
         point, but their intervals cover what they should; see ``docs/which-posterior.md``.
-    inducing : None, int, "auto", "judged", "variance" or array-like, shape (M, d)
+    inducing : None, int, "auto", "judged", "variance", array-like, shape (M, d), or Inducing
         Fit by M inducing points, in time that grows with N M^2 and in memory with N M; None is the
         dense engine, whatever it takes. "auto" is that up to 1500 rows, of whose
         features it may take the ranks, or a few of many; for more it chooses kernel and engine by
         rows held out, which "judged" does from 60 rows on: ``docs/defaults.md``.
         "variance" takes as many points as the prior variance needs: ``docs/million-rows.md``.
-    nearest : int or "auto"
-        With ``inducing="auto"`` and more than 1500 rows, how many nearest rows correct each
-        prediction: "auto" takes 30 where rows left out say that it pays, 0 never holds rows.
-    budget : float, optional
-        Of ``inducing="auto"``, in seconds of one core, counted as 2e10 operations each and by no
-        clock; by default 30 up to 10 000 rows, and four times as many for ten times as many rows.
-        With 120 or more up to 6000 rows are fitted densely.
+        `qpruntime.Inducing` has their power, budget, memory, checkpoint and what else there is.
+    solver : {"auto", "dense", "markov"} or Series
+        "markov" fits in time that grows with N what has one column and a kernel of a Markov
+        process, see `qpruntime.infer_series`; "auto" takes it where it can from 300 rows on.
+        `qpruntime.Series` lets it approximate squared exponentials, which take the dense solver
+        otherwise.
     prior_mean : estimator, "auto" or None
         Any classifier of scikit-learn's manner, which is the prior mean of the latent function: its
         probabilities for rows that it was not fitted to, in five folds, on the latent scale and
         times a slope that is learnt. The Gaussian process learns the rest. "auto" fits with and
         without boosting, in twice the time, and takes the former where rows left out gain by it.
-    power : float
-        Of power EP with inducing points: 1 is FITC, which overfits where these are learnt, 0 would
-        be the variational bound.
-    optimize_inducing : bool
-        Whether inducing points are learnt too, where the kernel's slopes in its inputs are known:
-        RBF, Matérn 1/2, 3/2 and 5/2, constants, white noise, sums and products.
-    subsample : int
-        Rows on which a fit by inducing points begins.
-    dtype : {"mixed", "float64"}
-        Of its steering; the posterior is always of double precision.
-    memory : float
-        Bytes for what inducing points make of rows, M numbers a row; see `qpruntime.infer_sparse`.
-        Lazy rows that take more, and whose nearest correct predictions, are held on the disk.
-    checkpoint : path, optional
-        File that a fit by inducing points goes on from: written after stages on samples, then twice
-        a minute, with two numbers a row; removed when the fit has ended. K > 2 classes have one
-        each, numbered. Needs a whole number as `random_state`.
-    resume : bool
-        Go on from `checkpoint`, if that is there, with the same data and parameters; else begin.
+    scheduler : str, optional
+        Address of a dask scheduler whose workers fit blocks of a series, or chunks of rows where
+        there are inducing points.
+    n_jobs : int, optional
+        Threads for restarts, as in joblib, and for passes over rows.
+    random_state : int, RandomState, Generator or None
+        For restarts, and for samples and clusters of rows with inducing points.
+    verbose : int
+        If not 0, print every evaluation of the objective to stderr, with parameters by their names
+        in ``kernel_.get_params()``; those of the default kernel are in units of features' spreads.
 
     Attributes
     ----------
@@ -201,7 +165,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
     ['no', 'yes']
     """
 
-    likelihood: str | Likelihood | None = "probit"
+    likelihood: str | Likelihood | None = None
     method: Inference = "qp"
     p: float | None = None
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
+from qpruntime.learning.settings import search_of
 from qpruntime.likelihoods import Likelihood, get
-from qpruntime.validation import number
+from qpruntime.validation import number, shown
 
-__all__ = ["median", "noise_of", "robust_std"]
+__all__ = ["bounds_of", "median", "noise_of", "robust_std"]
 
 # The median absolute deviation of a normal is its standard deviation over this.
 _MAD = 1.4826022185056018
@@ -27,12 +29,30 @@ def noise_of(
     Both in `unit`; `spread` is the robust standard deviation of the targets.
     """
     scale = _START * spread if model.scale is None else model.scale
-    scale_bounds = model.scale_bounds
+    given = bounds_of(model.noise_bounds)
+    scale_bounds = given.get("scale")
     if scale_bounds is None:
         scale_bounds = (_NARROWEST * spread, _WIDEST * spread)
-    learn = _bounds("nu", model.nu, model.nu_bounds, 1.0)
+    learn = _bounds("nu", model.nu, given.get("nu", "fixed"), 1.0)
     learn |= _bounds("scale", scale, scale_bounds, unit)
+    for name, bounds in given.items():
+        if name in learn and bounds is not None and search_of(model.optimize) is None:
+            raise InputError(
+                f"noise_bounds of {name} cannot act with optimize=False: leave one of the two out"
+            )
     return get("student-t", nu=model.nu, scale=_positive(scale, "scale") / unit), learn
+
+
+def bounds_of(given: Any) -> Mapping[str, Any]:
+    """Return what was given as ``noise_bounds=``: of nu, of the scale, of both or of none."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or set(given) - {"nu", "scale"}:
+        raise InputError(
+            'noise_bounds must be None or a dict of "nu" and "scale", such as {"nu": (1.0, 50.0)}, '
+            f"got {shown(given)}"
+        )
+    return given
 
 
 def _positive(value: Any, name: str) -> float:
@@ -44,13 +64,13 @@ def _bounds(name: str, start: Any, bounds: Any, unit: float) -> dict[str, tuple[
     if isinstance(bounds, str) and bounds == "fixed":
         return {}
     try:
-        low, high = (_positive(v, f"{name}_bounds") for v in bounds)
+        low, high = (_positive(v, f"noise_bounds of {name}") for v in bounds)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{name}_bounds must be two positive numbers or 'fixed', got {bounds!r}"
+            f"noise_bounds of {name} must be two positive numbers or 'fixed', got {bounds!r}"
         ) from error
     if not low <= _positive(start, name) <= high:
-        raise InputError(f"{name} is {start:g}, outside {name}_bounds {low:g} to {high:g}")
+        raise InputError(f"{name} is {start:g}, outside its noise_bounds {low:g} to {high:g}")
     limits = get("student-t").limits[name]
     return {name: (max(low / unit, limits[0]), min(high / unit, limits[1]))}
 

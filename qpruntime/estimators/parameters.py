@@ -6,17 +6,20 @@ are looked up from subclasses, where these names are not imported.
 
 import os
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import ArrayLike
+from qpruntime.errors import InputError
+from qpruntime.estimators.old_options import VALUES, folded, upgraded, value_of
 from qpruntime.inference.corrections.corrected import Correction
-from qpruntime.inference.sparse.keeper import MEMORY
-from qpruntime.learning.settings import Callback, ObjectiveName
+from qpruntime.learning.options import Search, Series
+from qpruntime.learning.options_inducing import Inducing
 from qpruntime.projection.table import Table
+from qpruntime.validation import shown
 
 __all__ = ["Parameters"]
 
@@ -29,29 +32,55 @@ class Parameters(BaseEstimator):
     kernel: Kernel | Literal["auto"] | None = None
     _: KW_ONLY
     table: Table | str | os.PathLike[str] | None = None
-    objective: ObjectiveName = "evidence"
-    optimize: bool = True
-    n_restarts: int = 0
-    max_iter: int = 1000
-    ftol: float = 1e-9
+    optimize: bool | Literal["evidence", "loo"] | Search = True
     tol: float = 1e-6
     max_sweeps: int = 100
-    n_jobs: int | None = None
-    verbose: int = 0
-    callback: Callback | None = None
-    solver: Literal["auto", "dense", "markov"] = "auto"
-    scheduler: str | None = None
-    approximate: float | None = None
-    random_state: int | np.random.RandomState | None = None
     correction: Correction | None = None
-    inducing: int | str | ArrayLike | None = "auto"
-    nearest: int | Literal["auto"] = "auto"
-    budget: float | None = None
+    inducing: int | str | ArrayLike | Inducing | None = "auto"
+    solver: Literal["auto", "dense", "markov"] | Series = "auto"
     prior_mean: Any = None
-    power: float = 0.5
-    optimize_inducing: bool = True
-    subsample: int = 10_000
-    dtype: Literal["mixed", "float64"] = "mixed"
-    memory: float = MEMORY
-    checkpoint: str | os.PathLike[str] | None = None
-    resume: bool = False
+    scheduler: str | None = None
+    n_jobs: int | None = None
+    random_state: int | np.random.RandomState | np.random.Generator | None = None
+    verbose: int = 0
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return parameters by name; with `deep` also fields of values, as ``inducing__power``."""
+        found: dict[str, Any] = super().get_params(deep)
+        for name in VALUES if deep else ():
+            if isinstance(found[name], (Inducing, Search, Series)):
+                own = vars(found[name]).items()
+                found |= {f"{name}__{field}": value for field, value in own}
+        return found
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, or fields of values: ``inducing__power=1.0`` keeps what else there is.
+
+        Raises
+        ------
+        InputError
+            If a value has no such field, or the field cannot be set where the value is a plain one
+            that has none.
+        """
+        now = self.get_params(deep=False)
+        whole = {name: v for name, v in params.items() if name.partition("__")[0] not in VALUES}
+        whole |= {name: params[name] for name in VALUES if name in params}
+        whole = folded(self, whole, now)
+        for parameter in VALUES:
+            start = f"{parameter}__"
+            fields = {name[len(start) :]: v for name, v in params.items() if name.startswith(start)}
+            if not fields:
+                continue
+            plain = whole.get(parameter, now[parameter])
+            value = value_of(parameter, plain)
+            if value is None:
+                raise InputError(
+                    f"{start}{min(fields)} cannot act with {parameter}={shown(plain)}: set "
+                    f"{parameter} too"
+                )
+            whole[parameter] = value.but(**fields)
+        super().set_params(**whole)
+        return self
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(upgraded(type(self), state) if isinstance(state, dict) else state)

@@ -23,6 +23,7 @@ from qpruntime.estimators.cross_fitted import Target, given_mean
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import table_to_fit
 from qpruntime.estimators.mean_choice import boosted_rates
+from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.overdispersion import BOUNDS, asked, judged
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive import density as distribution
@@ -62,6 +63,7 @@ class _Fitted(GPEstimator):
     _largest_rate_: float
 
 
+@with_old_options
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPPoissonRegressor(RegressorMixin, _Fitted):
     """Regression of counts by QP or EP: Poisson, or negative binomial where they vary more.
@@ -96,13 +98,9 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         Prior mean of f. By default the f of the mean rate, sum(y) / sum(exposure), weighted if
         rows are, with half an event added if there is none. 0 leaves the sign of f open in the
         square link, and warns; predictions with a correction are then those of |f|.
-    objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
+    optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
-    n_jobs, verbose, callback, solver, scheduler, approximate, random_state
-        As for `GPClassifier`.
-    correction, inducing, nearest, budget, power, optimize_inducing, subsample, dtype, memory
-        As for `GPClassifier`.
-    checkpoint, resume
+    scheduler, n_jobs, random_state, verbose
         As for `GPClassifier`.
     prior_mean : estimator, "auto" or None
         As for `GPClassifier`, any regressor of rates, counts over exposures, with exposures as

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, overload
@@ -20,6 +21,7 @@ from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import table_to_fit
 from qpruntime.estimators.mean_choice import boosted_numbers
 from qpruntime.estimators.noise import median, noise_of, robust_std
+from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.grid import t_quantiles_by_grid
@@ -55,6 +57,7 @@ class _Fitted(GPEstimator):
     _unit_: float
 
 
+@with_old_options
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPRobustRegressor(RegressorMixin, _Fitted):
     """Regression with Student-t noise by EP or QP: outliers lose their pull.
@@ -69,13 +72,12 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         `GPClassifier`. To a kernel that is given features are not scaled.
     nu : float
         Degrees of freedom; where they start if they are learnt.
-    nu_bounds : (float, float) or "fixed"
-        Between what nu is learnt.
     scale : float, optional
         Of the noise, in units of y; where it starts if it is learnt. By default 0.3 of the robust
         standard deviation of y.
-    scale_bounds : (float, float), "fixed" or None
-        In units of y; None is 1e-5 to 100 robust standard deviations of y.
+    noise_bounds : dict, optional
+        Between what "nu" and "scale" are learnt, each a pair or "fixed". By default nu is fixed,
+        and the scale, in units of y, from 1e-5 to 100 robust standard deviations of y.
     normalize_y : bool
         Subtract the median of y and divide by its robust standard deviation, 1.48 median absolute
         deviations, both weighted if rows are: the kernel's parameters are then those of the result.
@@ -84,13 +86,9 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
     table : None, "exact", path, name or Table
         Where QP finds sigma*; see `qpruntime.infer`. A table is of one nu and one scale: where
         either is learnt, the result is integrated instead.
-    objective, optimize, n_restarts, max_iter, ftol, tol, max_sweeps
+    optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
-    n_jobs, verbose, callback, solver, scheduler, approximate, random_state
-        As for `GPClassifier`.
-    correction, inducing, nearest, budget, power, optimize_inducing, subsample, dtype, memory
-        As for `GPClassifier`.
-    checkpoint, resume
+    scheduler, n_jobs, random_state, verbose
         As for `GPClassifier`.
     prior_mean : estimator, "auto" or None
         As for `GPClassifier`, any regressor: its predictions of rows that it was not fitted to.
@@ -142,9 +140,8 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
     """
 
     nu: float = 4.0
-    nu_bounds: Bounds = "fixed"
     scale: float | None = None
-    scale_bounds: Bounds | None = None
+    noise_bounds: Mapping[Literal["nu", "scale"], Bounds] | None = None
     normalize_y: bool = True
     method: Literal["qp", "ep"] = "qp"
 

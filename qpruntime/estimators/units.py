@@ -89,8 +89,8 @@ def whole(X: Any) -> Array:
     require(
         8.0 * n * width,
         f"X of shape {n, width}, read at once",
-        "inducing=200 reads it in parts, as does the default where kernel, solver, objective, "
-        "method, correction and n_restarts are left as they are",
+        "inducing=200 reads it in parts, as does the default where kernel, solver, method, "
+        "correction, and in optimize= objective and restarts, are left as they are",
     )
     return read(X, slice(0, n))
 

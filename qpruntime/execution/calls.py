@@ -27,6 +27,7 @@ __all__ = [
     "Threads",
     "run",
     "thread_count",
+    "threads_of",
 ]
 
 #: ``progress(stage, done, total)``: stages are "connect", "integrate", "fill", "export", "certify"
@@ -60,6 +61,18 @@ MOST_THREADS = 4096
 
 class ExecutorError(Exception):
     """Calls could not be carried out, for reasons that lie outside of them."""
+
+
+def threads_of(n_jobs: int | None) -> int | None:
+    """Return how many threads users ask for, counted from all where negative, as joblib has it."""
+    if n_jobs is None:
+        return None
+    found = whole(n_jobs, "n_jobs", -MOST_THREADS)
+    if found == 0 or found > MOST_THREADS:
+        raise InputError(
+            f"n_jobs must be None or a number of threads, at most {MOST_THREADS}, got {found}"
+        )
+    return found if found > 0 else max(1, thread_count(None) + 1 + found)
 
 
 def thread_count(workers: int | None) -> int:

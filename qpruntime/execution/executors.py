@@ -27,7 +27,9 @@ def executor_of(
     if scheduler is None:
         return local
     if workers is not None:
-        raise InputError("workers are threads of this machine; with a scheduler leave them out")
+        raise InputError(
+            "threads are of this machine, n_jobs or workers: with a scheduler leave them out"
+        )
     # distributed takes a second to import.
     from qpruntime.execution.cluster import Cluster
 

@@ -167,6 +167,12 @@ def infer(
     tol = number(tol, "tol", above=0.0)
     if order is not None:
         choice(order, "order", ORDERS)
+    restarts = whole(n_restarts, "n_restarts", 0)
+    if method == "vb" and (restarts or order not in (None, "parallel")):
+        idle = f"n_restarts={restarts}" if restarts else f"order={order!r}"
+        raise InputError(
+            f'{idle} cannot act: method "vb" is parallel and has one start; leave it out'
+        )
     max_sweeps = whole(max_sweeps, "max_sweeps", 1)
     power, weights = check_powers(power, weights, projector, n)
     dense = DensePrior(K, np.array(np.broadcast_to(prior, (n,))))
@@ -175,7 +181,6 @@ def infer(
         order = "parallel" if n >= _MANY and problem.nonnegative else "sequential"
     _announce(n, "parallel" if method == "vb" else order, max_sweeps)
     start = check_sites(sites, n, problem.nonnegative)
-    restarts = whole(n_restarts, "n_restarts", 0)
     random = order == "random" or restarts
     rng = generator(random_state) if random else None
     if method == "vb":

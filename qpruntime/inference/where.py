@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qpruntime.errors import InputError, warn
+from qpruntime.errors import InputError, RenamedWarning, warn
 
 __all__ = ["asked"]
 
@@ -74,4 +74,4 @@ def asked(
 
 
 def _renamed(old: str, new: str) -> None:
-    warn(f"{old} is now {new}; the old spelling goes with the next release but one", FutureWarning)
+    warn(f"{old} is now {new}; the old spelling goes with the next release but one", RenamedWarning)

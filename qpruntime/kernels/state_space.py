@@ -21,10 +21,19 @@ from qpruntime.kernels.state import StateSpace
 from qpruntime.kernels.tree import Added, Leaf, Multiplied, Node, raised, read
 from qpruntime.validation import shown
 
-__all__ = ["MOST_STATES", "NotMarkov", "StateSpace", "state_space"]
+__all__ = ["MOST_STATES", "NotMarkov", "StateSpace", "approximates", "state_space"]
 
 #: States at most: matrices of this size are multiplied at every observation.
 MOST_STATES = 64
+
+
+def approximates(kernel: Kernel) -> bool:
+    """Whether a kernel has states only where squared exponentials may be approximated."""
+    try:
+        state_space(kernel)
+    except NotMarkov:
+        return True
+    return False
 
 
 def state_space(kernel: Kernel, approximate: float | None = None) -> StateSpace:

@@ -105,7 +105,7 @@ def _slope(
             # Without a cause: that is how a user's own exception is told from this.
             raise NumericalError(
                 "the fixed point has no derivative in double precision, which the leave-one-out "
-                'objective takes: add a WhiteKernel, or take objective="evidence"'
+                'objective takes: add a WhiteKernel, or take optimize="evidence"'
             ) from None
     adjoint = (solution / unit).reshape(2, -1)
 

@@ -38,7 +38,7 @@ def expect(n: int, evaluations: float, fewer: str, log_concave: bool = True) -> 
         f"a fit of N = {n} points",
         expected_seconds(n, work),
         f"{fewer} fits in time that grows with N alone; or lower "
-        "n_restarts or max_iter; verbose=1 shows how far it is",
+        "restarts or max_iter of Search(...); verbose=1 shows how far it is",
     )
 
 

@@ -38,7 +38,7 @@ def why_not(kernel: Kernel, data: Data, settings: Settings) -> str:
     if data.projector.method == "vb":
         return 'method "vb" needs the dense solver'
     if settings.objective == "loo" and settings.optimize:
-        return 'objective "loo" needs the dense solver'
+        return 'optimize="loo" needs the dense solver'
     try:
         state_space(kernel, settings.approximate)
     except NotMarkov as error:

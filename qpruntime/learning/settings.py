@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -15,42 +14,34 @@ from sklearn.utils import check_random_state
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
+from qpruntime.execution.calls import threads_of
 from qpruntime.learning.default_kernel import Units
 from qpruntime.learning.objective import OBJECTIVES
-from qpruntime.validation import (
-    choice,
-    finite,
-    flag,
-    no_kernel,
-    number,
-    path_of,
-    shown,
-    whole,
-)
+from qpruntime.learning.options import Callback, Search, Series
+from qpruntime.learning.options_inducing import OPEN, Inducing
+from qpruntime.validation import choice, flag, no_kernel, number, path_of, shown, whole
 
 __all__ = [
     "SOLVERS",
     "Auto",
-    "Callback",
-    "ObjectiveName",
     "Settings",
     "Sparse",
     "generator",
+    "inducing_of",
+    "left_open",
     "numbered",
+    "search_of",
     "settings_of",
 ]
 
 SOLVERS = ("auto", "dense", "markov")
-Callback = Callable[[Array, float], Any]
-ObjectiveName = Literal["evidence", "loo"]
 
-#: More are a slip of the keyboard.
-_MOST_RESTARTS, _MOST_NEAREST = 100_000, 1000
+_SEARCHES = 'or what is maximised, "evidence" or "loo", or Search(...)'
 
 
 @dataclass(frozen=True)
 class Sparse:
-    """How to fit with inducing points, under the names of the estimators."""
+    """How to fit with inducing points: `qpruntime.Inducing`, as fits take it."""
 
     inducing: int | str | Array
     power: float
@@ -64,7 +55,7 @@ class Sparse:
 
 @dataclass(frozen=True)
 class Auto:
-    """How to fit as many rows as there are, under the names of the estimators.
+    """How to fit as many rows as there are: `qpruntime.Inducing`, as fits take it.
 
     `sparse` says how with inducing points; `few`, whether rows held out judge few rows too.
     """
@@ -77,7 +68,7 @@ class Auto:
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of an estimator, under its own names; they are documented there."""
+    """Parameters of an estimator, its options of engines taken apart; they are documented there."""
 
     kernel: Kernel | str | None
     objective: str
@@ -126,50 +117,44 @@ def settings_of(model: Any) -> Settings:
             "covariance matrix per class: a Gaussian process has one; give one of its kernels, or "
             "their sum"
         )
-    max_iter = whole(model.max_iter, "max_iter", 0)
+    search, (solver, approximate) = search_of(model.optimize), _solver_of(model.solver)
+    inducing = inducing_of(model.inducing)
+    chosen = inducing is not None and inducing.open
+    sought = Search() if search is None else search
     max_sweeps = whole(model.max_sweeps, "max_sweeps", 1)
-    ftol = number(model.ftol, "ftol", above=0.0, most=1.0)
     tol = number(model.tol, "tol", above=0.0)
-    n_restarts = whole(model.n_restarts, "n_restarts", 0)
-    if n_restarts > _MOST_RESTARTS:
-        raise InputError(f"n_restarts must be at most {_MOST_RESTARTS}, got {n_restarts}")
-    if model.n_jobs is not None:
-        cores = whole(model.n_jobs, "n_jobs", -_MOST_RESTARTS)
-        if cores == 0 or cores > _MOST_RESTARTS:
-            raise InputError(f"n_jobs must be None or a number of threads, got {cores}")
+    threads_of(model.n_jobs)
     verbose = model.verbose
     if isinstance(verbose, (bool, np.bool_)):
         verbose = int(verbose)
-    if not (model.callback is None or callable(model.callback)):
-        raise InputError(f"callback must be None or a function, got {shown(model.callback)}")
     scheduler = model.scheduler
     if not (scheduler is None or isinstance(scheduler, str)):
         raise InputError(f"scheduler must be None or an address, got {shown(scheduler)}")
-    solver = choice(model.solver, "solver", SOLVERS)
-    chosen = left_open(model.inducing)
-    _budget_of(model)
-    if solver == "markov" and not (chosen or model.inducing is None):
+    if solver == "markov" and not (chosen or inducing is None):
         raise InputError('solver="markov" has no inducing points: leave one of the two out')
-    approximate = model.approximate
-    if approximate is not None:
-        approximate = number(approximate, "approximate", above=0.0, most=1.0)
+    checkpointed = inducing is not None and inducing.checkpoint is not None
+    if checkpointed and not isinstance(model.random_state, Integral):
+        raise InputError(
+            "checkpoint= needs random_state=, a whole number: a fit that goes on draws the same "
+            f"rows again; got {shown(model.random_state)}"
+        )
     return Settings(
         kernel=kernel if automatic else clone(kernel),
-        objective=choice(model.objective, "objective", tuple(OBJECTIVES)),
-        optimize=flag(model.optimize, "optimize"),
-        n_restarts=n_restarts,
-        max_iter=max_iter,
-        ftol=ftol,
+        objective=sought.objective,
+        optimize=search is not None,
+        n_restarts=sought.restarts,
+        max_iter=sought.max_iter,
+        ftol=sought.ftol,
         tol=tol,
         max_sweeps=max_sweeps,
         n_jobs=model.n_jobs,
         verbose=whole(verbose, "verbose", 0),
-        callback=model.callback,
+        callback=sought.callback,
         solver=solver,
         scheduler=scheduler,
         approximate=approximate,
-        sparse=None if chosen else _sparse_of(model),
-        auto=_auto_of(model) if chosen else None,
+        sparse=None if inducing is None or chosen else _sparse_of(inducing),
+        auto=_auto_of(inducing) if inducing is not None and chosen else None,
     )
 
 
@@ -183,73 +168,53 @@ def numbered(settings: Settings, count: int) -> list[Settings]:
     return [replace(settings, sparse=replace(sparse, checkpoint=name)) for name in names]
 
 
-def left_open(inducing: Any) -> bool:
+def inducing_of(given: Any) -> Inducing | None:
+    """Return what an estimator was given as ``inducing=``, as a value; None is the dense engine."""
+    return given if given is None or isinstance(given, Inducing) else Inducing(given)
+
+
+def left_open(given: Any) -> bool:
     """Whether the number of inducing points, and whether there are any, is left to the rows."""
-    return isinstance(inducing, str) and inducing in ("auto", "judged")
+    points = given.points if isinstance(given, Inducing) else given
+    return isinstance(points, str) and points in OPEN
 
 
-def _sparse_of(model: Any) -> Sparse | None:
-    """Return how to fit with inducing points, None if there are none."""
-    given, checkpoint = model.inducing, model.checkpoint
-    own = _by_inducing(model)
-    if flag(model.resume, "resume") and checkpoint is None:
-        raise InputError("resume=True needs checkpoint=, the file to go on from")
-    if given is None:
-        if checkpoint is not None:
-            raise InputError("checkpoint= is for fits with inducing points: give inducing=200")
-        return None
-    if checkpoint is not None and not isinstance(model.random_state, Integral):
-        raise InputError(
-            "checkpoint= needs random_state=, a whole number: a fit that goes on draws the same "
-            f"rows again; got {shown(model.random_state)}"
-        )
-    kinds = "inducing must be None, a number, 'auto', 'judged', 'variance' or inputs (M, d), got"
+def search_of(given: Any) -> Search | None:
+    """Return what an estimator was given as ``optimize=``, as a value; None is no search."""
+    if isinstance(given, Search):
+        return given
     if isinstance(given, str):
-        if given != "variance":
-            raise InputError(f"{kinds} {given!r}")
-    elif np.ndim(given) == 0:
-        given = whole(given, "inducing", 1)
-    else:
-        given = np.array(finite(given, "inducing"))
-        if given.ndim != 2 or 0 in given.shape:
-            raise InputError(f"{kinds} shape {given.shape}")
-    path = None if checkpoint is None else path_of(checkpoint, "checkpoint")
-    return replace(own, inducing=given, checkpoint=path, resume=model.resume)
+        return Search(choice(given, "optimize", tuple(OBJECTIVES)))  # type: ignore[arg-type]
+    return Search() if flag(given, "optimize", _SEARCHES) else None
 
 
-def _auto_of(model: Any) -> Auto:
-    """Return how to fit where kernel and engine are chosen for the rows there are."""
-    if model.checkpoint is not None:
-        raise InputError("checkpoint= is for fits with inducing points: give inducing=200")
-    if flag(model.resume, "resume"):
-        raise InputError("resume=True needs checkpoint=, the file to go on from")
-    return Auto(_by_inducing(model), model.inducing == "judged", *_budget_of(model))
+def _solver_of(given: Any) -> tuple[str, float | None]:
+    """Which solver is asked for, and how squared exponentials may be approximated."""
+    if not isinstance(given, Series):
+        return choice(given, "solver", SOLVERS), None
+    return "markov" if given.required else "auto", given.approximate
 
 
-def _by_inducing(model: Any) -> Sparse:
-    """Return how to fit with inducing points; checked also where there are none."""
+def _sparse_of(inducing: Inducing) -> Sparse:
+    """Return how to fit with inducing points."""
+    given = inducing.points
+    checkpoint = inducing.checkpoint
     return Sparse(
-        inducing="auto",
-        power=number(model.power, "power", above=0.0, most=1.0),
-        optimize=flag(model.optimize_inducing, "optimize_inducing"),
-        subsample=whole(model.subsample, "subsample", 1),
-        dtype=choice(model.dtype, "dtype", ("mixed", "float64")),
-        memory=number(model.memory, "memory", above=-1.0),
-        checkpoint=None,
-        resume=False,
+        inducing=given if isinstance(given, (int, str)) else np.array(given),
+        power=inducing.power,
+        optimize=inducing.learn,
+        subsample=inducing.subsample,
+        dtype=inducing.dtype,
+        memory=inducing.memory,
+        checkpoint=None if checkpoint is None else path_of(checkpoint, "checkpoint"),
+        resume=inducing.resume,
     )
 
 
-def _budget_of(model: Any) -> tuple[float | None, int | str]:
-    """Budget and nearest rows, checked."""
-    budget, nearest = model.budget, model.nearest
-    if budget is not None:
-        budget = number(budget, "budget", above=0.0)
-    if not (isinstance(nearest, str) and nearest == "auto"):
-        nearest = whole(nearest, "nearest", 0)
-        if nearest > _MOST_NEAREST:
-            raise InputError(f"nearest must be at most {_MOST_NEAREST} rows, got {nearest}")
-    return budget, nearest
+def _auto_of(inducing: Inducing) -> Auto:
+    """Return how to fit where kernel and engine are chosen for the rows there are."""
+    own = replace(_sparse_of(inducing), inducing="auto")
+    return Auto(own, inducing.points == "judged", inducing.budget, inducing.nearest)
 
 
 def _compound(kernel: Any) -> bool:
@@ -260,6 +225,10 @@ def _compound(kernel: Any) -> bool:
     )
 
 
-def generator(random_state: int | np.random.RandomState | None) -> np.random.Generator:
-    """Return the generator that scikit-learn's ``random_state`` stands for."""
+def generator(
+    random_state: int | np.random.RandomState | np.random.Generator | None,
+) -> np.random.Generator:
+    """Return the generator that scikit-learn's ``random_state`` stands for, or one drawn of it."""
+    if isinstance(random_state, np.random.Generator):
+        return np.random.default_rng(random_state.integers(2**31))
     return np.random.default_rng(check_random_state(random_state).randint(2**31))

@@ -17,15 +17,16 @@ def check(data: Data, settings: Settings, points: Array) -> None:
     sparse, n = settings.sparse, len(data.y)
     assert sparse is not None
     if data.projector.method == "vb":
-        raise InputError('method "vb" is dense only: use "ep" or "qp" with a small power=')
+        raise InputError(
+            'method "vb" is dense only: use "ep" or "qp" with Inducing(200, power=0.05)'
+        )
     if settings.objective == "loo":
         raise InputError(
-            'objective="loo" needs inducing=None: inducing points are learnt by '
-            'objective="evidence"'
+            'optimize="loo" needs inducing=None: inducing points are learnt by optimize="evidence"'
         )
     if settings.n_restarts:
         raise InputError(
-            "n_restarts needs inducing=None: stages with inducing points go on from one another; "
+            "restarts needs inducing=None: stages with inducing points go on from one another; "
             "give a kernel that begins elsewhere, and compare log_marginal_likelihood_value_"
         )
     given = sparse.inducing

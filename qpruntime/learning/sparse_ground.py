@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution.calls import Executor, Threads
+from qpruntime.execution.calls import Executor, Threads, threads_of
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.lazy import rows_of
@@ -72,8 +72,7 @@ class Ground:
     refined: Array | None = None
 
     def __post_init__(self) -> None:
-        n_jobs = self.settings.n_jobs or 0
-        self.local = Threads(n_jobs if n_jobs > 0 else None)
+        self.local = Threads(threads_of(self.settings.n_jobs))
         self.executor: Executor = self.local
         self.judge = self.data.projector.for_evidence()
 

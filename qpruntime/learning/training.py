@@ -77,7 +77,7 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
     if settings.objective == "loo" and projector.method in ("vb", "wp"):
         why = "maximises its bound" if projector.method == "vb" else "has no gradient for it"
         raise InputError(
-            f'method {projector.method!r} {why}; objective "loo" needs method "ep" or "qp"'
+            f'method {projector.method!r} {why}; optimize="loo" needs method "ep" or "qp"'
         )
     if settings.sparse is not None:
         return Fit(*train_sparse(data, begin, settings, rng))
@@ -162,6 +162,6 @@ def _refine(
 def _remedy(optimum: Optimum, learn: Iterable[str]) -> str:
     """What to do about an optimiser that has not succeeded."""
     if optimum.message != LOST:
-        return "raise max_iter or widen the kernel's bounds"
-    bounds = " and ".join(f"{name}_bounds" for name in learn) or "the kernel's bounds"
+        return "raise max_iter of optimize=Search(...) or widen the kernel's bounds"
+    bounds = f"the bounds of {' and '.join(learn)}" if learn else "the kernel's bounds"
     return f"the best parameters before that are kept; narrow {bounds} to stay clear of it"

@@ -25,6 +25,7 @@ from qpruntime.errors import InputError, NumericalError, SamplingWarning, warn
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.estimates import Estimates, estimate
 from qpruntime.projection.importance import Site
+from qpruntime.renamed import renamed
 from qpruntime.validation import broadcast, finite, generator, real, whole
 
 __all__ = ["SampledProjection", "project_sampled", "project_samples"]
@@ -111,19 +112,20 @@ def project_samples(
     return _gather(found, x.shape[1:], "draw more samples, or thin a chain less")
 
 
+@renamed(n="n_samples")
 def project_sampled(
     likelihood: str | Likelihood | Callable[..., Any],
     mu: ArrayLike,
     sigma: ArrayLike,
     y: ArrayLike,
     *,
-    n: int = 20_000,
+    n_samples: int = 20_000,
     random_state: int | np.random.Generator | None = None,
 ) -> SampledProjection:
     """Project tilted densities by importance sampling.
 
-    A few rounds of `n`/10 pilot draws find the tilted density; then `n` draws come from a mixture
-    of a Student t there and of the cavity, which bounds the weights.
+    A few rounds of `n_samples`/10 pilot draws find the tilted density; then `n_samples` draws come
+    from a mixture of a Student t there and of the cavity, which bounds the weights.
 
     Parameters
     ----------
@@ -133,7 +135,7 @@ def project_sampled(
         an unbiased estimate of the likelihood, results and standard errors stay right.
     mu, sigma, y : array-like
         Cavity mean, cavity standard deviation and observation; they broadcast.
-    n : int
+    n_samples : int
         Draws per site; 100 at least.
     random_state : int, Generator or None
         Seed; one and the same stream serves all sites in turn.
@@ -162,7 +164,7 @@ def project_sampled(
     >>> bool(abs(found.std - 0.825215532) < 3.0 * found.std_error), bool(found.std_error < 0.01)
     (True, True)
     """
-    n = whole(n, "n", 100)
+    n = whole(n_samples, "n_samples", 100)
     if isinstance(likelihood, (str, Likelihood)):
         known, labels = likelihoods.get(likelihood).observing(y)
         log_prob = known.log_prob
@@ -181,7 +183,7 @@ def project_sampled(
         site = Site(log_prob, float(m[i]), float(s[i]), float(labels[i]))
         with np.errstate(all="ignore"):  # what leaves double precision is named by `_gather`
             found.append(site.project(n, rng))
-    return _gather(found, m.shape, "raise n, or if the likelihood is noisy make it less so")
+    return _gather(found, m.shape, "raise n_samples, or if the likelihood is noisy make it less so")
 
 
 def _gather(found: list[Estimates], shape: tuple[int, ...], remedy: str) -> SampledProjection:

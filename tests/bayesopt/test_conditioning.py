@@ -16,7 +16,7 @@ from qpruntime.bayesopt.weights import log_heights
 KERNEL = RBF(0.3)
 STAR = [0.45]
 #: Sites to where they no longer move: equality to 1e-7 is asked of them.
-TIGHT = {"tol": 1e-10, "max_iter": 500}
+TIGHT = {"tol": 1e-10, "max_sweeps": 500}
 
 
 def surrogate(X, y, mean=0.0, factor=1.0, noise=0.01):

@@ -32,7 +32,7 @@ def objective(trial):
 
 
 def study(direction="minimize", seed=0, trials=14):
-    sampler = PESCSampler(lambda t: [t.user_attrs["c"]], seed=seed, n_samples=4, noise=0.0)
+    sampler = PESCSampler(lambda t: [t.user_attrs["c"]], random_state=seed, n_samples=4, noise=0.0)
     made = optuna.create_study(sampler=sampler, direction=direction)
     sign = 1.0 if direction == "minimize" else -1.0
     made.optimize(lambda trial: sign * objective(trial), n_trials=trials)
@@ -53,7 +53,7 @@ def test_feasible_optimum_and_seeds():
 
 
 def test_failed_and_running_trials():
-    made = optuna.create_study(sampler=PESCSampler(seed=1, n_samples=2, n_initial=2))
+    made = optuna.create_study(sampler=PESCSampler(random_state=1, n_samples=2, n_initial=2))
     space = {"x": optuna.distributions.FloatDistribution(0.0, 1.0)}
     asked = [made.ask(space) for _ in range(5)]
     made.tell(asked[0], 1.0)
@@ -64,7 +64,7 @@ def test_failed_and_running_trials():
 
 def test_a_trial_that_fails_is_not_repeated():
     """Left out, the point of the design that failed was the next one for ever."""
-    made = optuna.create_study(sampler=PESCSampler(seed=1, n_samples=2, n_initial=3))
+    made = optuna.create_study(sampler=PESCSampler(random_state=1, n_samples=2, n_initial=3))
     space = {"x": optuna.distributions.FloatDistribution(0.0, 1.0)}
     made.add_trial(optuna.create_trial(params={"x": 0.5}, distributions=space, value=1.0))
     for state in (optuna.trial.TrialState.FAIL, optuna.trial.TrialState.PRUNED) * 2:
@@ -83,7 +83,7 @@ def test_steps_integers_and_categories():
         "one": make.FloatDistribution(0.0, 3.0, step=1.0),
         "mixed": make.CategoricalDistribution((None, True, 1, "1")),
     }
-    made = optuna.create_study(sampler=PESCSampler(seed=1, n_samples=2, n_initial=4))
+    made = optuna.create_study(sampler=PESCSampler(random_state=1, n_samples=2, n_initial=4))
     for _ in range(8):
         trial = made.ask(space)
         kept = trial.params

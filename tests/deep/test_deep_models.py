@@ -54,7 +54,7 @@ def test_a_hidden_layer_gains_on_a_step():
     new = step(1000, 100, 0.01)
     scores = {}
     for hidden in ((), (1,)):
-        model = DeepGPRegressor(hidden, inducing=20, max_iter=2000, tol=-0.5, random_state=0)
+        model = DeepGPRegressor(hidden, inducing=20, max_iter=2000, least_gain=-0.5, random_state=0)
         scores[hidden] = model.fit(X, y).predict_log_density(*new).mean()
     assert scores[1,] > scores[()] + 0.25
     # No model of this noise has more than E log N = 3.19.
@@ -270,7 +270,7 @@ def test_divergence_later_keeps_what_was_best(data, monkeypatch):
         return np.where(at < 150, 0.01, 1e3)
 
     monkeypatch.setattr(training, "_rates", rates)
-    model = DeepGPRegressor((2,), **{**QUICK, "max_iter": 400, "dtype": "float32"})
+    model = DeepGPRegressor((2,), **{**QUICK, "max_iter": 400, "dtype": "mixed"})
     words = 'of its best average energy, .*, or take dtype="float64"'
     with pytest.warns(ConvergenceWarning, match=words):
         model.fit(*data)
@@ -279,7 +279,7 @@ def test_divergence_later_keeps_what_was_best(data, monkeypatch):
 
 
 def test_training_stops_where_nothing_is_gained(data):
-    model = DeepGPRegressor((2,), **{**QUICK, "max_iter": 2000, "tol": 10.0}).fit(*data)
+    model = DeepGPRegressor((2,), **{**QUICK, "max_iter": 2000, "least_gain": 10.0}).fit(*data)
     assert model.n_iter_ == 600  # the first average is a gain, the next five are none
 
 

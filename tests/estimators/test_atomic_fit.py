@@ -20,6 +20,7 @@ from qpruntime import (
     GPPoissonRegressor,
     GPRobustRegressor,
     InputError,
+    Search,
     TableError,
     infer,
 )
@@ -109,16 +110,16 @@ def case(request):
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_interrupted_by_the_callback(case, restarts):
     model, first, second = case
-    model.set_params(n_restarts=restarts, callback=stop_at(2), random_state=1)
+    model.set_params(optimize=Search(restarts=restarts, callback=stop_at(2)), random_state=1)
     with pytest.raises(Stop):
         model.fit(*first)
     assert state(model) is NotFittedError
     assert not [name for name in vars(model) if name.endswith("_")]
-    model.set_params(callback=None).fit(*first)
+    model.set_params(optimize__callback=None).fit(*first)
     before = state(model)
     for evaluation in (1, 3):
         with pytest.raises(Stop):
-            model.set_params(callback=stop_at(evaluation)).fit(*second)
+            model.set_params(optimize__callback=stop_at(evaluation)).fit(*second)
         assert state(model) == before
 
 
@@ -243,7 +244,7 @@ def test_interrupted_by_a_signal(case):
     def stop(number, frame):
         raise Stop
 
-    model.set_params(max_iter=3).fit(*second)
+    model.set_params(optimize=Search(max_iter=3)).fit(*second)
     after = state(model)
     model.fit(*first)
     before = state(model)
@@ -291,10 +292,10 @@ def test_warnings_name_the_line_of_the_user():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         infer(np.eye(2), [1, -1], max_sweeps=1)
-        GPClassifier(KERNEL, max_iter=1).fit(X, WAVE > 0.3)
-        GPClassifier(KERNEL, max_iter=1).fit(X, np.digitize(WAVE, [-0.5, 0.5]))
+        GPClassifier(KERNEL, optimize=Search(max_iter=1)).fit(X, WAVE > 0.3)
+        GPClassifier(KERNEL, optimize=Search(max_iter=1)).fit(X, np.digitize(WAVE, [-0.5, 0.5]))
         GPPoissonRegressor(KERNEL, mean=0.0, optimize=False).fit(X, np.arange(14))
-        GPRobustRegressor(KERNEL, max_iter=1).fit(X, WAVE)
+        GPRobustRegressor(KERNEL, optimize=Search(max_iter=1)).fit(X, WAVE)
     assert {warning.filename for warning in caught} == {__file__}
     lines = [warning.lineno for warning in caught]
     assert len(lines) >= 5

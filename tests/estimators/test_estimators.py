@@ -25,7 +25,7 @@ from sklearn.utils import estimator_checks
 import oracle
 from cases import every_case
 from contract import check_contract
-from qpruntime import ConvergenceWarning, GPClassifier, InputError, TableError, infer
+from qpruntime import ConvergenceWarning, GPClassifier, InputError, Search, TableError, infer
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
 NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0
@@ -57,7 +57,7 @@ def test_scikit_learn_contract():
 def test_sample_weights_of_the_other_objective(check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        check("GPClassifier", GPClassifier(objective="loo", max_iter=3))
+        check("GPClassifier", GPClassifier(optimize=Search("loo", max_iter=3)))
 
 
 @pytest.mark.parametrize("method", ["ep", "qp"])
@@ -154,7 +154,7 @@ def test_evidence_is_maximised(toy):
     kernel = ConstantKernel(1.0, (1e-3, 1e5)) * RBF([1.0, 1.0], (1e-2, 1e3)) + WhiteKernel(
         0.1, "fixed"
     )
-    model = GPClassifier(kernel, ftol=1e-13).fit(toy.x, toy.y)
+    model = GPClassifier(kernel, optimize=Search(ftol=1e-13)).fit(toy.x, toy.y)
 
     def evidence(theta):
         K = kernel.clone_with_theta(theta)(toy.x)
@@ -193,7 +193,7 @@ def test_fit_starts_from_the_kernel_given(toy):
 
 def test_running_out_of_iterations_warns(toy):
     with pytest.warns(ConvergenceWarning, match=r"evidence was not maximised.*max_iter") as caught:
-        model = GPClassifier(max_iter=1).fit(toy.x, toy.y)
+        model = GPClassifier(optimize=Search(max_iter=1)).fit(toy.x, toy.y)
     assert caught[0].filename == __file__
     assert model.n_iter_ == 1
     with pytest.warns(ConvergenceWarning, match="not converged after 1 sweeps") as caught:

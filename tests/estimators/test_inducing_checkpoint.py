@@ -10,14 +10,21 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 
-from qpruntime import ConvergenceWarning, GPClassifier, GPRobustRegressor, InputError
+from qpruntime import (
+    ConvergenceWarning,
+    GPClassifier,
+    GPRobustRegressor,
+    Inducing,
+    InputError,
+    Search,
+)
 from qpruntime.inference.sparse.arrays_file import read_arrays, write_arrays
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.learning.sparse_objective import Search
+from qpruntime.learning.sparse_objective import Search as Climb
 
 N, SOME = 500, 100
 KERNEL = 1.7 * RBF(1.2345678901234)
-EVALUATE, SWEEP = (Search, "evaluate"), (Engine, "sweep")
+EVALUATE, SWEEP = (Climb, "evaluate"), (Engine, "sweep")
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +41,12 @@ def after_every_evaluation(monkeypatch):
 
 
 def model(path, **options):
-    options = {"inducing": 15, "subsample": SOME, "random_state": 0, "max_iter": 15, **options}
-    return GPClassifier(checkpoint=path, **options)
+    """A model with inducing points that writes to a file; options are of it or of `Inducing`."""
+    names = ("points", "power", "learn", "resume")
+    own = {name: options.pop(name) for name in names if name in options}
+    given = Inducing(**{"points": 15, "subsample": SOME, "checkpoint": path, **own})
+    options = {"random_state": 0, "optimize": Search(max_iter=15), **options}
+    return GPClassifier(inducing=given, **options)
 
 
 def cut_off(monkeypatch, method, where, one, *data):
@@ -104,8 +115,8 @@ def test_sweeps_that_are_cut_off_go_on(data, tmp_path, monkeypatch):
     path = tmp_path / "fit.npz"
     classes = np.digitize(f, [-0.5, 0.5])
     for options, target in (
-        ({"optimize": False, "inducing": X[:15]}, f > 0.0),
-        ({"max_iter": 3}, classes),
+        ({"optimize": False, "points": X[:15]}, f > 0.0),
+        ({"optimize": Search(max_iter=3)}, classes),
     ):
         plain = model(None, **options).fit(X, target)
         one, sweeps = model(path, resume=True, **options), []
@@ -128,18 +139,15 @@ def test_learnt_noise_goes_on(data, tmp_path, monkeypatch):
     path = tmp_path / "fit.npz"
     one = GPRobustRegressor(
         method="ep",
-        inducing=15,
-        subsample=SOME,
+        inducing=Inducing(15, subsample=SOME, checkpoint=path, resume=True),
+        optimize=Search(max_iter=4),
         random_state=0,
-        max_iter=4,
-        checkpoint=path,
-        resume=True,
     )
     cut_off(monkeypatch, EVALUATE, lambda s: s.engine.rows.n == N and s.kept, one, X, f)
     assert path.exists()
     again = one.fit(X, f)
     assert 0.2 < again.scale_ < 0.4
-    plain = one.set_params(checkpoint=None, resume=False).fit(X, f)
+    plain = one.set_params(inducing__checkpoint=None, inducing__resume=False).fit(X, f)
     np.testing.assert_allclose(again.scale_, plain.scale_, rtol=0.05)
 
 
@@ -150,7 +158,7 @@ def cut(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("fit") / "fit.npz"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("qpruntime.inference.sparse.checkpoint.EVERY", 0.0)
-        one = model(path, max_iter=1, kernel=KERNEL)
+        one = model(path, optimize=Search(max_iter=1), kernel=KERNEL)
         cut_off(patch, EVALUATE, partial(is_with, N), one, X, f > 0.0)
     return path, X, f
 
@@ -159,7 +167,7 @@ def refused(cut, words, X=None, y=None, **options):
     """A fit that goes on from the file is refused, and the file left as it is."""
     path, plain, f = cut
     there = path.read_bytes()
-    options = {"max_iter": 1, "resume": True, "kernel": KERNEL, **options}
+    options = {"optimize": Search(max_iter=1), "resume": True, "kernel": KERNEL, **options}
     with pytest.raises(InputError, match=words) as caught:
         model(path, **options).fit(plain if X is None else X, f > 0.0 if y is None else y)
     assert path.read_bytes() == there
@@ -176,8 +184,8 @@ def test_files_of_other_fits_are_refused(cut):
         ("another fit: its data", {"y": f > 0.1}),
         ("another fit: its data", {"random_state": 1}),
         ("another fit: its options", {"power": 0.4}),
-        ("another fit: its options", {"optimize_inducing": False}),
-        ("another fit: its options", {"max_iter": 2}),
+        ("another fit: its options", {"learn": False}),
+        ("another fit: its options", {"optimize": Search(max_iter=2)}),
         ("another fit: its options", {"tol": 1e-7}),
         ("another fit: its method", {"method": "ep"}),
         ("another fit: its table", {"table": "exact"}),
@@ -188,7 +196,7 @@ def test_files_of_other_fits_are_refused(cut):
         ("another fit: its kernel", {"kernel": 1.7 * RBF(1.2345678901234, (1e-5, 1e4))}),
         ("another fit: its kernel", {"kernel": 1.7 * RBF(1.2345678901234, "fixed")}),
         ("needs random_state=, a whole number", {"random_state": None}),
-        ("is for fits with inducing points", {"inducing": None}),
+        ("checkpoint=.* cannot act with inducing='auto'", {"points": "auto"}),
     ):
         refused(cut, words, **options)
     with pytest.raises(InputError, match="resume=True needs checkpoint="):
@@ -233,7 +241,7 @@ def test_a_place_to_write_to_may_hold_anything(data, tmp_path):
     X, f = data
     path = tmp_path / "fit.npz"
     path.write_bytes(b"no checkpoint")
-    model(path, max_iter=1).fit(X, f > 0.0)
+    model(path, optimize=Search(max_iter=1)).fit(X, f > 0.0)
     assert not path.exists()
 
 
@@ -245,7 +253,7 @@ def test_a_full_disk_is_warned_of_once(data, tmp_path, monkeypatch):
 
     monkeypatch.setattr("qpruntime.whole_file.os.fsync", full)
     with pytest.warns(ConvergenceWarning, match="no checkpoint: .*; fit goes on") as caught:
-        found = model(tmp_path / "fit.npz", max_iter=2).fit(X, f > 0.0)
+        found = model(tmp_path / "fit.npz", optimize=Search(max_iter=2)).fit(X, f > 0.0)
     assert found.score(X, f > 0.0) > 0.7
     assert sum("no checkpoint" in str(one.message) for one in caught) == 1
     assert not list(tmp_path.iterdir())
@@ -254,6 +262,6 @@ def test_a_full_disk_is_warned_of_once(data, tmp_path, monkeypatch):
 def test_a_folder_in_the_place_of_the_file_does_not_cost_the_fit(data, tmp_path):
     X, f = data
     with pytest.warns(ConvergenceWarning, match="no checkpoint: .*; fit goes on"):
-        found = model(tmp_path, max_iter=2).fit(X, f > 0.0)
+        found = model(tmp_path, optimize=Search(max_iter=2)).fit(X, f > 0.0)
     assert found.score(X, f > 0.0) > 0.7
     assert tmp_path.is_dir()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import qpruntime
-from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, infer
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, Search, infer
 from qpruntime.estimators.predictive.density import PREDICTIVES
 from qpruntime.estimators.predictive.links import LINKS
 from qpruntime.learning.objective import OBJECTIVES
@@ -78,7 +78,7 @@ def test_log_marginal_likelihood():
 def test_words_of_options_are_those_that_are_checked():
     init = GPPoissonRegressor.__init__
     assert set(get_args(get_type_hints(init)["link"])) == {*LINKS, "auto"}
-    assert set(get_args(get_type_hints(init)["objective"])) == set(OBJECTIVES)
+    assert set(get_args(get_type_hints(Search)["objective"])) == set(OBJECTIVES)
     hints = get_type_hints(GPPoissonRegressor.predict_log_pmf)
     assert set(get_args(hints["predictive"])) == set(PREDICTIVES)
 
@@ -89,7 +89,7 @@ import numpy as np
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, Posterior, infer
 
 post: Posterior = infer(np.eye(2), [1, -1], method="qp", order="parallel")
-counts = GPPoissonRegressor(link="exp", objective="loo").fit([[0.0], [1.0]], [1, 2])
+counts = GPPoissonRegressor(link="exp", optimize="loo").fit([[0.0], [1.0]], [1, 2])
 reveal_type(counts.posterior_.log_evidence)
 reveal_type(counts.mean_)
 reveal_type(counts.predict([[0.0]]))
@@ -99,7 +99,7 @@ reveal_type(GPClassifier().posterior_)
 infer(np.eye(2), [1, -1], method="pq")
 infer(np.eye(2), [1, -1], order="paralel")
 GPClassifier(method="laplace")
-GPPoissonRegressor(objective="evidense")
+GPPoissonRegressor(optimize="evidense")
 """
 
 

@@ -16,7 +16,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cases import every_case
 from contract import check_contract
-from qpruntime import ConvergenceWarning, GPPoissonRegressor, InputError, infer, open_table
+from qpruntime import ConvergenceWarning, GPPoissonRegressor, InputError, Search, infer, open_table
 from qpruntime.learning.family import KernelFamily
 from qpruntime.learning.objective import Objective
 from qpruntime.projection.projector import Projector
@@ -212,7 +212,7 @@ def test_evidence_is_maximised():
     kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF(1.0, (1e-2, 1e2))
     e = np.linspace(0.5, 2.0, len(Y))
     counts = np.random.default_rng(5).poisson(RATE * e)
-    model = GPPoissonRegressor(kernel, mean=1.5, ftol=1e-13).fit(X, counts, e)
+    model = GPPoissonRegressor(kernel, mean=1.5, optimize=Search(ftol=1e-13)).fit(X, counts, e)
     optimum = model.optimum_
     assert optimum.success
     assert kernel == ConstantKernel(1.0, (1e-3, 1e3)) * RBF(1.0, (1e-2, 1e2))  # not changed
@@ -231,7 +231,7 @@ def test_evidence_is_maximised():
 
 def test_running_out_of_iterations_warns():
     with pytest.warns(ConvergenceWarning, match=r"evidence was not maximised.*max_iter") as caught:
-        GPPoissonRegressor(max_iter=1).fit(X, Y)
+        GPPoissonRegressor(optimize=Search(max_iter=1)).fit(X, Y)
     assert caught[0].filename == __file__
     with pytest.warns(ConvergenceWarning, match="not converged after 1 sweeps") as caught:
         GPPoissonRegressor(FIXED, max_sweeps=1).fit(X, Y)
@@ -242,11 +242,10 @@ def test_restarts_and_progress(capsys):
     seen = []
     model = GPPoissonRegressor(
         method="ep",
-        n_restarts=2,
+        optimize=Search(restarts=2, callback=lambda theta, value: seen.append(value)),
         n_jobs=2,
         random_state=1,
         verbose=1,
-        callback=lambda theta, value: seen.append(value),
     ).fit(X, Y)
     scores = [optimum.score for optimum in model.optima_]
     assert len(scores) == 3
@@ -260,7 +259,7 @@ def test_restarts_and_progress(capsys):
 def test_leave_one_out_objective(method):
     e = np.linspace(0.5, 2.0, len(Y))
     options = {"method": method, "mean": 1.5, "tol": 1e-8}
-    model = GPPoissonRegressor(objective="loo", **options).fit(X, Y, e)
+    model = GPPoissonRegressor(optimize="loo", **options).fit(X, Y, e)
     other = GPPoissonRegressor(**options).fit(X, Y, e)
     assert model.posterior_.loo().sum() == pytest.approx(model.optimum_.value, rel=1e-6)
     assert model.posterior_.loo().sum() > other.posterior_.loo().sum()
@@ -379,7 +378,7 @@ def test_counts_beyond_the_table(tmp_path):
 @every_case("objective", ["evidence", "loo"])
 def test_weight_zero_drops_the_row(link, objective):
     keep, exposure = np.arange(25) % 4 != 1, np.linspace(0.5, 2.0, 25)
-    options = {"link": link, "objective": objective}
+    options = {"link": link, "optimize": objective}
     dropped = GPPoissonRegressor(**options).fit(X, Y, exposure, sample_weight=keep.astype(float))
     without = GPPoissonRegressor(**options).fit(X[keep], Y[keep], exposure[keep])
     np.testing.assert_array_equal(dropped.optimum_.theta, without.optimum_.theta)

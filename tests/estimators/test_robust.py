@@ -16,7 +16,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cases import every_case
 from contract import check_contract
-from qpruntime import ConvergenceWarning, GPRobustRegressor, InputError, infer
+from qpruntime import ConvergenceWarning, GPRobustRegressor, InputError, Search, infer
 from qpruntime.estimators.noise import robust_std
 from qpruntime.learning.family import KernelFamily
 from qpruntime.learning.objective import LeaveOneOut, Objective
@@ -41,7 +41,7 @@ EXPECTED_FAILURES = {
 
 
 def test_scikit_learn_contract():
-    check_contract(GPRobustRegressor(method="ep", max_iter=5), EXPECTED_FAILURES)
+    check_contract(GPRobustRegressor(method="ep", optimize=Search(max_iter=5)), EXPECTED_FAILURES)
 
 
 def objective_at(kind, method, names, theta, weights=None):
@@ -93,7 +93,8 @@ def test_gradient_under_weights(kind, method):
 @pytest.mark.parametrize("objective", ["evidence", "loo"])
 def test_weight_zero_drops_the_row(objective):
     keep = np.arange(40) % 5 != 0  # two of the outliers go
-    options = {"method": "ep", "nu_bounds": (1.0, 30.0), "objective": objective}
+    bounds = {"nu": (1.0, 30.0)}
+    options = {"method": "ep", "noise_bounds": bounds, "optimize": objective}
     dropped = GPRobustRegressor(**options).fit(X, Y, sample_weight=keep.astype(float))
     without = GPRobustRegressor(**options).fit(X[keep], Y[keep])
     np.testing.assert_array_equal(dropped.optimum_.theta, without.optimum_.theta)
@@ -141,7 +142,8 @@ def test_refuses_weights(weights, words):
 
 
 def test_fixed_parameters_are_plain_inference():
-    options = {"nu_bounds": "fixed", "scale": 0.3, "scale_bounds": "fixed", "normalize_y": False}
+    bounds = {"nu": "fixed", "scale": "fixed"}
+    options = {"scale": 0.3, "noise_bounds": bounds, "normalize_y": False}
     model = GPRobustRegressor(FIXED, nu=3.0, method="ep", tol=1e-11, **options).fit(X, Y)
     assert model.optimum_ is None
     assert model.likelihood_ is get("student-t", nu=3, scale=0.3)
@@ -166,7 +168,7 @@ def test_fixed_parameters_are_plain_inference():
 @every_case(("nu", "scale"), [(1.0, 0.5), (4.0, 0.1), (60.0, 2.0)])
 def test_quantiles_undo_the_distribution(nu, scale):
     model = GPRobustRegressor(
-        FIXED, nu=nu, scale=scale, scale_bounds="fixed", method="ep", optimize=False
+        FIXED, nu=nu, scale=scale, noise_bounds={"scale": "fixed"}, method="ep", optimize=False
     ).fit(X, Y)
     levels = [0.01, 0.25, 0.5, 0.9]
     quantiles = model.predict_quantiles(NEW, levels)
@@ -200,17 +202,19 @@ def test_outliers_lose_their_pull():
 
 def test_learning_nu_raises_the_evidence():
     fixed = GPRobustRegressor(method="ep").fit(X, Y)
-    free = GPRobustRegressor(method="ep", nu_bounds=(1.0, 100.0)).fit(X, Y)
+    free = GPRobustRegressor(method="ep", noise_bounds={"nu": (1.0, 100.0)}).fit(X, Y)
     assert free.optimum_.value > fixed.optimum_.value + 0.1
     assert 1.0 <= free.nu_ < 3.0
     assert free.optimum_.theta.size == 3 + 2
-    clean = GPRobustRegressor(method="ep", nu_bounds=(1.0, 1e3)).fit(X, CLEAN + 0.1 * np.cos(9 * Y))
+    clean = GPRobustRegressor(method="ep", noise_bounds={"nu": (1.0, 1e3)}).fit(
+        X, CLEAN + 0.1 * np.cos(9 * Y)
+    )
     assert clean.nu_ > 20.0
 
 
 def test_units_of_y():
-    one = GPRobustRegressor(method="ep", ftol=1e-12).fit(X, Y)
-    other = GPRobustRegressor(method="ep", ftol=1e-12).fit(X, 1e4 + 1e3 * Y)
+    one = GPRobustRegressor(method="ep", optimize=Search(ftol=1e-12)).fit(X, Y)
+    other = GPRobustRegressor(method="ep", optimize=Search(ftol=1e-12)).fit(X, 1e4 + 1e3 * Y)
     np.testing.assert_allclose(other.predict(NEW), 1e4 + 1e3 * one.predict(NEW), rtol=1e-6)
     assert other.scale_ == pytest.approx(1e3 * one.scale_, rel=1e-5)
     np.testing.assert_allclose(
@@ -224,11 +228,11 @@ def test_restarts_and_progress(capsys):
     seen = []
     model = GPRobustRegressor(
         method="ep",
-        n_restarts=1,
+        optimize=Search(
+            restarts=1, max_iter=6, callback=lambda theta, value: seen.append((theta.size, value))
+        ),
         random_state=3,
         verbose=1,
-        max_iter=6,
-        callback=lambda theta, value: seen.append((theta.size, value)),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -242,7 +246,7 @@ def test_restarts_and_progress(capsys):
 
 def test_running_out_warns():
     with pytest.warns(ConvergenceWarning, match="evidence was not maximised") as caught:
-        model = GPRobustRegressor(method="ep", max_iter=1).fit(X, Y)
+        model = GPRobustRegressor(method="ep", optimize=Search(max_iter=1)).fit(X, Y)
     assert caught[0].filename == __file__
     assert not model.converged_
     with pytest.warns(ConvergenceWarning, match="not converged after 2 sweeps"):
@@ -267,11 +271,13 @@ def test_targets_without_noise_are_followed_as_far_as_the_kernel_matrix_goes():
         assert np.abs(model.predict(X) - y).max() < 1e-3
         named += [str(w.message) for w in seen if "inference fails further on" in str(w.message)]
     assert 1 <= len(named) <= 3
-    assert all("scale_bounds" in words for words in named)
+    assert all("narrow the bounds of scale" in words for words in named)
 
 
 def test_clone_and_pickle():
-    model = GPRobustRegressor(FIXED, method="ep", scale=0.2, scale_bounds=np.array([0.1, 1.0]))
+    model = GPRobustRegressor(
+        FIXED, method="ep", scale=0.2, noise_bounds={"scale": np.array([0.1, 1.0])}
+    )
     model.fit(X, Y)
     again = clone(model)
     with pytest.raises(NotFittedError):
@@ -287,13 +293,15 @@ def test_clone_and_pickle():
         ({"nu": 0.0}, "nu of likelihood"),
         ({"scale": -1.0}, "scale must be positive and finite, got -1"),
         ({"scale": "wide"}, "scale must be positive"),
-        ({"scale_bounds": (1.0, 2.0)}, "scale is .* outside scale_bounds 1 to 2"),
-        ({"scale_bounds": 3.0}, "two positive numbers or 'fixed'"),
-        ({"scale_bounds": "free"}, "two positive numbers or 'fixed'"),
-        ({"scale_bounds": ()}, "two positive numbers or 'fixed'"),
-        ({"nu_bounds": (0.0, 3.0)}, "nu_bounds must be two positive numbers"),
-        ({"nu_bounds": (5.0, 9.0)}, "nu is 4, outside nu_bounds 5 to 9"),
-        ({"objective": "bound"}, "objective must be"),
+        ({"noise_bounds": {"scale": (1.0, 2.0)}}, "scale is .* outside its noise_bounds 1 to 2"),
+        ({"noise_bounds": {"scale": 3.0}}, "two positive numbers or 'fixed'"),
+        ({"noise_bounds": {"scale": "free"}}, "two positive numbers or 'fixed'"),
+        ({"noise_bounds": {"scale": ()}}, "two positive numbers or 'fixed'"),
+        ({"noise_bounds": {"nu": (0.0, 3.0)}}, "bounds of nu must be two positive numbers"),
+        ({"noise_bounds": {"nu": (5.0, 9.0)}}, "nu is 4, outside its noise_bounds 5 to 9"),
+        ({"noise_bounds": (5.0, 9.0)}, 'a dict of "nu" and "scale"'),
+        ({"noise_bounds": {"mu": "fixed"}}, 'a dict of "nu" and "scale"'),
+        ({"optimize": "bound"}, "optimize must be"),
     ],
 )
 def test_refuses_options(options, words):

@@ -15,6 +15,8 @@ from qpruntime import (
     GPPoissonRegressor,
     GPRobustRegressor,
     InputError,
+    Search,
+    Series,
     SeriesPosterior,
 )
 from qpruntime.learning.series import SeriesFamily, SeriesObjective
@@ -38,7 +40,12 @@ def test_fits_are_those_of_the_dense_engine():
     new = np.linspace(-1.0, 9.0, 20)[:, None]
     cases = [
         (GPClassifier, labels, {}, {}),
-        (GPClassifier, labels, {"kernel": kernel, "n_restarts": 1}, {"sample_weight": weights}),
+        (
+            GPClassifier,
+            labels,
+            {"kernel": kernel, "optimize": Search(restarts=1)},
+            {"sample_weight": weights},
+        ),
         (GPPoissonRegressor, counts, {"kernel": kernel}, {"exposure": exposure}),
         (GPPoissonRegressor, counts, {"link": "exp"}, {"exposure": exposure}),
     ]
@@ -69,7 +76,7 @@ def same_optimum(n, cases):
     X, labels, counts, exposure, f = data(n)
     reals = f + 0.2 * np.random.default_rng(1).standard_t(4, n)
     observed = {"labels": labels, "counts": counts, "reals": reals}
-    options = {"method": "ep", "tol": 1e-9, "ftol": 1e-13}
+    options = {"method": "ep", "tol": 1e-9, "optimize": Search(ftol=1e-13)}
     for estimator, kernel, kind, own in cases:
         given = {"exposure": exposure} if kind == "counts" else {}
         ours, dense = (
@@ -174,12 +181,15 @@ def test_the_solver_is_chosen():
     for model, given, words in [
         (GPClassifier(RBF(1.0), solver="markov"), X, "RBF"),
         (GPClassifier(kernel, solver="markov"), two, "one column"),
-        (GPClassifier(kernel, solver="markov", objective="loo"), X, "loo"),
+        (GPClassifier(kernel, solver="markov", optimize="loo"), X, "loo"),
         (GPClassifier(kernel, solver="markov", method="vb"), X, "vb"),
         (GPClassifier(kernel, solver="markov", correction="fact"), X, "corrections"),
         (GPClassifier(kernel, solver="markov", inducing=9), X, "no inducing points"),
-        (GPClassifier(kernel, approximate=-1.0), X, "approximate must be"),
-        (GPClassifier(RBF(1.0), solver="markov", approximate=1e-9), X, r"1\.3e-05 at least"),
+        (GPClassifier(kernel, solver=Series(1e-3)), X, "no squared exponential"),
+        (GPClassifier(RBF(1.0), solver=Series(1e-3)), two, "one column, this one has 2"),
+        (GPClassifier(kernel, solver=Series(), inducing=9), X, "no inducing points"),
+        (GPClassifier(kernel, solver="dense", inducing=9), X, "one of the two out"),
+        (GPClassifier(RBF(1.0), solver=Series(1e-9)), X, r"1\.3e-05 at least"),
         (GPClassifier(kernel, solver="fast"), X, "solver must be"),
     ]:
         with pytest.raises(InputError, match=words):
@@ -190,7 +200,7 @@ def test_squared_exponentials_are_fitted_by_states_on_request():
     """To what the error of the kernel does to a fit, 1.3e-5 of the variance."""
     X, labels, _, _, _ = data(300)
     kernel = ConstantKernel(2.0) * RBF(1.0) + WhiteKernel(0.1, "fixed")
-    ours = GPClassifier(kernel, method="ep", approximate=1e-4).fit(X, labels)
+    ours = GPClassifier(kernel, method="ep", solver=Series(1e-4, required=False)).fit(X, labels)
     dense = GPClassifier(kernel, method="ep", solver="dense").fit(X, labels)
     assert ours.posterior_.kernel_error == 1.3e-5
     np.testing.assert_allclose(ours.kernel_.theta, dense.kernel_.theta, atol=5e-3)
@@ -202,8 +212,8 @@ def test_squared_exponentials_are_fitted_by_states_on_request():
 @pytest.mark.filterwarnings("ignore::qpruntime.ConvergenceWarning")  # after two iterations
 def test_of_two_kernels_those_with_states_are_tried():
     X, labels, _, _, _ = data(300)
-    short = {"method": "ep", "max_iter": 2}
-    for how, runs in (({}, 1), ({"approximate": 1e-3}, 2)):
+    short = {"method": "ep", "optimize": Search(max_iter=2)}
+    for how, runs in (({}, 1), ({"solver": Series(1e-3, required=False)}, 2)):
         model = GPClassifier("auto", **short, **how).fit(X, labels)
         assert isinstance(model.posterior_, SeriesPosterior), how
         assert len(model.optima_) == runs, how

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from dask_cluster import two_workers
-from qpruntime import GPClassifier
+from qpruntime import GPClassifier, Inducing
+from qpruntime import Search as Few
 from qpruntime.execution.calls import ExecutorError
 from qpruntime.learning.sparse_objective import Search
 
@@ -28,12 +29,12 @@ def data():
     return x, x[:, 0] + 0.02 * x[:, 1] + 0.3 * rng.standard_normal(N) > 0.0
 
 
-def fitted(x, y, **options):
+def fitted(x, y, kept=None, **options):
+    kept = kept or {}
     model = GPClassifier(
         **{
-            "inducing": 15,
-            "subsample": 2000,
-            "max_iter": 3,
+            "inducing": Inducing(15, subsample=2000, **kept),
+            "optimize": Few(max_iter=3),
             "method": "ep",
             "verbose": 0,
             **options,
@@ -140,8 +141,8 @@ def test_failures(data, cluster, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         words = r"no scheduler answers .*fit.npz has the sites so far: fit again with resume=True"
         with pytest.raises(ExecutorError, match=words):
-            disturbed(data, cluster, patch, end, **kept)
-    again = fitted(*data, **kept)
+            disturbed(data, cluster, patch, end, kept=kept)
+    again = fitted(*data, kept)
     assert not list(tmp_path.glob("fit*"))
     assert again.posterior_.log_evidence > plain.posterior_.log_evidence - 1e-5 * N
     with pytest.raises(ExecutorError, match=r"no scheduler answers .* fit again, from the first"):

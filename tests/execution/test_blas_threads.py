@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from cases import every_case
-from qpruntime import GPClassifier, cgroups, infer, infer_series, infer_sparse
+from qpruntime import GPClassifier, Search, cgroups, infer, infer_series, infer_sparse
 from qpruntime.bayesopt import Optimizer
 from qpruntime.execution import blas_threads as module
 from qpruntime.execution.blas_threads import (
@@ -169,16 +169,16 @@ def test_decorated_functions_keep_their_names_and_what_they_raise():
 def test_public_calls_have_one_thread_at_small_sizes():
     seen = Spy.seen = []
     kernel = Spy(1.0)
-    model = GPClassifier(kernel, max_iter=2, method="ep")
+    model = GPClassifier(kernel, optimize=Search(max_iter=2), method="ep")
     model.fit(X, Y)
     fitted = len(seen)
     model.predict(X)
     predicted = len(seen)
-    post = infer_sparse(kernel, X, Y, X[:5], method="ep")
+    post = infer_sparse(X, Y, kernel, X[:5], method="ep")
     inferred = len(seen)
     post.predict(X)
     assert 0 < fitted < predicted < inferred < len(seen)
-    model = GPClassifier(kernel, inducing=4, max_iter=2).fit(X, Y)
+    model = GPClassifier(kernel, inducing=4, optimize=Search(max_iter=2)).fit(X, Y)
     model.predict_proba(X)
     assert {tuple(one) for one in seen} == {(1,)}
 

@@ -49,7 +49,7 @@ def with_sites(posterior, sites):
 def as_dense(kernel, y, likelihood, power, **options):
     """The dense posterior, and the local one by all rows of the same sites."""
     dense = infer(kernel(X), y, likelihood, "ep", power=power, tol=1e-13, **options)
-    post = infer_sparse(kernel, X, y, Z, likelihood, "ep", power=power, max_sweeps=1000, **options)
+    post = infer_sparse(X, y, kernel, Z, likelihood, "ep", power=power, max_sweeps=1000, **options)
     mean = np.broadcast_to(options.get("mean", 0.0), (48,))
     tau, nu = dense.sites
     return dense, with_sites(post, (tau, nu - tau * mean))
@@ -77,7 +77,7 @@ def test_by_all_rows_it_is_the_dense_posterior(kernel, y, likelihood, options, p
 def test_what_z_leaves_nothing_of_is_not_corrected():
     once = X[:40]
     options = {"method": "ep", "tol": 1e-13, "jitter": 0.0}
-    sparse = infer_sparse(SMOOTH, once, LABELS[:40], once, **options)
+    sparse = infer_sparse(once, LABELS[:40], SMOOTH, once, **options)
     local = local_of(sparse, once, 7)
     np.testing.assert_allclose(local.predict(POINTS), sparse.predict(POINTS), **CLOSE)
     np.testing.assert_allclose(local.loo(), sparse.loo(), **CLOSE)
@@ -85,13 +85,13 @@ def test_what_z_leaves_nothing_of_is_not_corrected():
 
 def test_a_row_left_out_is_the_prediction_without_its_site():
     options = {"method": "qp", "weights": WEIGHTS, "mean": PRIOR}
-    sparse = infer_sparse(NOISY, X, LABELS, Z, **options)
+    sparse = infer_sparse(X, LABELS, NOISY, Z, **options)
     local = local_of(sparse, X, 9)
     sites = sparse._solution.engine.sites
     for n in (2, 3, 41, 44, 47):
         rest = np.arange(48) != n
         other = infer_sparse(
-            NOISY, X[rest], LABELS[rest], Z, weights=WEIGHTS[rest], mean=PRIOR[rest]
+            X[rest], LABELS[rest], NOISY, Z, weights=WEIGHTS[rest], mean=PRIOR[rest]
         )
         other = with_sites(other, (sites.tau[rest], sites.nu[rest]))
         # Where other rows are at its place that is one neighbour more.
@@ -109,10 +109,10 @@ def test_weights_and_order_of_rows():
     twice = np.arange(48) % 4 == 0
     weights = np.where(twice, 2.0, 1.0)
     both = {"method": "ep", "tol": 1e-13, "nearest": 9}
-    one = infer_sparse(SMOOTH, X, LABELS, Z, weights=weights, power=1.0, **both)
+    one = infer_sparse(X, LABELS, SMOOTH, Z, weights=weights, power=1.0, **both)
     order = np.random.default_rng(1).permutation(48)
-    two = infer_sparse(SMOOTH, X[order], LABELS[order], Z, weights=weights[order], **both)
-    three = infer_sparse(SMOOTH, X, LABELS, Z, weights=weights, **both)
+    two = infer_sparse(X[order], LABELS[order], SMOOTH, Z, weights=weights[order], **both)
+    three = infer_sparse(X, LABELS, SMOOTH, Z, weights=weights, **both)
     # What the tolerance of the fixed points leaves.
     np.testing.assert_allclose(two.predict(POINTS), three.predict(POINTS), **CLOSE)
     np.testing.assert_allclose(two.loo(), three.loo()[order], **CLOSE)
@@ -120,7 +120,7 @@ def test_weights_and_order_of_rows():
 
 
 def test_a_copy_predicts_and_holds_its_rows():
-    local = infer_sparse(SMOOTH, X, LABELS, Z, nearest=5)
+    local = infer_sparse(X, LABELS, SMOOTH, Z, nearest=5)
     copy = pickle.loads(pickle.dumps(local))
     np.testing.assert_array_equal(copy.predict(POINTS), local.predict(POINTS))
     np.testing.assert_array_equal(copy.loo([1, 2]), local.loo([1, 2]))
@@ -133,7 +133,7 @@ def test_a_copy_predicts_and_holds_its_rows():
 
 
 def test_what_is_no_row_is_refused():
-    local = infer_sparse(SMOOTH, X, LABELS, Z, nearest=5)
+    local = infer_sparse(X, LABELS, SMOOTH, Z, nearest=5)
     for post in (local, local.sparse):
         with pytest.raises(InputError, match="from 0 to 47, got 0 to 48"):
             post.loo([0, 48])
@@ -142,18 +142,18 @@ def test_what_is_no_row_is_refused():
     with pytest.raises(InputError, match="the 48 rows"):
         local_of(local.sparse, X[:5], 3)
     with pytest.raises(InputError, match="nearest"):
-        infer_sparse(SMOOTH, X, LABELS, Z, nearest=-1)
+        infer_sparse(X, LABELS, SMOOTH, Z, nearest=-1)
 
 
 def test_negative_precisions():
     """They are left to the inducing points, but a row left out takes its own away."""
-    sparse = infer_sparse(NOISY, X, HEAVY, Z, "student-t(nu=4, scale=0.3)", "ep", max_sweeps=500)
+    sparse = infer_sparse(X, HEAVY, NOISY, Z, "student-t(nu=4, scale=0.3)", "ep", max_sweeps=500)
     local = local_of(sparse, X, 9)
     negative = np.flatnonzero(sparse.sites.tau < 0.0)
     assert negative.size
     n = negative[0]
     rest, sites = np.arange(48) != n, sparse._solution.engine.sites
-    other = infer_sparse(NOISY, X[rest], HEAVY[rest], Z, "student-t(nu=4, scale=0.3)", "ep")
+    other = infer_sparse(X[rest], HEAVY[rest], NOISY, Z, "student-t(nu=4, scale=0.3)", "ep")
     other = with_sites(other, (sites.tau[rest], sites.nu[rest]))
     mean, variance = local_of(other, X[rest], 9).predict(X[[n]])
     found = sparse._solution.rule.project(
@@ -164,11 +164,11 @@ def test_negative_precisions():
 
 def test_later_rows_join():
     """Rows in two parts are neighbours as if held at once."""
-    sparse = infer_sparse(SMOOTH, X[:30], LABELS[:30], Z, method="ep", tol=1e-13)
+    sparse = infer_sparse(X[:30], LABELS[:30], SMOOTH, Z, method="ep", tol=1e-13)
     local = local_of(sparse, X[:30], 9)
     later = pickle.loads(pickle.dumps(local)).extend(X[30:], LABELS[30:])
     both = later._solution.held
-    whole = infer_sparse(SMOOTH, X, LABELS, Z, method="ep")
+    whole = infer_sparse(X, LABELS, SMOOTH, Z, method="ep")
     whole = with_sites(whole, (both.tau, both.nu))
     np.testing.assert_allclose(
         later.predict(POINTS), local_of(whole, X, 9).predict(POINTS), **CLOSE
@@ -177,7 +177,7 @@ def test_later_rows_join():
 
 
 def test_in_other_units_and_with_little_memory(monkeypatch):
-    local = infer_sparse(SMOOTH, X, LABELS, Z, nearest=9)
+    local = infer_sparse(X, LABELS, SMOOTH, Z, nearest=9)
     expected = local.predict(POINTS)
     units = np.array([10.0, 0.1])
     kernel = ConstantKernel(2.0) * RBF(units * [0.9, 1.5])
@@ -223,7 +223,7 @@ def test_features_are_made_in_single_precision_only_where_that_is_right(monkeypa
     """Neighbours of nearly equal inducing inputs have features that single precision loses."""
     monkeypatch.setattr(features, "_DOUBLE", 0.0)
     smooth = ConstantKernel(1e4) * RBF([3.0, 3.0])
-    local = infer_sparse(smooth, X, LABELS, X[:40], nearest=9, method="ep")
+    local = infer_sparse(X, LABELS, smooth, X[:40], nearest=9, method="ep")
     made = local._solution._ground._features
     assert (made.dtype, made.known.inducing.dtype) == (np.float32, np.float64)
     np.testing.assert_array_equal(

@@ -40,8 +40,8 @@ def both(d, tmp_path, **options):
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     given = {"method": "ep", "nearest": 12, **options}
-    held = infer_sparse(kernel, X, y, Z, **given)
-    return held, infer_sparse(kernel, mapped, y, Z, **given, memory=0.0), points
+    held = infer_sparse(X, y, kernel, Z, **given)
+    return held, infer_sparse(mapped, y, kernel, Z, **given, memory=0.0), points
 
 
 def same(one, two, points):
@@ -134,7 +134,7 @@ def test_a_users_own_map_is_no_file_of_ours(tmp_path):
     np.save(tmp_path / "X.npy", X.astype(np.float32))
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     single = X.astype(np.float32).astype(float)
-    found = [infer_sparse(kernel, rows, y, Z, method="ep", nearest=12) for rows in (single, mapped)]
+    found = [infer_sparse(rows, y, kernel, Z, method="ep", nearest=12) for rows in (single, mapped)]
     assert not any(post.summary()["rows_on_disk"] for post in found)
     same(*found, points)
 
@@ -143,10 +143,10 @@ def test_all_rows_by_cells_are_all_rows_by_a_tree(tmp_path, monkeypatch):
     """What cells put in another order are the same places; all of them are looked at."""
     X, y, Z, points, kernel = drawn(3, 200)
     options = {"method": "ep", "nearest": 200}
-    by_tree = infer_sparse(kernel, X, y, Z, **options)
+    by_tree = infer_sparse(X, y, kernel, Z, **options)
     expected, left_out = by_tree.predict(points), by_tree.loo(np.arange(200))
     monkeypatch.setattr(neighbours, "MOST_FEATURES", 0)
-    by_cells = infer_sparse(kernel, X, y, Z, **options)
+    by_cells = infer_sparse(X, y, kernel, Z, **options)
     # Rounding of some hundred operations, in another order.
     np.testing.assert_allclose(by_cells.predict(points), expected, rtol=0.0, atol=1e-10)
     np.testing.assert_allclose(by_cells.loo(np.arange(200)), left_out, rtol=0.0, atol=1e-10)

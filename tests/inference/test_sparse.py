@@ -38,10 +38,10 @@ POISSON = [
 @every_case("method, power, expected", PROBIT)
 def test_reference_values_of_probit(method, power, expected):
     options = {"method": method, "power": power, **EXACT}
-    looked = infer_sparse(KERNEL, X, LABELS, Z, **options)
+    looked = infer_sparse(X, LABELS, KERNEL, Z, **options)
     # The table of the power 1/2 is certified to 1e-8; without it nothing is lost.
     table = None if power == 1.0 else "exact"
-    post = infer_sparse(KERNEL, X, LABELS, Z, table=table, **options)
+    post = infer_sparse(X, LABELS, KERNEL, Z, table=table, **options)
     assert abs(looked.log_evidence - post.log_evidence) < 4e-8
     mean, variance = post.predict([[0.4]])
     found = [post.log_evidence, post.loo().sum(), mean[0], variance[0]]
@@ -53,7 +53,7 @@ def test_reference_values_of_probit(method, power, expected):
 @every_case("method, power, weights, expected", POISSON)
 def test_reference_values_of_counts(method, power, weights, expected):
     options = {"method": method, "power": power, "weights": weights, "mean": 0.5, **EXACT}
-    post = infer_sparse(KERNEL, X, COUNTS, Z, "poisson-exp", **options)
+    post = infer_sparse(X, COUNTS, KERNEL, Z, "poisson-exp", **options)
     mean, variance = post.predict([[0.4]])
     found = [post.log_evidence, mean[0], variance[0]]
     pairs = [(a, b) for a, b in zip(found, expected, strict=True) if b is not None]
@@ -112,7 +112,7 @@ MORE = [
 
 def equals_dense_on_fitc(kernel, y, likelihood, method, options):
     both = {"method": method, "tol": 1e-12, "max_sweeps": 300, **options}
-    post = infer_sparse(kernel, X, y, Z, likelihood, power=1.0, jitter=0.0, **both)
+    post = infer_sparse(X, y, kernel, Z, likelihood, power=1.0, jitter=0.0, **both)
     dense = infer(fitc(kernel, X, Z), y, likelihood, order="parallel", **both)
     compare(post, dense)
     # Observations in the tails of Student's t push others' precisions below zero, and stay there.
@@ -140,7 +140,7 @@ def test_noise_of_any_small_scale():
         for name in ("laplace(scale={})", "student-t(nu=4, scale={})"):
             for scale in scales:
                 given = {"likelihood": name.format(scale), "method": "ep"}
-                post = infer_sparse(kernel, x, y, z, power=1.0, **given)
+                post = infer_sparse(x, y, kernel, z, power=1.0, **given)
                 dense = infer(K, y, order="parallel", **given)
                 assert post.converged, (name, scale)
                 # Rounding of r, which is 1e-8 where rows are inducing, in both.
@@ -157,7 +157,7 @@ def test_noise_of_any_small_scale():
         r = 1.0 - np.diag(low)
         expected = multivariate_normal.logpdf(y, None, low + np.diag(0.5 * r + square))
         expected += 24.0 * np.log(half / own) - 0.5 * np.log1p(0.5 * r / square).sum()
-        post = infer_sparse(kernel, x, y, Z_FEW, f"laplace(scale={scale})", "ep")
+        post = infer_sparse(x, y, kernel, Z_FEW, f"laplace(scale={scale})", "ep")
         assert abs(post.log_evidence - expected) < 1e-11
 
 
@@ -166,7 +166,7 @@ def test_with_all_inputs_inducing_it_is_the_dense_engine(method, options):
     kernel, x, y = ConstantKernel(2.0) * RBF(0.3), X[::2], COUNTS[::2]
     options = {name: value[::2] if np.ndim(value) else value for name, value in options.items()}
     both = {"method": method, "power": 0.5, "tol": 1e-12, **options}
-    post = infer_sparse(kernel, x, y, x, "poisson-exp", jitter=0.0, **both)
+    post = infer_sparse(x, y, kernel, x, "poisson-exp", jitter=0.0, **both)
     dense = infer(kernel(x), y, "poisson-exp", **both)
     # r, which is nothing but rounding here, is added to variances.
     compare(post, dense, 100.0)
@@ -183,7 +183,7 @@ def test_small_powers_tend_to_the_bound():
     bound = infer(kernel(x), y, method="vb", tol=1e-10).log_evidence
     powers = [0.1, 0.01, 0.001]
     found = [
-        infer_sparse(kernel, x, y, x, method="ep", power=power, tol=1e-10).log_evidence
+        infer_sparse(x, y, kernel, x, method="ep", power=power, tol=1e-10).log_evidence
         for power in powers
     ]
     gaps = (np.array(found) - bound) / powers
@@ -195,7 +195,7 @@ def test_what_must_not_matter():
     """Order of rows, rows of weight 0, equal and faraway inducing inputs; few rows are legal."""
 
     def run(x=X, y=LABELS, z=Z, **options):
-        return infer_sparse(KERNEL, x, y, z, tol=1e-11, **options)
+        return infer_sparse(x, y, KERNEL, z, tol=1e-11, **options)
 
     plain = run()
     back = np.random.default_rng(2).permutation(40)
@@ -222,8 +222,8 @@ def test_what_must_not_matter():
 @every_case("mean", [1.5, np.linspace(-1.0, 2.0, 40)])
 def test_sites_of_a_fixed_point_stay_under_a_prior_mean(mean):
     options = {"likelihood": "poisson-exp", "method": "ep", "mean": mean}
-    settled = infer_sparse(KERNEL, X, COUNTS, Z, tol=1e-10, **options)
-    again = infer_sparse(KERNEL, X, COUNTS, Z, tol=1e-6, sites=settled.sites, **options)
+    settled = infer_sparse(X, COUNTS, KERNEL, Z, tol=1e-10, **options)
+    again = infer_sparse(X, COUNTS, KERNEL, Z, tol=1e-6, sites=settled.sites, **options)
     assert again.n_sweeps == 1
     assert again.history[0] < 1e-8
     assert again.log_evidence == pytest.approx(settled.log_evidence, abs=1e-9)
@@ -233,14 +233,14 @@ def test_any_number_of_workers_gives_the_same_bits():
     rng = np.random.default_rng(3)
     x = rng.standard_normal((70_000, 2))
     y = np.sign(x[:, 0] + 0.3 * rng.standard_normal(70_000))
-    one, two = (infer_sparse(RBF(), x, y, x[:9], power=1.0, workers=w) for w in (1, 2))
+    one, two = (infer_sparse(x, y, RBF(), x[:9], power=1.0, n_jobs=w) for w in (1, 2))
     assert one.log_evidence == two.log_evidence
     for a, b in ((one.sites, two.sites), (one.predict(x[:99]), two.predict(x[:99]))):
         np.testing.assert_array_equal(a, b)
 
 
 def test_pickles_predict_without_rows():
-    post = infer_sparse(KERNEL, X, LABELS, Z)
+    post = infer_sparse(X, LABELS, KERNEL, Z)
     copy = pickle.loads(pickle.dumps(post))
     np.testing.assert_array_equal(copy.predict(X), post.predict(X))
     assert str(copy) == str(post)
@@ -267,4 +267,4 @@ BAD = [
 def test_bad_arguments(change, words):
     given = {"X": X, "y": LABELS, "Z": Z, **change}
     with pytest.raises(InputError, match=words):
-        infer_sparse(KERNEL, **given)
+        infer_sparse(kernel=KERNEL, **given)

@@ -32,7 +32,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def plain(data):
-    return infer_sparse(RBF(), *data)
+    return infer_sparse(*data[:2], RBF(), data[2])
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def run(data, cluster, tmp_path, monkeypatch, action):
 
     monkeypatch.setattr(SitesFile, "offer", offer)
     path = tmp_path / "sites.npz"
-    return infer_sparse(RBF(), *data, scheduler=cluster.address, checkpoint=path)
+    return infer_sparse(*data[:2], RBF(), data[2], scheduler=cluster.address, checkpoint=path)
 
 
 def same(found, plain):
@@ -63,7 +63,7 @@ def same(found, plain):
 
 def test_any_number_of_workers(data, plain, cluster):
     for _ in range(2):
-        same(infer_sparse(RBF(), *data, scheduler=cluster.address), plain)
+        same(infer_sparse(*data[:2], RBF(), data[2], scheduler=cluster.address), plain)
         for _ in range(2):
             cluster.add_worker()
         cluster.wait_for_workers(4)
@@ -98,7 +98,7 @@ def test_the_cluster_goes_away_for_good(data, plain, cluster, tmp_path, monkeypa
     with pytest.raises(ExecutorError, match="resume=True"):
         run(data, cluster, tmp_path, monkeypatch, end)
     path = tmp_path / "sites.npz"
-    again = infer_sparse(RBF(), *data, checkpoint=path, resume=True)
+    again = infer_sparse(*data[:2], RBF(), data[2], checkpoint=path, resume=True)
     assert again.n_sweeps < plain.n_sweeps
     # Both within tol of the fixed point.
     np.testing.assert_allclose(again.log_evidence, plain.log_evidence, rtol=1e-8)

@@ -49,8 +49,8 @@ def test_differences(k, y, z, likelihood, options):
             named = f"{stem}={float(value) * math.exp(scale)!r})"
         at = k.clone_with_theta(k.theta + theta)
         moved = z + move * (np.arange(len(z)) == 1)[:, None]
-        options_ = {"method": "ep", "tol": 1e-10, "mean": 0.2 + mean, "workers": 1, **options}
-        return infer_sparse(at, X, y, moved, named, **options_)
+        options_ = {"method": "ep", "tol": 1e-10, "mean": 0.2 + mean, "n_jobs": 1, **options}
+        return infer_sparse(X, y, at, moved, named, **options_)
 
     def slope(name, unit=1.0):
         ends = [settled(**{name: sign * STEP * unit}).log_evidence for sign in (1.0, -1.0)]
@@ -70,7 +70,7 @@ def test_differences(k, y, z, likelihood, options):
 def test_reference_values():
     for power, theta in ((1.0, [2.8190509, -4.0244329]), (0.5, [2.7988182, -3.8519561])):
         options = {"power": power, "method": "ep", "jitter": 0.0, "tol": 1e-12}
-        found = infer_sparse(kernel(), X, LABELS, Z, **options).engine.evaluate(0)
+        found = infer_sparse(X, LABELS, kernel(), Z, **options).engine.evaluate(0)
         np.testing.assert_allclose(found.by_theta, theta, rtol=0.0, atol=6e-8)
         if power == 1.0:
             np.testing.assert_allclose(found.by_Z[1, 0], -0.106075223, rtol=0.0, atol=6e-10)
@@ -78,7 +78,7 @@ def test_reference_values():
 
 def test_float32_steers():
     """Its gradient is right to a thousandth of its largest entry, its evidence to 1e-6 of it."""
-    post = infer_sparse(kernel(), X, LABELS, Z, method="ep", tol=1e-10)
+    post = infer_sparse(X, LABELS, kernel(), Z, method="ep", tol=1e-10)
     exact = post._solution.engine.evaluate(0)
     post._solution.engine.move(kernel(), Z, np.float32)
     rough = post._solution.engine.evaluate(0)

@@ -54,7 +54,7 @@ def problem(seed):
         "power": float(rng.choice([1.0, 0.5, 0.1, 0.9])),
         "mean": float(rng.normal()) if rng.random() < 0.5 else 0.0,
         "weights": rng.uniform(0.0, 3.0, n) if rng.random() < 0.2 else None,
-        "workers": 1,
+        "n_jobs": 1,
     }
     return (kernel, X, y, Z), options
 
@@ -66,7 +66,8 @@ def outcome(seed):
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)
         try:
-            post = infer_sparse(*given, **options)
+            kernel, X, y, Z = given
+            post = infer_sparse(X, y, kernel, Z, **options)
         except QPError:
             return "refused"
         mean, variance = post.predict(np.vstack([given[1], given[3], given[1] * 1e3]))

@@ -37,7 +37,7 @@ def test_where_rows_are_makes_no_difference(data, tmp_path):
     import zarr
 
     x, y, z = data
-    plain = infer_sparse(RBF(), x, y, z)
+    plain = infer_sparse(x, y, RBF(), z)
     stored = zarr.create_array(str(tmp_path / "x.zarr"), shape=x.shape, chunks=(99, 2), dtype="f8")
     stored[:] = x
     np.save(tmp_path / "x.npy", x)
@@ -49,18 +49,18 @@ def test_where_rows_are_makes_no_difference(data, tmp_path):
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     for inputs in (stored, mapped, chunked, unknown, empty, mixed):
         outputs = da.from_array(y.astype(np.int8 if inputs is mixed else float), chunks=300)
-        found = infer_sparse(RBF(), inputs, outputs, z)
+        found = infer_sparse(inputs, outputs, RBF(), z)
         np.testing.assert_array_equal(found.sites, plain.sites)
         assert found.log_evidence == plain.log_evidence
     assert np.isnan(unknown.shape[0]), "the user's array was changed"
-    narrow = infer_sparse(RBF(), chunked.astype(np.float32), y, z)
-    same = infer_sparse(RBF(), x.astype(np.float32), y, z)
+    narrow = infer_sparse(chunked.astype(np.float32), y, RBF(), z)
+    same = infer_sparse(x.astype(np.float32), y, RBF(), z)
     assert narrow.log_evidence == same.log_evidence
 
 
 def test_any_number_of_threads_gives_the_same_bits(data):
     x, y, z = (np.concatenate([part] * 5) for part in data)
-    found = [infer_sparse(RBF(), x, y, z[:12], workers=count) for count in (1, 2, 3)]
+    found = [infer_sparse(x, y, RBF(), z[:12], n_jobs=count) for count in (1, 2, 3)]
     for other in found[1:]:
         np.testing.assert_array_equal(other.sites, found[0].sites)
         assert other.log_evidence == found[0].log_evidence
@@ -76,7 +76,7 @@ def test_what_is_kept_between_passes_changes_no_bit(data, monkeypatch):
     found, counts = [], []
     for memory in (0.0, 8.0 * len(data[1]), 1e9):
         made.clear()
-        found.append(infer_sparse(RBF(), *data, method="ep", memory=memory, workers=1))
+        found.append(infer_sparse(*data[:2], RBF(), data[2], method="ep", memory=memory, n_jobs=1))
         counts.append(len(made))
     for other in found[1:]:
         np.testing.assert_array_equal(other.sites, found[0].sites)
@@ -101,7 +101,7 @@ def test_bad_chunks(data):
         (da.from_array(x[:0], chunks=100), "X must have shape"),
     ):
         with pytest.raises(InputError, match=words):
-            infer_sparse(RBF(), inputs, y, z)
+            infer_sparse(inputs, y, RBF(), z)
 
 
 def test_chunks_of_other_types_and_sizes(data):
@@ -110,17 +110,17 @@ def test_chunks_of_other_types_and_sizes(data):
 
     x, y, z = data
     mixed = da.concatenate([da.from_array(x[:300] > 0.0), da.from_array((x[300:] > 0.0) * 1.0)])
-    plain = infer_sparse(RBF(), (x > 0.0) * 1.0, y, z)
-    found = infer_sparse(RBF(), mixed, y, z)
+    plain = infer_sparse((x > 0.0) * 1.0, y, RBF(), z)
+    found = infer_sparse(mixed, y, RBF(), z)
     assert found.log_evidence == plain.log_evidence
     dates = da.from_array(np.zeros((N, 2), "M8[D]"), chunks=99)
     objects = da.from_array(x.astype(object), chunks=99)
     lost = da.from_array(x, chunks=99).map_blocks(lambda part: 1 / 0, dtype=float)
     for inputs, words in ((dates, "datetime64"), (objects, "dtype object")):
         with pytest.raises(InputError, match=words):
-            infer_sparse(RBF(), inputs, y, z)
+            infer_sparse(inputs, y, RBF(), z)
     with pytest.raises(ZeroDivisionError):
-        infer_sparse(RBF(), lost, y, z)
+        infer_sparse(lost, y, RBF(), z)
     # Blocks that are not what their array says.
     short = da.from_array(x, chunks=(100, 2)).map_blocks(lambda part: part[:-1], dtype=float)
     wide = da.from_array(x, chunks=(100, 2)).map_blocks(
@@ -128,7 +128,7 @@ def test_chunks_of_other_types_and_sizes(data):
     )
     for inputs in (short, wide):
         with pytest.raises(InputError, match=r"X\[0:200\] has shape"):
-            infer_sparse(RBF(), inputs, y, z)
+            infer_sparse(inputs, y, RBF(), z)
 
 
 def test_sums_do_not_depend_on_the_order_of_arrival():
@@ -152,11 +152,11 @@ def test_sums_do_not_depend_on_the_order_of_arrival():
 def test_checkpoints(data, tmp_path, monkeypatch):
     x, y, z = data
     path = tmp_path / "sites.npz"
-    plain = infer_sparse(RBF(), x, y, z, tol=1e-9)
+    plain = infer_sparse(x, y, RBF(), z, tol=1e-9)
     monkeypatch.setattr("qpruntime.inference.sparse.checkpoint.EVERY", 0.0)
     with pytest.warns(ConvergenceWarning, match="not converged after 2 sweeps"):
-        infer_sparse(RBF(), x, y, z, tol=1e-9, max_sweeps=2, checkpoint=path)
-    again = infer_sparse(RBF(), x, y, z, tol=1e-9, checkpoint=path, resume=True)
+        infer_sparse(x, y, RBF(), z, tol=1e-9, max_sweeps=2, checkpoint=path)
+    again = infer_sparse(x, y, RBF(), z, tol=1e-9, checkpoint=path, resume=True)
     assert again.n_sweeps < plain.n_sweeps
     # Both within tol of the fixed point.
     np.testing.assert_allclose(again.log_evidence, plain.log_evidence, rtol=1e-9)
@@ -171,9 +171,9 @@ def test_checkpoints(data, tmp_path, monkeypatch):
             )
     path.write_bytes(b"PK nothing")
     with pytest.raises(InputError, match="is no checkpoint"):
-        infer_sparse(RBF(), x, y, z, checkpoint=path, resume=True)
+        infer_sparse(x, y, RBF(), z, checkpoint=path, resume=True)
     with pytest.raises(InputError, match="resume=True needs checkpoint"):
-        infer_sparse(RBF(), x, y, z, resume=True)
+        infer_sparse(x, y, RBF(), z, resume=True)
 
 
 def test_a_full_disk_at_a_checkpoint(data, tmp_path, monkeypatch):
@@ -186,9 +186,9 @@ def test_a_full_disk_at_a_checkpoint(data, tmp_path, monkeypatch):
     monkeypatch.setattr("os.fsync", full)
     path = tmp_path / "sites.npz"
     with pytest.warns(ConvergenceWarning, match="no checkpoint: .*No space left") as caught:
-        found = infer_sparse(RBF(), x, y, z, checkpoint=path)
+        found = infer_sparse(x, y, RBF(), z, checkpoint=path)
     assert len(caught) == 1
-    assert found.log_evidence == infer_sparse(RBF(), x, y, z).log_evidence
+    assert found.log_evidence == infer_sparse(x, y, RBF(), z).log_evidence
     assert list(tmp_path.iterdir()) == []
 
 
@@ -209,12 +209,12 @@ def test_a_row_takes_sixteen_bytes_beside_the_data(monkeypatch):
     x, n = Made(), Made.shape[0]
     y = np.where(np.sin(1.7 * np.arange(n)) > 0.1, 1.0, -1.0)
     z = x[slice(0, 10)]
-    infer_sparse(RBF(), x[slice(0, 200)], y[:200], z)  # compiles
+    infer_sparse(x[slice(0, 200)], y[:200], RBF(), z)  # compiles
     tracemalloc.start()
     try:
-        options = {"method": "ep", "memory": 0, "workers": 1, "max_sweeps": 2}
+        options = {"method": "ep", "memory": 0, "n_jobs": 1, "max_sweeps": 2}
         with pytest.warns(ConvergenceWarning, match="not converged"):
-            found = infer_sparse(RBF(), x, y, z, **options)
+            found = infer_sparse(x, y, RBF(), z, **options)
         held, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

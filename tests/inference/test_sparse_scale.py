@@ -57,7 +57,7 @@ def test_of_power_one_it_is_the_dense_engine_on_scaled_fitc(
     kernel, y, likelihood, method, s, options
 ):
     both = {"method": method, "tol": 1e-12, "max_sweeps": 300, **options}
-    post = infer_sparse(kernel, X, y, Z, likelihood, power=1.0, jitter=0.0, scale=s, **both)
+    post = infer_sparse(X, y, kernel, Z, likelihood, power=1.0, jitter=0.0, scale=s, **both)
     K = fitc(kernel, X, Z) * np.outer(s, s)
     centre = s * options.get("mean", 0.0)
     dense = infer(K, y, likelihood, order="parallel", **{**both, "mean": centre})
@@ -65,7 +65,7 @@ def test_of_power_one_it_is_the_dense_engine_on_scaled_fitc(
     assert dense.converged
     agree(post, dense, s, 1e-9)
     again = infer_sparse(
-        kernel, X, y, Z, likelihood, power=1.0, jitter=0.0, scale=s, sites=post.sites, **both
+        X, y, kernel, Z, likelihood, power=1.0, jitter=0.0, scale=s, sites=post.sites, **both
     )
     assert again.n_sweeps <= 3
     agree(again, dense, s, 1e-9)
@@ -75,7 +75,7 @@ def test_with_all_inputs_inducing_it_is_the_dense_engine():
     kernel, x, y, s = ConstantKernel(0.1) * RBF(0.3), X[::2], COUNTS[::2], S[::2]
     for method in ("ep", "qp"):
         both = {"likelihood": "poisson", "method": method, "power": 0.5, "tol": 1e-12}
-        post = infer_sparse(kernel, x, y, x, jitter=0.0, scale=s, mean=1.2, **both)
+        post = infer_sparse(x, y, kernel, x, jitter=0.0, scale=s, mean=1.2, **both)
         dense = infer(kernel(x) * np.outer(s, s), y, mean=1.2 * s, **both)
         # r, which is nothing but rounding here, is added to variances.
         agree(post, dense, s, 1e-8)
@@ -92,7 +92,7 @@ def test_equal_scales_are_another_prior():
         kernel = ConstantKernel(2.0 * factor**2) * RBF(0.9)
         given = {"likelihood": "poisson", "tol": 1e-10}
         scale = None if s == 1.0 else np.full(40, s)
-        post = infer_sparse(kernel, X, COUNTS, Z, mean=1.2 * factor, scale=scale, **given)
+        post = infer_sparse(X, COUNTS, kernel, Z, mean=1.2 * factor, scale=scale, **given)
         assert (post._solution.engine.rows.scale is None) == (s == 1.0)
         for later in (
             post,
@@ -109,7 +109,7 @@ def test_equal_scales_are_another_prior():
         for one, two in zip(plain, scaled, strict=True):
             np.testing.assert_array_equal(one, two)
     ones, none = (
-        infer_sparse(KERNEL, X, COUNTS, Z, **POISSON, scale=s) for s in (np.ones(40), None)
+        infer_sparse(X, COUNTS, KERNEL, Z, **POISSON, scale=s) for s in (np.ones(40), None)
     )
     assert ones.engine.rows.scale is None
     np.testing.assert_array_equal(ones.sites, none.sites)
@@ -130,7 +130,7 @@ def test_gradient_by_differences(k, y, likelihood, s, options):
         moved = Z + move * (np.arange(len(Z)) == 1)[:, None]
         given = {"method": "ep", "tol": 1e-11, "scale": s, **options}
         given["mean"] += mean
-        return infer_sparse(k.clone_with_theta(k.theta + theta), X, y, moved, named, **given)
+        return infer_sparse(X, y, k.clone_with_theta(k.theta + theta), moved, named, **given)
 
     def slope(name, unit=1.0):
         ends = [settled(**{name: sign * STEP * unit}).log_evidence for sign in (1.0, -1.0)]
@@ -149,7 +149,7 @@ def test_gradient_by_differences(k, y, likelihood, s, options):
 def test_later_rows_are_dense_inference_from_the_posterior_there_was():
     given = {"likelihood": "poisson", "method": "qp", "tol": 1e-12}
     options = {"power": 1.0, "mean": 1.2, "scale": S[:25]}
-    old = infer_sparse(KERNEL, X[:25], COUNTS[:25], Z, **options, **given)
+    old = infer_sparse(X[:25], COUNTS[:25], KERNEL, Z, **options, **given)
     x, y, s = X[25:], COUNTS[25:], S[25:]
     new = pickle.loads(pickle.dumps(old)).extend(x, y, scale=s)
     phi, r = old.inducing.features(x)
@@ -188,11 +188,11 @@ def test_whoever_holds_rows_and_computes_the_bits_are_the_same(tmp_path, monkeyp
     given = {"Z": x[:9], "likelihood": "poisson", "mean": 1.5, "power": 1.0}
 
     def run(inputs, scale, **options):
-        return infer_sparse(RBF(), inputs, y, **given, scale=scale, **options)
+        return infer_sparse(inputs, y, RBF(), **given, scale=scale, **options)
 
-    plain = run(x, s, workers=1)
+    plain = run(x, s, n_jobs=1)
     others = [
-        run(x, s, workers=3, memory=0),
+        run(x, s, n_jobs=3, memory=0),
         run(stored, s),
         run(chunked, dask_array.from_array(s, chunks=99)),
         run(np.asfortranarray(x), list(s)),
@@ -208,24 +208,24 @@ def test_whoever_holds_rows_and_computes_the_bits_are_the_same(tmp_path, monkeyp
     assert len(pickle.dumps(plain)) < 8 * n
     # Order of rows does not matter but to rounding.
     back = RNG.permutation(n)
-    other = infer_sparse(RBF(), x[back], y[back], **given, scale=s[back], tol=1e-10)
-    whole = infer_sparse(RBF(), x, y, **given, scale=s, tol=1e-10)
+    other = infer_sparse(x[back], y[back], RBF(), **given, scale=s[back], tol=1e-10)
+    whole = infer_sparse(x, y, RBF(), **given, scale=s, tol=1e-10)
     np.testing.assert_allclose(other.loo(), whole.loo()[back], rtol=0.0, atol=1e-8)
 
 
 def test_checkpoints_are_of_scales_too(tmp_path, monkeypatch):
     monkeypatch.setattr("qpruntime.inference.sparse.checkpoint.EVERY", 0.0)
     given = {**POISSON, "checkpoint": tmp_path / "sites.npz"}
-    first = infer_sparse(KERNEL, X, COUNTS, Z, scale=S, **given)
-    again = infer_sparse(KERNEL, X, COUNTS, Z, scale=S.copy(), resume=True, **given)
+    first = infer_sparse(X, COUNTS, KERNEL, Z, scale=S, **given)
+    again = infer_sparse(X, COUNTS, KERNEL, Z, scale=S.copy(), resume=True, **given)
     assert again.n_sweeps < first.n_sweeps
     for other in (None, 1.001 * S):
         with pytest.raises(InputError, match="data is"):
-            infer_sparse(KERNEL, X, COUNTS, Z, scale=other, resume=True, **given)
+            infer_sparse(X, COUNTS, KERNEL, Z, scale=other, resume=True, **given)
 
 
 def test_bad_scales():
-    post = infer_sparse(KERNEL, X, COUNTS, Z, scale=S, **POISSON)
+    post = infer_sparse(X, COUNTS, KERNEL, Z, scale=S, **POISSON)
     before = post.predict(X)
     seventh = np.arange(40) == 7
     for bad, words in (
@@ -239,7 +239,7 @@ def test_bad_scales():
         (np.array(["1"] * 40), "scale must be an array of real numbers"),
     ):
         for call in (
-            lambda s: infer_sparse(KERNEL, X, COUNTS, Z, scale=s, **POISSON),
+            lambda s: infer_sparse(X, COUNTS, KERNEL, Z, scale=s, **POISSON),
             lambda s: post.extend(X, COUNTS, scale=s),
         ):
             with pytest.raises(InputError, match=words):

@@ -27,7 +27,7 @@ def data(n=60):
 def test_it_is_dense_inference_from_the_posterior_there_was(likelihood):
     x, y = data()
     given = {"likelihood": likelihood, **EXACT}
-    old = infer_sparse(KERNEL, x[:40], y[:40], Z, power=1.0, mean=0.2, **given)
+    old = infer_sparse(x[:40], y[:40], KERNEL, Z, power=1.0, mean=0.2, **given)
     new = pickle.loads(pickle.dumps(old)).extend(x[40:], y[40:])
     phi, r = old.inducing.features(x[40:])
     half = solve_triangular(old.root, phi.T, lower=True)
@@ -44,8 +44,8 @@ def test_it_is_dense_inference_from_the_posterior_there_was(likelihood):
 
 def test_parts_are_near_the_whole():
     x, y = data(600)
-    whole = infer_sparse(KERNEL, x, y, Z)
-    parts = infer_sparse(KERNEL, x[:100], y[:100], Z)
+    whole = infer_sparse(x, y, KERNEL, Z)
+    parts = infer_sparse(x[:100], y[:100], KERNEL, Z)
     for first in range(100, 600, 100):
         parts = parts.extend(x[first : first + 100], y[first : first + 100])
     # Measured 0.03; earlier sites are not settled again.
@@ -57,7 +57,7 @@ def test_parts_are_near_the_whole():
 def test_odd_parts():
     """One row; equal rows of one class; rows far away; in either way of sites."""
     x, y = data()
-    post = infer_sparse(KERNEL, x, y, Z)
+    post = infer_sparse(x, y, KERNEL, Z)
     for part in (x[:1], np.full((30, 1), 0.3), np.full((5, 1), 1e8)):
         for sites in ("own", "tied"):
             found = post.extend(part, np.ones(len(part)), sites=sites)
@@ -72,7 +72,7 @@ def test_odd_parts():
 
 def test_bad_rows_leave_the_posterior_as_it_was():
     x, y = data()
-    post = infer_sparse(KERNEL, x, y, Z)
+    post = infer_sparse(x, y, KERNEL, Z)
     before = post.predict(x), post.log_evidence
     for change, words in (
         ({"X": np.zeros((3, 2))}, "must have"),
@@ -85,6 +85,6 @@ def test_bad_rows_leave_the_posterior_as_it_was():
         with pytest.raises(InputError, match=words):
             post.extend(**{"X": x, "y": y, **change})
     np.testing.assert_array_equal(post.predict(x), before[0])
-    differing = infer_sparse(KERNEL, x, y, Z, mean=x[:, 0])
+    differing = infer_sparse(x, y, KERNEL, Z, mean=x[:, 0])
     with pytest.raises(InputError, match="prior mean differs"):
         differing.extend(x, y)

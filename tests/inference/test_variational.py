@@ -248,4 +248,4 @@ def test_refusals(toy):
     with pytest.raises(InputError, match=r"\('ep', 'qp', 'wp'\), got 'vb'"):
         project("probit", 0.0, 1.0, 1, method="vb")
     with pytest.raises(InputError, match="maximises its bound"):
-        GPClassifier(method="vb", objective="loo").fit(toy.x, toy.y)
+        GPClassifier(method="vb", optimize="loo").fit(toy.x, toy.y)

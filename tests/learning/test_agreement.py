@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cases import every_case
-from qpruntime import ConvergenceWarning, GPPoissonRegressor
+from qpruntime import ConvergenceWarning, GPPoissonRegressor, Search
 from qpruntime.learning import runs
 from qpruntime.learning.agreement import several_fixed_points
 from qpruntime.learning.maximise import Optimum
@@ -53,4 +53,4 @@ def test_a_fit_warns(monkeypatch):
     X = np.linspace(0.0, 6.0, 25)[:, None]
     counts = np.random.default_rng(4).poisson((1.5 + np.sin(X[:, 0])) ** 2)
     with pytest.warns(ConvergenceWarning, match="several fixed points there"):
-        GPPoissonRegressor(n_restarts=1, random_state=0, n_jobs=1).fit(X, counts)
+        GPPoissonRegressor(optimize=Search(restarts=1), random_state=0, n_jobs=1).fit(X, counts)

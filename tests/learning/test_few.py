@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cases import every_case
-from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, Search
 from qpruntime.learning.policy import few
 from qpruntime.learning.warp import Warp
 
@@ -62,7 +62,13 @@ def test_features_stay_where_ranks_are_no_better():
 
 @every_case(
     "left_out",
-    [{"n": 59}, {"n_restarts": 1}, {"inducing": None}, {"objective": "loo"}, {"method": "vb"}],
+    [
+        {"n": 59},
+        {"optimize": Search(restarts=1)},
+        {"inducing": None},
+        {"optimize": "loo"},
+        {"method": "vb"},
+    ],
 )
 def test_fits_that_are_asked_for_are_left_alone(left_out):
     n = left_out.pop("n", 80)

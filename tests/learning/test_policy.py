@@ -19,6 +19,7 @@ from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
     GPRobustRegressor,
+    Inducing,
     InputError,
     infer,
 )
@@ -185,7 +186,7 @@ def test_many_rows_take_inducing_points(few_dense):
 
 
 def test_a_kernel_of_more_rows_is_left_where_rows_left_out_lose_by_it(few_dense, monkeypatch):
-    options = {"inducing": "judged", "random_state": 3, "nearest": 0}
+    options = {"inducing": Inducing("judged", nearest=0), "random_state": 3}
     plain = GPClassifier(**options).fit(MOONS, SIDES)
 
     def smooth(trial, candidate, *_):
@@ -206,7 +207,7 @@ def test_a_kernel_of_more_rows_is_left_where_rows_left_out_lose_by_it(few_dense,
 
 @every_case("k", [0, 7])
 def test_nearest_rows_as_asked_for(few_dense, k):
-    model = GPClassifier(inducing="judged", random_state=3, nearest=k).fit(MOONS, SIDES)
+    model = GPClassifier(inducing=Inducing("judged", nearest=k), random_state=3).fit(MOONS, SIDES)
     assert model.nearest_ == k
     assert model.engine_ == ("inducing+nearest" if k else "inducing")
     assert getattr(model.posterior_, "nearest", 0) == k
@@ -259,7 +260,9 @@ def test_all_rows_take_the_length_scales_that_half_of_them_do_not(monkeypatch, c
     for seconds in (None, 0.02):
         with caplog.at_level(logging.INFO, "qpruntime"):
             fits.append(
-                GPRobustRegressor(inducing="judged", random_state=0, budget=seconds).fit(X, y)
+                GPRobustRegressor(inducing=Inducing("judged", budget=seconds), random_state=0).fit(
+                    X, y
+                )
             )
     told = [r.getMessage() for r in caplog.records if "rows:" in r.getMessage()]
     one, other = (fit.kernel_.k2.k2.length_scale / X.std(axis=0) for fit in fits)
@@ -273,7 +276,7 @@ def test_all_rows_take_the_length_scales_that_half_of_them_do_not(monkeypatch, c
 @every_case("change", [{"budget": 0.0}, {"budget": "lots"}, {"nearest": -1}, {"nearest": "no"}])
 def test_options_are_checked(change):
     with pytest.raises(InputError, match=next(iter(change))):
-        GPClassifier(inducing="judged", **change).fit(MOONS, SIDES)
+        Inducing("judged", **change)
 
 
 def test_other_numbers_too(few_dense):

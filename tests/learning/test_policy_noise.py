@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cases import every_case
-from qpruntime import GPPoissonRegressor, GPRobustRegressor, infer
+from qpruntime import GPPoissonRegressor, GPRobustRegressor, Search, infer
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.problem import Problem
 from qpruntime.learning.objective import settle_fast
@@ -45,7 +45,9 @@ def test_rates_are_found_as_well_as_by_a_dense_fit_of_fewer_rows():
     model = many(GPPoissonRegressor(random_state=0).fit, X[fitted], y[fitted])
     assert model.link_ == "square"
     assert model.engine_.startswith("inducing")
-    some = GPPoissonRegressor(inducing=None, method="ep", ftol=1e-4).fit(X[:400], y[:400])
+    some = GPPoissonRegressor(inducing=None, method="ep", optimize=Search(ftol=1e-4)).fit(
+        X[:400], y[:400]
+    )
     roots = [np.sqrt(one.predict(X[new])) for one in (model, some)]
     errors = [float(np.mean((root - np.sqrt(rate[new])) ** 2)) for root in roots]
     assert errors[0] < errors[1]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dask_cluster import two_workers
-from qpruntime import GPClassifier, NumericalError
+from qpruntime import GPClassifier, Inducing, NumericalError
 from qpruntime.estimators import data
 from qpruntime.inference.nearest import disk
 from qpruntime.learning.policy import acts, contest, inducing
@@ -29,8 +29,9 @@ def few_dense(monkeypatch):
     monkeypatch.setattr(contest, "FIRST", 10)
 
 
-def fitted(rows, labels=LABELS, **options):
-    given = {"random_state": 3, "nearest": 7, **options}
+def fitted(rows, labels=LABELS, of_inducing=None, **options):
+    own = {"nearest": 7, **(of_inducing or {})}
+    given = {"random_state": 3, "inducing": Inducing(**own), **options}
     return GPClassifier(**given).fit(rows, labels)
 
 
@@ -58,7 +59,7 @@ def test_wherever_rows_are(tmp_path):
     assert not disk.on_disk(plain.posterior_._solution.rows.X)
     for rows in kinds(tmp_path):
         same(fitted(rows), plain)
-    small, model = fitted(X, memory=0.0), fitted(rows, memory=0.0)
+    small, model = (fitted(at, of_inducing={"memory": 0.0}) for at in (X, rows))
     assert disk.on_disk(model.posterior_._solution.rows.X)
     same(model, small)
     same(pickle.loads(pickle.dumps(model)), small)
@@ -66,7 +67,7 @@ def test_wherever_rows_are(tmp_path):
 
 def test_single_precision_steers_where_features_do_not_fit(monkeypatch):
     """And double where single loses the factor; the end is of double precision either way."""
-    double = fitted(X, dtype="float64", memory=0.0)
+    double = fitted(X, of_inducing={"dtype": "float64", "memory": 0.0})
     seen, settle = [], inducing.settle
 
     def watched(engine, limits):
@@ -74,7 +75,7 @@ def test_single_precision_steers_where_features_do_not_fit(monkeypatch):
         return settle(engine, limits)
 
     monkeypatch.setattr(inducing, "settle", watched)
-    single = fitted(X, memory=0.0)
+    single = fitted(X, of_inducing={"memory": 0.0})
     assert set(seen) == {np.float32}
     assert single.posterior_._solution.inducing.dtype == np.float64
     # Both settle to the same tolerance, from starts that differ by rounding.
@@ -86,7 +87,7 @@ def test_single_precision_steers_where_features_do_not_fit(monkeypatch):
         return settle(engine, limits)
 
     monkeypatch.setattr(inducing, "settle", lost)
-    same(fitted(X, memory=0.0), double)
+    same(fitted(X, of_inducing={"memory": 0.0}), double)
 
 
 @pytest.mark.slow

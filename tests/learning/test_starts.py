@@ -26,6 +26,7 @@ from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
     GPRobustRegressor,
+    Search,
     infer,
 )
 from qpruntime.learning.starts import degenerate, start_from
@@ -224,11 +225,13 @@ def test_without_learning():
 def test_restarts_are_the_remedy():
     X, y = digits()
     kernel = C(1.0, WIDE) * RBF(1.0)
-    model = GPClassifier(kernel, n_restarts=3, random_state=0)
+    model = GPClassifier(kernel, optimize=Search(restarts=3), random_state=0)
     assert said(model, X, y) == []
     assert len(model.optima_) == 4
     # None of these can get away.
-    stuck = GPClassifier(C(1.0, WIDE) * RBF(1e-3, (1e-5, 0.1)), n_restarts=2, random_state=0)
+    stuck = GPClassifier(
+        C(1.0, WIDE) * RBF(1e-3, (1e-5, 0.1)), optimize=Search(restarts=2), random_state=0
+    )
     assert "which no restart changes" in said(stuck, X, y)[0]
     assert len(stuck.optima_) == 3
 

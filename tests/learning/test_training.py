@@ -24,6 +24,7 @@ from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
     InputError,
+    Search,
     TableError,
     infer,
     open_table,
@@ -143,7 +144,7 @@ def test_loo_slope_where_sites_are_held_at_zero(toy, mean):
 @pytest.mark.filterwarnings(RISING)
 def test_loo_objective_finds_what_it_maximises(toy):
     kernel = ConstantKernel(1.0, (1e-3, 1e5)) * RBF(1.0, (1e-2, 1e2))
-    loo = GPClassifier(kernel, objective="loo").fit(toy.x, toy.y)
+    loo = GPClassifier(kernel, optimize="loo").fit(toy.x, toy.y)
     evidence = GPClassifier(kernel).fit(toy.x, toy.y)
     assert loo.posterior_.loo().sum() >= evidence.posterior_.loo().sum()
     assert loo.optimum_.value == pytest.approx(loo.posterior_.loo().sum(), abs=1e-5)
@@ -153,7 +154,9 @@ def test_loo_objective_finds_what_it_maximises(toy):
 def test_restarts_are_kept_seeded_and_used(toy):
     def fit(seed):
         kernel = ConstantKernel(1.0, (1e-2, 1e4)) * RBF(20.0, (1e-2, 1e2))
-        return GPClassifier(kernel, n_restarts=3, random_state=seed, n_jobs=2).fit(toy.x, toy.y)
+        return GPClassifier(kernel, optimize=Search(restarts=3), random_state=seed, n_jobs=2).fit(
+            toy.x, toy.y
+        )
 
     first, again, other = fit(0), fit(0), fit(1)
     starts = np.array([o.start for o in first.optima_])
@@ -172,7 +175,7 @@ def test_restarts_are_kept_seeded_and_used(toy):
 def test_threads_change_nothing(toy, objective):
     kernel = ConstantKernel(1.0, (1e-2, 1e4)) * RBF(20.0, (1e-2, 1e2))
     one, two = (
-        GPClassifier(kernel, objective=objective, n_restarts=3, random_state=0, n_jobs=n)
+        GPClassifier(kernel, optimize=Search(objective, restarts=3), random_state=0, n_jobs=n)
         for n in (None, 2)
     )
     one.fit(toy.x, toy.y)
@@ -318,9 +321,9 @@ def test_interval_holds_its_share_of_the_latent_mass(toy):
 def test_progress_goes_where_it_is_asked_to(toy, capsys):
     seen = []
     kernel = ConstantKernel(1.0) * RBF(1.0)
-    GPClassifier(kernel, callback=lambda theta, value: seen.append((theta, value))).fit(
-        toy.x, toy.y
-    )
+    GPClassifier(
+        kernel, optimize=Search(callback=lambda theta, value: seen.append((theta, value)))
+    ).fit(toy.x, toy.y)
     assert capsys.readouterr() == ("", "")
     model = GPClassifier(kernel, verbose=1).fit(toy.x, toy.y)
     out, err = capsys.readouterr()
@@ -341,8 +344,8 @@ def test_pipeline_and_grid_search(toy):
 
 
 def test_refuses_unknown_objective(toy):
-    with pytest.raises(InputError, match="objective must be one of"):
-        GPClassifier(FIXED, objective="laplace").fit(toy.x, toy.y)
+    with pytest.raises(InputError, match="optimize must be one of"):
+        GPClassifier(FIXED, optimize="laplace").fit(toy.x, toy.y)
 
 
 def test_sample_weights(toy):
@@ -376,7 +379,9 @@ def test_a_restart_that_fails_is_kept_and_last():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         plain = GPClassifier(kernel, likelihood="heaviside").fit(X, y)
-        model = GPClassifier(kernel, likelihood="heaviside", n_restarts=6, random_state=0).fit(X, y)
+        model = GPClassifier(
+            kernel, likelihood="heaviside", optimize=Search(restarts=6), random_state=0
+        ).fit(X, y)
     failed = [run for run in model.optima_ if run.value == -np.inf]
     assert failed  # equal points with opposite labels, as far as a vast length-scale can tell
     assert all(run in failed for run in model.optima_[-len(failed) :])
@@ -391,14 +396,16 @@ def test_what_a_callback_raises_ends_the_fit(toy):
         raise KeyError("stop")
 
     with pytest.raises(KeyError, match="stop"):
-        GPClassifier(ConstantKernel() * RBF(), n_restarts=2, callback=stop).fit(toy.x, toy.y)
+        GPClassifier(ConstantKernel() * RBF(), optimize=Search(restarts=2, callback=stop)).fit(
+            toy.x, toy.y
+        )
 
 
 @pytest.mark.filterwarnings(RISING)
 @pytest.mark.parametrize("method", ["ep", "qp"])
 def test_sample_weights_in_the_leave_one_out_density(toy, method):
     kernel = ConstantKernel(1.0, (1e-2, 1e4)) * RBF(1.0, (1e-2, 1e2))
-    options = {"method": method, "objective": "loo"}
+    options = {"method": method, "optimize": "loo"}
     keep = np.arange(40) % 5 != 0
     dropped = GPClassifier(kernel, **options).fit(toy.x, toy.y, sample_weight=keep.astype(float))
     without = GPClassifier(kernel, **options).fit(toy.x[keep], toy.y[keep])

@@ -22,7 +22,7 @@ CALLS = {
 
 
 def _sparse(y, name):
-    return infer_sparse(RBF(1.0), T[:, None], y, T[::2, None], name)
+    return infer_sparse(T[:, None], y, RBF(1.0), T[::2, None], name)
 
 
 @every_case("call", CALLS)

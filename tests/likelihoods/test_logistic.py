@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from cases import every_case
 from oracle import RBFData, tilted
-from qpruntime import GPClassifier, InputError, infer, likelihoods
+from qpruntime import GPClassifier, InputError, Search, infer, likelihoods
 from script_modules import DATA, datasets, needs_data
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
@@ -57,7 +57,7 @@ def test_classifier(toy, method):
 def test_hyper_parameters_are_those_of_the_evidence():
     toy = RBFData(60, seed=7)
     kernel = ConstantKernel(1.0) * RBF(1.0)
-    model = GPClassifier(kernel, likelihood="logistic", method="ep", ftol=1e-12)
+    model = GPClassifier(kernel, likelihood="logistic", method="ep", optimize=Search(ftol=1e-12))
     model.fit(toy.x, toy.y)
     assert model.optimum_.success
     for step in 0.05 * np.vstack([np.eye(2), -np.eye(2)]):

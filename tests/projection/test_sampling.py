@@ -53,7 +53,7 @@ CAVITIES = [
 @every_case(("likelihood", "mu", "sigma", "y"), CAVITIES)
 def test_standard_errors_are_calibrated(likelihood, mu, sigma, y):
     # 80 sites that are one and the same, from one stream of random numbers.
-    found = project_sampled(likelihood, np.full(80, mu), sigma, y, n=1500, random_state=5)
+    found = project_sampled(likelihood, np.full(80, mu), sigma, y, n_samples=1500, random_state=5)
     assert_calibrated(scores(found, exact(likelihood, mu, sigma, y)))
     assert found.effective.min() > 300.0
 
@@ -61,7 +61,7 @@ def test_standard_errors_are_calibrated(likelihood, mu, sigma, y):
 @pytest.mark.slow
 @pytest.mark.parametrize(("likelihood", "mu", "sigma", "y"), CAVITIES)
 def test_standard_errors_are_calibrated_over_many_seeds(likelihood, mu, sigma, y):
-    found = project_sampled(likelihood, np.full(300, mu), sigma, y, n=4000, random_state=6)
+    found = project_sampled(likelihood, np.full(300, mu), sigma, y, n_samples=4000, random_state=6)
     # What bias is left is a tenth of a standard error.
     assert_calibrated(scores(found, exact(likelihood, mu, sigma, y)), allowed_bias=0.1)
 
@@ -78,7 +78,7 @@ def test_standard_errors_are_calibrated_over_many_seeds(likelihood, mu, sigma, y
     ],
 )
 def test_far_from_the_cavity(likelihood, mu, sigma, y):
-    found = project_sampled(likelihood, mu, sigma, y, n=20_000, random_state=0)
+    found = project_sampled(likelihood, mu, sigma, y, n_samples=20_000, random_state=0)
     for name, z in scores(found, exact(likelihood, mu, sigma, y)).items():
         assert abs(z) < 4.5, name
     assert found.std_error < 0.02 * found.std
@@ -187,7 +187,7 @@ def test_a_noisy_likelihood():
         """Unbiased: the factor is gamma with mean 1."""
         return log_ndtr(y * f) + np.log(rng.gamma(4.0, 0.25, f.shape))
 
-    found = project_sampled(noisy, np.full(60, -1.0), 2.0, 1.0, n=2000, random_state=7)
+    found = project_sampled(noisy, np.full(60, -1.0), 2.0, 1.0, n_samples=2000, random_state=7)
     assert_calibrated(scores(found, exact("probit", -1.0, 2.0, 1.0)))
 
 
@@ -200,12 +200,12 @@ def test_likelihoods_of_every_kind_and_seeds():
         (mine, 0.0),
         (lambda f, y: log_ndtr(y * f) + 700, constant),
     ]:
-        found = project_sampled(likelihood, 0.3, 1.0, 1, n=3000, random_state=8)
+        found = project_sampled(likelihood, 0.3, 1.0, 1, n_samples=3000, random_state=8)
         assert found.std.shape == ()
         for name, z in scores(found, {**truth, "log_z": truth["log_z"] + more}).items():
             assert abs(z) < 4.0, name
-    again = project_sampled("probit", [0.3, 1.0], 1.0, [1, -1], n=500, random_state=8)
-    same = project_sampled("probit", [0.3, 1.0], 1.0, [1, -1], n=500, random_state=8)
+    again = project_sampled("probit", [0.3, 1.0], 1.0, [1, -1], n_samples=500, random_state=8)
+    same = project_sampled("probit", [0.3, 1.0], 1.0, [1, -1], n_samples=500, random_state=8)
     np.testing.assert_array_equal(again.std, same.std)
     assert again.std.shape == (2,)
 
@@ -217,7 +217,7 @@ def test_too_few_effective_samples_warn():
             0.0,
             1.0,
             1.0,
-            n=200,
+            n_samples=200,
             random_state=9,
         )
 
@@ -235,7 +235,7 @@ def test_too_few_effective_samples_warn():
         (lambda: project_sampled("probit", 0.0, 0.0, 1), InputError, "must be positive"),
         (lambda: project_sampled("probit", np.inf, 1.0, 1), InputError, "finite"),
         (lambda: project_sampled("probit", 0.0, 1.0, 3), InputError, "labels"),
-        (lambda: project_sampled("probit", 0.0, 1.0, 1, n=5), InputError, "at least 100"),
+        (lambda: project_sampled("probit", 0.0, 1.0, 1, n_samples=5), InputError, "at least 100"),
         (lambda: project_sampled(3, 0.0, 1.0, 1), InputError, "callable"),
         (lambda: project_sampled(lambda f, y: 0.0, 0.0, 1.0, 1), InputError, "must return shape"),
         (lambda: project_sampled(lambda f, y: f * np.nan, 0.0, 1.0, 1), NumericalError, "nan at"),

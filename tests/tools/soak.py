@@ -18,6 +18,7 @@ from qpruntime import (
     ConvergenceWarning,
     GPClassifier,
     GPPoissonRegressor,
+    Search,
     infer,
     open_table,
     project,
@@ -40,10 +41,10 @@ def one_fit(number, table):
     labels[:2] = 1.0, -1.0
     kind = number % 7
     if kind == 0:
-        model = GPClassifier(max_iter=3).fit(X, labels)
+        model = GPClassifier(optimize=Search(max_iter=3)).fit(X, labels)
         return model.predict_proba(X)
     if kind == 1:
-        model = GPPoissonRegressor(max_iter=3).fit(X, rng.poisson(3.0, n))
+        model = GPPoissonRegressor(optimize=Search(max_iter=3)).fit(X, rng.poisson(3.0, n))
         return model.predict_quantiles(X, [0.1, 0.9])
     K = 2.0 * np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(-1))
     if kind == 2:

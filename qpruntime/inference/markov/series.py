@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
-from qpruntime.errors import InputError, warn
+from qpruntime.errors import InputError, RenamedWarning, warn
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.arguments import check_powers, check_sites
 from qpruntime.inference.fixed_point.complaints import warn_unsettled
@@ -21,7 +21,7 @@ from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.markov.times import Clock
 from qpruntime.inference.sites import Sites
-from qpruntime.kernels.state_space import StateSpace, state_space
+from qpruntime.kernels.state_space import StateSpace, approximates, state_space
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
@@ -33,7 +33,7 @@ __all__ = ["infer_series"]
 #: that are as large.
 _FARTHEST = 1e6
 #: Once said who sweeps blocks of time: with the messages between them two took as long as one.
-_GONE = ("workers", "scheduler", "blocks")
+_GONE = ("n_jobs", "workers", "scheduler", "blocks")
 
 
 @alone
@@ -118,7 +118,7 @@ def infer_series(
     for name in gone:
         if name not in _GONE:
             raise TypeError(f"infer_series() got an unexpected keyword argument {name!r}")
-        warn(f"{name}= does nothing any more: a series is swept in one piece", FutureWarning)
+        warn(f"{name}= does nothing any more: a series is swept in one piece", RenamedWarning)
     projector = Projector(likelihood, method, table)
     if projector.method == "vb":
         raise InputError('method "vb" is for the dense solver: infer(kernel(t[:, None]), ...)')
@@ -126,6 +126,11 @@ def infer_series(
         raise no_kernel(kernel)
     if approximate is not None:
         approximate = number(approximate, "approximate", above=0.0, most=1.0)
+        if not approximates(kernel):
+            raise InputError(
+                f"approximate={approximate:g} cannot act: there is no squared exponential, RBF, in "
+                "the kernel; leave it out"
+            )
     space = state_space(kernel, approximate)
     clock = Clock.of(t)
     times = clock.read(t)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import ArrayLike
 
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
-from qpruntime.execution.calls import ExecutorError, Threads
+from qpruntime.execution.calls import ExecutorError, Threads, threads_of
 from qpruntime.execution.executors import executor_of
 from qpruntime.inference.arguments import check_sites
 from qpruntime.inference.fixed_point.complaints import warn_unsettled
 from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.nearest.disk import held_inputs
 from qpruntime.inference.nearest.posterior import LocalPosterior, local_of
+from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.checkpoint import SitesFile
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.keeper import MEMORY
@@ -26,33 +28,36 @@ from qpruntime.inference.sparse.told import about_prior, told_rows
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
+from qpruntime.renamed import renamed, reordered
 from qpruntime.validation import flag, no_kernel, number, whole
 
 __all__ = ["infer_sparse"]
 
 
+@reordered("kernel", "X", "y", "Z", now=("X", "y", "kernel", "Z"), when=callable)
+@renamed(workers="n_jobs")
 @alone
 def infer_sparse(
-    kernel: Any,
     X: ArrayLike,
     y: ArrayLike,
+    kernel: Any,
     Z: ArrayLike,
-    likelihood: str | Likelihood | None = "probit",
+    likelihood: str | Likelihood | None = None,
     method: Inference = "qp",
     table: Table | str | os.PathLike[str] | None = None,
+    mean: ArrayLike = 0.0,
     *,
     power: float = 0.5,
     weights: ArrayLike | None = None,
-    mean: ArrayLike = 0.0,
     scale: ArrayLike | None = None,
     tol: float = 1e-6,
     max_sweeps: int = 100,
     damping: float = 1.0,
     p: float | None = None,
-    sites: tuple[ArrayLike, ArrayLike] | None = None,
+    sites: Sites | Sequence[ArrayLike] | None = None,
     jitter: float = 1e-8,
     memory: float = MEMORY,
-    workers: int | None = None,
+    n_jobs: int | None = None,
     scheduler: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -62,23 +67,23 @@ def infer_sparse(
 
     Parameters
     ----------
-    kernel : scikit-learn kernel
-        Its hyper-parameters stay as they are. White noise in it is part of the latent values.
     X : array-like, shape (N, d)
         Or a zarr array, a memory map, a dask array or data frame: these are read in chunks of at
         most 32 768 rows and never held; y, weights and means are.
     y : array-like, shape (N,)
         Observations; -1 and +1 for ``"probit"``.
+    kernel : scikit-learn kernel
+        Its hyper-parameters stay as they are. White noise in it is part of the latent values.
     Z : array-like, shape (M, d)
         Inducing inputs, M <= N in all sensible uses; equal or faraway ones cost time only.
     likelihood, method, table, p
         As of `qpruntime.infer`; not method "vb", to which power EP tends with small powers.
+    mean : float or array-like, shape (N,)
+        Prior mean of f.
     power : float in (0, 1]
         1 is FITC; towards 0 it becomes the variational bound. With Z learned 1 overfits.
     weights : array-like, shape (N,), optional
         Powers of the single likelihoods, not negative.
-    mean : float or array-like, shape (N,)
-        Prior mean of f.
     scale : array-like, shape (N,), optional
         Positive numbers: row n observes ``scale[n] * f(X[n])``, as ``likelihood`` has it. Counts
         with exposures in the square link have their square roots. All results are those of f.
@@ -91,8 +96,9 @@ def infer_sparse(
     memory : float
         Bytes that may be taken to keep features of rows from pass to pass, M numbers a row; more
         time is taken where they do not fit. Nothing else grows by more than 40 bytes a row.
-    workers : int, optional
-        Threads; by default as many as there are cores. Results are the same, bit for bit.
+    n_jobs : int, optional
+        Threads; by default as many as there are cores, of which -2 leaves out one.
+        Results are the same, bit for bit.
     scheduler : str, optional
         Address of a dask scheduler whose workers compute instead, to the same bits on processors
         of one kind. They need this package and a way to `X`: zarr stores are opened where they
@@ -129,7 +135,7 @@ def infer_sparse(
     >>> from sklearn.gaussian_process.kernels import RBF
     >>> from qpruntime import infer_sparse
     >>> X = np.linspace(-3.0, 3.0, 200)[:, None]
-    >>> post = infer_sparse(RBF(1.0), X, np.sign(np.sin(2.0 * X[:, 0])), X[::20], method="ep")
+    >>> post = infer_sparse(X, np.sign(np.sin(2.0 * X[:, 0])), RBF(1.0), X[::20], method="ep")
     >>> post.converged, round(post.log_evidence, 4)
     (True, -48.8718)
     """
@@ -152,7 +158,7 @@ def infer_sparse(
     kept = None if checkpoint is None else SitesFile(checkpoint)
     if flag(resume, "resume") and kept is None:
         raise InputError("resume=True needs checkpoint=, the file to go on from")
-    with executor_of(workers, scheduler) as executor:
+    with executor_of(threads_of(n_jobs), scheduler) as executor:
         options: Any = {"jitter": jitter, "memory": memory, "executor": executor}
         engine = Engine(told.rows, told.rule, kernel, inducing, **options)
         try:
@@ -162,6 +168,6 @@ def infer_sparse(
             posterior = conclude(engine, ended, told.prior, limits)
         except ExecutorError as error:
             raise ExecutorError(f"{error}{kept.hint() if kept else ''}") from error
-    engine.executor = Threads(workers)
+    engine.executor = Threads(threads_of(n_jobs))
     warn_unsettled(ended, limits.tol, told.rows.n)
     return local_of(posterior, held_inputs(told.rows, memory), nearest) if nearest else posterior

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
-from qpruntime.errors import InputError, warn
+from qpruntime.errors import InputError, RenamedWarning, warn
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.fixed_point.complaints import warn_unsettled
 from qpruntime.inference.fixed_point.ended import Ended, Limits
@@ -59,7 +59,7 @@ class SparsePosterior(Posterior):
 
     def loo_of(self, rows: ArrayLike) -> Array:
         """`loo` of some rows: now an argument of that."""
-        warn("loo_of(rows) is now loo(rows)", FutureWarning)
+        warn("loo_of(rows) is now loo(rows)", RenamedWarning)
         return self.loo(rows)
 
     @alone

@@ -6,7 +6,7 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.policy.subsets import FEWEST
 from qpruntime.learning.settings import Settings
 
-__all__ = ["DENSE", "acts", "acts_on_few"]
+__all__ = ["DENSE", "acts", "acts_on_few", "why_never"]
 
 #: More rows than this are not fitted densely.
 DENSE = 1500
@@ -27,20 +27,34 @@ def acts_on_few(data: Data, settings: Settings) -> bool:
     return FEWEST <= len(data.y) <= DENSE and _free(data, settings)
 
 
-def _free(data: Data, settings: Settings) -> bool:
-    """Not where the user gives the kernel, its start or what is maximised.
+def why_never(data: Data, settings: Settings) -> str:
+    """Say why nothing is chosen, however many rows there are; nothing if it may be.
 
-    Nor where corrections or method "vb" ask for the dense engine, nor for one column: that is a
-    series. A scheduler computes passes over all rows, of which few need none.
+    Not where the user gives the kernel, its start or what is maximised. Nor where method "vb" asks
+    for the dense engine, nor for one column: that is a series.
+    """
+    method = data.projector.method
+    for why, holds in (
+        ("X has one column, which is a series", int(data.X.shape[1]) <= 1),
+        ("the kernel is given", settings.kernel is not None),
+        ("optimize=False learns no kernel", not settings.optimize),
+        ("restarts are of the dense engine", settings.n_restarts > 0),
+        ('optimize="loo" is of the dense engine', settings.objective != "evidence"),
+        ("the solver is given", settings.solver != "auto"),
+        (f'method "{method}" is of the dense engine', method not in ("ep", "qp")),
+    ):
+        if holds:
+            return why
+    return ""
+
+
+def _free(data: Data, settings: Settings) -> bool:
+    """Not where the user asks for something else, nor where corrections ask for the dense engine.
+
+    A scheduler computes passes over all rows, of which few need none.
     """
     return (
         settings.auto is not None
-        and int(data.X.shape[1]) > 1
-        and settings.kernel is None
-        and settings.optimize
-        and settings.n_restarts == 0
-        and settings.objective == "evidence"
-        and settings.solver == "auto"
+        and not why_never(data, settings)
         and (settings.scheduler is None or len(data.y) > DENSE)
-        and data.projector.method in ("ep", "qp")
     )

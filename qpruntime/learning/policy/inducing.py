@@ -19,7 +19,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution.calls import ExecutorError, Threads
+from qpruntime.execution.calls import ExecutorError, Threads, threads_of
 from qpruntime.execution.executors import executor_of
 from qpruntime.inference.fixed_point.ended import Ended, Limits
 from qpruntime.inference.nearest.disk import held_inputs
@@ -214,8 +214,7 @@ class Ground:
 
     @cached_property
     def _options(self) -> dict[str, Any]:
-        n_jobs = self.settings.n_jobs or 0
-        threads = Threads(n_jobs if n_jobs > 0 else None)
+        threads = Threads(threads_of(self.settings.n_jobs))
         return {"memory": self._auto.sparse.memory, "executor": threads}
 
     def _rule(self, projector: Projector) -> Rule:

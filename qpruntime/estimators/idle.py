@@ -1,0 +1,112 @@
+"""Options that were given and cannot act in a fit are refused, with what to do instead.
+
+Options as by default ask for nothing. Those that act from some number of rows on are no mistake
+where there are fewer, and numbers of threads, seeds and `verbose` are none anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.errors import InputError
+from qpruntime.inference.markov.state_space import approximates
+from qpruntime.learning.data import Data
+from qpruntime.learning.options import Options, Search, Series
+from qpruntime.learning.options_inducing import Inducing
+from qpruntime.learning.policy.acts import why_never
+from qpruntime.learning.settings import Settings
+from qpruntime.projection.table import Table
+from qpruntime.validation import shown
+
+__all__ = ["refuse_idle"]
+
+
+def refuse_idle(model: Any, settings: Settings, processes: Sequence[Data]) -> None:
+    """Raise `InputError` for an option of an estimator that cannot act in this fit.
+
+    Parameters
+    ----------
+    model : estimator
+    settings : Settings
+        As the user gave them, of the same parameters.
+    processes : sequence of Data
+        Of which the first is looked at.
+    """
+    data = processes[0]
+    _search(model.optimize, settings, data)
+    _inducing(model.inducing, settings, data)
+    _solver(model.solver, settings, data)
+    _table(model, settings, data)
+
+
+def _refuse(parameter: str, value: Any, why: str, remedy: str) -> None:
+    what = shown(value)
+    if isinstance(value, Options):
+        what = ", ".join(f"{name}={shown(v)}" for name, v in value.changed().items()) or what
+        what = f"{what} of {parameter}={type(value).__name__}(...)"
+    else:
+        what = f"{parameter}={what}"
+    raise InputError(f"{what} cannot act: {why}; {remedy}")
+
+
+def _search(given: Any, settings: Settings, data: Data) -> None:
+    asked = given == "loo" or (isinstance(given, Search) and given.changed())
+    kernel = settings.kernel
+    fixed = isinstance(kernel, Kernel) and not kernel.n_dims and not data.learn
+    if asked and fixed:
+        why = "nothing is learnt, for the kernel's parameters are all fixed"
+        _refuse("optimize", given, why, "use optimize=False, or give them bounds")
+
+
+def _inducing(given: Any, settings: Settings, data: Data) -> None:
+    asked = given == "judged" if isinstance(given, str) else isinstance(given, Inducing)
+    if isinstance(given, Inducing) and given.open and given.points == "auto":
+        asked = bool(given.changed())
+    if not asked:
+        return
+    if settings.auto is None and settings.sparse is None:
+        why, remedy = "corrections take the dense engine", "use correction=None"
+    elif settings.auto is not None and (why := why_never(data, settings)):
+        remedy = "give their number, inducing=200, or leave it out"
+    else:
+        return
+    _refuse("inducing", given, why, remedy)
+
+
+def _solver(given: Any, settings: Settings, data: Data) -> None:
+    if settings.sparse is not None:
+        if isinstance(given, Series) or given == "dense":
+            why = f"inducing={shown(settings.sparse.inducing)} is an engine of its own"
+            _refuse("solver", given, why, "leave one of the two out")
+        return
+    if not isinstance(given, Series) or given.approximate is None:
+        return
+    kernel, width = settings.kernel, int(data.X.shape[1])
+    remedy = 'leave it out, solver="auto"'
+    if width != 1:
+        _refuse("solver", given, f"a series has X of one column, this one has {width}", remedy)
+    if kernel is None or (isinstance(kernel, Kernel) and not approximates(kernel)):
+        why = "there is no squared exponential, RBF, in the kernel"
+        _refuse("solver", given, why, remedy)
+
+
+def _table(model: Any, settings: Settings, data: Data) -> None:
+    given, projector = model.table, data.projector
+    if given is None or (isinstance(given, str) and given == "exact"):
+        return
+    if settings.optimize and data.learn:
+        learnt = " and ".join(data.learn)
+        why = f"it is of fixed noise, and {learnt} is learnt"
+        _refuse("table", _path(given), why, 'fix the noise, or use table=None or "exact"')
+    surfaces = projector.table is not None and projector.table.metadata.kind == "surfaces"
+    named = getattr(model, "likelihood", "") is not None
+    if named and projector.method in ("ep", "vb") and not surfaces:
+        why = f'method "{projector.method}" looks nothing up in it, QP does'
+        _refuse("table", _path(given), why, 'use table=None, or method="qp"')
+
+
+def _path(table: Any) -> Any:
+    return table.path if isinstance(table, Table) else table

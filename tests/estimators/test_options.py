@@ -1,0 +1,266 @@
+"""Options of one engine as one value, the old names of options, and options that cannot act."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.model_selection import GridSearchCV
+
+import qpruntime
+from cases import every_case
+from qpruntime import (
+    GPClassifier,
+    GPPoissonRegressor,
+    GPRobustRegressor,
+    Inducing,
+    InputError,
+    RenamedWarning,
+    Search,
+    Series,
+    open_table,
+)
+from qpruntime.renamed import OPTIONS
+
+MODELS = [GPClassifier, GPPoissonRegressor, GPRobustRegressor]
+KERNEL = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
+FIXED = ConstantKernel(2.0, "fixed") * Matern(1.0, "fixed", nu=1.5)
+RNG = np.random.default_rng(4)
+X = RNG.uniform(-2.0, 2.0, (60, 2))
+LABELS = X[:, 0] + 0.3 * RNG.standard_normal(60) > 0.0
+COUNTS = RNG.poisson(np.exp(X[:, 0]))
+REALS = X[:, 0] + 0.1 * RNG.standard_normal(60)
+TARGET = {GPClassifier: LABELS, GPPoissonRegressor: COUNTS, GPRobustRegressor: REALS}
+
+
+@every_case(
+    ("value", "text"),
+    [
+        (Inducing(), "Inducing()"),
+        (Inducing("judged", nearest=3, budget=5), "Inducing('judged', nearest=3, budget=5.0)"),
+        (Inducing(200, power=0.25, learn=False), "Inducing(200, power=0.25, learn=False)"),
+        (Inducing([[1.0, 2.0]], dtype="float64"), "Inducing(array([[1., 2.]]), dtype='float64')"),
+        (Search(), "Search()"),
+        (Search("loo", restarts=2), "Search('loo', restarts=2)"),
+        (Series(0.001), "Series(0.001)"),
+        (Series(required=False), "Series(required=False)"),
+    ],
+)
+def test_values_show_what_differs_and_survive(value, text):
+    assert repr(value) == text
+    model = GPClassifier(inducing=value) if isinstance(value, Inducing) else GPClassifier()
+    for other in (pickle.loads(pickle.dumps(value)), eval(text, vars(qpruntime), vars(np))):
+        assert (other, hash(other)) == (value, hash(value))
+    assert clone(model).inducing == model.inducing
+    assert value != Inducing(7)
+    with pytest.raises(AttributeError):
+        value.power = 1.0  # frozen
+
+
+@every_case(
+    ("make", "words"),
+    [
+        (lambda: Inducing(200.5), "inducing must be a whole number"),
+        (lambda: Inducing(None), "inducing=None is the dense engine"),
+        (lambda: Inducing("some"), "'auto', 'judged', 'variance' or inputs"),
+        (lambda: Inducing(9, power=0.0), r"power must be in \(0, 1\]"),
+        (lambda: Inducing(9, learn=1), "learn must be True or False"),
+        (lambda: Inducing(9, subsample=0), "subsample must be"),
+        (lambda: Inducing(9, dtype="half"), "dtype must be"),
+        (lambda: Inducing(9, memory="lots"), "memory must be"),
+        (lambda: Inducing(nearest=-1), "nearest must be"),
+        (lambda: Inducing(nearest=10**6), "at most 1000 rows"),
+        (lambda: Inducing(budget=0.0), "budget must be"),
+        (lambda: Inducing(9, checkpoint=""), "checkpoint must be a path"),
+        (lambda: Inducing(9, resume=True), "resume=True needs checkpoint="),
+        (
+            lambda: Inducing(9, nearest=3),
+            "nearest=3 cannot act with inducing=9: give ind",
+        ),
+        (lambda: Inducing("variance", budget=3), "budget=3.0 cannot act with inducing='variance'"),
+        (lambda: Inducing(subsample=5), "subsample=5 cannot act with inducing='auto': give induc"),
+        (lambda: Inducing("judged", learn=False), "learn=False cannot act with inducing='judged'"),
+        (lambda: Inducing(checkpoint="x"), "checkpoint='x' cannot act with inducing='auto'"),
+        (lambda: Search("bound"), "objective must be one of"),
+        (lambda: Search(restarts=-1), "restarts must be"),
+        (lambda: Search(restarts=10**9), "restarts must be at most"),
+        (lambda: Search(max_iter=1.5), "max_iter must be"),
+        (lambda: Search(ftol=0.0), "ftol must be"),
+        (lambda: Search(callback=3), "callback must be None or a function"),
+        (lambda: Series(-1.0), "approximate must be"),
+        (lambda: Series(required="yes"), "required must be True or False"),
+    ],
+)
+def test_values_are_checked_when_they_are_made(make, words):
+    with pytest.raises(InputError, match=words):
+        make()
+
+
+def test_fields_are_set_and_searched_by_their_names():
+    model = GPClassifier(KERNEL, inducing=12, optimize=False, method="ep", random_state=0)
+    model.set_params(inducing__power=1.0, inducing__learn=False)
+    assert model.inducing == Inducing(12, power=1.0, learn=False)
+    assert model.get_params()["inducing__power"] == 1.0
+    assert "inducing__power" not in model.get_params(deep=False)
+    grid = GridSearchCV(model, {"inducing__power": [0.3, 1.0], "inducing__points": [12, 14]}, cv=2)
+    found = grid.fit(X, LABELS).best_estimator_
+    assert isinstance(found.inducing, Inducing)
+    assert not found.inducing.learn
+    assert found.inducing.points in (12, 14)
+    with pytest.raises(InputError, match=r"option of Inducing must be one of .*'points', 'power'"):
+        model.set_params(inducing__pover=1.0)
+    with pytest.raises(InputError, match="optimize__restarts cannot act with optimize=False"):
+        model.set_params(optimize__restarts=1)
+
+
+#: A value of each old option that is not its default, and what it belongs to where that matters.
+OLD = {
+    "objective": "loo",
+    "n_restarts": 2,
+    "max_iter": 7,
+    "ftol": 1e-4,
+    "callback": print,
+    "approximate": 1e-3,
+    "power": 0.25,
+    "optimize_inducing": False,
+    "subsample": 30,
+    "dtype": "float64",
+    "memory": 1e6,
+    "nearest": 3,
+    "budget": 4.0,
+    "checkpoint": "fit.npz",
+    "resume": True,
+    "nu_bounds": (1.0, 9.0),
+    "scale_bounds": "fixed",
+}
+
+
+@every_case("name", sorted(OLD))
+def test_old_names_mean_what_they_meant(name):
+    parameter, _, field = OPTIONS[name]
+    base = {"inducing": 20} if parameter == "inducing" and name not in ("nearest", "budget") else {}
+    given = {name: OLD[name]} | ({"checkpoint": "fit.npz"} if name == "resume" else {})
+    for model in MODELS:
+        if parameter == "noise_bounds" and model is not GPRobustRegressor:
+            with pytest.raises(TypeError, match="unexpected keyword"):
+                model(**given)
+            continue
+        with pytest.warns(
+            RenamedWarning, match=rf"{model.__name__}\(.*{name}=.* is now .*{parameter}="
+        ):
+            made = model(**given, **base)
+        with pytest.warns(RenamedWarning):
+            later = model(**base).set_params(**given)
+        for one in (made, later, clone(made)):
+            value = getattr(one, parameter)
+            found = value[field] if parameter == "noise_bounds" else getattr(value, field)
+            assert found == OLD[name]
+        if parameter == "inducing" and base:
+            assert made.inducing.points == 20
+        # What an earlier release has pickled.
+        state = vars(model(**base)) | {"n_restarts": 0, "power": 0.5} | given
+        before = object.__new__(model)
+        before.__setstate__(state)
+        assert repr(before) == repr(made)
+
+
+def test_every_old_option_is_tried():
+    assert set(OLD) == set(OPTIONS)
+
+
+@pytest.mark.filterwarnings("ignore::qpruntime.RenamedWarning")
+@every_case(
+    ("options", "words"),
+    [
+        ({"inducing": Inducing(9), "power": 0.5}, r"power: now of inducing=Inducing\(9\), which"),
+        ({"optimize": Search(), "max_iter": 3}, r"max_iter: now of optimize=Search\(\)"),
+        ({"solver": Series(), "approximate": 0.1}, "approximate: now of solver="),
+        ({"noise_bounds": {}, "nu_bounds": "fixed"}, "nu_bounds: now of noise_bounds="),
+        ({"power": 7, "dtype": "nonsense", "memory": "lots", "subsample": -3}, "power must be"),
+        ({"inducing": None, "power": 0.3}, "power=0.3 cannot act with inducing=None"),
+        ({"inducing": None, "dtype": "nonsense"}, "dtype must be"),
+        ({"subsample": 3}, "subsample=3 cannot act with inducing='auto'"),
+        ({"optimize": False, "max_iter": 3}, "max_iter=3 cannot act with optimize=False"),
+        ({"solver": "dense", "approximate": 0.1}, "approximate=0.1 cannot act with solver='dense'"),
+    ],
+)
+def test_old_names_that_cannot_act_are_refused(options, words):
+    with pytest.raises(InputError, match=words):
+        GPRobustRegressor(**options)
+
+
+#: Of every parameter of the estimators a value that cannot act, with the rest that makes it so.
+#: None where there is no such value: what is only a limit, or always acts.
+IDLE = {
+    "kernel": None,
+    "likelihood": None,
+    "method": None,
+    "p": {"p": 3.0},
+    "table": {"table": "probit-compact", "method": "ep", "likelihood": "probit"},
+    "optimize": {"optimize": Search(max_iter=3), "kernel": FIXED},
+    "tol": None,
+    "max_sweeps": None,
+    "correction": {"correction": "fact", "inducing": 9},
+    "inducing": {"inducing": Inducing(power=1.0), "kernel": KERNEL},
+    "solver": {"solver": Series(1e-3)},
+    "prior_mean": None,
+    "scheduler": {"scheduler": "tcp://127.0.0.1:1", "kernel": KERNEL},
+    "n_jobs": None,
+    "random_state": None,
+    "verbose": None,
+    "link": None,
+    "dispersion": {"dispersion": 2.0, "link": "square"},
+    "mean": {"mean": 1.0, "prior_mean": "auto"},
+    "nu": None,
+    "scale": None,
+    "noise_bounds": {"noise_bounds": {"nu": (1.0, 9.0)}, "optimize": False},
+    "normalize_y": None,
+}
+FURTHER = [
+    {"inducing": "judged", "kernel": KERNEL},
+    {"inducing": Inducing(nearest=3), "optimize": "loo"},
+    {"inducing": Inducing(budget=9.0), "optimize": Search(restarts=1)},
+    {"inducing": Inducing(dtype="float64"), "optimize": False},
+    {"inducing": Inducing(memory=1e6), "correction": "fact"},
+    {"inducing": Inducing(memory=1e6), "solver": "dense"},
+    {"inducing": 9, "solver": "dense"},
+    {"inducing": 9, "solver": Series(1e-3, required=False)},
+    {"inducing": 9, "optimize": Search(restarts=1)},
+    {"inducing": 9, "optimize": "loo"},
+    {"solver": Series(1e-3, required=False), "kernel": RBF(1.0)},
+    {"optimize": "loo", "kernel": FIXED},
+]
+
+
+def test_every_parameter_is_tried():
+    assert set(IDLE) == {name for model in MODELS for name in model().get_params(deep=False)}
+
+
+@every_case("options", [*(given for given in IDLE.values() if given), *FURTHER])
+def test_what_cannot_act_is_refused(options):
+    """With the name of the option in the message, and something else to do."""
+    tried = 0
+    for model in MODELS:
+        names = model().get_params(deep=False)
+        if set(options) <= set(names):
+            tried += 1
+            fixed = {"noise_bounds": {"scale": "fixed"}} if model is GPRobustRegressor else {}
+            with pytest.raises(InputError, match=next(iter(options))) as caught:
+                model(**fixed | options).fit(X, TARGET[model])
+            assert any(sign in str(caught.value) for sign in (";", ":")), str(caught.value)
+    assert tried
+
+
+def test_a_table_of_noise_that_is_learnt_is_refused(tmp_path):
+    table = open_table("probit-compact")
+    with pytest.raises(InputError, match="table"):
+        GPRobustRegressor(KERNEL, table=table).fit(X, REALS)
+
+
+def test_what_acts_from_more_rows_on_is_no_mistake():
+    model = GPClassifier(inducing=Inducing(power=1.0, nearest=3, budget=9.0), random_state=0)
+    plain = GPClassifier(random_state=0).fit(X, LABELS)
+    np.testing.assert_array_equal(model.fit(X, LABELS).predict_proba(X), plain.predict_proba(X))

@@ -1,0 +1,238 @@
+"""The public surface: one word means one thing, few parameters, and what was renamed is written."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, Matern
+
+from cases import every_case
+from qpruntime import (
+    GPClassifier,
+    GPPoissonRegressor,
+    GPRobustRegressor,
+    InputError,
+    RenamedWarning,
+    infer,
+    infer_series,
+    infer_sparse,
+    project_sampled,
+)
+from qpruntime.renamed import OPTIONS, renamed, reordered
+from surface import arguments, places
+
+PAGE = Path(__file__).parents[1] / "docs" / "renamed.md"
+MODELS = [GPClassifier, GPPoissonRegressor, GPRobustRegressor]
+#: What users call. Results are made by functions, and likelihoods have a contract of their own.
+CALLED = re.compile(
+    r"infer|project|open_table|condition|gains|sample_minimisers|Optimizer|GP\w+$|GP\w+\.(fit|pre)|"
+    r"Deep|Inducing|Search|Series$|PESC"
+)
+#: Words whose types differ from place to place, and why each is one thing all the same.
+KINDS = {
+    "X": "points; of `Optimizer.predict` also dicts of named variables",
+    "callback": "of a search it has parameters and value, of deep training steps and energy",
+    "inducing": "deep models have the number of inducing inputs alone",
+    "kernel": "a kernel, or a word for one of ours",
+    "likelihood": "samples take any log density; deep models have Gaussian noise besides",
+    "mean": "one number where all rows have one prior mean",
+    "method": "every function has those it can",
+    "nearest": "`infer_sparse` chooses no number of them",
+    "random_state": "of `Optimizer` a number, which is saved; elsewhere also scikit-learn's",
+    "scale": "of noise in an estimator; in `infer_sparse` what each row observes, times f",
+    "table": "what opens tables takes none that is open",
+}
+#: Words whose defaults differ, and why.
+DEFAULTS = {
+    "dtype": "a processor gains nothing by single precision in deep models",
+    "inducing": "a deep model has inducing inputs in every layer, however few rows there are",
+    "likelihood": "deep models have Gaussian noise",
+    "max_iter": "steps of Adam, iterations of L-BFGS",
+    "max_sweeps": "`condition` moves all sites in parallel",
+    "mean": "counts have that of their rates",
+    "method": "QP is what is published of infer, EP of the optimiser",
+    "n_samples": "of what is sampled",
+    "nearest": "chosen by an estimator, none in a function",
+    "power": "1/2 with inducing points, where 1 overfits",
+    "random_state": "draws of a fitted deep model are the same each time",
+    "tol": "`condition` is called for hundreds of minimisers",
+}
+#: Words that differ by what deep models have.
+DEEP = {"callback", "dtype", "inducing", "likelihood", "max_iter", "random_state"}
+
+
+def kinds_of(text):
+    """Members of a union, without modules and None."""
+    text = re.sub(r"(?:[A-Za-z_]\w*\.)+(?=\w)", "", text.strip("'\""))
+    if found := re.fullmatch(r"(?:Optional|Union)\[(.*)\]", text):
+        text = found[1]
+    parts = re.split(r" \| |, (?![^\[]*\])", text.replace("ForwardRef", ""))
+    names = {re.sub(r"\[.*", "", part.strip("'\" ")) for part in parts}
+    return frozenset(names - {"None", "NoneType", ""})
+
+
+def uses():
+    """Arguments that users give, by their names."""
+    found = {}
+    for argument in arguments():
+        if CALLED.match(argument.place):
+            found.setdefault(argument.name, []).append(argument)
+    return found
+
+
+def differing(what, reasons):
+    """Words of which `what` differs, beyond those with a reason; and reasons for nothing."""
+    odd = {}
+    for name, own in uses().items():
+        found = {what(use): use.place for use in own if what(use) is not None}
+        if len(found) > 1:
+            odd[name] = found
+    unused = set(reasons) - set(odd) - (set() if find_spec("jax") else DEEP)
+    return {name: where for name, where in odd.items() if name not in reasons}, unused
+
+
+def test_a_word_is_of_one_kind():
+    assert differing(lambda use: kinds_of(use.annotation) or None, KINDS) == ({}, set())
+
+
+def test_a_word_has_one_default():
+    def default(use):
+        return None if use.default is inspect.Parameter.empty else repr(use.default)
+
+    assert differing(default, DEFAULTS) == ({}, set())
+
+
+def test_data_come_first_and_in_one_order():
+    shared = ["y", "kernel", "Z", "likelihood", "method", "table", "mean"]
+    for function in (infer, infer_series, infer_sparse):
+        named = [
+            name
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ]
+        assert named[1:] == [name for name in shared if name in named], function
+
+
+def test_estimators_have_few_parameters():
+    for model in MODELS:
+        assert len(inspect.signature(model).parameters) <= 18
+        # scikit-learn reads the signature.
+        assert set(model().get_params(deep=False)) == set(inspect.signature(model).parameters)
+
+
+def renamed_by():
+    """Rows of the second table of the page, by what functions take."""
+    found = {}
+    for place, function in places():
+        own = function.__init__ if inspect.isclass(function) else function
+        name = f"bayesopt.{place}" if place == "condition" else place
+        for old, new in vars(own).get("renamed", {}).items():
+            found[f"`{name}({old}=)`"] = f"`{new}=`"
+        if inner := vars(own).get("reordered"):
+            before, now = (f"`{name}({', '.join(order)})`" for order in inner)
+            found[before] = now
+    return found
+
+
+def test_the_page_says_what_was_renamed():
+    rows = dict(re.findall(r"^\| (`.+?`) \| (`.+?`) \|$", PAGE.read_text(), re.MULTILINE))
+    options = {f"`{old}=`": f"`{option.spelt('...')}`" for old, option in OPTIONS.items()}
+    assert options.items() <= rows.items()
+    functions = renamed_by()
+    assert functions.items() <= rows.items()
+    rest = {before: now for before, now in rows.items() if before not in options | functions}
+    # Extras that are not here, and words of one option.
+    for before in rest:
+        known = before.startswith("`Deep") and (not find_spec("jax") or 'dtype="float32"' in before)
+        assert known or (before.startswith("`PESC") and not find_spec("optuna")), before
+
+
+def test_old_names_are_no_new_ones():
+    """What was renamed in one place is not another thing there."""
+    for place, function in places():
+        own = function.__init__ if inspect.isclass(function) else function
+        names = set(inspect.signature(own).parameters)
+        assert not names & set(vars(own).get("renamed", {})), place
+    for model in MODELS:
+        assert not set(OPTIONS) & set(inspect.signature(model).parameters)
+
+
+T = np.linspace(-2.0, 2.0, 30)
+Y = np.sign(np.sin(2.0 * T) + 0.1)
+MATERN = Matern(1.0, nu=1.5)
+
+
+def test_functions_take_old_spellings():
+    X, kernel = T[:, None], RBF(1.0)
+    post = infer_sparse(X, Y, kernel, X[::5], "probit", "ep", n_jobs=1)
+    old = [
+        lambda: infer_sparse(kernel, X, Y, X[::5], "probit", "ep", n_jobs=1),
+        lambda: infer_sparse(kernel, X, Y, Z=X[::5], method="ep", n_jobs=1),
+        lambda: infer_sparse(kernel, X=X, y=Y, Z=X[::5], method="ep"),
+        lambda: infer_sparse(X, Y, kernel, X[::5], method="ep", workers=1),
+    ]
+    for call in old:
+        with pytest.warns(RenamedWarning, match=r"is now .*next release"):
+            assert call().log_evidence == post.log_evidence
+    drawn = project_sampled("probit", 0.0, 1.0, 1, n_samples=200, random_state=0)
+    with pytest.warns(RenamedWarning, match="n= is now n_samples="):
+        assert project_sampled("probit", 0.0, 1.0, 1, n=200, random_state=0) == drawn
+    with pytest.raises(InputError, match="workers= is now n_jobs=: give n_jobs= alone"):
+        infer_sparse(X, Y, kernel, X[::5], workers=1, n_jobs=1)
+    with pytest.raises(TypeError, match="multiple values for argument 'X'"), pytest.warns():
+        infer_sparse(kernel, X, Y, X=X)
+
+
+@every_case("n_jobs", [0, 1.5, True, "all", 10**9])
+def test_numbers_of_threads_are_checked_alike(n_jobs):
+    X = T[:, None]
+    for call in (
+        lambda: infer_sparse(X, Y, RBF(1.0), X[::5], n_jobs=n_jobs),
+        lambda: infer_series(T, Y, RBF(1.0), approximate=1e-3, n_jobs=n_jobs),
+        lambda: GPClassifier(n_jobs=n_jobs, optimize=False).fit(X, Y),
+    ):
+        with pytest.raises(InputError, match="n_jobs must be"):
+            call()
+
+
+def test_all_threads_but_one():
+    X = T[:, None]
+    one, other = (infer_sparse(X, Y, RBF(1.0), X[::5], n_jobs=n) for n in (1, -2))
+    assert one.log_evidence == other.log_evidence
+
+
+@every_case(
+    ("call", "words"),
+    [
+        (lambda: infer(np.eye(30), Y, method="vb", n_restarts=2), "n_restarts=2 cannot act"),
+        (lambda: infer(np.eye(30), Y, method="vb", order="random"), "order='random' cannot act"),
+        (lambda: infer(np.eye(30), Y, p=3.0), "p is the order"),
+        (lambda: infer_series(T, Y, 2.0 * MATERN, approximate=1e-3), "approximate=0.001 cannot"),
+        (lambda: infer_series(T, Y, MATERN, blocks=2), "blocks are for n_jobs"),
+        (lambda: infer_sparse(T[:, None], Y, RBF(), T[:5, None], resume=True), "needs checkpoint="),
+    ],
+)
+def test_functions_refuse_what_cannot_act(call, words):
+    with pytest.raises(InputError, match=words):
+        call()
+
+
+def test_wrapped_functions_keep_their_names():
+    @reordered("b", "a", now=("a", "b"), when=lambda first: isinstance(first, str))
+    @renamed(old="new")
+    def function(a, b, c=0, *, new=1):
+        """Say what it got."""
+        return a, b, c, new
+
+    assert (function.__name__, function.__doc__) == ("function", "Say what it got.")
+    assert str(inspect.signature(function)) == "(a, b, c=0, *, new=1)"
+    assert function(1, "b", 2, new=3) == (1, "b", 2, 3)
+    with pytest.warns(RenamedWarning):
+        assert function("b", 1, 2, old=3) == (1, "b", 2, 3)
+    with pytest.warns(RenamedWarning):
+        assert function("b", a=1) == (1, "b", 0, 1)
