@@ -207,7 +207,8 @@ class Posterior(Outcome):
         ndarray, shape (n_samples, T)
         """
         where = self._solution.where
-        at, mean, more = asked(where, at, mean, old, extra=("n_samples", "random_state"))
+        places = ("n_samples", "random_state")
+        at, mean, more = asked(where, at, mean, old, extra=places, none=True)
         count = whole(more.get("n_samples", n_samples), "n_samples", 1)
         rng = generator(more.get("random_state", random_state))
         found: Array = self._solution.draw(at, mean, count, rng)

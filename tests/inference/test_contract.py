@@ -1,0 +1,245 @@
+"""Every engine through the same cases: what they leave behind has the same names and words."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+from cases import every_case
+from qpruntime import ConvergenceWarning, InputError, infer, infer_series, infer_sparse
+from qpruntime.errors import RenamedWarning
+from qpruntime.inference.contract import Solution
+from qpruntime.inference.posterior import Posterior, solution_of
+
+RNG = np.random.default_rng(0)
+T = np.sort(RNG.uniform(0.0, 8.0, 40))
+F = np.sin(T)
+KERNEL = ConstantKernel(2.0) * Matern(1.3, nu=1.5) + WhiteKernel(0.05)
+NEW = np.array([-1.0, 0.7, 4.0, 30.0])
+K_NEW, V_NEW = KERNEL(NEW[:, None], T[:, None]), KERNEL.diag(NEW[:, None])
+Y = {
+    "probit": np.where(F + 0.4 * RNG.standard_normal(40) > 0.0, 1.0, -1.0),
+    "poisson-exp": RNG.poisson(np.exp(F)).astype(float),
+    "student-t(nu=4, scale=0.4)": F + 0.3 * RNG.standard_t(4, 40),
+}
+ENGINES = ("dense", "series", "sparse", "nearest")
+
+
+def posterior(engine, likelihood="probit", y=None, kernel=KERNEL, **options):
+    """Of the same rows by each engine; inducing inputs are all rows, and so are the nearest."""
+    y = Y[likelihood] if y is None else y
+    options = {"method": "ep", "likelihood": likelihood, "tol": 1e-9, **options}
+    if engine == "dense":
+        return infer(kernel(T[:, None]), y, **options)
+    if engine == "series":
+        return infer_series(T, y, kernel, **options)
+    few = {"nearest": 40} if engine == "nearest" else {}
+    Z = T[::2, None] if engine == "nearest" else T[:, None]
+    return infer_sparse(T[:, None], y, kernel, Z, power=1.0, jitter=1e-13, **few, **options)
+
+
+def at(engine, points=NEW):
+    """Where an engine is asked."""
+    if engine == "dense":
+        points = points[:, None]
+        return KERNEL(points, T[:, None]), KERNEL.diag(points)
+    return (points,) if engine == "series" else (points[:, None],)
+
+
+@every_case("likelihood", list(Y))
+@every_case("method", ["ep", "qp"])
+def test_engines_that_must_agree_do(likelihood, method):
+    """All have the dense posterior, but the nearest rows take sites of fewer inducing inputs."""
+    dense = posterior("dense", likelihood, method=method)
+    expected = dense.predict(*at("dense"))
+    # Inducing inputs at white noise are of f without it, so that noisy kernels are not FITC's.
+    smooth = KERNEL.k1
+    plain = posterior("dense", likelihood, method=method, kernel=smooth)
+    for engine in ("series", "sparse"):
+        own = KERNEL if engine == "series" else smooth
+        right = dense if engine == "series" else plain
+        post = posterior(engine, likelihood, method=method, kernel=own)
+        assert post.log_evidence == pytest.approx(right.log_evidence, abs=2e-8)
+        for name in ("mean", "variance"):
+            np.testing.assert_allclose(getattr(post, name), getattr(right, name), atol=5e-7)
+        np.testing.assert_allclose(post.loo(), right.loo(), atol=5e-7)
+        np.testing.assert_allclose(post.loo([3, 0, 3]), right.loo([3, 0, 3]), atol=5e-7)
+        if engine == "series":
+            np.testing.assert_allclose(post.predict(*at(engine)), expected, atol=5e-7)
+        if method == "ep":
+            slopes = own(T[:, None], eval_gradient=True)[1]
+            gradient = right.evidence_gradient(slopes)
+            np.testing.assert_allclose(post.evidence_gradient(), gradient, atol=2e-6)
+
+
+def test_a_wrong_factor_fails():
+    """The tolerances above see a factor of 1.001 in the kernel."""
+    one, other = (posterior("series", kernel=ConstantKernel(c) * KERNEL) for c in (1.0, 1.001))
+    assert abs(one.log_evidence - other.log_evidence) > 1e-6
+    assert np.abs(one.mean - other.mean).max() > 5e-6
+
+
+@every_case("engine", ENGINES)
+def test_everything_is_there(engine):
+    post = posterior(engine)
+    assert isinstance(post, Posterior)
+    assert post.converged
+    assert (post.status, post.n, post.held, post.skipped) == ("converged", 40, 0, 0)
+    assert post.fixed_points == (post.log_evidence,)
+    assert "\n" not in repr(post)
+    assert repr(post).startswith(f"<{type(post).__name__} of 40 sites")
+    assert len(str(post).splitlines()) in (5, 6)
+    mean, variance = post.predict(*at(engine))
+    assert mean.shape == variance.shape == (4,)
+    for values in (post.mean, post.variance, post.loo(), *post.sites):
+        assert values.shape == (40,)
+    found = post.summary()
+    shared = set(posterior("dense").summary()) - {"n_negative"}
+    assert shared <= set(found)
+    assert found["least_log_density"] == pytest.approx(post.loo().min(), abs=0.05)
+    assert isinstance(post.check(), tuple)
+    assert solution_of(post).held_rows == 40
+    for name in (n for n in dir(Solution) if not n.startswith("_")):
+        assert hasattr(solution_of(post), name), name
+
+
+@every_case("engine", ENGINES)
+def test_a_copy_predicts(engine):
+    post = posterior(engine)
+    copy = pickle.loads(pickle.dumps(post))
+    np.testing.assert_array_equal(copy.predict(*at(engine)), post.predict(*at(engine)))
+    assert copy.log_evidence == post.log_evidence
+    assert copy.summary() == post.summary()
+
+
+@every_case("engine", ENGINES)
+def test_what_is_not_settled_is_said_alike(engine):
+    words = r"not converged after 1 sweeps: the sites still change by .* \(tol 1e-09\), most of all"
+    with pytest.warns(ConvergenceWarning, match=words) as said:
+        post = posterior(engine, max_sweeps=1)
+    assert all(len(str(one.message)) < 400 for one in said)
+    assert (post.status, post.n_sweeps) == ("not converged", 1)
+    assert not post.converged
+    assert "NOT CONVERGED after 1 sweeps" in str(post)
+    assert post.check()[0].startswith("the sites are not converged")
+
+
+@every_case("engine", ENGINES)
+def test_what_is_held_is_said_alike(engine):
+    """Two heavy-tailed observations of one value that contradict each other."""
+    y = np.where(np.arange(40) % 2, 6.0, -6.0)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        post = posterior(engine, "student-t(nu=4, scale=0.4)", y=y, max_sweeps=400)
+    if post.held:
+        assert post.status == "held"
+        assert any("of 40 site precisions are held at zero" in str(one.message) for one in said)
+    else:
+        assert post.status == "converged"
+        assert "n_negative" not in post.summary() or post.n_negative > 0
+
+
+@every_case("engine", ENGINES)
+def test_prior_means(engine):
+    """One number is that of new points too; numbers that differ have to be given there."""
+    far = np.array([1e4])
+    post = posterior(engine, mean=0.7)
+    assert post.predict(*at(engine, far))[0] == pytest.approx([0.7])
+    assert post.predict(*at(engine, far), mean=-2.0)[0] == pytest.approx([-2.0])
+    with pytest.raises(InputError, match=r"mean must be a number or have shape \(1,\), got \(2,\)"):
+        post.predict(*at(engine, far), mean=[1.0, 2.0])
+    differing = posterior(engine, mean=np.linspace(0.0, 1.0, 40))
+    with pytest.raises(InputError, match="differs between rows: pass mean="):
+        differing.predict(*at(engine))
+    moved = [differing.predict(*at(engine), mean=m)[0] for m in (0.0, 1.0)]
+    np.testing.assert_allclose(moved[1] - moved[0], 1.0, rtol=1e-12)
+
+
+@every_case("engine", ENGINES)
+def test_old_spellings_still_work(engine):
+    post = posterior(engine)
+    expected = post.predict(*at(engine), mean=0.3)
+    with pytest.warns(RenamedWarning, match="is now mean="):
+        np.testing.assert_array_equal(post.predict(*at(engine), 0.3), expected)
+    name = {"dense": "mean_star", "series": "mean_new"}.get(engine)
+    if name:
+        with pytest.warns(RenamedWarning, match=f"{name}= is now mean="):
+            np.testing.assert_array_equal(post.predict(*at(engine), **{name: 0.3}), expected)
+    with pytest.raises(TypeError, match="unexpected argument 'means'"):
+        post.predict(*at(engine), means=0.3)
+    with pytest.raises(TypeError, match="given twice"), pytest.warns(RenamedWarning):
+        post.predict(*at(engine), 0.3, mean=0.2)
+
+
+@every_case("engine", ENGINES)
+def test_what_is_missing_is_named(engine):
+    post = posterior(engine)
+    with pytest.raises(InputError, match="go together"):
+        post.predict()
+    with pytest.raises(InputError, match="from 0 to 39, got 40 to 40"):
+        post.loo([40])
+    with pytest.raises(InputError, match="whole numbers"):
+        post.loo([0.5])
+    with pytest.raises(InputError, match=r"evidence_gradient takes dK|takes no dK"):
+        post.evidence_gradient(*([] if engine == "dense" else [np.eye(40)]))
+
+
+def test_corrections_of_a_series_are_those_of_its_covariance():
+    dense, series = posterior("dense"), posterior("series")
+    exact = dense.marginals(*at("dense"))
+    found = series.marginals(*at("series"))
+    np.testing.assert_allclose(found.mean, exact.mean, atol=1e-7)
+    np.testing.assert_allclose(found.variance, exact.variance, atol=1e-7)
+    np.testing.assert_allclose(series.marginals().mean, dense.marginals().mean, atol=1e-7)
+    assert series.corrected_evidence().value == pytest.approx(
+        dense.corrected_evidence().value, abs=1e-7
+    )
+    assert series.check() == dense.check()
+    long = infer_series(np.arange(3001.0), np.ones(3001), KERNEL, "probit", "ep")
+    with pytest.raises(InputError, match="N = 3001 rows, more than 3000: infer a part"):
+        long.marginals()
+    assert any("corrections were not looked at" in word for word in long.check())
+
+
+@every_case("engine", ["sparse", "nearest"])
+def test_what_inducing_inputs_cannot_do_names_what_can(engine):
+    post = posterior(engine)
+    for ask in (post.marginals, post.corrected_evidence):
+        with pytest.raises(InputError, match=r"infer\(kernel\(X\), y\) has them"):
+            ask()
+    assert any("corrections were not looked at" in word for word in post.check())
+    with pytest.raises(InputError, match="knows its kernel"):
+        post.with_covariance(np.eye(40))
+
+
+def test_joint_draws():
+    """Means and covariances of 40 000 draws, within five of their standard errors."""
+    points = np.array([0.7, 0.9, 4.0, 30.0])
+    smooth = KERNEL.k1
+    K, cross = smooth(T[:, None]), smooth(points[:, None], T[:, None])
+    dense = posterior("dense", kernel=smooth)
+    inner = np.linalg.inv(K + np.diag(1.0 / dense.sites.tau))
+    exact = smooth(points[:, None]) - cross @ inner @ cross.T
+    mean = cross @ np.linalg.solve(K, dense.mean)
+    wanted = {
+        "dense": (cross, smooth(points[:, None])), "series": (points,), "sparse": (points[:, None],)
+    }  # fmt: skip
+    for engine, where in wanted.items():
+        post = posterior(engine, kernel=smooth)
+        draws = post.sample(*where, n_samples=40_000, random_state=1)
+        assert draws.shape == (40_000, 4)
+        width = np.sqrt(exact.diagonal())
+        error = 5.0 / np.sqrt(40_000)
+        assert np.abs((draws.mean(axis=0) - mean) / width).max() < error
+        gap = (np.cov(draws.T) - exact) / np.outer(width, width)
+        assert np.abs(gap).max() < np.sqrt(2.0) * error
+        again = post.sample(*where, n_samples=2, random_state=1)
+        np.testing.assert_array_equal(again, post.sample(*where, n_samples=2, random_state=1))
+    rows = dense.sample(n_samples=40_000, random_state=2)
+    assert np.abs(rows.mean(axis=0) - dense.mean).max() < 5.0 * np.sqrt(dense.variance.max()) / 200
+    with pytest.raises(InputError, match=r"post\.sparse, without them, has sample"):
+        posterior("nearest").sample(points[:, None])
