@@ -183,13 +183,14 @@ print(clf.score(X[80:], y[80:]))
 # What default fits to many rows take, of few features and of many.
 DEFAULTS = """
 import numpy as np
-from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, Inducing
 rng = np.random.default_rng(0)
 for columns in (3, 14):
     X = rng.standard_normal((1600, columns))
     f = np.sin(2.0 * X[:, 0]) + X[:, 1]
     y = f + 0.1 * rng.standard_normal(1600)
-    models = GPClassifier(budget=10), GPPoissonRegressor(budget=10), GPRobustRegressor(budget=10)
+    kinds, asked = (GPClassifier, GPPoissonRegressor, GPRobustRegressor), Inducing(budget=10)
+    models = [kind(inducing=asked) for kind in kinds]
     for model, seen in zip(models, (y > 0.0, rng.poisson(np.exp(y)), y)):
         model.set_params(random_state=0).fit(X, seen).predict(X[:50])
 print(0.0)

@@ -38,7 +38,7 @@ def refuse_idle(model: Any, settings: Settings, processes: Sequence[Data]) -> No
     data = processes[0]
     _search(model.optimize, settings, data)
     _inducing(model.inducing, settings, data)
-    _solver(model.solver, settings, data)
+    _solver(model, settings, data)
     _table(model, settings, data)
 
 
@@ -76,7 +76,8 @@ def _inducing(given: Any, settings: Settings, data: Data) -> None:
     _refuse("inducing", given, why, remedy)
 
 
-def _solver(given: Any, settings: Settings, data: Data) -> None:
+def _solver(model: Any, settings: Settings, data: Data) -> None:
+    given = model.solver
     if settings.sparse is not None:
         if isinstance(given, Series) or given == "dense":
             why = f"inducing={shown(settings.sparse.inducing)} is an engine of its own"
@@ -85,12 +86,18 @@ def _solver(given: Any, settings: Settings, data: Data) -> None:
     if not isinstance(given, Series) or given.approximate is None:
         return
     kernel, width = settings.kernel, int(data.X.shape[1])
-    remedy = 'leave it out, solver="auto"'
-    if width != 1:
-        _refuse("solver", given, f"a series has X of one column, this one has {width}", remedy)
-    if kernel is None or (isinstance(kernel, Kernel) and not approximates(kernel)):
-        why = "there is no squared exponential, RBF, in the kernel"
-        _refuse("solver", given, why, remedy)
+    for why, holds in (
+        (f"a series has X of one column, this one has {width}", width != 1),
+        ("corrections take a covariance matrix", model.correction is not None),
+        ('optimize="loo" takes a covariance matrix', settings.objective == "loo"),
+        ('method "vb" takes a covariance matrix', data.projector.method == "vb"),
+        (
+            "there is no squared exponential, RBF, in the kernel",
+            kernel is None or (isinstance(kernel, Kernel) and not approximates(kernel)),
+        ),
+    ):
+        if holds:
+            _refuse("solver", given, why, 'leave it out, solver="auto"')
 
 
 def _table(model: Any, settings: Settings, data: Data) -> None:

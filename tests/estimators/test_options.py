@@ -231,6 +231,7 @@ FURTHER = [
     {"inducing": 9, "optimize": Search(restarts=1)},
     {"inducing": 9, "optimize": "loo"},
     {"solver": Series(1e-3, required=False), "kernel": RBF(1.0)},
+    {"solver": Series(1e-3), "correction": "fact"},
     {"optimize": "loo", "kernel": FIXED},
 ]
 
@@ -258,6 +259,32 @@ def test_a_table_of_noise_that_is_learnt_is_refused(tmp_path):
     table = open_table("probit-compact")
     with pytest.raises(InputError, match="table"):
         GPRobustRegressor(KERNEL, table=table).fit(X, REALS)
+
+
+@every_case(
+    ("options", "words"),
+    [
+        ({"correction": "fact"}, "corrections take a covariance matrix"),
+        ({"optimize": "loo"}, '"loo" takes a covariance matrix'),
+        ({"method": "vb"}, '"vb" takes a covariance matrix'),
+        ({"kernel": KERNEL}, "no squared exponential"),
+    ],
+)
+def test_what_no_series_has_is_not_approximated(options, words):
+    given = {"solver": Series(1e-3, required=False), "kernel": 2.0 * RBF(1.0)} | options
+    with pytest.raises(InputError, match=words):
+        GPClassifier(**given).fit(X[:, :1], LABELS)
+
+
+@every_case("model", MODELS)
+def test_seeds_may_be_generators(model):
+    options = {"inducing": 6, "optimize": False, "method": "ep"}
+    one, same, other = (
+        model(random_state=np.random.default_rng(seed), **options).fit(X, TARGET[model])
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one.inducing_points_, same.inducing_points_)
+    assert not np.array_equal(one.inducing_points_, other.inducing_points_)
 
 
 def test_what_acts_from_more_rows_on_is_no_mistake():

@@ -314,7 +314,7 @@ def test_classifier():
     qp = GPClassifier().fit(x, y)
     np.testing.assert_allclose(clf.predict_proba(x), qp.predict_proba(x), atol=0.05)
     assert np.abs(clf.predict_proba(x) - qp.predict_proba(x)).max() > 1e-6
-    with pytest.raises(InputError, match='objective "loo" needs'):
+    with pytest.raises(InputError, match='optimize="loo" needs'):
         GPClassifier(method="wp", p=1.0, optimize="loo").fit(x, y)
 
 
