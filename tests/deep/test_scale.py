@@ -11,7 +11,8 @@ jax = pytest.importorskip("jax", reason="the extra deep is not installed")
 
 from qpruntime import InputError  # noqa: E402
 from qpruntime.deep import DeepGPClassifier, DeepGPRegressor, feed  # noqa: E402
-from qpruntime.deep.feed import Units, feed_of  # noqa: E402
+from qpruntime.deep.feed import feed_of, standard_units  # noqa: E402
+from qpruntime.kernels.units import Units  # noqa: E402
 
 OPTIONS = {"inducing": 6, "max_iter": 60, "batch_size": 16, "random_state": 0}
 
@@ -100,11 +101,11 @@ def test_units_by_parts(tmp_path):
     rng = np.random.default_rng(0)
     X = 1e3 + rng.standard_normal((80_000, 2)) * [1.0, 5.0]
     weight = rng.uniform(0.5, 2.0, 80_000)
-    found = Units.of(stored(X, tmp_path / "X", 10_000), weight)
+    found = standard_units(stored(X, tmp_path / "X", 10_000), weight)
     centre = np.average(X, axis=0, weights=weight)
     np.testing.assert_allclose(found.centre, centre, rtol=1e-14)
     scale = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weight))
-    np.testing.assert_allclose(found.scale, scale, rtol=1e-12)
+    np.testing.assert_allclose(found.spread, scale, rtol=1e-12)
 
 
 def test_two_devices_share_batches(data, fitted):
