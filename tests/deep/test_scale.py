@@ -57,13 +57,22 @@ def test_refuses_rows_in_a_file(data, tmp_path):
     spoilt[33] = np.nan
     with pytest.raises(InputError, match=r"X\[33, 0\] is nan"):
         DeepGPRegressor(**OPTIONS).fit(stored(spoilt, tmp_path / "a"), y)
-    flat = stored(np.hstack([X, np.ones_like(X)]), tmp_path / "b")
-    with pytest.raises(InputError, match="every row of column 1"):
-        DeepGPRegressor(**OPTIONS).fit(flat, y)
     with pytest.raises(InputError, match="polish takes rows in memory"):
         DeepGPRegressor(**OPTIONS, polish=5).fit(stored(X, tmp_path / "d"), y)
     with pytest.raises(InputError, match="y must have 40 rows"):
         DeepGPRegressor(**OPTIONS).fit(stored(X, tmp_path / "c"), y[:-1])
+
+
+def test_columns_that_are_constant_are_ignored(data, fitted, tmp_path):
+    """Also in new rows, where they are something else; sums over rows are rounded otherwise."""
+    X, y = data
+    for value in (0.0, 1e6):
+        flat = np.hstack([np.full_like(X, value), X])
+        model = DeepGPRegressor((2,), **OPTIONS).fit(stored(flat, tmp_path / str(value)), y)
+        np.testing.assert_allclose(model.history_, fitted.history_, rtol=1e-9)
+        new = np.hstack([np.full_like(X, -3.0), X])
+        np.testing.assert_allclose(model.predict(new), fitted.predict(X), rtol=1e-7, atol=1e-8)
+        assert model.n_features_in_ == 2
 
 
 def test_windows_have_every_row_once_and_few_at_a_time(monkeypatch, tmp_path):
