@@ -141,7 +141,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         be the variational bound.
     optimize_inducing : bool
         Whether inducing points are learnt too, where the kernel's slopes in its inputs are known:
-        RBF, Matérn 1/2, 3/2 and 5/2, constants, white noise, sums and products.
+        RBF, Matern, RationalQuadratic, ExpSineSquared, constants, white noise, what
+        `qpruntime.kernels.register` was told of, sums and products.
     subsample : int
         Rows on which a fit by inducing points begins.
     dtype : {"mixed", "float64"}
