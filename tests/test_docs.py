@@ -56,6 +56,7 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize(
     "name",
     [
+        "adding",
         "guide",
         "likelihoods",
         "bayesian-optimisation",

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.bayesopt.paths import terms
 from qpruntime.errors import InputError
+from qpruntime.kernels.spectrum import stationary_terms
 from qpruntime.validation import choice, finite, number, real, shown
 
 __all__ = ["LARGEST", "kernels_of", "name_of", "noises_of", "prices_of", "spelt", "told"]
@@ -31,7 +31,7 @@ def kernels_of(kernel: Any, outputs: int) -> list[Any]:
         elif k is not None and not hasattr(k, "is_stationary"):
             raise InputError(f"kernel must be None or one of scikit-learn's, got {shown(k)}")
         elif k is not None:
-            terms(k)
+            stationary_terms(k)
     return kernels
 
 

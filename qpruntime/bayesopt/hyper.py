@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from qpruntime.arrays import Array
+from qpruntime.kernels.default import Belief
+from qpruntime.kernels.default import default_kernel as learnt_kernel
+from qpruntime.kernels.registry import parts_of
 from qpruntime.memory import require, squares
 
 __all__ = ["Model", "default_kernel", "most_probable", "slice_samples"]
@@ -41,12 +43,14 @@ class Model(NamedTuple):
 
 def default_kernel(d: int, noise: float | None, shape: str = "rbf") -> Model:
     """A constant times RBF or Matern 5/2, a length-scale for each variable of the unit cube."""
-    length = np.full(d, _LENGTH * np.sqrt(d))
-    inner = RBF(length, (1e-2, 1e2)) if shape == "rbf" else Matern(length, (1e-2, 1e2), nu=2.5)
-    kernel = ConstantKernel(_VARIANCE, (1e-3, 1e3)) * inner
-    centre = kernel.theta.copy()
-    spread = np.concatenate([[_VARIANCE_SD], np.full(d, _LENGTH_SD)])
-    return _with_noise(kernel, noise, centre, spread)._replace(shape=shape)
+    length = _LENGTH * float(np.sqrt(d))
+    kernel, prior = learnt_kernel(
+        Belief(_VARIANCE, 1e-3, 1e3, _VARIANCE, _VARIANCE_SD),
+        Belief(length, 1e-2, 1e2, length, _LENGTH_SD),
+        smooth=shape == "rbf",
+        features=d,
+    )
+    return _with_noise(kernel, noise, prior.mean, prior.deviation)._replace(shape=shape)
 
 
 def given_kernel(kernel: Any, noise: float | None) -> Model:
@@ -109,14 +113,13 @@ class _Loss:
         """The same for the default kernels, in a tenth of the time."""
         variance, scales = np.exp(theta[0]), np.exp(-2.0 * theta[1:])
         r2 = self._squares @ scales
-        if self.model.shape == "rbf":
-            K = variance * np.exp(-0.5 * r2)
-            steep = K
-        else:
-            r = np.sqrt(5.0 * r2)
-            decay = variance * np.exp(-r)
-            K, steep = (1.0 + r + r * r / 3.0) * decay, 5.0 / 3.0 * (1.0 + r) * decay
-        before = K.copy()
+        inner = self.model.kernel.k2
+        shape = parts_of(inner).shape
+        assert shape is not None
+        value, steep = shape(inner, r2, True)
+        before = variance * value
+        steep = before if steep is value else variance * steep
+        K = before.copy()
 
         def slopes(inner: Array) -> Array:
             each = np.tensordot(inner * steep, self._squares, axes=2) * scales

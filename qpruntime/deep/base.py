@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from qpruntime.arrays import Array
 from qpruntime.deep.drawing import draw_history, draw_layers
-from qpruntime.deep.feed import Units, feed_of
+from qpruntime.deep.feed import feed_of, standard_units
 from qpruntime.deep.layers import Layer
 from qpruntime.deep.passes import drawn, normals
 from qpruntime.deep.polishing import polished
@@ -85,7 +85,7 @@ class DeepGP(BaseEstimator):
             )
         if plan.polish and is_lazy(X):
             raise InputError("polish takes rows in memory, not those read in parts: leave it at 0")
-        units = self._units_ = Units.of(X, weight)
+        units = self._units_ = standard_units(X, weight)
         rng = generator(self.random_state)
         some = units.scaled(rows_at(X, sample(len(weight), SAMPLE, rng)))
         steps = plan.max_iter + plan.polish

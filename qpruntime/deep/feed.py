@@ -9,59 +9,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.deep.energy import Batch
-from qpruntime.errors import InputError
 from qpruntime.inference.sparse.lazy import is_lazy, read, rows_of
+from qpruntime.kernels.units import Units
 
-__all__ = ["BLOCK", "WINDOW", "Feed", "Units", "feed_of"]
+__all__ = ["BLOCK", "WINDOW", "Feed", "feed_of", "standard_units"]
 
 #: Rows that are shuffled together, and rows that are read together: what is sorted in the file is
 #: seen from 32 places at once.
 WINDOW, BLOCK = 32_768, 1_024
 
 
-@dataclass(frozen=True)
-class Units:
-    """Columns' means and standard deviations, (D,)."""
+def standard_units(X: Any, weight: Array) -> Units:
+    """Return columns' means and standard deviations, 0 of a constant one, which is ignored.
 
-    centre: Array
-    scale: Array
-
-    @classmethod
-    def of(cls, X: Any, weight: Array) -> Self:
-        """Weighted, as if rows were repeated, in one pass; `InputError` if a column is constant."""
-        rows = rows_of(X, weight, None, None)
-        width = int(X.shape[1])
-        total, centre, squares, largest = 0.0, np.zeros(width), np.zeros(width), np.zeros(width)
-        for number in range(rows.chunks):
-            part, here, *_ = rows.read(number)
-            mean = np.average(part, axis=0, weights=here)
-            # Chan, Golub & LeVeque (1983): sums of squares about means of parts.
-            before, share = total, float(here.sum())
-            total += share
-            squares += (here[:, None] * (part - mean) ** 2).sum(axis=0)
-            squares += (mean - centre) ** 2 * (before * share / total)
-            centre = centre + (mean - centre) * (share / total)
-            largest = np.maximum(largest, np.abs(part).max(axis=0))
-        scale = np.sqrt(squares / total)
-        constant = np.flatnonzero(~(scale > 1e-14 * largest))
-        if constant.size:
-            names = ", ".join(map(str, constant[:5])) + (", ..." if constant.size > 5 else "")
-            raise InputError(
-                f"X has the same number in every row of column {names}, which has no scale and "
-                "tells nothing: leave it out"
-            )
-        return cls(centre, scale)
-
-    def scaled(self, X: Array) -> Array:
-        """Standardise."""
-        return np.asarray((X - self.centre) / self.scale)
+    Weighted, as if rows were repeated, in one pass over inputs of any kind.
+    """
+    rows = rows_of(X, weight, None, None)
+    width = int(X.shape[1])
+    total, centre, squares, largest = 0.0, np.zeros(width), np.zeros(width), np.zeros(width)
+    for number in range(rows.chunks):
+        part, here, *_ = rows.read(number)
+        mean = np.average(part, axis=0, weights=here)
+        # Chan, Golub & LeVeque (1983): sums of squares about means of parts.
+        before, share = total, float(here.sum())
+        total += share
+        squares += (here[:, None] * (part - mean) ** 2).sum(axis=0)
+        squares += (mean - centre) ** 2 * (before * share / total)
+        centre = centre + (mean - centre) * (share / total)
+        largest = np.maximum(largest, np.abs(part).max(axis=0))
+    spread = np.sqrt(squares / total)
+    return Units(centre, np.where(spread > 1e-14 * largest, spread, 0.0))
 
 
 @dataclass(frozen=True, eq=False)

@@ -110,8 +110,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         times a slope that is learnt. The Gaussian process learns the rest. "auto" fits with and
         without boosting, in twice the time, and takes the former where rows left out gain by it.
     scheduler : str, optional
-        Address of a dask scheduler whose workers fit blocks of a series, or chunks of rows where
-        there are inducing points.
+        Address of a dask scheduler whose workers compute chunks of rows where there are
+        inducing points.
     n_jobs : int, optional
         Threads for restarts, as in joblib, and for passes over rows.
     random_state : int, RandomState, Generator or None

@@ -12,7 +12,7 @@ from typing import Any
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.errors import InputError
-from qpruntime.inference.markov.state_space import approximates
+from qpruntime.kernels.state_space import approximates
 from qpruntime.learning.data import Data
 from qpruntime.learning.options import Options, Search, Series
 from qpruntime.learning.options_inducing import Inducing

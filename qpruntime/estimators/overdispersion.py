@@ -18,8 +18,9 @@ from scipy.spatial.distance import cdist
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.estimators.predictive.links import COUNTS, DISPERSED
+from qpruntime.kernels.units import Units
 from qpruntime.learning.data import Data
-from qpruntime.learning.default_kernel import Start, Units, default_start
+from qpruntime.learning.default_kernel import Start, default_start
 from qpruntime.learning.inducing import rows_at, sample
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.runs import optimise

@@ -13,8 +13,10 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.posterior import moved_to
 from qpruntime.inference.sparse.lazy import is_lazy, read
+from qpruntime.inference.sparse.mapped import mapped
+from qpruntime.kernels.units import Units
 from qpruntime.learning.data import Data
-from qpruntime.learning.default_kernel import Start, Units, automatic_start, default_start
+from qpruntime.learning.default_kernel import Start, automatic_start, default_start
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
 from qpruntime.learning.policy.acts import acts
 from qpruntime.learning.policy.choice import Choice, looked_at
@@ -56,7 +58,7 @@ def train_all(
     some = screened(processes, X, units, settings, latent_scale)
     if some is not None:
         units = some[0]
-    scaled = units.of_any(X)
+    scaled = mapped(X, units.scaled, units.width)
     own = settings.in_units(units)
     if own.solver == "auto" and int(X.shape[1]) > 1:
         # Constant columns are left out of the units, and one that is left is no series.

@@ -40,8 +40,9 @@ class Inducing(Options):
         variational bound.
     learn : bool
         Whether inducing points are learnt too, where the kernel's slopes in its inputs are known:
-        RBF, Matérn 1/2, 3/2 and 5/2, constants, white noise, sums and products. "auto" and
-        "judged" have clusters of rows.
+        RBF, Matern, RationalQuadratic, ExpSineSquared, constants, white noise, what
+        `qpruntime.kernels.register` was told of, sums and products. "auto" and "judged" have
+        clusters of rows.
     subsample : int
         Rows at most on which a fit begins; not with "auto" and "judged".
     dtype : {"mixed", "float64"}

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.execution.calls import threads_of
-from qpruntime.learning.default_kernel import Units
+from qpruntime.kernels.units import Units
 from qpruntime.learning.objective import OBJECTIVES
 from qpruntime.learning.options import Callback, Search, Series
 from qpruntime.learning.options_inducing import OPEN, Inducing

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.inference.sparse.lazy import is_lazy
 
 __all__ = ["Warp"]
 
@@ -43,38 +41,6 @@ class Warp:
         for k, (knots, levels) in enumerate(zip(self.knots, self.levels, strict=True)):
             warped[:, k] = np.interp(X[:, k], knots, levels)
         return warped
-
-    def of_any(self, X: Any) -> Any:
-        """Return the shares of inputs of any kind; those that are read in parts still are."""
-        if not is_lazy(X):
-            return self(X)
-        if hasattr(X, "__dask_graph__"):
-            return X.map_blocks(self, dtype=float) if X.numblocks[1] == 1 else _Warped(X, self)
-        return _Warped(X, self)
-
-
-@dataclass(frozen=True, eq=False)
-class _Warped:
-    """Inputs that are warped as they are read."""
-
-    X: Any
-    warp: Warp
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        rows, columns = self.X.shape
-        return rows, columns
-
-    @property
-    def dtype(self) -> Any:
-        return np.dtype(float)
-
-    @property
-    def chunks(self) -> Any:
-        return getattr(self.X, "chunks", None)
-
-    def __getitem__(self, some: slice) -> Array:
-        return self.warp(np.asarray(self.X[some], dtype=float))
 
 
 def _levels(column: Array, mass: Array) -> tuple[Array, Array]:

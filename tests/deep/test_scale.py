@@ -11,7 +11,8 @@ jax = pytest.importorskip("jax", reason="the extra deep is not installed")
 
 from qpruntime import InputError  # noqa: E402
 from qpruntime.deep import DeepGPClassifier, DeepGPRegressor, feed  # noqa: E402
-from qpruntime.deep.feed import Units, feed_of  # noqa: E402
+from qpruntime.deep.feed import feed_of, standard_units  # noqa: E402
+from qpruntime.kernels.units import Units  # noqa: E402
 
 OPTIONS = {"inducing": 6, "max_iter": 60, "batch_size": 16, "random_state": 0}
 
@@ -56,13 +57,22 @@ def test_refuses_rows_in_a_file(data, tmp_path):
     spoilt[33] = np.nan
     with pytest.raises(InputError, match=r"X\[33, 0\] is nan"):
         DeepGPRegressor(**OPTIONS).fit(stored(spoilt, tmp_path / "a"), y)
-    flat = stored(np.hstack([X, np.ones_like(X)]), tmp_path / "b")
-    with pytest.raises(InputError, match="every row of column 1"):
-        DeepGPRegressor(**OPTIONS).fit(flat, y)
     with pytest.raises(InputError, match="polish takes rows in memory"):
         DeepGPRegressor(**OPTIONS, polish=5).fit(stored(X, tmp_path / "d"), y)
     with pytest.raises(InputError, match="y must have 40 rows"):
         DeepGPRegressor(**OPTIONS).fit(stored(X, tmp_path / "c"), y[:-1])
+
+
+def test_columns_that_are_constant_are_ignored(data, fitted, tmp_path):
+    """Also in new rows, where they are something else; sums over rows are rounded otherwise."""
+    X, y = data
+    for value in (0.0, 1e6):
+        flat = np.hstack([np.full_like(X, value), X])
+        model = DeepGPRegressor((2,), **OPTIONS).fit(stored(flat, tmp_path / str(value)), y)
+        np.testing.assert_allclose(model.history_, fitted.history_, rtol=1e-9)
+        new = np.hstack([np.full_like(X, -3.0), X])
+        np.testing.assert_allclose(model.predict(new), fitted.predict(X), rtol=1e-7, atol=1e-8)
+        assert model.n_features_in_ == 2
 
 
 def test_windows_have_every_row_once_and_few_at_a_time(monkeypatch, tmp_path):
@@ -100,11 +110,11 @@ def test_units_by_parts(tmp_path):
     rng = np.random.default_rng(0)
     X = 1e3 + rng.standard_normal((80_000, 2)) * [1.0, 5.0]
     weight = rng.uniform(0.5, 2.0, 80_000)
-    found = Units.of(stored(X, tmp_path / "X", 10_000), weight)
+    found = standard_units(stored(X, tmp_path / "X", 10_000), weight)
     centre = np.average(X, axis=0, weights=weight)
     np.testing.assert_allclose(found.centre, centre, rtol=1e-14)
     scale = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weight))
-    np.testing.assert_allclose(found.scale, scale, rtol=1e-12)
+    np.testing.assert_allclose(found.spread, scale, rtol=1e-12)
 
 
 def test_two_devices_share_batches(data, fitted):

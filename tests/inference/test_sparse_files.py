@@ -22,8 +22,9 @@ from qpruntime.inference.sparse import checkpoint
 from qpruntime.inference.sparse.arrays_file import write_arrays
 from qpruntime.inference.sparse.identity import digest, kernel_words, projector_words
 from qpruntime.inference.sparse.lazy import Lazy, as_array, read, sample
+from qpruntime.inference.sparse.mapped import mapped
 from qpruntime.inference.sparse.rows import Held
-from qpruntime.learning.default_kernel import Units
+from qpruntime.kernels.units import Units
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.sparse_file import FitFile, Standing
 from qpruntime.learning.sparse_objective import Place
@@ -228,7 +229,7 @@ def test_missing_and_short_chunks_of_rows(tmp_path):
     for number, options in enumerate(layouts):
         array, files = stored(tmp_path / f"{number}.zarr", x, **options)
         np.testing.assert_array_equal(read(array, slice(15, 45)), x[15:45])
-        units = Units(np.zeros(3), np.ones(3)).of_any(array)
+        units = mapped(array, Units(np.zeros(3), np.ones(3)).scaled, 3)
         lost = files[len(files) // 2]
         content, where = lost.read_bytes(), "/".join(lost.parts[-3:])
         for cut in (0, 1, len(content) // 2, len(content) - 1, None):

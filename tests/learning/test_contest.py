@@ -12,8 +12,9 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from cases import every_case
 from qpruntime import GPClassifier
+from qpruntime.kernels.units import Units
 from qpruntime.learning.data import Data
-from qpruntime.learning.default_kernel import Units, default_start
+from qpruntime.learning.default_kernel import default_start
 from qpruntime.learning.policy import contest as rooms
 from qpruntime.learning.policy import fit as policy
 from qpruntime.learning.policy import inducing_end

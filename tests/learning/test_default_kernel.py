@@ -20,7 +20,9 @@ from qpruntime import (
     InputError,
     infer,
 )
-from qpruntime.learning.default_kernel import LogNormal, Units, default_start, spreads
+from qpruntime.kernels.default import LogNormal
+from qpruntime.kernels.units import Units, spreads
+from qpruntime.learning.default_kernel import default_start
 
 RNG = np.random.default_rng(0)
 X, LABELS = make_moons(60, noise=0.25, random_state=0)

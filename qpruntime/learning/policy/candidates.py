@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.learning.default_kernel import LogNormal, Start
+from qpruntime.kernels.default import LogNormal
+from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.policy.judged import Stage, better
 from qpruntime.learning.policy.operations import dense_evaluation
 from qpruntime.learning.policy.subsets import Subsets

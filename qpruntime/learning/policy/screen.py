@@ -19,8 +19,9 @@ from scipy.stats import rankdata
 from qpruntime.arrays import Array
 from qpruntime.execution.blas_threads import blas_threads
 from qpruntime.inference.sparse.lazy import is_lazy
+from qpruntime.kernels.units import Units
 from qpruntime.learning.data import Data
-from qpruntime.learning.default_kernel import Units, default_start
+from qpruntime.learning.default_kernel import default_start
 from qpruntime.learning.policy.acts import acts_on_few
 from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.policy.operations import Budget

@@ -10,7 +10,8 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.inference.sparse.lazy import is_lazy
-from qpruntime.learning.default_kernel import Units
+from qpruntime.inference.sparse.mapped import mapped
+from qpruntime.kernels.units import Units
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
 from qpruntime.learning.warp import Warp
 
@@ -42,12 +43,12 @@ class View:
     @cached_property
     def features(self) -> Any:
         """What the kernel of users is a function of."""
-        return self.warp.of_any(self.X) if self.warp else self.X
+        return mapped(self.X, self.warp, int(self.X.shape[1])) if self.warp else self.X
 
     @cached_property
     def scaled(self) -> Any:
         """The same in units of the kernel that is learnt."""
-        return self.units.of_any(self.features)
+        return mapped(self.features, self.units.scaled, self.units.width)
 
     def rows(self, points: Array) -> Array:
         """Points (n, d) like those of X, scaled."""

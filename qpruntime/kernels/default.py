@@ -1,0 +1,89 @@
+"""The kernel that is learnt where none is given: a variance times a shape, on a constant or none.
+
+Where it begins, how far it may go and what is believed of it are arguments: features in units of
+their spread, and variables in a box, are not alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern
+
+from qpruntime.arrays import Array
+
+__all__ = ["Belief", "LogNormal", "default_kernel"]
+
+
+@dataclass(frozen=True)
+class LogNormal:
+    """Independent log-normal priors: theta is normal; an infinite deviation is no prior.
+
+    Attributes
+    ----------
+    mean, deviation : ndarray, shape (p,)
+        Of the log parameters.
+    """
+
+    mean: Array
+    deviation: Array
+
+    def __call__(self, theta: Array) -> tuple[float, Array]:
+        """Log density at theta, 0 at its top, and its gradient; parameters beyond p have none."""
+        slope = np.zeros(theta.size)
+        known = self.mean.size
+        z = (theta[:known] - self.mean) / self.deviation
+        slope[:known] = -z / self.deviation
+        return -0.5 * float(z @ z), slope
+
+
+class Belief(NamedTuple):
+    """Of one parameter: where it begins, its bounds, and a log-normal prior.
+
+    Attributes
+    ----------
+    start, low, high, median : float
+    deviation : float
+        Of the logarithm; infinity is no prior.
+    """
+
+    start: float
+    low: float
+    high: float
+    median: float
+    deviation: float = np.inf
+
+
+def default_kernel(
+    variance: Belief,
+    length: Belief,
+    offset: Belief | None = None,
+    *,
+    smooth: bool = False,
+    nu: float = 2.5,
+    features: int | None = None,
+) -> tuple[Kernel, LogNormal]:
+    """Return [offset +] variance * shape and its prior.
+
+    Parameters
+    ----------
+    variance, length, offset : Belief
+    smooth : bool
+        A squared exponential in place of a Matérn kernel.
+    nu : float
+        Of the Matérn kernel.
+    features : int, optional
+        How many have a length-scale of their own; all share one if it is None.
+    """
+    lengths = length.start if features is None else np.full(features, length.start)
+    bounds = length.low, length.high
+    shape = RBF(lengths, bounds) if smooth else Matern(lengths, bounds, nu=nu)
+    kernel = ConstantKernel(variance.start, variance[1:3]) * shape
+    beliefs = [variance] + [length] * (1 if features is None else features)
+    if offset is not None:
+        kernel = ConstantKernel(offset.start, offset[1:3]) + kernel
+        beliefs.insert(0, offset)
+    medians, deviations = (np.array([b[k] for b in beliefs]) for k in (3, 4))
+    return kernel, LogNormal(np.log(medians), deviations)

@@ -1,0 +1,122 @@
+"""Units of features: where each is and how far it spreads; one that is constant is ignored.
+
+Everybody who learns from features, kernels and deep models, has them in these units. How far a
+feature spreads is measured by whoever makes them: `spreads` is robust.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.arrays import Array
+
+__all__ = ["Units", "spreads"]
+
+# Of the rows this share on either side is left out, and one row at least: an outlier does not set
+# the unit. A column that is constant between, sparse ones are, is measured with less of it, or
+# with all.
+_TAILS = 0.01
+# The range of a uniform variable is so many standard deviations.
+_UNIFORM = math.sqrt(12.0)
+# Of few rows, one is not more than this share.
+_MOST = 0.125
+# Numbers that differ by less than this share of themselves are constant but for rounding.
+_ROUNDING = 16.0 * np.finfo(float).eps
+
+
+@dataclass(frozen=True)
+class Units:
+    """Where each feature is, and how far it spreads; 0 for a feature that is ignored.
+
+    A feature is ignored that is the same in every row: it tells rows apart nowhere, and what it is
+    in new rows changes nothing.
+    """
+
+    centre: Array
+    spread: Array
+
+    @classmethod
+    def of(cls, X: Array, weights: Array | None = None) -> Units:
+        """Measure X (N, d); a row of weight 2 is two rows."""
+        return cls(*spreads(X, weights))
+
+    @property
+    def count(self) -> int:
+        """How many features are not ignored."""
+        return int(np.count_nonzero(self.spread))
+
+    @property
+    def width(self) -> int:
+        """Columns of what is `scaled`."""
+        return max(self.count, 1)
+
+    def scaled(self, X: Array) -> Array:
+        """X in these units, without the ignored features; one of zeros if none is left."""
+        kept = self.spread > 0.0
+        if kept.all():
+            return (X - self.centre) / self.spread
+        if not kept.any():
+            return np.zeros((len(X), 1))
+        return (X[:, kept] - self.centre[kept]) / self.spread[kept]
+
+    def unscaled(self, Z: Array) -> Array:
+        """Points in these units as points of the features; ignored features are in the middle."""
+        points = np.tile(self.centre, (len(Z), 1))
+        kept = self.spread > 0.0
+        if kept.any():
+            points[:, kept] += Z * self.spread[kept]
+        return points
+
+    def kernel_of_features(self, kernel: Kernel) -> Kernel:
+        """Return a kernel of scaled features as one of the features themselves."""
+        parameters = kernel.get_params(deep=False)
+        if "length_scale" in parameters:
+            # Nothing is far in units of infinity: ignored features are ignored in new data too.
+            lengths, kept = np.full(self.spread.size, np.inf), self.spread > 0.0
+            lengths[kept] = self.spread[kept] * parameters["length_scale"]
+            units = np.where(kept, self.spread, np.inf)
+            bounds = np.outer(units, parameters["length_scale_bounds"])
+            parameters |= {"length_scale": lengths, "length_scale_bounds": bounds}
+        for name, value in parameters.items():
+            if isinstance(value, Kernel):
+                parameters[name] = self.kernel_of_features(value)
+        return type(kernel)(**parameters)
+
+
+def spreads(X: Array, weights: Array | None = None) -> tuple[Array, Array]:
+    """Middle and spread of every column, each of shape (d,).
+
+    The spread is the range without its tails, over sqrt(12). Standard deviations serve alike but
+    for sparse columns, counts and pixels, which they blow up.
+
+    Parameters
+    ----------
+    X : ndarray, shape (N, d)
+    weights : ndarray, shape (N,), optional
+        A row of weight 2 is two rows.
+    """
+    mass = np.ones(len(X)) if weights is None else weights
+    found = [_middle_and_spread(column, mass) for column in X.T]
+    return np.array([f[0] for f in found]), np.array([f[1] for f in found])
+
+
+def _middle_and_spread(column: Array, mass: Array) -> tuple[float, float]:
+    order = np.argsort(column, kind="stable")
+    sorted_, mass = column[order], mass[order]
+    below = np.cumsum(mass)
+    total = float(below[-1])
+    # One of the numbers: differences from it are exact where numbers are large beside them.
+    middle = float(sorted_[np.searchsorted(below, 0.5 * total)])
+    offsets = sorted_ - middle
+    one = min(1.0, _MOST * total)
+    for tail in (max(_TAILS * total, one), one, 0.0):
+        first = min(int(np.searchsorted(below, tail, side="right")), len(offsets) - 1)
+        last = min(int(np.searchsorted(below, total - tail)), len(offsets) - 1)
+        low, high = float(offsets[first]), float(offsets[last])
+        if high - low > _ROUNDING * max(abs(sorted_[first]), abs(sorted_[last])):
+            return middle, (high - low) / _UNIFORM
+    return middle, 0.0
