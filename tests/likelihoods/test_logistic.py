@@ -15,7 +15,8 @@ from sklearn.linear_model import LogisticRegression
 from cases import every_case
 from oracle import RBFData, tilted
 from qpruntime import GPClassifier, InputError, infer, likelihoods
-from script_modules import DATA, datasets, needs_data
+from script_modules import DATA, needs_data
+from scripts.benchmarks.data import public as datasets
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
 NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0

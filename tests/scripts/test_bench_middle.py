@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from cases import every_case
-from script_modules import script
-
-sets = script("middle_sets")
-peers = script("middle_peers")
-report = script("middle_report")
-intervals = script("middle_intervals")
-page = script("middle_interval_page")
-bench = script("bench_middle")
+from script_modules import run_script
+from scripts.benchmarks import intervals
+from scripts.benchmarks import middle as bench
+from scripts.benchmarks.data import middle as sets
+from scripts.reports import intervals as page
+from scripts.reports import middle as report
 
 
 def test_calibration_error():
@@ -114,6 +112,7 @@ def test_the_table_and_what_it_comes_to(tmp_path):
     )
     kept = tmp_path / "bench_middle.jsonl"
     kept.write_text("".join(json.dumps(record) + "\n" for record in records))
-    assert bench.main(["--report", "--records", str(kept)]) == 0
+    wanted = ["benchmarks", "middle", "--report", "--kept"]
+    assert run_script(*wanted, kept).code == 0
     assert (tmp_path / "bench_middle.png").stat().st_size > 10_000
-    assert bench.main(["--report", "--records", str(tmp_path / "none.jsonl")]) == 1
+    assert run_script(*wanted, tmp_path / "none.jsonl").code == 1

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from cases import every_case
-from script_modules import DATA, datasets, needs_data
+from script_modules import DATA, needs_data
+from scripts.benchmarks.data import public as datasets
 
 # Rows and features as in the paper, but for Ionosphere, whose second column is constant.
 SHAPES = {

