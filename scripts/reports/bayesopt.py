@@ -1,114 +1,176 @@
-"""The table and the curves of scripts/bench_bayesopt.py, from its records."""
+"""Tables and curves of Bayesian optimisation, from what ``benchmarks bayesopt`` keeps."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scripts.records import RESULTS
+from scripts.records import RESULTS, lines
+from scripts.reports import figures
+from scripts.reports.tables import Record, Table, table
 
-__all__ = ["table", "write"]
+__all__ = ["gaps", "pays", "times", "write"]
 
 #: Its marks are evaluations of single functions.
 DECOUPLED = "pesc-decoupled"
-Grouped = Mapping[tuple[str, str], list[dict[str, Any]]]
+#: Gaps of the median recommendation up to which evaluations are counted.
+TARGETS = (0.01, 0.001)
+#: Observations at which the times count that are set against the costs of evaluations.
+SIZE = 30
+Grouped = Mapping[tuple[str, str], list[Record]]
 
 
-def grouped(records: Iterable[dict[str, Any]]) -> Grouped:
-    """Records by problem and method, those of pieces of functions left to their own numbers."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+def grouped(records: Iterable[Record]) -> Grouped:
+    """Records by problem and method."""
+    found: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        found[record["problem"], record["method"]].append(record)
+        found.setdefault((record["problem"], record["method"]), []).append(record)
     return dict(sorted(found.items()))
 
 
-def quantile(rows: list[dict[str, Any]], what: str, n: str, level: float) -> float:
-    """Quantile over seeds."""
-    return float(np.quantile([row[what][n] for row in rows], level))
-
-
-def table(groups: Grouped, problem: str) -> str:
-    """Medians of the gap of the recommendation, in brackets the 90 % quantile."""
-    chosen = {m: rows for (p, m), rows in groups.items() if p == problem}
-    together = {m: rows for m, rows in chosen.items() if m != DECOUPLED}
-    parts = [rows_of(together)] if together else []
-    if DECOUPLED in chosen:
-        counts = [reached(row) for row in chosen[DECOUPLED]]
-        parts.append(
-            "Functions one at a time: a recommendation within .001 after "
-            f"{np.median(counts):g} evaluations of single functions (median of {len(counts)} "
-            "seeds; inf is not within the budget)."
-        )
-    return "\n\n".join(parts)
-
-
-def rows_of(together: Mapping[str, list[dict[str, Any]]]) -> str:
-    """One line for each method."""
-    marks = list(next(iter(together.values()))[0]["recommended"])
-    head = ["method", "seeds", *(f"n = {n}" for n in marks), "seconds"]
-    lines = [head, ["---"] * len(head)]
-    for method, rows in together.items():
-        cells = [
-            f"{quantile(rows, 'recommended', n, 0.5):.2g} "
-            f"[{quantile(rows, 'recommended', n, 0.9):.2g}]"
-            for n in marks
-        ]
-        seconds = float(np.median([row["seconds"] for row in rows]))
-        lines.append([method, str(len(rows)), *cells, f"{seconds:.2g}"])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def reached(row: dict[str, Any], within: float = 1e-3) -> float:
-    """Single evaluations from which on the recommendation stays within."""
-    found = np.inf
-    for n, gap in sorted(((int(n), g) for n, g in row["recommended"].items()), reverse=True):
-        if gap > within:
-            break
-        found = float(n)
+def of_problems(groups: Grouped) -> dict[str, dict[str, list[Record]]]:
+    """Records of each problem by method, those of pieces of functions left out."""
+    found: dict[str, dict[str, list[Record]]] = {p: {} for p, _ in groups}
+    for (problem, method), rows in groups.items():
+        if method != DECOUPLED:
+            found[problem][method] = rows
     return found
 
 
-def draw(groups: Grouped, problem: str, path: Path) -> None:
-    """Median gaps with bands from the 25 % to the 75 % quantile; no figure if there are none."""
-    chosen = {m: rows for (p, m), rows in groups.items() if p == problem and m != DECOUPLED}
-    if not chosen:
-        return
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-    for method, rows in chosen.items():
-        marks = list(rows[0]["recommended"])
-        n = [int(m) for m in marks]
-        low, middle, high = (
-            [max(quantile(rows, "recommended", m, level), 1e-6) for m in marks]
-            for level in (0.25, 0.5, 0.75)
-        )
-        (line,) = axes.semilogy(n, middle, marker="o", label=f"{method} ({len(rows)})")
-        axes.fill_between(n, low, high, color=line.get_color(), alpha=0.15)
-    axes.set(xlabel="evaluations", ylabel="gap of the recommendation", title=problem)
-    axes.legend()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+def quantiles(rows: list[Record], level: float = 0.5) -> dict[int, float]:
+    """Quantile over seeds of the gap of the recommendation, by evaluations."""
+    marks = rows[0]["recommended"]
+    return {int(n): float(np.quantile([r["recommended"][n] for r in rows], level)) for n in marks}
 
 
-def write(records: Iterable[dict[str, Any]], folder: Path = RESULTS) -> None:
+def lasting(gaps: dict[int, float], within: float) -> float:
+    """Evaluations from which on the gap stays within, among those looked at."""
+    last = np.inf
+    for n, gap in sorted(gaps.items(), reverse=True):
+        if gap > within:
+            break
+        last = float(n)
+    return last
+
+
+def reached(rows: list[Record]) -> list[float]:
+    """Of every seed the single evaluations from which on the recommendation is within .001."""
+    return [lasting({int(n): gap for n, gap in r["recommended"].items()}, 1e-3) for r in rows]
+
+
+def gaps() -> str:
+    """Median gaps by n, of every problem and method; decoupled runs by single evaluations."""
+    groups, parts = grouped(lines("bench_bayesopt.jsonl")), []
+    for problem, together in of_problems(groups).items():
+        rows = [
+            [method, str(len(found)), *(f"{gap:.2g}" for gap in quantiles(found).values())]
+            for method, found in together.items()
+        ]
+        if together:
+            marks = quantiles(next(iter(together.values())))
+            parts.append(table([problem, "seeds", *(f"n = {n}" for n in marks)], rows))
+    alone = [
+        [p, str(len(found)), f"{np.median(reached(found)):g}"]
+        for (p, m), found in groups.items()
+        if m == DECOUPLED
+    ]
+    if alone:
+        header = ["decoupled", "seeds", "single evaluations to a gap of .001, median"]
+        parts.append(table(header, alone))
+    return "\n\n".join(parts)
+
+
+def _taken(what: str) -> Any:
+    def cell(rows: list[Record]) -> str:
+        value = 1e3 * next(r["seconds"] for r in rows if r["what"] == what)
+        return f"{value:.0f} ms" if value >= 9.5 else f"{value:.2g} ms"
+
+    return cell
+
+
+#: CPU time of an ask of both and of a conditioning.
+times = Table(
+    "bench_bayesopt_times.jsonl",
+    {
+        **{"problem": "{problem}", "d": "{d}", "K": "{K}", "N": "{N}"},
+        "PESC, an ask": _taken("ask"),
+        "EI": _taken("ei"),
+        "one conditioning (EP)": _taken("conditioning"),
+    },
+    group=("problem", "N"),
+)
+
+
+def pays() -> str:
+    """From which cost of an evaluation on PESC reaches a gap in less time than EI."""
+    groups = grouped(lines("bench_bayesopt.jsonl"))
+    taken = {(r["problem"], r["N"], r["what"]): r for r in lines(times.file)}
+    rows = []
+    for problem in dict.fromkeys(p for p, m in groups if m == "pesc" and (p, "ei") in groups):
+        for target in TARGETS:
+            own, other = (lasting(quantiles(groups[problem, m]), target) for m in ("pesc", "ei"))
+            cells = [f"{n:g}" if np.isfinite(n) else "not reached" for n in (own, other)]
+            ask, rival = (taken.get((problem, SIZE, what)) for what in ("ask", "ei"))
+            rows.append([problem, f"{target:g}", *cells, verdict(own, other, ask, rival)])
+    last = "PESC is faster if an evaluation takes"
+    return table(["problem", "gap", "PESC, n", "EI, n", last], rows)
+
+
+def verdict(own: float, other: float, ask: Any, rival: Any) -> str:
+    """When n_own (cost + ask) < n_other (cost + rival), in words."""
+    if not np.isfinite(own):
+        return "EI gets there, PESC does not" if np.isfinite(other) else "neither gets there"
+    if not np.isfinite(other):
+        return "any time (EI does not get there)"
+    if other <= own:
+        return "– (no fewer evaluations)"
+    if ask is None or rival is None:
+        return "– (its asks are not timed)"
+    cost = (own * ask["seconds"] - other * rival["seconds"]) / (other - own)
+    return f"more than {cost:.2g} s" if cost > 0.0 else "any time"
+
+
+def with_bands(together: dict[str, list[Record]]) -> str:
+    """Medians of the gap of the recommendation, in brackets the 90 % quantile."""
+    rows = []
+    for method, found in together.items():
+        both = zip(quantiles(found).values(), quantiles(found, 0.9).values(), strict=True)
+        seconds = float(np.median([row["seconds"] for row in found]))
+        cells = [f"{middle:.2g} [{high:.2g}]" for middle, high in both]
+        rows.append([method, str(len(found)), *cells, f"{seconds:.2g}"])
+    marks = quantiles(next(iter(together.values())))
+    return table(["method", "seeds", *(f"n = {n}" for n in marks), "seconds"], rows)
+
+
+def write(records: Iterable[Record], folder: Path = RESULTS) -> None:
     """Write bench_bayesopt.md and a figure for every problem."""
     groups = grouped(records)
     parts = [
         "# Constrained Bayesian optimisation\n\n"
-        "By `scripts/bench_bayesopt.py --report`. Gap of the recommendation, median of the seeds "
-        "[90 % quantile]; seconds an evaluation, on a machine that did other work meanwhile. "
+        "By `python -m scripts.benchmarks bayesopt --report`. Gap of the recommendation, median of "
+        "the seeds [90 % quantile]; seconds an evaluation, on a machine that did other work "
+        "meanwhile. "
         "A recommendation that is infeasible by more than .001 has the gap 1.132, 6.75 or 3.33. "
         "Design, models and recommendation are the same for all methods."
     ]
-    for problem in dict.fromkeys(p for p, _ in groups):
-        parts.append(f"## {problem}\n\n{table(groups, problem)}\n")
-        draw(groups, problem, folder / f"bench_bayesopt_{problem}.png")
+    for problem, together in of_problems(groups).items():
+        tables = []
+        if together:
+            tables.append(with_bands(together))
+            paths = {
+                level: {m: quantiles(rows, level) for m, rows in together.items()}
+                for level in (0.25, 0.5, 0.75)
+            }
+            seeds = {m: len(rows) for m, rows in together.items()}
+            figures.bayesopt(problem, paths, seeds, folder / f"bench_bayesopt_{problem}.png")
+        if alone := groups.get((problem, DECOUPLED)):
+            tables.append(
+                "Functions one at a time: a recommendation within .001 after "
+                f"{np.median(reached(alone)):g} evaluations of single functions (median of "
+                f"{len(alone)} seeds; inf is not within the budget)."
+            )
+        parts.append(f"## {problem}\n\n" + "\n\n".join(tables) + "\n")
     (folder / "bench_bayesopt.md").write_text("\n\n".join(parts))

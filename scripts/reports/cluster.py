@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from scripts.benchmarks import sparse_cost
+from scripts.reports.tables import spaced, table
+
+__all__ = ["constants", "estimates", "passes"]
 
 #: Rows, inducing inputs and workers of the estimates.
 _LARGE = ((10**7, 200, 10), (10**8, 500, 100), (10**9, 500, 100), (10**9, 500, 1000))
 _FEATURES = 10
 # Seconds over those of work from which on a machine was busy otherwise.
 _BUSY = 1.5
-
-
-def _table(header: list[str], lines: list[list[str]]) -> str:
-    rule = ["---"] * len(header)
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *lines])
-
-
-def _count(n: int) -> str:
-    return f"{n:,}".replace(",", " ")
 
 
 def passes() -> str:
@@ -33,10 +27,10 @@ def passes() -> str:
         cells = [f"{cell:.2f}" for cell in (sparse_cost.evaluation(costs, given), used, own)]
         # Neither workers nor client were at work for all that time: something else was.
         busy = " (busy)" if seconds > _BUSY * max(used / row["workers"], own) else ""
-        names = _count(row["rows"]), str(row["inducing"]), str(row["workers"])
+        names = spaced(row["rows"]), str(row["inducing"]), str(row["workers"])
         lines.append([*names, f"{seconds:.2f}{busy}", *cells])
     head = ["rows", "M", "workers", "s", "simulated", "CPU s, workers", "CPU s, client"]
-    return _table(head, lines)
+    return table(head, lines)
 
 
 def constants() -> str:
@@ -57,8 +51,8 @@ def estimates() -> str:
         seconds = sparse_cost.evaluation(costs, given)
         ideal = sparse_cost.evaluation(costs, given._replace(workers=1)) / workers
         lost = sparse_cost.failures(costs, given, _FEATURES)
-        names = _count(rows), str(inducing), str(workers)
         cells = [f"{cell:.0f}" for cell in (seconds, *lost.values())]
+        names = spaced(rows), str(inducing), str(workers)
         lines.append([*names, cells[0], f"{ideal / seconds:.2f}", *cells[1:]])
     head = ["rows", "M", "workers", "s an evaluation", "of all cores", *lost]
-    return _table(head, lines)
+    return table(head, lines)

@@ -1,29 +1,26 @@
-"""Tables of reproduce_deep.py and bench_deep.py from their records, beside the published."""
+"""Tables of deep Gaussian processes beside the published, from what study and benchmark keep."""
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from scripts.benchmarks.data import deep as deep_data
-from scripts.records import RESULTS
+from scripts.records import RESULTS, lines
+from scripts.reports.tables import Cell, Record, Table, mean_error, spaced, table
 
 __all__ = ["binary", "bound", "gains", "peers", "regression", "single", "streamed", "write"]
 
-Records = list[dict[str, Any]]
-
 
 class Published(NamedTuple):
-    """Mean log-likelihood, its standard error over splits, RMSE; None is not stated."""
+    """Mean log-likelihood, its standard error over splits, RMSE."""
 
     log_density: float
-    error: float | None
-    rmse: float | None
+    error: float
+    rmse: float
 
 
 #: Bui et al. (2016) by data, model and inducing inputs of a layer.
@@ -47,159 +44,177 @@ PUBLISHED_BINARY = {
     "pima532": {"GP": -0.40, "DGP-1": -0.39, "DGP-2": -0.40, "DGP-3": -0.39},
     "sonar": {"GP": -0.32, "DGP-1": -0.29, "DGP-2": -0.30, "DGP-3": -0.31},
 }
+_FIT = ("data", "inducing", "power", "steps", "dtype", "model")
 
 
-def kept(name: str = "reproduce_deep.jsonl") -> Records:
-    """Lines of a kept file."""
-    path = RESULTS / name
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def markdown(lines: list[list[str]]) -> str:
-    """A table, its header first."""
-    lines = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def grouped(records: Iterable[dict[str, Any]], names: tuple[str, ...]) -> dict[Any, Records]:
-    """Records by data, inducing inputs, power, steps, type and model, in this order."""
-    found = defaultdict(list)
-    for record in records:
-        if record["data"] in names:
-            key = tuple(record[name] for name in ("data", "inducing", "power", "steps", "dtype"))
-            found[(*key, record["model"])].append(record)
-    return dict(sorted(found.items(), key=lambda item: (names.index(item[0][0]), item[0][1:])))
-
-
-def spread(rows: Records, what: str) -> str:
+def _spread(what: str) -> Cell:
     """Mean over splits and its standard error."""
-    values = np.array([row[what] for row in rows if what in row])
-    if not len(values):
-        return "–"
-    if len(values) == 1:
-        return f"{values[0]:.3f}"
-    return f"{values.mean():.3f} ± {values.std(ddof=1) / np.sqrt(len(values)):.3f}"
+    return lambda rows: mean_error([row[what] for row in rows if what in row])
 
 
-def regression(records: Records | None = None) -> str:
-    """Log-likelihood and RMSE by data, inducing inputs and model, beside the published."""
-    header = ["data", "M", "model", "splits", "log-likelihood", "published"]
-    lines = [[*header, "by 100 draws", "RMSE", "published", "CPU s a fit"]]
-    for (data, m, power, _, dtype, model), rows in grouped(
-        kept() if records is None else records, deep_data.REGRESSION
-    ).items():
-        theirs = PUBLISHED.get((data, model, m))
-        cells = ["–", "–"]
-        if theirs is not None:
-            cells = [f"{theirs.log_density:.2f} ± {theirs.error:.2f}", f"{theirs.rmse:.2f}"]
-        words = model if power == 1.0 else f"{model}, α = {power:g}"
-        words += "" if dtype == "float64" else f", {dtype}"
-        cpu = f"{np.median([row['cpu'] for row in rows]):.0f}"
-        own = [spread(rows, name) for name in ("log_density", "log_density_drawn", "rmse")]
-        lines.append(
-            [data, str(m or "–"), words, str(len(rows)), own[0], cells[0], *own[1:], cells[1], cpu]
-        )
-    return markdown(lines)
+def _stated(form: Callable[[Published], str]) -> Cell:
+    """What was published of this fit."""
+
+    def cell(rows: list[Record]) -> str:
+        found = PUBLISHED.get((rows[0]["data"], rows[0]["model"], rows[0]["inducing"]))
+        return "–" if found is None else form(found)
+
+    return cell
 
 
-def gains(records: Records | None = None) -> str:
+def _named(rows: list[Record]) -> str:
+    first = rows[0]
+    power = "" if first["power"] == 1.0 else f", α = {first['power']:g}"
+    return first["model"] + power + ("" if first["dtype"] == "float64" else f", {first['dtype']}")
+
+
+def _splits(rows: list[Record]) -> str:
+    return str(len(rows))
+
+
+def _fits(names: tuple[str, ...], columns: Any) -> Table:
+    """A line for each kind of fit, sets in the order of their names."""
+    return Table(
+        "reproduce_deep.jsonl",
+        columns,
+        group=_FIT,
+        where=lambda r: r["data"] in names,
+        order=lambda key: (names.index(key[0]), key[1:]),
+    )
+
+
+#: Log-likelihood and RMSE by data, inducing inputs and model.
+regression = _fits(
+    deep_data.REGRESSION,
+    [
+        ("data", "{data}"),
+        ("M", lambda rows: str(rows[0]["inducing"] or "–")),
+        ("model", _named),
+        ("splits", _splits),
+        ("log-likelihood", _spread("log_density")),
+        ("published", _stated(lambda p: f"{p.log_density:.2f} ± {p.error:.2f}")),
+        ("by 100 draws", _spread("log_density_drawn")),
+        ("RMSE", _spread("rmse")),
+        ("published", _stated(lambda p: f"{p.rmse:.2f}")),
+        ("CPU s a fit", lambda rows: f"{np.median([row['cpu'] for row in rows]):.0f}"),
+    ],
+)
+
+#: Log-likelihood and error rate of the binary sets.
+binary = _fits(
+    deep_data.BINARY,
+    [
+        ("data", "{data}"),
+        ("M", "{inducing}"),
+        ("model", "{model}"),
+        ("splits", _splits),
+        ("log-likelihood", _spread("log_density")),
+        ("published", lambda rows: f"{PUBLISHED_BINARY[rows[0]['data']][rows[0]['model']]:.2f}"),
+        ("error rate", lambda rows: f"{np.mean([row['error'] for row in rows]):.3f}"),
+    ],
+)
+
+
+def _alone(rows: list[Record]) -> str:
+    """Log-likelihood of the noise that an exact model finds."""
+    noise = np.array([row["noise"] for row in rows])
+    return mean_error(-np.log(noise) - 0.5 * np.log(2.0 * np.pi * np.e))
+
+
+def _highest(rows: list[Record]) -> str:
+    theirs = [one.log_density for key, one in PUBLISHED.items() if key[0] == rows[0]["data"]]
+    return f"{max(theirs):.2f}" if theirs else "–"
+
+
+def bound() -> str:
+    """What the noise of an exact dense model leaves to be had, beside the highest published."""
+    columns: dict[str, Cell] = {
+        "data": "{data}",
+        "splits": _splits,
+        "dense GP": _spread("log_density"),
+        "its noise": _spread("noise"),
+        "noise alone": _alone,
+        "highest published": _highest,
+    }
+    kept = lines(regression.file)
+    return _fits(deep_data.REGRESSION, columns)([r for r in kept if r["model"] == "dense GP"])
+
+
+def _pairs(groups: dict[Any, list[Record]], key: Any, other: Any) -> list[tuple[Record, Record]]:
+    """Records of one kind of fit, and those of another of the same split."""
+    base = {row["split"]: row for row in groups.get(other, [])}
+    return [(row, base[row["split"]]) for row in groups[key] if row["split"] in base]
+
+
+def gains(records: Iterable[Record] | None = None) -> str:
     """What a hidden layer adds to the log-likelihood of the same splits, beside the published."""
-    lines = [["data", "M", "model", "splits", "gain over GP", "published"]]
-    groups = grouped(kept() if records is None else records, deep_data.REGRESSION)
-    for (data, m, power, steps, dtype, model), rows in groups.items():
-        single = groups.get((data, m, power, steps, dtype, model.replace(model[:5], "GP")), [])
-        base = {row["split"]: row["log_density"] for row in single}
-        both = [
-            {"gain": row["log_density"] - base[row["split"]]}
-            for row in rows
-            if row["split"] in base
-        ]
+    found, groups = [], regression.groups(records)
+    for key in groups:
+        *fit, model = key
+        both = _pairs(groups, key, (*fit, model.replace(model[:5], "GP")))
         if not model.startswith("DGP") or not both:
             continue
-        pair = [PUBLISHED.get((data, name, m)) for name in (model, "GP")]
-        stated = "–"
-        if pair[0] is not None and pair[1] is not None:
-            stated = f"{pair[0].log_density - pair[1].log_density:.2f}"
-        lines.append([data, str(m), model, str(len(both)), spread(both, "gain"), stated])
-    return markdown(lines)
+        own, base = (PUBLISHED.get((fit[0], name, fit[1])) for name in (model, "GP"))
+        stated = f"{own.log_density - base.log_density:.2f}" if own and base else "–"
+        gain = mean_error([one["log_density"] - two["log_density"] for one, two in both])
+        found.append([fit[0], str(fit[1]), model, str(len(both)), gain, stated])
+    return table(["data", "M", "model", "splits", "gain over GP", "published"], found)
 
 
-def single(records: Records | None = None) -> str:
+def single() -> str:
     """What single precision of pairs changes on the same splits."""
-    header = ["data", "M", "model", "splits", "diverged", "change of energy"]
-    lines = [[*header, "change of log-likelihood", "CPU time beside double"]]
-    groups = grouped(kept() if records is None else records, deep_data.REGRESSION)
-    for (data, m, power, steps, dtype, model), rows in groups.items():
-        double = groups.get((data, m, power, steps, "float64", model), [])
-        base = {row["split"]: row for row in double}
-        pairs = [(row, base[row["split"]]) for row in rows if row["split"] in base]
+    found, groups = [], regression.groups()
+    for key in groups:
+        data, m, power, steps, dtype, model = key
+        pairs = _pairs(groups, key, (data, m, power, steps, "float64", model))
         if dtype == "float64" or not pairs:
             continue
-        own = ("energy_at_end", "log_density")
-        changes = [{name: one[name] - two[name] for name in own} for one, two in pairs]
+        changes = [
+            mean_error([one[name] - two[name] for one, two in pairs])
+            for name in ("energy_at_end", "log_density")
+        ]
         ratio = np.median([one["cpu"] / two["cpu"] for one, two in pairs])
         diverged = sum(not one["converged"] for one, _ in pairs)
-        cells = [str(diverged), *(spread(changes, name) for name in own), f"{ratio:.2f}"]
-        lines.append([data, str(m), model, str(len(pairs)), *cells])
-    return markdown(lines)
+        cells = [str(len(pairs)), str(diverged), *changes, f"{ratio:.2f}"]
+        found.append([data, str(m), model, *cells])
+    header = ["data", "M", "model", "splits", "diverged", "change of energy"]
+    return table([*header, "change of log-likelihood", "CPU time beside double"], found)
 
 
-def binary(records: Records | None = None) -> str:
-    """Log-likelihood and error rate of the binary sets."""
-    lines = [["data", "M", "model", "splits", "log-likelihood", "published", "error rate"]]
-    for (data, m, _, _, _, model), rows in grouped(
-        kept() if records is None else records, deep_data.BINARY
-    ).items():
-        theirs = PUBLISHED_BINARY[data][model]
-        own = spread(rows, "log_density"), f"{np.mean([row['error'] for row in rows]):.3f}"
-        lines.append([data, str(m), model, str(len(rows)), own[0], f"{theirs:.2f}", own[1]])
-    return markdown(lines)
+#: Rows of zarr arrays: seconds and memory, as ``benchmarks deep --rows`` measured them.
+streamed = Table(
+    "bench_deep_rows.jsonl",
+    {
+        "rows": lambda rows: spaced(rows[0]["rows"]),
+        "CPU s": "{cpu:.0f}",
+        "memory before, MB": "{before:.0f}",
+        "at most, MB": "{memory:.0f}",
+        "RMSE of the function": "{error:.3f}",
+    },
+)
 
 
-def bound(records: Records | None = None) -> str:
-    """What the noise of an exact dense model leaves to be had, beside the highest published."""
-    header = ["data", "splits", "dense GP", "its noise", "noise alone", "highest published"]
-    lines = [header]
-    groups = grouped(kept() if records is None else records, deep_data.REGRESSION)
-    for (data, *_, model), rows in groups.items():
-        if model != "dense GP":
-            continue
-        alone = [
-            {"alone": -np.log(row["noise"]) - 0.5 * np.log(2.0 * np.pi * np.e)} for row in rows
-        ]
-        theirs = [one.log_density for key, one in PUBLISHED.items() if key[0] == data]
-        own = [spread(rows, "log_density"), spread(rows, "noise"), spread(alone, "alone")]
-        lines.append([data, str(len(rows)), *own, f"{max(theirs):.2f}" if theirs else "–"])
-    return markdown(lines)
+def peers() -> str:
+    """Marks of both programs by CPU seconds, as ``benchmarks deep`` measured them in one run."""
+    marks = [{**r, **mark} for r in lines("bench_deep.jsonl") for mark in r["marks"]]
+    columns: dict[str, Cell] = {
+        "data": "{data}",
+        "program": "{program}",
+        "CPU s": "{cpu:.1f}",
+        "log-likelihood": "{log_density:.3f}",
+        "RMSE": "{rmse:.3f}",
+    }
+    return Table("", columns)(marks)
 
 
-def streamed(records: Records | None = None) -> str:
-    """Rows of zarr arrays: seconds and memory, as bench_deep.py --rows measured them."""
-    lines = [["rows", "CPU s", "memory before, MB", "at most, MB", "RMSE of the function"]]
-    for record in kept("bench_deep_rows.jsonl") if records is None else records:
-        figures = [f"{record[name]:.0f}" for name in ("cpu", "before", "memory")]
-        lines.append([f"{record['rows']:,}".replace(",", " "), *figures, f"{record['error']:.3f}"])
-    return markdown(lines)
-
-
-def peers(records: Records | None = None) -> str:
-    """Marks of both programs by CPU seconds, as bench_deep.py measured them in one run."""
-    lines = [["data", "program", "CPU s", "log-likelihood", "RMSE"]]
-    for record in kept("bench_deep.jsonl") if records is None else records:
-        for mark in record["marks"]:
-            cells = [f"{mark['cpu']:.1f}", f"{mark['log_density']:.3f}", f"{mark['rmse']:.3f}"]
-            lines.append([record["data"], record["program"], *cells])
-    return markdown(lines)
-
-
-def write(records: Iterable[dict[str, Any]], folder: Path = RESULTS) -> None:
+def write(records: Iterable[Record], folder: Path = RESULTS) -> None:
     """Write reproduce_deep.md."""
     rows = list(records)
     parts = [
         "# Deep Gaussian processes beside the published",
-        "By `scripts/reproduce_deep.py`. Means over test rows, then over splits, with standard "
-        "errors of the mean; CPU seconds with compiling, on a machine that did other work "
-        "meanwhile.",
+        "By `python -m scripts.studies deep`. Means over test rows, then over splits, with "
+        "standard errors of the mean; CPU seconds with compiling, on a machine that did other "
+        "work meanwhile.",
         regression(rows),
         gains(rows),
     ]

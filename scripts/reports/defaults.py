@@ -1,4 +1,4 @@
-"""Tables of `bench_defaults.py`: each set with its peers, who is ahead, and why where we lose."""
+"""Tables of ``benchmarks defaults``: sets with their peers, who is ahead, and why where we lose."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from scripts.benchmarks.data.small import KINDS, RawSet
 from scripts.benchmarks.peers.small import BASELINE
+from scripts.reports.tables import table
 
 __all__ = ["Result", "plain", "summarise", "write"]
 
@@ -120,18 +121,17 @@ def _number(value: float) -> str:
     return f"{value:.3g}" if abs(value) >= 1000.0 else f"{value:.4g}"
 
 
-def _rows(results: list[Result]) -> list[list[str]]:
-    """A header and a row per set of one kind."""
+def _rows(results: list[Result]) -> tuple[list[str], list[list[str]]]:
+    """A header, and a row per set of one kind."""
     models = _columns(results)
     ours = results[0].ours
-    header = ["#", "set", "rows × features", *models, "to best", "time"]
-    rows = [header]
+    rows = []
     for r in results:
         shape = f"{r.raw.X.shape[0]} × {r.raw.X.shape[1]}"
         losses = [_number(r.loss.get(m, math.nan)) for m in models]
         ratio = f"{r.ratio:.2f}{'' if r.good else ' lost'}" if r.best != ours else ""
         rows.append([str(r.raw.number), r.raw.name, shape, *losses, ratio, f"{r.slowness:.1f}"])
-    return rows
+    return ["#", "set", "rows × features", *models, "to best", "time"], rows
 
 
 def _count(results: Iterable[Result]) -> str:
@@ -145,14 +145,17 @@ def _halves(results: list[Result]) -> tuple[str, str, str]:
     return _count(results), _count(even), _count(odd)
 
 
+def _by_kind(results: list[Result]) -> dict[str, list[Result]]:
+    found = {kind: [r for r in results if r.raw.kind == kind] for kind in KINDS}
+    return {kind: own for kind, own in found.items() if own}
+
+
 def plain(results: list[Result]) -> str:
     """The table as text, with warnings and failures."""
     lines = []
-    for kind in KINDS:
-        own = [r for r in results if r.raw.kind == kind]
-        if not own:
-            continue
-        rows = _rows(own)
+    for kind, own in _by_kind(results).items():
+        header, rows = _rows(own)
+        rows.insert(0, header)
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines.append(f"{_OURS[kind]}: {_LOSS[kind]}")
         lines += [
@@ -183,23 +186,20 @@ def markdown(results: list[Result]) -> str:
         "Sets of even number were for choosing the defaults, sets of odd number for reporting. "
         "The forest's probabilities are at least half a vote before scaling, other "
         "models' at least 1e-15; rates at least half an event in all the training exposure. "
-        "`scripts/bench_defaults.py --data DIRECTORY --report` writes this file; the peers and "
-        "how they are tuned stand in `scripts/raw_peers.py`, the sets in `scripts/raw_data.py`.",
+        "`python -m scripts.benchmarks defaults --data DIRECTORY --report` writes this file; the "
+        "peers and how they are tuned stand in `scripts/benchmarks/peers/small.py`, the sets in "
+        "`scripts/benchmarks/data/small.py`.",
         "",
-        "| | all | for choosing | reported |",
-        "|---|---|---|---|",
     ]
-    kinds = [k for k in KINDS if any(r.raw.kind == k for r in results)]
-    for kind in kinds:
-        own = [r for r in results if r.raw.kind == kind]
-        lines.append(f"| {_OURS[kind]} | " + " | ".join(_halves(own)) + " |")
-    for kind in kinds:
-        own = [r for r in results if r.raw.kind == kind]
+    kinds = _by_kind(results)
+    halves = [[_OURS[kind], *_halves(own)] for kind, own in kinds.items()]
+    lines.append(table(["", "all", "for choosing", "reported"], halves, tight=True))
+    for kind, own in kinds.items():
         lines += ["", f"## {_OURS[kind]}: {_LOSS[kind]}", ""]
-        lines += _table(_rows(own))
+        lines.append(table(*_rows(own), tight=True))
         if kind == "classes":
             lines += ["", "Share of wrong labels, per cent:", ""]
-            lines += _table(_errors(own))
+            lines.append(table(*_errors(own), tight=True))
         lost = [r for r in own if not r.good]
         if lost:
             lines += ["", "Lost:", ""]
@@ -209,17 +209,13 @@ def markdown(results: list[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _errors(results: list[Result]) -> list[list[str]]:
+def _errors(results: list[Result]) -> tuple[list[str], list[list[str]]]:
     models = _columns(results)
-    rows = [["set", *models]]
-    for r in results:
-        rows.append([r.raw.name, *(f"{100.0 * r.error_rate.get(m, math.nan):.1f}" for m in models)])
-    return rows
-
-
-def _table(rows: list[list[str]]) -> list[str]:
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return [lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]
+    rows = [
+        [r.raw.name, *(f"{100.0 * r.error_rate.get(m, math.nan):.1f}" for m in models)]
+        for r in results
+    ]
+    return ["set", *models], rows
 
 
 def write(results: list[Result], directory: Path) -> None:
@@ -228,12 +224,10 @@ def write(results: list[Result], directory: Path) -> None:
     (directory / "defaults.md").write_text(markdown(results))
     fields = ("kind", "number", "set", "rows", "features", "model", "loss", "error_rate")
     with (directory / "defaults.csv").open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow((*fields, "log_density", "seconds"))
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow((*fields, "log_density", "seconds"))
         for r in results:
             for model, loss in r.loss.items():
                 more = (r.error_rate.get(model), r.log_density.get(model), r.seconds[model])
                 shown = ["" if v is None else f"{v:.6g}" for v in (loss, *more)]
-                table.writerow(
-                    (r.raw.kind, r.raw.number, r.raw.name, *r.raw.X.shape, model, *shown)
-                )
+                out.writerow((r.raw.kind, r.raw.number, r.raw.name, *r.raw.X.shape, model, *shown))

@@ -1,141 +1,169 @@
-"""Tables of docs/million-rows.md: what bench_sparse*.py and sparse_curve.py keep."""
+"""Tables of inducing points: docs/million-rows, default-at-scale and rows-in-parts."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from scripts.benchmarks.sparse import Row as PeerRow
-from scripts.benchmarks.sparse_curve import Row as CurveRow
-from scripts.benchmarks.sparse_noise import NOISY
-from scripts.benchmarks.sparse_size import PARTS
-from scripts.records import RESULTS, Records
-from scripts.reports.truth import table
+from scripts.records import lines
+from scripts.reports.tables import Record, Table, spaced, table
 
-__all__ = ["curve", "dense", "noise", "peers", "products", "sizes"]
+__all__ = ["curve", "dense", "drift", "noise", "peers", "products", "scale", "sizes"]
 
-PEERS, CURVE = RESULTS / "bench_sparse.jsonl", RESULTS / "sparse_curve.jsonl"
-SIZES = RESULTS / "sparse_sizes.jsonl"
-_NAMES = {"svgp": "SVGP", "fitc": "FITC", "vecchia": "Vecchia"}
+_NAMES = {"own": "ours", "svgp": "SVGP", "fitc": "FITC", "vecchia": "Vecchia"}
+_NOISY = ("counts", "diamonds", "outliers")
+_PARTS = ("gather", "sweep", "gradient", "evaluation")
+# From so many rows on those of the default are on the disk.
+_MAPPED = 1_000_000
 
 
-def _spoken(case: str) -> str:
-    name, n, m = case.split("-")
+def _spoken(record: Record) -> str:
+    name, n, m = record["case"].split("-")
     return f"{name}, N = {int(n):,}, M = {m}".replace(",0", " 0").replace(",9", " 9")
 
 
-def _pairs(noisy: bool) -> list[tuple[str, str, dict[str, Any], dict[str, Any]]]:
-    """Case, peer, our record and the peer's, in the order of the file."""
-    kept = Records(PEERS, PeerRow).records
-    names = {"-".join(map(str, case)) for case in NOISY}
-    found = []
-    for key, record in kept.items():
-        own = kept.get(PeerRow(key.case, "own"))
-        if key.peer != "own" and own is not None and (key.case in names) == noisy:
-            found.append((key.case, key.peer, own, record))
-    return found
+def _noisy(record: Record) -> bool:
+    return record["case"].startswith(_NOISY)
 
 
 def peers() -> str:
     """Labels: how soon the peer's last figure is passed, and both ends."""
-    lines = []
-    for case, name, ours, theirs in _pairs(noisy=False):
-        own = ours["path"][-1]
-        row = [_spoken(case), _NAMES[name]]
+    kept = {(r["case"], r["peer"]): r for r in lines("bench_sparse.jsonl") if not _noisy(r)}
+    rows = []
+    for (case, name), theirs in kept.items():
+        if name == "own" or (case, "own") not in kept:
+            continue
+        path = kept[case, "own"]["path"]
+        own, row = path[-1], [_spoken(theirs), _NAMES[name]]
         if not theirs["path"]:
-            lines.append([*row, theirs["ended"], "", f"{own[1]:.4f}", f"{own[0]:.0f} s", "", ""])
+            rows.append([*row, theirs["ended"], "", f"{own[1]:.4f}", f"{own[0]:.0f} s", "", ""])
             continue
         end = theirs["path"][-1]
-        passed = [at for at, nll, _ in ours["path"] if nll <= end[1]]
+        passed = [at for at, nll, _ in path if nll <= end[1]]
         share = f"{min(passed) / end[0]:.2f}" if passed else "not passed"
         row += [f"{end[1]:.4f}", f"{end[0]:.0f} s", f"{own[1]:.4f}", f"{own[0]:.0f} s"]
-        lines.append([*row, share, f"{end[2]:.4f}, {own[2]:.4f}"])
+        rows.append([*row, share, f"{end[2]:.4f}, {own[2]:.4f}"])
     header = ["", "peer", "its NLL", "after", "ours", "after", "its NLL passed, share of its time"]
-    return table([*header, "calibration errors"], lines)
+    return table([*header, "calibration errors"], rows)
 
 
 def noise() -> str:
     """Counts and outliers: seconds, log density and coverage of both."""
-    kept = Records(PEERS, PeerRow).records
-    lines = []
-    for case in NOISY:
-        title = "-".join(map(str, case))
-        for key, record in kept.items():
-            if key.case == title:
-                spent, nlpd, covered = record["path"][-1]
-                who = "ours" if key.peer == "own" else _NAMES[key.peer]
-                lines.append(
-                    [
-                        _spoken(title),
-                        who,
-                        f"{spent:.0f} s",
-                        f"{nlpd:.4f}",
-                        f"{100.0 * covered:.1f} %",
-                    ]
-                )
-    return table(["", "", "CPU time", "NLPD", "coverage of 90 % intervals"], lines)
+    kept = {(r["case"], r["peer"]): r for r in lines("bench_sparse.jsonl") if _noisy(r)}
+    rows = []
+    for record in sorted(kept.values(), key=lambda r: _NOISY.index(r["case"].split("-")[0])):
+        spent, nlpd, covered = record["path"][-1]
+        cells = f"{spent:.0f} s", f"{nlpd:.4f}", f"{100.0 * covered:.1f} %"
+        rows.append([_spoken(record), _NAMES[record["peer"]], *cells])
+    return table(["", "", "CPU time", "NLPD", "coverage of 90 % intervals"], rows)
 
 
-def curve() -> str:
-    """What M buys."""
-    kept = Records(CURVE, CurveRow).records
-    found = sorted((key.inducing, record) for key, record in kept.items() if key.what == "m")
-    lines = [
-        [str(m), f"{r['evidence']:.0f}", f"{r['nll']:.4f}", f"{r['seconds']:.0f} s"]
-        for m, r in found
-    ]
-    return table(["M", "log evidence", "test NLL", "CPU time"], lines)
+#: What M buys.
+curve = Table(
+    "sparse_curve.jsonl",
+    {
+        "M": "{inducing}",
+        "log evidence": "{evidence:.0f}",
+        "test NLL": "{nll:.4f}",
+        "CPU time": "{seconds:.0f} s",
+    },
+    group=("inducing",),
+    where=lambda r: r["what"] == "m",
+    order=lambda key: key,
+)
+
+#: Seconds and memory of fits by rows.
+sizes = Table(
+    "sparse_sizes.jsonl",
+    {
+        "rows": lambda some: spaced(some[-1]["rows"]) + ", from zarr" * some[-1]["zarr"],
+        "two cores": "{seconds:.0f} s",
+        "CPU time": "{cpu:.0f} s",
+        "memory at most": lambda some: f"{some[-1]['peak'] / 1000.0:.1f} GB",
+        "test NLL": "{nll:.4f}",
+    },
+    group=("rows", "inducing", "method"),
+    where=lambda r: "rows" in r,
+    order=lambda key: key,
+)
+
+#: What an evaluation takes, in products of (N, M) and (M, M).
+products = Table(
+    "sparse_sizes.jsonl",
+    {"M": "{inducing}", "": "{dtype}", **{name: f"{{{name}:.1f}}" for name in _PARTS}},
+    group=("inducing", "dtype"),
+    where=lambda r: "dtype" in r,
+)
 
 
-class Size(NamedTuple):
-    """Which fit one of bench_sparse_size.py was."""
-
-    rows: int
-    inducing: int
-    method: str
-
-
-def sizes() -> str:
-    """Seconds and memory of fits by rows."""
-    lines = []
-    for key, record in sorted(Records(SIZES, Size).records.items()):
-        lines.append(
-            [
-                f"{key.rows:,}".replace(",", " ") + (", from zarr" if record["zarr"] else ""),
-                f"{record['seconds']:.0f} s",
-                f"{record['cpu']:.0f} s",
-                f"{record['peak'] / 1000.0:.1f} GB",
-                f"{record['nll']:.4f}",
-            ]
-        )
-    return table(["rows", "two cores", "CPU time", "memory at most", "test NLL"], lines)
-
-
-class Products(NamedTuple):
-    """Of which evaluation."""
-
-    inducing: int
-    dtype: str
-
-
-def products() -> str:
-    """What an evaluation takes, in products of (N, M) and (M, M)."""
-    lines = [
-        [str(key.inducing), key.dtype, *(f"{record[name]:.1f}" for name in PARTS)]
-        for key, record in Records(SIZES, Products).records.items()
-    ]
-    return table(["M", "", *PARTS], lines)
+def _engines(some: list[Record], dense: bool) -> str:
+    record = next(r for r in reversed(some) if (r["inducing"] == 0) == dense)
+    return f"{record['seconds']:.1f} s, {record['nll']:.4f}"
 
 
 def dense() -> str:
-    """Both engines by rows."""
-    kept = Records(CURVE, CurveRow).records
-    sizes = sorted({key.rows for key in kept if key.what == "dense" and not key.inducing})
-    lines = []
-    for n in sizes:
-        pair = [r for key, r in kept.items() if key.what == "dense" and key.rows == n]
-        if len(pair) < 2:
-            continue
-        pair.sort(key=lambda r: r["inducing"])
-        cells = [f"{r['seconds']:.1f} s, {r['nll']:.4f}" for r in pair]
-        lines.append([str(n), *cells])
-    return table(["N", "dense: CPU time, test NLL", "M = 100"], lines)
+    """Both engines by rows, where both have been measured."""
+    kept = lines("sparse_curve.jsonl")
+    both = [{r["rows"] for r in kept if (not r["inducing"]) == dense} for dense in (True, False)]
+    return Table(
+        "",
+        {
+            "N": "{rows}",
+            "dense: CPU time, test NLL": lambda some: _engines(some, True),
+            "M = 100": lambda some: _engines(some, False),
+        },
+        group=("rows",),
+        where=lambda r: r["what"] == "dense" and r["rows"] in both[0] & both[1],
+        order=lambda key: key,
+    )(kept)
+
+
+#: The default at 10^5 rows and more: the last record of every size.
+scale = Table(
+    "scale.jsonl",
+    {
+        "rows": lambda some: spaced(some[-1]["rows"]) + ", mapped" * (some[-1]["rows"] >= _MAPPED),
+        "inducing points": lambda some: (
+            f"{some[-1]['inducing']}"
+            + " and nearest rows" * (some[-1]["engine"] == "inducing+nearest")
+        ),
+        "elapsed, two cores": "{wall:.0f} s",
+        "CPU": "{cpu:.0f} s",
+        "memory at most": lambda some: f"{some[-1]['bytes'] / 1e9:.2f} GB",
+        "log loss": "{loss:.4f}",
+        "a prediction, first": lambda some: f"{1e6 * some[-1]['first']:.0f} µs",
+        "later": lambda some: f"{1e6 * some[-1]['later']:.0f} µs",
+    },
+    group=("rows",),
+    order=lambda key: key,
+)
+
+
+def _both(name: str, form: str, scale: float = 1.0) -> Any:
+    """Figures of sites of their own, and of tied ones after the stroke."""
+
+    def cell(some: list[Record]) -> str:
+        ways = {record["sites"]: record for record in some}
+        return " / ".join(format(scale * ways[sites][name], form) for sites in ("own", "tied"))
+
+    return cell
+
+
+def _spreads(some: list[Record]) -> str:
+    ways = {record["sites"]: record["variances"] for record in some}
+    return " / ".join("{1:.2f} to {2:.2f}".format(*ways[sites]) for sites in ("own", "tied"))
+
+
+#: Drift of rows in parts from all rows at once.
+drift = Table(
+    "study_streams.jsonl",
+    {
+        "rows": lambda some: some[-1]["data"].replace("-", ", "),
+        "order and rows in a part": "{order}, {size}",
+        "evidence, nats": _both("evidence", "+.2f"),
+        "means, sd": _both("means", ".3f"),
+        "variances, 5 to 95 %": _spreads,
+        "NLL x 1000": _both("nll", "+.2f", 1000.0),
+        "time": _both("time", ".1f"),
+    },
+    group=("data", "order", "size"),
+)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from scripts.benchmarks.data import public as datasets
+from scripts.benchmarks.data import public
 from scripts.studies import experiment
 
 Array = NDArray[np.float64]
@@ -52,7 +52,7 @@ def published() -> dict[str, dict[str, Any]]:
 def whole_rounds(records: list[Record]) -> dict[tuple[str, str], list[Record]]:
     """Group by data set and block, leave out rounds without all their folds, and sort."""
     groups: dict[tuple[str, str], dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    known = {*datasets.NAMES, *datasets.VARIANTS}
+    known = {*public.NAMES, *public.VARIANTS}
     for record in records:
         if record["data"] in known and record["block"] in experiment.BLOCKS:
             groups[record["data"], record["block"]][record["round"]].append(record)
@@ -148,10 +148,10 @@ def row(data: str, block: str, records: list[Record]) -> dict[str, Any]:
 def build(records: list[Record]) -> dict[str, Any]:
     """Return the whole report as plain data."""
     rows = [row(*key, group) for key, group in whole_rounds(records).items()]
-    known = [*datasets.NAMES, *datasets.VARIANTS]
+    known = [*public.NAMES, *public.VARIANTS]
     rows.sort(key=lambda r: (experiment.BLOCKS.index(r["block"]), known.index(r["data"])))
     return {
-        "command": "python scripts/reproduce_table1.py --data DIRECTORY",
+        "command": "python -m scripts.studies table1 --data DIRECTORY",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "versions": {"python": platform.python_version(), **{p: version(p) for p in _PACKAGES}},
         "protocol": PROTOCOL,

@@ -1,15 +1,13 @@
-"""Tables and figures of the study of posteriors, from the records that study_truth.py keeps."""
+"""Tables and figures of docs/which-posterior.md, from the records of ``studies truth``."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import numpy as np
 
-from scripts.records import RESULTS
+from scripts.records import lines
+from scripts.reports.tables import Cell, Record, Table, mean_error, table
 
-__all__ = ["by_kind", "by_method", "by_word", "figures", "records", "said_of", "table", "wrong"]
+__all__ = ["by_kind", "by_method", "by_word", "records", "wrong"]
 
 METHODS = {
     "ep": "EP",
@@ -29,32 +27,21 @@ KNOWN = 0.05
 #: Mean spread above which corrections warn, and EP's log variance that is worth a word.
 FLAGGED, NOTABLE = 0.25, 0.2
 
-Record = dict[str, Any]
+_SHOWN = {
+    "mean": ("means (sd)", ".3f"),
+    "log_variance": ("log variance", "+.3f"),
+    "log_variance_abs": ("its size", ".3f"),
+    "quantiles": ("5 and 95 % points (sd)", ".3f"),
+    "coverage 0.5": ("in 50 %", ".3f"),
+    "coverage 0.9": ("in 90 %", ".3f"),
+    "coverage 0.99": ("in 99 %", ".4f"),
+    "log_probability": ("log P(y)", ".3f"),
+}
 
 
 def records(mixed: bool = True) -> list[Record]:
     """Records of all problems, or of those whose chains have mixed."""
-    lines = (RESULTS / "truth.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    return [r for r in found if not mixed or r["truth"]["rhat"] < MIXED]
-
-
-def table(header: list[str], lines: list[list[str]]) -> str:
-    """Markdown."""
-    rule = ["---"] * len(header)
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *lines])
-
-
-def with_error(values: list[float], form: str) -> str:
-    """Mean over problems and its standard error."""
-    error = np.std(values, ddof=1) / np.sqrt(len(values))
-    return f"{np.mean(values):{form}} ± {error:{form.replace('+', '')}}"
-
-
-def said_of(name: str) -> list[str]:
-    """What `check()` speaks of on a problem, as study_weights.py keeps it."""
-    lines = (RESULTS / "weights.jsonl").read_text().splitlines()
-    return next((r["said"] for r in map(json.loads, lines) if r["name"] == name), [])
+    return [r for r in lines("truth.jsonl") if not mixed or r["truth"]["rhat"] < MIXED]
 
 
 def trusted(record: Record) -> bool:
@@ -62,58 +49,32 @@ def trusted(record: Record) -> bool:
     return "blend" in record["methods"] and record["said"]["spread"] <= FLAGGED
 
 
+def _of(rows: list[Record], method: str, what: str) -> list[float]:
+    """A figure of a method on all problems that have it."""
+    return [r["methods"][method][what] for r in rows if method in r["methods"]]
+
+
+def _mean(values: list[float], form: str) -> str:
+    return f"{np.mean(values):{form}}" if values else "–"
+
+
 def by_method() -> str:
     """Averages over problems; the last line is what the chains leave unknown."""
     found = [r for r in records() if trusted(r)]
-    lines = []
+    known = [r for r in found if r["truth"]["error evidence"] < KNOWN]
+    rows = []
     for key, name in METHODS.items():
-        rows = [r["methods"][key] for r in found if key in r["methods"]]
-        both = [(r["methods"][key], r["truth"]) for r in found if key in r["methods"]]
-        gaps = [
-            abs(row["evidence"])
-            for row, truth in both
-            if row["evidence"] is not None and truth["error evidence"] < KNOWN
-        ]
-        lines.append(
-            [
-                name,
-                str(len(rows)),
-                *(
-                    with_error([row[what] for row in rows], form)
-                    for what, form in (
-                        ("mean", ".3f"),
-                        ("log_variance", "+.3f"),
-                        ("log_variance_abs", ".3f"),
-                        ("quantiles", ".3f"),
-                        ("coverage 0.5", ".3f"),
-                        ("coverage 0.9", ".3f"),
-                        ("coverage 0.99", ".4f"),
-                        ("log_probability", ".3f"),
-                    )
-                ),
-                with_error(gaps, ".3f") if gaps else "–",
-            ]
-        )
-    errors = [r["truth"] for r in found]
-    lines.append(
-        [
-            "*error of the chains*",
-            str(len(found)),
-            *(
-                f"{np.mean([e[what] for e in errors]):.3f}"
-                for what in ("error mean", "error log_variance", "error log_variance")
-            ),
-            f"{np.mean([e['error quantiles'] for e in errors]):.3f}",
-            "",
-            "",
-            "",
-            "",
-            f"{np.mean([e for t in errors if (e := t['error evidence']) < KNOWN]):.3f}",
-        ]
-    )
-    head = "method, problems, means (sd), log variance, its size, 5 and 95 % points (sd)"
-    head += ", in 50 %, in 90 %, in 99 %, log P(y), log evidence"
-    return table(head.split(", "), lines)
+        cells = [mean_error(_of(found, key, what), form) for what, (_, form) in _SHOWN.items()]
+        gaps = [abs(e) for e in _of(known, key, "evidence") if e is not None]
+        rows.append([name, str(len(_of(found, key, "mean"))), *cells, mean_error(gaps)])
+    errors = [
+        _mean([r["truth"][f"error {what}"] for r in found], ".3f")
+        for what in ("mean", "log_variance", "log_variance", "quantiles")
+    ]
+    last = _mean([r["truth"]["error evidence"] for r in known], ".3f")
+    rows.append(["*error of the chains*", str(len(found)), *errors, *[""] * 4, last])
+    heads = [head for head, _ in _SHOWN.values()]
+    return table(["method", "problems", *heads, "log evidence"], rows)
 
 
 def kind(record: Record) -> str:
@@ -131,68 +92,66 @@ def kind(record: Record) -> str:
 
 def by_kind() -> str:
     """Log variance ratios and errors of means by kind of problem."""
-    groups: dict[str, list[Record]] = {}
-    for record in records():
-        groups.setdefault(kind(record), []).append(record)
-    lines = []
-    for name, found in groups.items():
-        cells = []
-        for key in ("ep", "qp", "vb", "laplace", "blend"):
-            rows = [r["methods"][key]["log_variance"] for r in found if key in r["methods"]]
-            cells.append(f"{np.mean(rows):+.3f}" if rows else "–")
-        for key in ("ep", "qp", "blend"):
-            rows = [r["methods"][key]["mean"] for r in found if key in r["methods"]]
-            cells.append(f"{np.mean(rows):.3f}" if rows else "–")
-        error = np.mean([r["truth"]["error log_variance"] for r in found])
-        lines.append([name, str(len(found)), *cells, f"{error:.3f}"])
-    head = ["likelihood", "problems", *(f"{m} log variance" for m in ("EP", "QP", "VB"))]
-    head += ["Laplace", "blend", "EP mean (sd)", "QP mean", "blend mean", "error of log variance"]
-    return table(head, lines)
 
+    def figure(method: str, what: str, form: str) -> Cell:
+        return lambda some: _mean(_of(some, method, what), form)
 
-def spoken(record: Record) -> str:
-    """Subjects of `check()` in a cell."""
-    return ", ".join(said_of(record["name"])) or "nothing"
+    columns: dict[str, Cell] = {"likelihood": "{kind}", "problems": lambda some: str(len(some))}
+    for head, method in (
+        *((f"{m} log variance", m.lower()) for m in ("EP", "QP", "VB")),
+        *((m, m.lower()) for m in ("Laplace", "blend")),
+    ):
+        columns[head] = figure(method, "log_variance", "+.3f")
+    columns |= {
+        "EP mean (sd)": figure("ep", "mean", ".3f"),
+        "QP mean": figure("qp", "mean", ".3f"),
+        "blend mean": figure("blend", "mean", ".3f"),
+        "error of log variance": lambda some: _mean(
+            [r["truth"]["error log_variance"] for r in some], ".3f"
+        ),
+    }
+    found = [{**record, "kind": kind(record)} for record in records()]
+    return Table("truth.jsonl", columns, group=("kind",))(found)
 
 
 def wrong() -> str:
     """Problems on which "blend" misses by more than the chains' errors explain."""
-    lines = []
+    # What `check()` speaks of, as the study of weights keeps it.
+    speaks = {r["name"]: ", ".join(r["said"]) for r in reversed(lines("weights.jsonl"))}
+    rows = []
     for record in records(mixed=False):
         truth, said = record["truth"], record["said"]
         best = record["methods"].get("blend")
+        name, spoken = record["name"], speaks.get(record["name"]) or "nothing"
         if best is None:
             reason = next((v for k, v in said.items() if "refused" in k), "not run")
-            words = [reason.split(":")[0].split(", and corrections")[0]]
-            lines.append([record["name"], "refused", "", "", "", *words, spoken(record)])
+            words = reason.split(":")[0].split(", and corrections")[0]
+            rows.append([name, "refused", "", "", "", words, spoken])
             continue
         if truth["rhat"] >= MIXED:
-            words = [f"chains: R-hat {truth['rhat']:.3f}, no truth", spoken(record)]
-            lines.append([record["name"], "", "", "", "", *words])
+            words = f"chains: R-hat {truth['rhat']:.3f}, no truth"
+            rows.append([name, "", "", "", "", words, spoken])
             continue
-        gap, error = best["log_variance_abs"], truth["error log_variance"]
-        off = best["evidence"]
-        evidence_off = abs(off) - ERRORS * truth["error evidence"] > 0.03
+        gap, error, off = best["log_variance_abs"], truth["error log_variance"], best["evidence"]
         if (
             np.sqrt(max(gap**2 - error**2, 0.0)) > BAR
-            or evidence_off
+            or abs(off) - ERRORS * truth["error evidence"] > 0.03
             or best["mean"] > (0.02 + ERRORS * truth["error mean"])
             or best["quantiles"] > (BAR + ERRORS * truth["error quantiles"])
         ):
-            lines.append(
+            rows.append(
                 [
-                    record["name"],
+                    name,
                     f"{best['mean']:.3f} ± {truth['error mean']:.3f}",
                     f"{best['log_variance']:+.3f} ± {error:.3f}",
                     f"{best['quantiles']:.3f}",
                     f"{off:+.3f} ± {truth['error evidence']:.3f}",
                     f"spread {said['spread']:.2f}",
-                    spoken(record),
+                    spoken,
                 ]
             )
     head = ["problem", "mean (sd)", "log variance", "5 and 95 % (sd)", "log evidence"]
-    head += ["note", "check() speaks of"]
-    return table(head, lines)
+    return table([*head, "note", "check() speaks of"], rows)
 
 
 def by_word() -> str:
@@ -207,7 +166,7 @@ def by_word() -> str:
     one = spread <= FLAGGED
     warned, needed = told > NOTABLE, true > NOTABLE
     missed = left > 0.1 + 3.0 * error
-    lines = [
+    rows = [
         ["problems", str(len(found))],
         [
             "correlation over problems of log(S/V) with the error of EP's log variance",
@@ -229,43 +188,4 @@ def by_word() -> str:
         ],
         ["… flagged where it is not", str((~one & ~missed).sum())],
     ]
-    return table(["", ""], lines)
-
-
-def figures() -> None:
-    """Draw variances by problem, and what is said beside what is true; needs matplotlib."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    found = sorted(records(), key=lambda r: r["methods"]["ep"]["log_variance"])
-    fig, axes = plt.subplots(figsize=(9.0, 4.5), layout="constrained")
-    for key, mark in (("laplace", "x"), ("vb", "v"), ("qp", "s"), ("ep", "o"), ("blend", "D")):
-        at = [i for i, r in enumerate(found) if key in r["methods"]]
-        axes.plot(
-            at,
-            [found[i]["methods"][key]["log_variance"] for i in at],
-            mark,
-            label=METHODS[key],
-            markersize=4,
-        )
-    axes.axhline(0.0, color="black", linewidth=0.7)
-    axes.set(
-        ylim=(-1.4, 0.4), ylabel="log(variance / true variance)", xlabel="problem, by EP's error"
-    )
-    axes.legend()
-    fig.savefig(RESULTS / "truth_variances.png", dpi=110)
-    plt.close(fig)
-    fig, axes = plt.subplots(figsize=(4.8, 4.5), layout="constrained")
-    told = [r for r in found if "predicted" in r["said"]]
-    axes.plot(
-        [r["said"]["predicted"] for r in told],
-        [-r["methods"]["ep"]["log_variance"] for r in told],
-        "o",
-        markersize=4,
-    )
-    axes.plot([-0.1, 0.5], [-0.1, 0.5], color="black", linewidth=0.7)
-    axes.set(xlabel="log(S/V), what is said", ylabel="log(true variance / EP's)", ylim=(-0.15, 0.9))
-    fig.savefig(RESULTS / "truth_said.png", dpi=110)
-    plt.close(fig)
+    return table(["", ""], rows)

@@ -1,24 +1,23 @@
-"""Tables on the weights of the corrections, on Table 1 corrected, and on the corrected objective.
+"""Tables of docs/corrections.md: weights, Table 1 corrected, and the corrected objective.
 
-From what study_weights.py, reproduce_table1.py and study_evidence.py keep.
+From what ``studies weights``, ``table1`` and ``evidence`` keep.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scripts.records import document, lines
 from scripts.reports.table1_numbers import published
-from scripts.reports.truth import FLAGGED, RESULTS, records, table
+from scripts.reports.tables import Record, Table, mean_error, table
+from scripts.reports.truth import FLAGGED, records
 
-__all__ = ["by_group", "by_loops", "corrected_table1", "costs", "held_out", "hyper_parameters"]
+__all__ = ["by_group", "by_loops", "corrected_table1", "held_out", "hyper_parameters"]
 
 Array = NDArray[np.float64]
-Record = dict[str, Any]
 
 #: Bootstrap samples of problems; R-hat of shorter chains up to which they count.
 _AGAIN, _MIXED = 400, 1.02
@@ -27,17 +26,12 @@ _MEANS, _VARIANCES = (0, 2, 4), (0, 2, 5)
 _HEAVY, _LABELS = ("student-t", "laplace"), ("probit", "logistic", "heaviside")
 
 
-def lines_of(name: str) -> list[Record]:
-    """Records of a file in tables/results."""
-    return [json.loads(line) for line in (RESULTS / name).read_text().splitlines()]
-
-
 def problems() -> list[Record]:
     """Records of weights whose corrections are trusted, joined with those of the long chains."""
     truth = {r["name"]: r for r in records()}
     return [
         {**r, "study": truth[r["name"]]}
-        for r in lines_of("weights.jsonl")
+        for r in lines("weights.jsonl")
         if "terms" in r and r["rhat"] < _MIXED and r["spread"] <= FLAGGED and r["name"] in truth
     ]
 
@@ -91,13 +85,13 @@ def by_group() -> str:
         ("… and below", lambda r: r["correlation"] <= tight),
         ("data sets", lambda r: r["study"]["at"] == "data"),
     ]
-    lines = []
+    rows = []
     for name, test in groups:
         some = [r for r in found if test(r)]
         cells = [best(some, what) for what in ("evidence", "means", "log variances")]
-        lines.append([name, str(len(some)), *(f"{w:.2f} ± {e:.2f}" for w, e in cells)])
+        rows.append([name, str(len(some)), *(f"{w:.2f} ± {e:.2f}" for w, e in cells)])
     head = ["problems", "number", "pairs of fourth order: evidence", "… means"]
-    return table([*head, "linear response: log variance"], lines)
+    return table([*head, "linear response: log variance"], rows)
 
 
 def fitted(curves: Array, features: Array) -> Array:
@@ -121,7 +115,7 @@ def held_out() -> str:
         (f"linear in {what}", np.column_stack([one, [r[what] for r in found]]))
         for what in ("correlation", "skewness")
     ]
-    lines = []
+    rows = []
     for what, used in (("evidence", 0.5), ("means", 0.5), ("log variances", 2.0 / 3.0)):
         curves = np.array([parabola(r, what) for r in found])
         for name, features in rules:
@@ -132,9 +126,9 @@ def held_out() -> str:
                 pairs.append([error(curves[rest], weights), error(curves[rest], used)])
             ours, kept = np.mean(pairs, axis=0)
             spread = np.std(np.subtract(*np.transpose(pairs)), ddof=1)
-            lines.append([what, name, f"{ours:.4f}", f"{kept:.4f}", f"{spread:.4f}"])
+            rows.append([what, name, f"{ours:.4f}", f"{kept:.4f}", f"{spread:.4f}"])
     head = "error of, fitted to the other half, rms error so, at the weight in use"
-    return table([*head.split(", "), "sd of the difference over splits"], lines)
+    return table([*head.split(", "), "sd of the difference over splits"], rows)
 
 
 def by_loops() -> str:
@@ -149,14 +143,14 @@ def by_loops() -> str:
         "pairs of third, and twice those of sixth order": lambda t: t["pairs 3"] + 2 * t["pairs 6"],
     }
     rng = np.random.default_rng(2)
-    lines = []
+    rows = []
     for name, way in ways.items():
         errors = np.array([way(r["terms"]) - lacking(r) for r in found])
         again = [np.sqrt(np.mean(rng.choice(errors, errors.size) ** 2)) for _ in range(_AGAIN)]
         root = np.sqrt(np.mean(errors**2))
         cells = [f"{root:.4f} ± {np.std(again, ddof=1):.4f}", f"{np.abs(errors).max():.3f}"]
-        lines.append([name, *cells])
-    return table(["added", "rms error", "largest"], lines)
+        rows.append([name, *cells])
+    return table(["added", "rms error", "largest"], rows)
 
 
 def three_loops(terms: dict[str, float]) -> float:
@@ -166,9 +160,8 @@ def three_loops(terms: dict[str, float]) -> float:
 
 def corrected_table1() -> str:
     """NTLL of EP, QP and corrected EP, over rounds of Table 1."""
-    report = json.loads((RESULTS / "table1_corrected.json").read_text())
-    lines = []
-    for entry in report["rows"]:
+    paper, rows = published(), []
+    for entry in document("table1_corrected.json")["rows"]:
         methods = entry["methods"]
         rounds = {m: np.array(methods[m]["ntll_rounds"]) for m in ("ep", "qp", "blend")}
         gap = rounds["blend"] - rounds["ep"]
@@ -176,42 +169,33 @@ def corrected_table1() -> str:
         errors = [f"{methods[m]['te']['mean']:.2f}" for m in ("ep", "blend")]
         difference = f"{gap.mean():+.2f} ± {gap.std(ddof=1) / np.sqrt(gap.size):.2f}"
         p = f"{entry['blend_against_ep']['p']:.2g}"
-        title = published()[entry["data"]]["title"]
-        lines.append([title, str(gap.size), *cells, difference, p, *errors])
+        title = paper[entry["data"]]["title"]
+        rows.append([title, str(gap.size), *cells, difference, p, *errors])
     head = "data, rounds, NTLL EP, QP, corrected, corrected - EP, p, TE EP, corrected"
-    return table(head.split(", "), lines)
+    return table(head.split(", "), rows)
 
 
-def hyper_parameters() -> str:
-    """How far the optimum moves when the corrected evidence is maximised, and what that gains."""
-    groups: dict[str, list[Record]] = {}
-    for record in lines_of("evidence.jsonl"):
-        groups.setdefault(record["data"], []).append(record)
-    lines = []
-    for data, some in groups.items():
-        moves = np.array(
-            [np.subtract(r["of"]["corrected"]["theta"], r["of"]["ep"]["theta"]) for r in some]
-        )
-        gains = 1000.0 * np.array(
-            [r["of"]["corrected"]["ntll"] - r["of"]["ep"]["ntll"] for r in some]
-        )
-        times = [r["of"]["corrected"]["seconds"] / r["of"]["ep"]["seconds"] for r in some]
-        cells = [with_error(x) for x in (*moves.T, gains)]
-        lines.append(
-            [published()[data]["title"], str(len(some)), *cells, f"{np.median(times):.1f}"]
-        )
-    head = "data, splits, log variance moves by, log length-scale by, NTLL x 1000 by, times as long"
-    return table(head.split(", "), lines)
+def _moves(some: list[Record], what: str, scale: float = 1.0) -> Array:
+    """From the optimum of EP's evidence to that of the corrected one."""
+    pairs = [(r["of"]["corrected"][what], r["of"]["ep"][what]) for r in some]
+    return scale * np.array([np.subtract(*pair) for pair in pairs])
 
 
-def costs() -> str:
-    """What corrections cost, from the kept benchmark."""
-    document = json.loads((RESULTS / "bench.json").read_text())
-    rows = document["results"]["corrections"]
-    return table(["", "", "unit"], [[r["what"], f"{r['value']:.3g}", r["unit"]] for r in rows])
+def _longer(record: Record) -> float:
+    seconds = [record["of"][way]["seconds"] for way in ("corrected", "ep")]
+    return seconds[0] / seconds[1]
 
 
-def with_error(values: Array) -> str:
-    """Mean and its standard error, if there are several."""
-    error = f" ± {values.std(ddof=1) / np.sqrt(values.size):.2f}" if values.size > 1 else ""
-    return f"{values.mean():+.2f}{error}"
+#: How far the optimum moves when the corrected evidence is maximised, and what that gains.
+hyper_parameters = Table(
+    "evidence.jsonl",
+    {
+        "data": lambda some: str(published()[some[0]["data"]]["title"]),
+        "splits": lambda some: str(len(some)),
+        "log variance moves by": lambda some: mean_error(_moves(some, "theta")[:, 0], "+.2f"),
+        "log length-scale by": lambda some: mean_error(_moves(some, "theta")[:, 1], "+.2f"),
+        "NTLL x 1000 by": lambda some: mean_error(_moves(some, "ntll", 1000.0), "+.2f"),
+        "times as long": lambda some: f"{np.median([_longer(r) for r in some]):.1f}",
+    },
+    group=("data",),
+)

@@ -7,9 +7,9 @@ import json
 import numpy as np
 
 from script_modules import run_script
+from scripts import records
 from scripts.benchmarks import bayesopt as bench
 from scripts.reports import bayesopt as report
-from scripts.reports import bayesopt_page as page
 
 
 def test_optima_are_where_published():
@@ -61,7 +61,7 @@ def test_times_are_kept_for_each_problem_and_size(tmp_path):
 
 def test_the_page_says_from_which_cost_on_it_pays(tmp_path, monkeypatch):
     """Gaps within .01 after 10 and 20 evaluations, asks of .3 and .1 s: c > (10 .3 - 20 .1)/10."""
-    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
     times = [("ask", 0.3), ("ei", 0.1), ("conditioning", 0.002)]
     shared = {"problem": "toy", "d": 1, "K": 1, "N": 30}
     lines = [json.dumps({**shared, "what": what, "seconds": s}) for what, s in times]
@@ -78,10 +78,10 @@ def test_the_page_says_from_which_cost_on_it_pays(tmp_path, monkeypatch):
         for marks in [("10", "15", "20")]
     ]
     (tmp_path / "bench_bayesopt.jsonl").write_text("\n".join(json.dumps(run) for run in runs))
-    text = page.pays()
+    text = report.pays()
     assert "| toy | 0.01 | 10 | 20 | more than 0.1 s |" in text
     assert "| toy | 0.001 | not reached | 20 | EI gets there, PESC does not |" in text
     assert "| untimed | 0.001 | 20 | not reached | any time (EI does not get there) |" in text
-    assert "| pesc | 1 | 0.009 | 0.008 | 0.007 |" in page.gaps()
-    assert "| toy | 1 | 20 |" in page.gaps()
-    assert "| toy | 1 | 1 | 30 | 300 ms | 100 ms | 2 ms |" in page.times()
+    assert "| pesc | 1 | 0.009 | 0.008 | 0.007 |" in report.gaps()
+    assert "| toy | 1 | 20 |" in report.gaps()
+    assert "| toy | 1 | 1 | 30 | 300 ms | 100 ms | 2 ms |" in report.times()

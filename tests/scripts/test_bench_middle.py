@@ -13,7 +13,6 @@ from script_modules import run_script
 from scripts.benchmarks import intervals
 from scripts.benchmarks import middle as bench
 from scripts.benchmarks.data import middle as sets
-from scripts.reports import intervals as page
 from scripts.reports import middle as report
 
 
@@ -93,23 +92,22 @@ def test_the_table_and_what_it_comes_to(tmp_path):
     assert [row["set"] for row in rows] == ["banana", "letter"]
     assert rows[0]["default"]["loss"] == pytest.approx(0.41)
     assert rows[0]["trees"] == pytest.approx(0.51)
-    text = report.table(rows)
+    text = report.sets(rows)
     assert "| banana\\* | 90 | 3 | 0.4100 (2.0 s) | **0.3100** (2.0 s) | 0.5100" in text
     assert "| letter | 90" in text
     words = "\n".join(report.sentences(rows))
     assert f"has the median {0.41 / 0.51:.3f}" in words
     assert "at most boosting's on 2 of 2 sets" in words
-    assert page.table(rows).count("\n") == 1  # classes have no intervals
+    assert report.intervals(rows).count("\n") == 3  # classes have no intervals
     said = {"coverage": 0.875, "width": 1.0, "nlpd": 2.5}
     counts = [
         made("goals", 0, model, loss, "counts") | said
         for model, loss in losses.items()
         if model != "boosted mean"
     ]
-    assert "| goals | 0.875 | 2.500 |" in page.table(report.means(counts))
-    assert "counts, boosting: from 0.875 to 0.875 of new rows, 1 set" in page.words(
-        report.means(counts)
-    )
+    said = report.intervals(report.means(counts))
+    assert "| goals | 0.875 | 2.500 |" in said
+    assert "counts, boosting: from 0.875 to 0.875 of new rows, 1 set" in said
     kept = tmp_path / "bench_middle.jsonl"
     kept.write_text("".join(json.dumps(record) + "\n" for record in records))
     wanted = ["benchmarks", "middle", "--report", "--kept"]

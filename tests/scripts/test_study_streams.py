@@ -7,7 +7,7 @@ import pytest
 
 from scripts import records
 from scripts.benchmarks.data import drawn
-from scripts.reports import streams as report
+from scripts.reports import sparse as report
 from scripts.studies import streams as study
 
 
