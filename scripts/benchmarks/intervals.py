@@ -14,8 +14,9 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from scripts.benchmarks.data.middle import Middle
+from scripts.benchmarks.metrics import coverage
 
-__all__ = ["LEVELS", "coverage", "judged"]
+__all__ = ["LEVELS", "judged"]
 
 #: Ends of the intervals.
 LEVELS = (0.05, 0.95)
@@ -31,11 +32,6 @@ def judged(name: str, model: Any, data: Middle, seed: int) -> dict[str, float | 
         "width": width,
         "nlpd": None if density is None else -float(np.mean(density)),
     }
-
-
-def coverage(low: Any, high: Any, y: Any) -> tuple[float, float]:
-    """Share of observations in closed intervals, and the mean width of these."""
-    return float(np.mean((low <= y) & (y <= high))), float(np.mean(high - low))
 
 
 def _interval(name: str, model: Any, data: Middle, seed: int) -> tuple[Any, Any] | None:

@@ -1,4 +1,4 @@
-"""How predictions of sparse inference are judged, ours and those of peers by the same sums.
+"""How predictions are judged, ours and those of peers by the same sums.
 
 Needs NumPy and SciPy alone: interpreters of peers have no qpruntime.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp, ndtr
 
-__all__ = ["judge", "judge_noise"]
+__all__ = ["calibration_error", "coverage", "judge", "judge_noise"]
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 _ROWS = 1000
@@ -19,13 +19,22 @@ _ROWS = 1000
 _TAIL = 0.05
 
 
+def calibration_error(p: np.ndarray, hit: np.ndarray, bins: int = 15) -> float:
+    """Mean difference of probability and frequency in bins of equal width."""
+    at = np.minimum((p * bins).astype(int), bins - 1)
+    gaps = [abs(float(np.sum(p[at == k] - hit[at == k]))) for k in range(bins)]
+    return sum(gaps) / len(p)
+
+
+def coverage(low: Any, high: Any, y: Any) -> tuple[float, float]:
+    """Share of observations in closed intervals, and the mean width of these."""
+    return float(np.mean((low <= y) & (y <= high))), float(np.mean(high - low))
+
+
 def judge(mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Negative log probability and calibration error, 15 bins, of probit predictions."""
     z = mean / np.sqrt(1.0 + variance)
-    p, hit = ndtr(z), y > 0.0
-    bins = np.minimum((15.0 * p).astype(int), 14)
-    gaps = [abs(np.sum(p[bins == k] - hit[bins == k])) for k in range(15)]
-    return float(-np.mean(log_ndtr(y * z))), float(np.sum(gaps) / len(y))
+    return float(-np.mean(log_ndtr(y * z))), calibration_error(ndtr(z), y > 0.0)
 
 
 def judge_noise(

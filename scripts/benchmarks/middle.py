@@ -23,6 +23,7 @@ from sklearn.metrics import log_loss, mean_absolute_error, mean_poisson_deviance
 from scripts.benchmarks import intervals
 from scripts.benchmarks.data import middle as sets
 from scripts.benchmarks.defaults import our_version
+from scripts.benchmarks.metrics import calibration_error
 from scripts.benchmarks.peers.tuned import LARGE, OURS, PEERS, PROCESSES, made
 from scripts.records import RESULTS, Records
 from scripts.reports import middle as report
@@ -49,13 +50,6 @@ def score(kind: str, model: Any, X: Any, y: Any) -> tuple[float, float | None]:
     if kind == "counts":
         return float(mean_poisson_deviance(y, np.maximum(found, 1e-9))), None
     return float(mean_absolute_error(y, found)), None
-
-
-def calibration_error(p: Any, y: Any, bins: int = 15) -> float:
-    """Mean difference of probability and frequency in bins of equal width."""
-    at = np.minimum((p * bins).astype(int), bins - 1)
-    gaps = [abs(float(np.sum(p[at == k] - y[at == k]))) for k in range(bins)]
-    return sum(gaps) / len(y)
 
 
 def run(task: Task, data: sets.Middle) -> dict[str, Any] | None:
@@ -85,8 +79,8 @@ def run(task: Task, data: sets.Middle) -> dict[str, Any] | None:
 _MODELS = (*OURS, *PEERS, *PROCESSES, *LARGE)
 OPTIONS = {
     "sets": {
-        "choices": list(sets.SETS),
-        "default": [name for name in sets.SETS if not name.endswith(("-all", "-5"))],
+        "choices": sets.names(),
+        "default": [name for name in sets.names() if not name.endswith(("-all", "-5"))],
     },
     "rows": {"default": [4000]},
     "seeds": {"default": 1},
@@ -107,7 +101,7 @@ def main(options: Namespace) -> int:
             for seed in range(options.first, options.first + options.seeds):
                 try:
                     data = sets.load(name, rows, seed=seed)
-                except sets.Missing as error:
+                except sets.DataError as error:
                     print(f"{name} is left out: {error}", file=sys.stderr)
                     continue
                 for model in options.models:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
-from scripts.benchmarks.data.public import NAMES, VARIANTS, DataError, load
+from scripts.benchmarks.data.paper import NAMES, VARIANTS, load
+from scripts.benchmarks.data.registry import DataError
 
 OPTIONS = {"data": {"required": True}}
 

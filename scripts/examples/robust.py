@@ -25,7 +25,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.preprocessing import StandardScaler
 
 from qpruntime import GPRobustRegressor
-from scripts.benchmarks.data.public import load
+from scripts.benchmarks.data.paper import load
 
 TRAIN = 150
 

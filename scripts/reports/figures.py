@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from scripts.benchmarks.data import public
+from scripts.benchmarks.data.paper import NAMES
 from scripts.records import RESULTS
 from scripts.reports import truth as posteriors
 from scripts.reports.tables import Record
@@ -83,12 +83,12 @@ def middle(rows: list[Record], ours: str, path: Path) -> None:
 
 def table1(records: list[Record], titled: Callable[[str], str], path: Path) -> None:
     """Figure 1: predictive variances of QP against EP, classification and counts."""
-    pairs: dict[str, list[Any]] = {name: [] for name in public.NAMES}
+    pairs: dict[str, list[Any]] = {name: [] for name in NAMES}
     for record in records:
         if record["block"] == "main" and record["data"] in pairs and "variances" in record:
             pairs[record["data"]].append(np.array(record["variances"]))
     sides = {
-        "(a) Binary classification": [d for d in public.NAMES if d != "mining"],
+        "(a) Binary classification": [d for d in NAMES if d != "mining"],
         "(b) Poisson regression": ["mining"],
     }
     with canvas(path, (9.0, 8.0), 110, (2, 2)) as panels:

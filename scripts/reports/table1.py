@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from scripts.benchmarks.data import public
 from scripts.records import document
 from scripts.reports import figures, table1_blocks
 from scripts.reports.table1_numbers import METHODS, agreement, build, merge, published
@@ -62,7 +61,7 @@ def markdown(report: Record) -> str:
 def _whole(report: Record) -> str:
     paper, merged, lines = published(), merge(report), []
     both = [(k, m) for k in ("te", "ntll") for m in METHODS]
-    for data in public.NAMES:
+    for data in NAMES:
         if data not in merged:
             continue
         own, given = merged[data], paper[data]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scripts.benchmarks.data import public
+from scripts.benchmarks.data.paper import NAMES
 from scripts.reports.table1_numbers import published
 from scripts.reports.tables import Record, table
 from scripts.studies import experiment
@@ -141,7 +141,7 @@ def _theorem(report: Record) -> list[str]:
 def _times(report: Record) -> list[str]:
     lines, total = [], 0.0
     entries = {(r["data"], r["block"]): r for r in report["rows"]}
-    for data in public.NAMES:
+    for data in NAMES:
         main, vb = entries.get((data, "main")), entries.get((data, "vb"))
         if main is None or vb is None:
             continue
@@ -159,7 +159,7 @@ def _times(report: Record) -> list[str]:
     header = "data; EP; QP; QP by grid; QP by quadrature; EP's optimum; VB's optimum"
     header += "; round EP + QP; round VB"
     parts = _section("Seconds per fit", words, header, lines)
-    if len(lines) == len(public.NAMES):
+    if len(lines) == len(NAMES):
         parts.append(
             f"One round of all ten (two splits of Mining): {total / 100.0:.0f} CPU seconds. 100 "
             f"rounds, extrapolated: {total / 3600:.2f} CPU hours.\n"

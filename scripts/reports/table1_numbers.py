@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from scripts.benchmarks.data import public
+from scripts.benchmarks.data.paper import NAMES, VARIANTS
 from scripts.studies import experiment
 
 Array = NDArray[np.float64]
@@ -52,7 +52,7 @@ def published() -> dict[str, dict[str, Any]]:
 def whole_rounds(records: list[Record]) -> dict[tuple[str, str], list[Record]]:
     """Group by data set and block, leave out rounds without all their folds, and sort."""
     groups: dict[tuple[str, str], dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    known = {*public.NAMES, *public.VARIANTS}
+    known = {*NAMES, *VARIANTS}
     for record in records:
         if record["data"] in known and record["block"] in experiment.BLOCKS:
             groups[record["data"], record["block"]][record["round"]].append(record)
@@ -148,7 +148,7 @@ def row(data: str, block: str, records: list[Record]) -> dict[str, Any]:
 def build(records: list[Record]) -> dict[str, Any]:
     """Return the whole report as plain data."""
     rows = [row(*key, group) for key, group in whole_rounds(records).items()]
-    known = [*public.NAMES, *public.VARIANTS]
+    known = [*NAMES, *VARIANTS]
     rows.sort(key=lambda r: (experiment.BLOCKS.index(r["block"]), known.index(r["data"])))
     return {
         "command": "python -m scripts.studies table1 --data DIRECTORY",

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from qpruntime import ConvergenceWarning, NumericalError, Posterior, infer
 from qpruntime.inference.posterior import Sites
-from scripts.benchmarks.data.public import NAMES, load
+from scripts.benchmarks.data.paper import NAMES, load
 from scripts.records import RESULTS, Records
 from scripts.studies.experiment import Fold, Task, folds, start_kernel
 

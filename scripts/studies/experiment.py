@@ -1,7 +1,7 @@
 """One fit of the paper's experiments: split, standardise, optimise, infer, test.
 
 `run` takes a `Task` and the data and returns one plain dictionary, which is what
-`reproduce_table1.py` keeps. Nothing here reads or writes files, so that a task runs on any machine.
+`table1` keeps. Nothing here reads or writes files, so that a task runs on any machine.
 
 Blocks:
 

@@ -27,7 +27,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from threadpoolctl import threadpool_limits
 
 from qpruntime import ConvergenceWarning, Posterior, infer
-from scripts.benchmarks.data.public import load
+from scripts.benchmarks.data.paper import load
 from scripts.studies.experiment import Fold, Task
 
 Array = NDArray[np.float64]

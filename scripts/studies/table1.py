@@ -21,7 +21,7 @@ from typing import Any
 
 from qpruntime.errors import InputError
 from qpruntime.execution.calls import ExecutorError
-from scripts.benchmarks.data import public
+from scripts.benchmarks.data import paper
 from scripts.cluster import each
 from scripts.command_line import Failure, Usage
 from scripts.records import RESULTS, TOP, Records
@@ -96,7 +96,7 @@ class Progress:
 
 OPTIONS = {
     "data": {"help": "directory of the raw files (default $QP_DATA); missing ones are fetched"},
-    "sets": {"choices": (*public.NAMES, *public.VARIANTS), "default": list(public.NAMES)},
+    "sets": {"choices": (*paper.NAMES, *paper.VARIANTS), "default": list(paper.NAMES)},
     "blocks": {
         "nargs": "+",
         "choices": experiment.BLOCKS,
@@ -131,7 +131,7 @@ def checked(options: Namespace) -> Namespace:
 
 def compute(options: Namespace, results: Records[Task]) -> None:
     """Do what is asked for and not kept."""
-    data = {n: public.load(n, options.data, download=True) for n in options.sets}
+    data = {n: paper.load(n, options.data, download=True) for n in options.sets}
     asked = plan(options.sets, options.blocks, options.rounds)
     tasks = [task for task in asked if task not in results]
 

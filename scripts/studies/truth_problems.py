@@ -19,7 +19,7 @@ from scipy.special import expit, ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from qpruntime import GPClassifier, GPPoissonRegressor, likelihoods
-from scripts.benchmarks.data.public import load
+from scripts.benchmarks.data.paper import load
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import pytest
 
 from cases import every_case
 from script_modules import run_script
-from scripts.benchmarks import intervals
+from scripts.benchmarks import intervals, metrics
 from scripts.benchmarks import middle as bench
 from scripts.benchmarks.data import middle as sets
 from scripts.reports import middle as report
@@ -20,14 +20,14 @@ def test_calibration_error():
     """Ten rows said to be .25, of which five happen, and ten of .75, all of which do."""
     p = np.repeat([0.25, 0.75], 10)
     y = np.concatenate([np.arange(10) < 5, np.ones(10)])
-    assert bench.calibration_error(p, y) == pytest.approx(0.5 * 0.25 + 0.5 * 0.25)
-    assert bench.calibration_error(np.ones(3), np.ones(3)) == 0.0
+    assert metrics.calibration_error(p, y) == pytest.approx(0.5 * 0.25 + 0.5 * 0.25)
+    assert metrics.calibration_error(np.ones(3), np.ones(3)) == 0.0
 
 
 def test_coverage():
     y = np.arange(10.0)
     low, high = np.full(10, 2.0), np.full(10, 5.0)
-    assert intervals.coverage(low, high, y) == (0.4, 3.0)  # the ends are held
+    assert metrics.coverage(low, high, y) == (0.4, 3.0)  # the ends are held
 
 
 def tiny(kind):

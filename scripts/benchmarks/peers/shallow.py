@@ -1,4 +1,4 @@
-"""Regression by other programs on the splits of reproduce_deep.py: how far a shallow model gets."""
+"""Regression without layers on the splits of ``studies deep``: how far that gets."""
 
 from __future__ import annotations
 

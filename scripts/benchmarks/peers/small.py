@@ -1,4 +1,4 @@
-"""What scikit-learn's models make of raw data, for `bench_defaults.py`.
+"""What scikit-learn's models make of raw data, for ``benchmarks defaults``.
 
 Linear models and Gaussian processes get standardised features, as their users are told to; trees
 need none. Everything is at its default but for what stands here. Each function takes training

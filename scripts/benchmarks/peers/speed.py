@@ -1,4 +1,4 @@
-"""The same work done by other libraries, for `bench.py`; imported only when called."""
+"""The same work done by other libraries, for ``benchmarks speed``; imported only when called."""
 
 from __future__ import annotations
 
