@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from scripts.benchmarks.data.paper import NAMES
 from scripts.records import document
 from scripts.reports import figures, table1_blocks
 from scripts.reports.table1_numbers import METHODS, agreement, build, merge, published

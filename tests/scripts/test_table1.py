@@ -262,10 +262,10 @@ def test_progress_tells_the_time_left(capsys):
 
 
 def test_published_numbers():
-    paper = summary.published()
-    assert tuple(paper) == paper.NAMES
-    assert paper["sonar"]["ntll_vb"] == 693.1
-    assert paper["mining"]["te_ep_sd"] == 27
+    given = summary.published()
+    assert tuple(given) == paper.NAMES
+    assert given["sonar"]["ntll_vb"] == 693.1
+    assert given["mining"]["te_ep_sd"] == 27
 
 
 def test_report(tmp_path):
