@@ -15,9 +15,9 @@ from collections.abc import Callable
 from scripts.records import TOP
 from scripts.reports import (
     bayesopt,
-    cluster,
     deep,
     middle,
+    passes,
     series,
     sparse,
     speed,
@@ -59,9 +59,9 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "dense": sparse.dense,
     },
     "rows-on-a-cluster.md": {
-        "passes": cluster.passes,
-        "constants": cluster.constants,
-        "estimates": cluster.estimates,
+        "passes": passes.passes,
+        "constants": passes.constants,
+        "estimates": passes.estimates,
     },
     "beside-trees.md": {
         "sets": middle.sets,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from scripts.benchmarks.data import protocol
 from scripts.benchmarks.data.paper import NAMES
 from scripts.reports.table1_numbers import published
 from scripts.reports.tables import Record, table
-from scripts.studies import experiment
 
 __all__ = ["parts", "titled"]
 
@@ -72,7 +72,7 @@ def _quirks(report: Record) -> list[str]:
     pairs += [
         (f"{titled(data)}: remainder untested, or tested", (data, "main"), (data, "all"))
         for data, given in published().items()
-        if given["m"] % experiment.FOLDS
+        if given["m"] % protocol.FOLDS
     ]
     lines = []
     for words, *keys in pairs:
@@ -94,7 +94,7 @@ def _grid(report: Record) -> list[str]:
     main = {r["data"]: r for r in report["rows"] if r["block"] == "main"}
     lines = []
     for entry in (row for row in report["rows"] if row["block"] == "grid"):
-        rules = [entry["methods"][f"qp_{rule}"] for rule in experiment.OUTSIDE]
+        rules = [entry["methods"][f"qp_{rule}"] for rule in protocol.OUTSIDE]
         outside, large, of = rules[1]["outside"]
         ep = main.get(entry["data"], {}).get("methods", {}).get("ep")
         same = ep["ntll_rounds"][: entry["rounds"]] if ep else []
@@ -150,7 +150,7 @@ def _times(report: Record) -> list[str]:
         cells = [f"{timed[m]['seconds']:.4f}" if m in timed else "-" for m in ways]
         cells += [f"{r[k]:.2f}" for k in ("seconds_optimum", "cpu_per_round") for r in (main, vb)]
         lines.append([titled(data), *cells])
-        total += (main["cpu_per_round"] + vb["cpu_per_round"]) * experiment.rounds(data)
+        total += (main["cpu_per_round"] + vb["cpu_per_round"]) * protocol.rounds(data)
     words = (
         "Medians over fits: one run of EP or QP from the prior at given hyper-parameters (best of "
         "three, where measured apart), the whole optimisation, and CPU seconds of a round (a split "

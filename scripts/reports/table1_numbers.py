@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from scripts.benchmarks.data import protocol
 from scripts.benchmarks.data.paper import NAMES, VARIANTS
-from scripts.studies import experiment
 
 Array = NDArray[np.float64]
 Record = dict[str, Any]
@@ -54,11 +54,11 @@ def whole_rounds(records: list[Record]) -> dict[tuple[str, str], list[Record]]:
     groups: dict[tuple[str, str], dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
     known = {*NAMES, *VARIANTS}
     for record in records:
-        if record["data"] in known and record["block"] in experiment.BLOCKS:
+        if record["data"] in known and record["block"] in protocol.BLOCKS:
             groups[record["data"], record["block"]][record["round"]].append(record)
     found = {}
     for (data, block), turns in groups.items():
-        count = experiment.folds(data, block)
+        count = protocol.folds(data, block)
         kept = [r for turn in sorted(turns) for r in turns[turn] if len(turns[turn]) == count]
         if kept:
             found[data, block] = sorted(kept, key=lambda r: (r["round"], r["fold"]))
@@ -85,7 +85,7 @@ def paired(records: list[Record], better: str, worse: str, measure: str) -> dict
         [r["methods"][better][measure] - r["methods"][worse][measure] for r in records]
     )
     # Training sets overlap: the variance of the mean is not s^2/n but s^2 (1/n + test/train).
-    share = 1.0 if records[0]["data"] == "mining" else 1.0 / (experiment.FOLDS - 1)
+    share = 1.0 if records[0]["data"] == "mining" else 1.0 / (protocol.FOLDS - 1)
     error = d.std(ddof=1) * math.sqrt(1.0 / d.size + share) if d.size > 1 else float("nan")
     p = 2.0 * student.sf(abs(d.mean()) / error, d.size - 1) if error > 0.0 else float("nan")
     return {
@@ -149,7 +149,7 @@ def build(records: list[Record]) -> dict[str, Any]:
     """Return the whole report as plain data."""
     rows = [row(*key, group) for key, group in whole_rounds(records).items()]
     known = [*NAMES, *VARIANTS]
-    rows.sort(key=lambda r: (experiment.BLOCKS.index(r["block"]), known.index(r["data"])))
+    rows.sort(key=lambda r: (protocol.BLOCKS.index(r["block"]), known.index(r["data"])))
     return {
         "command": "python -m scripts.studies table1 --data DIRECTORY",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),

@@ -24,8 +24,9 @@ from threadpoolctl import threadpool_limits
 from qpruntime import ConvergenceWarning, NumericalError, Posterior, infer
 from qpruntime.inference.posterior import Sites
 from scripts.benchmarks.data.paper import NAMES, load
+from scripts.benchmarks.data.protocol import Task, folds
 from scripts.records import RESULTS, Records
-from scripts.studies.experiment import Fold, Task, folds, start_kernel
+from scripts.studies.folds import Fold, start_kernel
 
 Array = NDArray[np.float64]
 

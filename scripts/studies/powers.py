@@ -28,7 +28,8 @@ from threadpoolctl import threadpool_limits
 
 from qpruntime import ConvergenceWarning, Posterior, infer
 from scripts.benchmarks.data.paper import load
-from scripts.studies.experiment import Fold, Task
+from scripts.benchmarks.data.protocol import Task
+from scripts.studies.folds import Fold
 
 Array = NDArray[np.float64]
 

@@ -21,13 +21,13 @@ from typing import Any
 
 from qpruntime.errors import InputError
 from qpruntime.execution.calls import ExecutorError
-from scripts.benchmarks.data import paper
+from scripts.benchmarks.data import paper, protocol
+from scripts.benchmarks.data.protocol import Task
 from scripts.cluster import each
 from scripts.command_line import Failure, Usage
 from scripts.records import RESULTS, TOP, Records
 from scripts.reports import table1 as report
 from scripts.studies import experiment
-from scripts.studies.experiment import Task
 
 ONE_THREAD = True
 #: CPU seconds a fit takes beside the others, to tell the time left before it is measured.
@@ -38,16 +38,16 @@ def plan(names: Iterable[str], blocks: Iterable[str], rounds: int | None) -> lis
     """Return all fits asked for, round by round, so that a stopped run has whole rounds."""
     tasks = []
     for name in names:
-        limit = experiment.rounds(name)
+        limit = protocol.rounds(name)
         # A round of the whole table holds two splits of Mining.
         asked = limit if rounds is None else min(limit, rounds * limit // 100)
         for block in blocks:
             if name == "mining" and block in ("grid", "all", "loo", "ard"):
                 continue  # one feature, no folds, and the paper's grid is the probit's
             for turn in range(max(asked, 1)):
-                for fold in range(experiment.folds(name, block)):
+                for fold in range(protocol.folds(name, block)):
                     tasks.append(Task(name, block, turn, fold))
-    return sorted(tasks, key=lambda t: (t.round * 100 // experiment.rounds(t.data), t.block))
+    return sorted(tasks, key=lambda t: (t.round * 100 // protocol.rounds(t.data), t.block))
 
 
 class Progress:
@@ -99,7 +99,7 @@ OPTIONS = {
     "sets": {"choices": (*paper.NAMES, *paper.VARIANTS), "default": list(paper.NAMES)},
     "blocks": {
         "nargs": "+",
-        "choices": experiment.BLOCKS,
+        "choices": protocol.BLOCKS,
         "default": ["main", "vb"],
         "metavar": "BLOCK",
     },

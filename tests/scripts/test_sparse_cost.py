@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from scripts.benchmarks import sparse_cost as cost
+from scripts.reports import passes as cost
 
 COSTS = cost.Costs(chunk=2e-3, row=3e-6, operation=1e-10, call=4e-3)
 

@@ -14,14 +14,14 @@ import pytest
 from dask_cluster import RealCluster, until
 from script_modules import DATA, TOP, command, needs_data, run_script
 from scripts import command_line
-from scripts.benchmarks.data import paper
+from scripts.benchmarks.data import paper, protocol
 from scripts.records import RESULTS, Records
 from scripts.reports import table1 as report
 from scripts.reports import table1_numbers as summary
 from scripts.studies import experiment
 from scripts.studies import table1 as reproduce
 
-Task = experiment.Task
+Task = protocol.Task
 
 KEPT = RESULTS / "table1.json"
 
@@ -42,18 +42,18 @@ def test_folds_are_disjoint_and_the_remainder_is_never_tested():
     for m in (351, 683, 200):
         tested = []
         for fold in range(10):
-            train, test = experiment.split(Task("wine1", "main", 3, fold), m)
+            train, test = protocol.split(Task("wine1", "main", 3, fold), m)
             assert len(test) == m // 10
             assert set(train) | set(test) == set(range(m))
             assert not set(train) & set(test)
             tested.extend(test)
         assert len(set(tested)) == len(tested) == 10 * (m // 10)
-        everything = [experiment.split(Task("wine1", "all", 3, k), m)[1] for k in range(10)]
+        everything = [protocol.split(Task("wine1", "all", 3, k), m)[1] for k in range(10)]
         assert sorted(np.concatenate(everything)) == list(range(m))
 
 
 def test_mining_splits_are_the_published_ones():
-    train, test = experiment.split(Task("mining", "main", 5, 0), 112)
+    train, test = protocol.split(Task("mining", "main", 5, 0), 112)
     chosen = np.random.RandomState(5).rand(112) > 0.5
     np.testing.assert_array_equal(train, np.flatnonzero(chosen))
     assert len(train) + len(test) == 112
@@ -317,7 +317,7 @@ def kept():
 def test_one_round_again_gives_the_kept_numbers(data, kept):
     X, y = paper.load(data, DATA)
     row = kept[data, "main"]
-    tasks = [Task(data, "main", 1, k) for k in range(experiment.folds(data, "main"))]
+    tasks = [Task(data, "main", 1, k) for k in range(protocol.folds(data, "main"))]
     records = [experiment.run(task, X, y) for task in tasks]
     for method in ("ep", "qp"):
         for measure in ("te", "ntll"):

@@ -1,7 +1,7 @@
-"""What a pass over rows by the workers of a cluster takes: a simulation, fitted to measured passes.
+"""Tables of docs/rows-on-a-cluster.md: passes over rows, measured, simulated and estimated.
 
-    python -m scripts.benchmarks sparse_cost
-    python -m scripts.benchmarks sparse_cost --rows 1000000000 --workers 100 --inducing 500
+    python -m scripts.reports passes
+    python -m scripts.reports passes --rows 1000000000 --workers 100 --inducing 500
 
 A worker takes a time for each chunk, for each row, and for each of the 2, 3 and 5 M^2 operations a
 row of the three passes of an evaluation. The client hands out two chunks for each worker, hands out
@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scripts.records import lines
+from scripts.records import lines as records
+from scripts.reports.tables import spaced, table
 
 #: M^2 operations a row of the passes of an evaluation.
 OPERATIONS = {"gather": 2.0, "sweep": 3.0, "gradient": 5.0}
@@ -27,6 +28,13 @@ OPERATIONS = {"gather": 2.0, "sweep": 3.0, "gradient": 5.0}
 CHUNK, AHEAD = 32_768, 2
 #: Bytes a second of a network of 10 Gbit/s, and seconds until dask takes a silent worker for lost.
 NETWORK, SILENT = 1.25e9, 300.0
+
+
+#: Rows, inducing inputs and workers of the estimates.
+_LARGE = ((10**7, 200, 10), (10**8, 500, 100), (10**9, 500, 100), (10**9, 500, 1000))
+_FEATURES = 10
+# Seconds over those of work from which on a machine was busy otherwise.
+_BUSY = 1.5
 
 
 class Costs(NamedTuple):
@@ -50,7 +58,7 @@ class Problem(NamedTuple):
 
 def kept() -> list[dict[str, Any]]:
     """Measured passes: the last of each size and number of workers."""
-    rows = lines("sparse_workers.jsonl")
+    rows = records("sparse_workers.jsonl")
     return list({(row["rows"], row["inducing"], row["workers"]): row for row in rows}.values())
 
 
@@ -123,6 +131,50 @@ def failures(costs: Costs, given: Problem, features: int) -> dict[str, float]:
         "the scheduler is killed and comes back": AHEAD * work + sent,
         "the client is killed, with a checkpoint of the last sweep": pass_ + sent,
     }
+
+
+def passes() -> str:
+    """An evaluation by local workers, measured and simulated."""
+    points = kept()
+    costs, lines = fitted(points), []
+    for row in points:
+        given = Problem(row["rows"], row["inducing"], row["workers"], row["chunks"])
+        seconds, used, own = (
+            sum(row[stage + ending] for stage in OPERATIONS)
+            for ending in ("", "_workers", "_client")
+        )
+        cells = [f"{cell:.2f}" for cell in (evaluation(costs, given), used, own)]
+        # Neither workers nor client were at work for all that time: something else was.
+        busy = " (busy)" if seconds > _BUSY * max(used / row["workers"], own) else ""
+        names = spaced(row["rows"]), str(row["inducing"]), str(row["workers"])
+        lines.append([*names, f"{seconds:.2f}{busy}", *cells])
+    head = ["rows", "M", "workers", "s", "simulated", "CPU s, workers", "CPU s, client"]
+    return table(head, lines)
+
+
+def constants() -> str:
+    """What was fitted."""
+    costs = fitted(kept())
+    return (
+        f"A worker takes {1e3 * costs.chunk:.1f} ms for a chunk, {1e6 * costs.row:.2f} µs for a "
+        f"row and does {1e-9 / costs.operation:.0f} billion operations a second; the client takes "
+        f"{1e3 * costs.call:.1f} ms for a chunk."
+    )
+
+
+def estimates() -> str:
+    """Evaluations of more rows than were measured, and what failures cost in them."""
+    costs, lines = fitted(kept()), []
+    for rows, inducing, workers in _LARGE:
+        given = problem(rows, inducing, workers)
+        seconds = evaluation(costs, given)
+        ideal = evaluation(costs, given._replace(workers=1)) / workers
+        lost = failures(costs, given, _FEATURES)
+        cells = [f"{cell:.0f}" for cell in (seconds, *lost.values())]
+        names = spaced(rows), str(inducing), str(workers)
+        lines.append([*names, cells[0], f"{ideal / seconds:.2f}", *cells[1:]])
+    head = ["rows", "M", "workers", "s an evaluation", "of all cores", *lost]
+    return table(head, lines)
 
 
 OPTIONS = {
