@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scripts.benchmarks.data import deep as deep_data
+from scripts.benchmarks.timing import peak
 from scripts.records import RESULTS, TOP
 
 Array = NDArray[np.float64]
@@ -152,8 +153,6 @@ def robust(name: str, steps: int) -> dict[str, float]:
 
 def streamed(path: str, steps: int) -> dict[str, float]:
     """Fit rows that stay in a zarr array: CPU seconds, and the most memory of this process."""
-    import resource
-
     import zarr
 
     from qpruntime.deep import DeepGPRegressor
@@ -161,11 +160,11 @@ def streamed(path: str, steps: int) -> dict[str, float]:
     columns = zarr.open_array(path, mode="r")
     y = truth(columns) + np.random.default_rng(1).normal(0.0, NOISE, columns.shape[0])
     options = {"inducing": INDUCING, "batch_size": BATCH, "max_iter": steps, "tol": -0.5}
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    before = peak() / 2**20
     begun = time.process_time()
     model = DeepGPRegressor((HIDDEN,), random_state=0, **options).fit(columns, y)
     cpu = time.process_time() - begun
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    most = peak() / 2**20
     new = np.random.default_rng(2).uniform(-2.0, 2.0, (1000, columns.shape[1]))
     error = float(np.sqrt(np.mean((model.predict(new) - truth(new)) ** 2)))
     return {"rows": len(y), "cpu": cpu, "before": before, "memory": most, "error": error}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from sklearn.datasets import make_classification
 
 from qpruntime import GPClassifier
 from scripts.benchmarks.defaults import our_version
+from scripts.benchmarks.timing import peak
 from scripts.records import RESULTS, TOP
 
 _AGAIN = [sys.executable, "-m", "scripts.benchmarks", "scale"]
@@ -51,11 +51,6 @@ def draw(n: int) -> tuple[Any, Any]:
     )  # fmt: skip
     order = np.random.default_rng(0).permutation(n + _NEW)
     return X[order], y[order]
-
-
-def peak() -> float:
-    """Bytes that this process has held at most."""
-    return 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def clocks() -> tuple[float, float]:

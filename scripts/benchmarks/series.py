@@ -10,7 +10,6 @@ tables of docs/time-series.md are written.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from qpruntime.inference.markov.transfer import folded
 from qpruntime.inference.schedules import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.projection.projector import Projector
+from scripts.benchmarks import timing
 from scripts.records import TOP
 
 KERNEL = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
@@ -38,12 +38,7 @@ FOUND: dict[str, tuple[float, str]] = {}
 
 def best(function: Callable[[], object], repeat: int) -> float:
     """CPU seconds of the fastest run, kernels being compiled."""
-    times = []
-    for _ in range(repeat):
-        start = time.process_time()
-        function()
-        times.append(time.process_time() - start)
-    return min(times)
+    return timing.best(function, repeat, time.process_time)
 
 
 def series(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -142,12 +137,7 @@ def places(n: int, repeat: int) -> None:
     tight = {"method": "ep", "tol": 1e-10}
 
     def elapsed(function: Callable[[], object]) -> float:
-        times = []
-        for _ in range(repeat):
-            start = time.perf_counter()
-            function()
-            times.append(time.perf_counter() - start)
-        return min(times)
+        return timing.best(function, repeat, time.perf_counter)
 
     whole = infer_series(t, y, KERNEL, **tight)
     alone = elapsed(lambda: infer_series(t, y, KERNEL, method="ep"))
@@ -191,7 +181,7 @@ def peer(n: int) -> None:
     Tuned for it: rows in order of time, 10 neighbours, one thread. Both predict the second half of
     the rows, every other one, from the first; log losses tell whether they fit the same model.
     """
-    if importlib.util.find_spec("gpboost") is None:
+    if not timing.has("gpboost"):
         print("gpboost is not installed; pip install gpboost")
         return
     import gpboost

@@ -17,7 +17,6 @@ of this machine, to the same bits.
 from __future__ import annotations
 
 import json
-import resource
 import time
 from argparse import Namespace
 from collections.abc import Callable
@@ -36,6 +35,7 @@ from qpruntime.inference.sparse.rule import Rule
 from qpruntime.projection.projector import Projector
 from scripts.benchmarks import sparse_workers
 from scripts.benchmarks.data.drawn import Split, stored, synthetic
+from scripts.benchmarks.timing import peak
 
 # Rows of an evaluation, and of a product.
 _ROWS, _BLOCK = 65_536, 4096
@@ -73,16 +73,11 @@ def products(size: int, dtype: str, power: float, rounds: int = 5) -> tuple[floa
     return tuple(np.median(found, axis=0))
 
 
-def peak() -> float:
-    """Megabytes that this process has held at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
-
-
 def fit(data: Split, size: int, method: str) -> dict[str, Any]:
     """Seconds, memory and negative log density of one fit of the default kernel."""
     warm = synthetic(400)
     GPClassifier(inducing=20, method=method, random_state=0).fit(warm.X, warm.y)
-    before, rows = peak(), data.X.shape[0]
+    before, rows = peak() / 2**20, data.X.shape[0]
     used, start = time.process_time(), time.perf_counter()
     model = GPClassifier(inducing=size, method=method, random_state=0, verbose=1)
     model.fit(data.X, data.y)
@@ -90,7 +85,7 @@ def fit(data: Split, size: int, method: str) -> dict[str, Any]:
     chance = model.predict_proba(data.X_test)[:, 1]
     loss = -np.mean(np.log(np.where(data.y_test > 0, chance, 1.0 - chance)))
     found = {"rows": rows, "inducing": size, "method": method, "seconds": seconds, "cpu": used}
-    found |= {"nll": float(loss), "before": before, "peak": peak()}
+    found |= {"nll": float(loss), "before": before, "peak": peak() / 2**20}
     print(
         f"{rows} rows, M = {size}, {method}: {seconds:.1f} s, {used:.1f} s of CPU, test NLL "
         f"{loss:.4f}, {before:.0f} MB at most before and {found['peak']:.0f} MB after, "

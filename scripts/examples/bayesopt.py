@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from qpruntime.bayesopt import Optimizer, condition, gains, sample_minimisers
-from scripts.benchmarks.bayesopt import PROBLEMS
+from scripts.benchmarks.bayesopt_problems import PROBLEMS
 
 OPTIONS = {
     "figure": {"default": Path("bayesopt.png")},

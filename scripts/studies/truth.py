@@ -15,38 +15,25 @@ import sys
 import time
 import warnings
 from argparse import Namespace
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import logsumexp, ndtri
+from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 
-from qpruntime import ConvergenceWarning, Likelihood, Posterior, infer, likelihoods
+from qpruntime import ConvergenceWarning, infer, likelihoods
 from qpruntime.errors import QPError, SamplingWarning
-from qpruntime.inference.corrections.fixed_point import Normal, normal_of
-from qpruntime.inference.corrections.fold import fold, signless
-from qpruntime.inference.corrections.grid import moments, normalised, quantile_many
+from qpruntime.inference.corrections.fixed_point import normal_of
+from qpruntime.inference.corrections.fold import signless
 from qpruntime.inference.corrections.sites import tilted_moments
-from qpruntime.inference.corrections.slice_sampler import (
-    Chains,
-    log_target,
-    mixing,
-    root_of,
-    run_chains,
-)
-from qpruntime.projection.projector import project_arrays
 from scripts.cluster import each
 from scripts.records import RESULTS, Records
+from scripts.studies.chains import Array, bridge, sample
+from scripts.studies.methods import Found, corrected, gaussian, laplace, mirrored
 from scripts.studies.truth_problems import Problem, problems
 
-Array = NDArray[np.float64]
-
 LEVELS = (0.5, 0.9, 0.99)
-#: Draws of every chain that are kept, and steps of the pilot run.
-KEPT, PILOT = 5000, 10_000
 #: Problems whose marginals are kept site by site, for the tests.
 REFERENCE = (
     "probit N20",
@@ -70,152 +57,6 @@ class Key(NamedTuple):
     """What identifies a record."""
 
     name: str
-
-
-class Found(NamedTuple):
-    """Marginals of a method: moments (N,), and quantiles of levels (N, Q)."""
-
-    mean: Array
-    variance: Array
-    quantile: Callable[[Any], Array]
-    log_probability: Array
-    log_evidence: float | None
-
-
-def sample(normal: Normal, seconds: float, wanted: float) -> tuple[Chains, int]:
-    """Chains of the length that a pilot run says is needed, or that time allows."""
-    prior, K = normal.observed.prior, normal.observed.K
-    assert K is not None
-    folded = signless(normal.observed)
-
-    def run(steps: int, seed: int) -> Chains:
-        rng = np.random.default_rng(seed)
-        chains = run_chains(
-            normal.rule, normal.fixed, (normal.V, K), prior, rng, steps=steps, kept=KEPT
-        )
-        return Chains(chains.draws, *mixing(np.abs(chains.draws))) if folded else chains
-
-    run(1000, 0)  # compiles
-    start = time.perf_counter()
-    pilot = run(PILOT, 1)
-    each = (time.perf_counter() - start) / (1.1 * PILOT)
-    steps = PILOT * wanted / max(float(np.median(pilot.effective)), 20.0)
-    steps = int(1000 * np.ceil(np.clip(steps, 2 * PILOT, seconds / each) / 1000))
-    return run(steps, 2), steps
-
-
-def bridge(normal: Normal, base: Array, draws: Array, log_evidence: float) -> tuple[float, float]:
-    """Log evidence by bridge sampling between EP's normal and the posterior, and its error.
-
-    Meng & Wong (1996); the error is that of twenty pieces of the chains.
-    """
-    rng = np.random.default_rng(3)
-    flat = draws.reshape(-1, draws.shape[-1])
-    flat = flat[:: max(1, len(flat) // 8000)]
-    noise = rng.standard_normal(flat.shape)
-    others = normal.fixed.mean + noise @ root_of(normal.V).T
-    weights = [
-        np.array([log_target(normal.rule, normal.fixed, f, False) for f in some]) - base.sum()
-        for some in (flat, others)
-    ]
-
-    def solve(from_posterior: Array, from_normal: Array) -> float:
-        share = np.log(from_posterior.size / (from_posterior.size + from_normal.size))
-        rest = np.log(from_normal.size / (from_posterior.size + from_normal.size))
-        value = 0.0
-        for _ in range(200):
-            top = logsumexp(from_normal - np.logaddexp(share + from_normal, rest + value))
-            bottom = logsumexp(-np.logaddexp(share + from_posterior, rest + value))
-            new = top - np.log(from_normal.size) - bottom + np.log(from_posterior.size)
-            done = abs(new - value) < 1e-10
-            value = new
-            if done:
-                break
-        return float(value)
-
-    pieces = [
-        solve(one, two)
-        for one, two in zip(
-            np.array_split(weights[0], 20), np.array_split(weights[1], 20), strict=True
-        )
-    ]
-    return log_evidence + solve(*weights), float(np.std(pieces, ddof=1) / np.sqrt(20.0))
-
-
-def slopes(likelihood: Likelihood, f: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Log density, its slope and minus its second derivative, by differences."""
-    h = 1e-4 * (1.0 + np.abs(f))
-    up, at, down = (likelihood.log_prob(f + d, y) for d in (h, 0.0, -h))
-    return at, (up - down) / (2.0 * h), -(up - 2.0 * at + down) / h**2
-
-
-def laplace(problem: Problem) -> Found | None:
-    """Laplace's approximation (Rasmussen & Williams, 3.12 to 3.32); None where it has none."""
-    likelihood = likelihoods.get(problem.likelihood)
-    if likelihood.name in ("heaviside", "laplace"):
-        return None
-    y = likelihood.validate(problem.y)
-    K, n = problem.K, len(problem.K)
-    a = np.zeros(n)
-    f = problem.mean + K @ a
-    value = likelihood.log_prob(f, y).sum()
-    for _ in range(200):
-        _, slope, W = slopes(likelihood, f, y)
-        W = np.maximum(W, 0.0)
-        target = np.linalg.solve(np.eye(n) + W[:, None] * K, W * (f - problem.mean) + slope)
-        step, before = 1.0, value
-        for _ in range(60):
-            trial = a + step * (target - a)
-            g = problem.mean + K @ trial
-            value = likelihood.log_prob(g, y).sum() - 0.5 * trial @ K @ trial
-            if value >= before - 1e-12:
-                break
-            step *= 0.5
-        a, f = trial, g
-        if abs(value - before) < 1e-10:
-            break
-    _, _, W = slopes(likelihood, f, y)
-    B = np.eye(n) + W[:, None] * K
-    sign, log_det = np.linalg.slogdet(B)
-    variance = np.linalg.solve(B.T, K).diagonal()
-    if sign <= 0 or not (variance > 0.0).all():
-        return None
-    return gaussian(problem, f, variance, float(value - 0.5 * log_det))
-
-
-def mirrored(found: Found) -> Found:
-    """Of |f|, where a method has normals of f."""
-    reach = np.linspace(-9.0, 9.0, 2001)
-    std = np.sqrt(found.variance)
-    logs = np.tile(-0.5 * reach**2, (std.size, 1))
-    both = fold(normalised(found.mean[:, None] + std[:, None] * reach, logs))
-    mean, variance, _ = moments(both)
-
-    def quantile(p: Any) -> Array:
-        out = np.empty((mean.size, len(p)))
-        quantile_many(*both[:3], np.asarray(p), out)
-        return out
-
-    return Found(mean, variance, quantile, found.log_probability, found.log_evidence)
-
-
-def gaussian(problem: Problem, mean: Array, variance: Array, evidence: float | None) -> Found:
-    """Normal marginals, and the log density they predict for the observations made again."""
-    log_z = project_arrays(problem.likelihood, mean, np.sqrt(variance), problem.y, "ep").log_z
-
-    def quantile(p: Any) -> Array:
-        return mean[:, None] + np.sqrt(variance)[:, None] * ndtri(np.asarray(p))
-
-    return Found(mean, variance, quantile, log_z, evidence)
-
-
-def corrected(post: Posterior, problem: Problem, correction: str) -> Found:
-    """Marginals of a correction."""
-    found = post.marginals(correction=correction)  # type: ignore[arg-type]
-    evidence = post.corrected_evidence().value
-    return Found(
-        found.mean, found.variance, found.quantile, found.log_probability(problem.y), evidence
-    )
 
 
 def compare(found: Found, draws: Array, truth: dict[str, Any]) -> dict[str, float | None]:

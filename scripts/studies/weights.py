@@ -24,7 +24,8 @@ from qpruntime import CorrectionWarning, SamplingWarning, infer
 from qpruntime.errors import QPError
 from qpruntime.inference.corrections.fixed_point import FixedPoint, normal_of
 from scripts.records import RESULTS, Records
-from scripts.studies.truth import Key, rms, sample
+from scripts.studies.chains import sample
+from scripts.studies.truth import Key, rms
 from scripts.studies.truth_problems import Problem, problems
 
 Array = NDArray[np.float64]

@@ -9,6 +9,7 @@ import pytest
 
 from scripts import command_line
 from scripts.benchmarks import speed as bench
+from scripts.benchmarks import speed_fits
 
 
 def noisy(*path):
@@ -61,6 +62,6 @@ def test_an_installed_peer_is_not_skipped(run, peer):
 
 
 def test_predictions_are_measured():
-    found = {what: value for what, value, _ in bench.predictions(20, 100)}
+    found = {what: value for what, value, _ in speed_fits.predictions(20, 100)}
     assert len(found) == 14
     assert all(value > 0.0 for value in found.values())
