@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scripts.benchmarks.data import deep as deep_data
+from scripts.benchmarks.data.registry import Split
 from scripts.benchmarks.timing import peak
 from scripts.records import RESULTS, TOP
 
@@ -37,11 +38,11 @@ INDUCING, BATCH, HIDDEN, SAMPLES = 50, 100, 2, 10
 COLUMNS, NOISE = 8, 0.2
 
 
-def rows(name: str) -> tuple[Array, Array, Array, Array]:
+def rows(name: str) -> Split:
     """Training and test rows."""
     X, y = deep_data.load(name)
     train, test = deep_data.split(len(y), 0)
-    return X[train], y[train], X[test], y[test]
+    return Split(X[train], y[train], X[test], y[test])
 
 
 def deep(name: str, steps: int) -> dict[str, float]:
@@ -77,69 +78,14 @@ def step() -> float:
 
 
 def gpytorch(name: str, steps: int) -> dict[str, float]:
-    """GPyTorch's deep GP, by its own classes."""
+    """GPyTorch's deep GP."""
     begun = time.process_time()
-    import torch
-    from gpytorch import kernels, likelihoods, means, mlls
-    from gpytorch.distributions import MultivariateNormal
-    from gpytorch.models.deep_gps import DeepGP, DeepGPLayer
-    from gpytorch.settings import num_likelihood_samples
-    from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+    from scripts.benchmarks.peers import deep_gp
 
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-
-    class Layer(DeepGPLayer):
-        def __init__(self, inputs: int, outputs: int | None, linear: bool) -> None:
-            shape = torch.Size([] if outputs is None else [outputs])
-            Z = torch.randn(*shape, INDUCING, inputs)
-            q = CholeskyVariationalDistribution(INDUCING, batch_shape=shape)
-            strategy = VariationalStrategy(self, Z, q, learn_inducing_locations=True)
-            super().__init__(strategy, inputs, outputs)
-            self.mean_module = means.LinearMean(inputs) if linear else means.ConstantMean()
-            rbf = kernels.RBFKernel(batch_shape=shape, ard_num_dims=inputs)
-            self.covar_module = kernels.ScaleKernel(rbf, batch_shape=shape)
-
-        def forward(self, x: Any) -> Any:
-            return MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-    class Model(DeepGP):
-        def __init__(self, inputs: int) -> None:
-            super().__init__()
-            self.first = Layer(inputs, HIDDEN, linear=True)
-            self.last = Layer(HIDDEN, None, linear=False)
-            self.likelihood = likelihoods.GaussianLikelihood()
-
-        def forward(self, x: Any) -> Any:
-            return self.last(self.first(x))
-
-    X, y, new, target = rows(name)
-    centre, scale = X.mean(axis=0), X.std(axis=0)
-    middle, unit = y.mean(), y.std()
-    a = torch.tensor((X - centre) / scale, dtype=torch.float32)
-    b = torch.tensor((y - middle) / unit, dtype=torch.float32)
-    model = Model(X.shape[1])
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    bound = mlls.DeepApproximateMLL(mlls.VariationalELBO(model.likelihood, model, len(y)))
-    order = np.random.default_rng(0)
-    with num_likelihood_samples(SAMPLES):
-        for _ in range(steps):
-            some = torch.as_tensor(order.choice(len(y), min(BATCH, len(y)), replace=False))
-            optimiser.zero_grad()
-            loss = -bound(model(a[some]), b[some])
-            loss.backward()
-            optimiser.step()
-    cpu = time.process_time() - begun
-    model.eval()
-    c = torch.tensor((new - centre) / scale, dtype=torch.float32)
-    with torch.no_grad(), num_likelihood_samples(100):
-        seen = model.likelihood(model(c))
-        mean, std = seen.mean.double().numpy(), seen.variance.sqrt().double().numpy()
-    gaps = ((target - middle) / unit - mean) / std
-    each = -0.5 * gaps**2 - np.log(std * unit) - 0.5 * np.log(2.0 * np.pi)
-    highest = each.max(axis=0)
-    density = highest + np.log(np.exp(each - highest).mean(axis=0))
-    return judged(density, middle + unit * mean.mean(axis=0), target, cpu)
+    data = rows(name)
+    size = deep_gp.Size(INDUCING, BATCH, HIDDEN, SAMPLES)
+    density, mean, cpu = deep_gp.fitted(data, steps, size, begun)
+    return judged(density, mean, data.y_test, cpu)
 
 
 def robust(name: str, steps: int) -> dict[str, float]:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp, ndtr
 
-__all__ = ["calibration_error", "coverage", "judge", "judge_noise"]
+__all__ = ["calibration_error", "coverage", "judge", "judge_noise", "normal_log_density"]
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 _ROWS = 1000
@@ -29,6 +29,11 @@ def calibration_error(p: np.ndarray, hit: np.ndarray, bins: int = 15) -> float:
 def coverage(low: Any, high: Any, y: Any) -> tuple[float, float]:
     """Share of observations in closed intervals, and the mean width of these."""
     return float(np.mean((low <= y) & (y <= high))), float(np.mean(high - low))
+
+
+def normal_log_density(mean: Any, std: Any, y: Any) -> Any:
+    """Of each observation."""
+    return -0.5 * ((y - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2.0 * np.pi)
 
 
 def judge(mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> tuple[float, float]:

@@ -10,7 +10,8 @@ from functools import partial
 import numpy as np
 
 from qpruntime import Posterior, infer
-from scripts.benchmarks.peers import speed as peers
+from scripts.benchmarks.peers import gpboost
+from scripts.benchmarks.peers import gpy as peers
 from scripts.benchmarks.speed_inference import problem
 from scripts.benchmarks.timing import Row, best, has, in_turns
 
@@ -31,7 +32,7 @@ def fits() -> list[Row]:
             "scikit-learn (Laplace)": partial(GaussianProcessClassifier(kernel_).fit, X, y),
         }
         if has("gpboost"):
-            models["GPBoost (Laplace)"] = partial(peers.gpboost_fit, X, y)
+            models["GPBoost (Laplace)"] = partial(gpboost.dense_fit, X, y)
         seconds = in_turns(models, {200: 20, 500: 5, 1000: 2}[n])
         rows += [(f"N={n}: fit, {name}", s, "s") for name, s in seconds.items()]
         rows += [

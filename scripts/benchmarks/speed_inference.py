@@ -23,7 +23,7 @@ from qpruntime.inference.sites import Sites
 from qpruntime.jit import plain
 from qpruntime.projection.opening import open_table
 from qpruntime.projection.projector import Projector
-from scripts.benchmarks.peers import speed as peers
+from scripts.benchmarks.peers import gpy as peers
 from scripts.benchmarks.timing import Row, best, has, in_turns
 
 

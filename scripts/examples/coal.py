@@ -33,9 +33,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import GPPoissonRegressor
 from qpruntime.estimators.predictive.density import rate_quantiles
+from scripts.benchmarks.data import paper
+from scripts.benchmarks.data.registry import DataError
 from scripts.command_line import Failure
 
-FILE = "coal-mining.csv"
 #: The paper's.
 KERNEL = ConstantKernel(1.0, (1e-6, 1e10)) * RBF(1.0, (1e-4, 1e5))
 #: NTLL x 1e3 and TE x 100 in the paper, mean and standard deviation over 200 splits.
@@ -49,14 +50,6 @@ class Score(NamedTuple):
     exact: float
     error: float
     seconds: float
-
-
-def load(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Years, shape (112, 1), and counts."""
-    year, count = np.loadtxt(folder / FILE, delimiter=",", skiprows=1, dtype=int, unpack=True)
-    if not np.array_equal(year, np.arange(1851, 1963)) or count.min() < 0:
-        raise ValueError(f"{folder / FILE}: expected the years 1851 to 1962 and their counts")
-    return year[:, None].astype(float), count
 
 
 def score(method: str, X: np.ndarray, y: np.ndarray, seed: int) -> Score:
@@ -103,7 +96,7 @@ def draw(X: np.ndarray, y: np.ndarray, path: Path) -> GPPoissonRegressor:
 
 
 OPTIONS = {
-    "data": {"required": True, "help": f"folder with {FILE}"},
+    "data": {"required": True, "help": "folder with coal-mining.csv"},
     "seeds": {"default": 20, "help": "splits; the paper has 200 (default 20)"},
     "figure": {},
 }
@@ -112,15 +105,14 @@ OPTIONS = {
 def main(options: Namespace) -> None:
     """Test both methods, print and draw."""
     try:
-        X, y = load(options.data)
-    except (OSError, ValueError) as error:
+        X, y = paper.load("mining", options.data)
+    except DataError as error:
         help_ = "How to get the data: python -m scripts.examples coal --help"
         raise Failure(f"{error}\n{help_}") from error
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         GPPoissonRegressor(KERNEL, max_iter=2).fit(X[::9], y[::9])  # compile first
-    print(f"Coal mining: {len(y)} years, {y.sum()} disasters, {options.seeds} splits")
+    print(f"Coal mining: {len(y)} years, {y.sum():.0f} disasters, {options.seeds} splits")
     print("method   NTLL x 1e3 (sd)   published        exact pmf   TE x 100 (sd)    published")
     for method, (ntll, ntll_sd, error, error_sd) in PUBLISHED.items():
         rows = np.array([score(method, X, y, seed) for seed in range(options.seeds)])

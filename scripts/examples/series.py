@@ -21,15 +21,9 @@ from scipy.special import ndtri
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from qpruntime import GPPoissonRegressor
+from scripts.benchmarks.data import paper
 
-FILE = "coal-mining.csv"
 DAYS = 365.25
-
-
-def read(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Years and counts."""
-    rows = np.loadtxt(folder / FILE, delimiter=",", skiprows=1, dtype=int)
-    return rows[:, 0], rows[:, 1]
 
 
 def by_day(years: np.ndarray, counts: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -80,7 +74,7 @@ def draw(years, counts, t, bands, figure: Path) -> None:
 
 
 OPTIONS = {
-    "data": {"required": True, "help": f"folder with {FILE}"},
+    "data": {"required": True, "help": "folder with coal-mining.csv"},
     "figure": {},
     "method": {},
     "years": {"type": int, "default": 112, "help": "the first so many"},
@@ -90,7 +84,8 @@ OPTIONS = {
 
 def main(options: Namespace) -> None:
     """Fit, print, draw."""
-    years, counts = (a[: options.years] for a in read(options.data))
+    X, y = paper.load("mining", options.data)
+    years, counts = (a[: options.years].astype(int) for a in (X[:, 0], y))
     t = np.linspace(years[0], years[-1] + 1.0, 400)
     days, seen = by_day(years, counts, options.seed)
     bands = {}

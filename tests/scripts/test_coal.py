@@ -62,4 +62,4 @@ def test_says_how_to_get_the_data(tmp_path):
     assert "boot::coal" in help_text
     (tmp_path / "coal-mining.csv").write_text("year,count\n1851,4\n")
     done = run_script("examples", "coal", "--data", tmp_path)
-    assert "expected the years 1851 to 1962" in done.err
+    assert "is not the file these experiments use" in done.err

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from scripts.benchmarks.metrics import normal_log_density
+
 __all__ = ["MODELS", "dense", "robust"]
 
 Array = NDArray[np.float64]
@@ -31,8 +33,7 @@ def dense(X: Array, y: Array, new: Array, target: Array, inducing: int) -> Found
         model.fit((X - centre) / scale, (y - middle) / unit)
     cpu = time.process_time() - begun
     mean, std = model.predict((new - centre) / scale, return_std=True)
-    gaps = ((target - middle) / unit - mean) / std
-    each = -0.5 * gaps**2 - np.log(std * unit) - 0.5 * np.log(2.0 * np.pi)
+    each = normal_log_density(mean, std, (target - middle) / unit) - np.log(unit)
     noise = unit * float(np.sqrt(model.kernel_.k2.noise_level))
     return each, middle + unit * mean, {"cpu": cpu, "noise": noise}
 

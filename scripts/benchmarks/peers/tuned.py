@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
-from scripts.benchmarks.peers.vecchia import Vecchia
+from scripts.benchmarks.peers.gpboost import Vecchia
 
 __all__ = ["LARGE", "OURS", "PEERS", "PROCESSES", "made"]
 

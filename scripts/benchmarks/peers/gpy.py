@@ -1,4 +1,4 @@
-"""The same work done by other libraries, for ``benchmarks speed``; imported only when called."""
+"""GPy's sweep over the sites and its fit, for ``benchmarks speed``, and the kernel of fits."""
 
 from __future__ import annotations
 
@@ -56,13 +56,3 @@ def gpy_fit(X: np.ndarray, y: np.ndarray) -> tuple[float, float]:
         )
         model.optimize("lbfgsb", max_iters=1000)
         return time.perf_counter() - start, float(model.log_likelihood())
-
-
-def gpboost_fit(X: np.ndarray, y: np.ndarray) -> None:
-    """Fit GPBoost's Gaussian-kernel classifier."""
-    import gpboost
-
-    model = gpboost.GPModel(
-        gp_coords=X, cov_function="gaussian", likelihood="bernoulli_probit", gp_approx="none"
-    )
-    model.fit(y=(y + 1.0) / 2.0)
