@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 
-from qpruntime import ConvergenceWarning, infer, likelihoods
+from qpruntime import ConvergenceWarning, Posterior, infer, likelihoods
 from qpruntime.errors import QPError, SamplingWarning
 from qpruntime.inference.corrections.fixed_point import normal_of
 from qpruntime.inference.corrections.fold import signless
@@ -87,36 +87,32 @@ def rms(values: Array) -> float:
     return float(np.sqrt(np.mean(values**2)))
 
 
-def study(problem: Problem, seconds: float, wanted: float) -> dict[str, Any]:
-    """All of one problem as a plain dictionary."""
-    started = time.perf_counter()
+def sampled(
+    problem: Problem, post: Posterior, seconds: float, wanted: float
+) -> tuple[Array, dict[str, Any]]:
+    """Draws (S, N), of |f| where f and -f are as probable, and what is known of the truth."""
     likelihood = likelihoods.get(problem.likelihood)
-    options = {"mean": problem.mean, "max_sweeps": 300}
-    K, y = problem.K, problem.y
-    post = infer(K, y, problem.likelihood, "ep", tol=1e-8, **options)
     assert post.observed is not None
     folded = signless(post.observed)
     normal = post._normal() if folded else normal_of(post.observed, post.sites)
     chains, steps = sample(normal, seconds, wanted)
-    draws = chains.draws.reshape(-1, len(K))
-    if folded:  # f and -f are as probable
-        draws = draws * np.random.default_rng(4).choice([-1.0, 1.0], (len(draws), 1))
+    draws = chains.draws.reshape(-1, len(problem.K))
     _, tilted = tilted_moments(normal.rule, normal.fixed, likelihood)
     if folded:
         found = post._corrected.found
-        known = found.log_evidence - (np.log(2.0) if found.aside else 0.0)
-        one_side = np.where(chains.draws @ normal.fixed.mean < 0.0, -1.0, 1.0)
-        evidence, error = bridge(normal, tilted.base, chains.draws * one_side[..., None], known)
-        evidence += np.log(2.0) if found.aside else 0.0
+        aside = np.log(2.0) if found.aside else 0.0
+        one_side = np.where(chains.draws @ normal.fixed.mean < 0.0, -1.0, 1.0)[..., None]
+        known = found.log_evidence - aside
+        evidence, error = bridge(normal, tilted.base, chains.draws * one_side, known)
+        evidence, draws = evidence + aside, np.abs(draws)
     else:
         evidence, error = bridge(normal, tilted.base, chains.draws, post.log_evidence)
-    draws = np.abs(draws) if folded else draws
-    encoded = likelihood.validate(y)
+    encoded = likelihood.validate(problem.y)
     some = draws[:: max(1, len(draws) // 2000)]
-    levels = np.array([likelihood.log_prob(some[:, j], encoded[j]) for j in range(len(K))])
+    levels = np.array([likelihood.log_prob(f, y) for f, y in zip(some.T, encoded, strict=True)])
     centred = (draws - draws.mean(axis=0)) / draws.std(axis=0)
     kurtosis = (centred**4).mean(axis=0)
-    truth: dict[str, Any] = {
+    return draws, {
         "rhat": float(chains.rhat.max()),
         "effective": float(chains.effective.min()),
         "steps": steps,
@@ -128,29 +124,69 @@ def study(problem: Problem, seconds: float, wanted: float) -> dict[str, Any]:
         "skewness": rms((centred**3).mean(axis=0)),
         "log_probability": logsumexp(levels, axis=1) - np.log(len(some)),
     }
+
+
+def normals(problem: Problem, post: Posterior) -> dict[str, Found]:
+    """What methods without corrections say, of |f| where the chains do."""
     methods: dict[str, Found | None] = {
         "ep": gaussian(problem, post.mean, post.variance, post.log_evidence)
     }
-    times = {}
     for method in ("qp", "vb"):
-        methods[method] = None
-        if method == "vb" and likelihood.expected is None:
+        if method == "vb" and likelihoods.get(problem.likelihood).expected is None:
             continue
         try:
-            other = infer(K, y, problem.likelihood, method, **options)  # type: ignore[arg-type]
+            other = infer(problem.K, problem.y, problem.likelihood, method, **_options(problem))
             bound = other.log_evidence if method == "vb" else None
             methods[method] = gaussian(problem, other.mean, other.variance, bound)
         except QPError as failure:
             print(problem.name, method, failure, file=sys.stderr)
     methods["laplace"] = laplace(problem)
-    if folded:
-        methods = {name: found and mirrored(found) for name, found in methods.items()}
+    assert post.observed is not None
+    fold = mirrored if signless(post.observed) else lambda found: found
+    return {name: fold(found) for name, found in methods.items() if found is not None}
+
+
+def spoken(post: Posterior, draws: Array) -> dict[str, float]:
+    """Spreads of the corrections, and what they predict of the variances beside the draws."""
+    said = {
+        "spread": float(np.mean(post.marginals().spread)),
+        "evidence spread": post.corrected_evidence().spread,
+    }
+    assert post.observed is not None
+    if post._corrected.response is not None and not signless(post.observed):
+        ratio = np.log(post._corrected.response.variance / post.variance)
+        gap = np.log(draws.var(axis=0) / post.variance)
+        said["predicted"] = float(ratio.mean())
+        said["slope"] = float(ratio @ gap / (ratio @ ratio))
+        said["correlation"] = float(np.corrcoef(ratio, gap)[0, 1])
+    return said
+
+
+def by_site(problem: Problem, draws: Array) -> dict[str, list[Any]]:
+    """Marginals site by site, for the tests."""
+    centred = (draws - draws.mean(axis=0)) / draws.std(axis=0)
+    found = {
+        "mean": draws.mean(axis=0),
+        "variance": draws.var(axis=0),
+        "skewness": (centred**3).mean(axis=0),
+        "q05": np.quantile(draws, 0.05, axis=0),
+        "q95": np.quantile(draws, 0.95, axis=0),
+    }
+    rounded = {word: [float(f"{v:.5g}") for v in values] for word, values in found.items()}
+    return {"x": problem.x.round(12).tolist(), "y": np.asarray(problem.y).tolist(), **rounded}
+
+
+def study(problem: Problem, seconds: float, wanted: float) -> dict[str, Any]:
+    """All of one problem as a plain dictionary."""
+    started = time.perf_counter()
+    post = infer(problem.K, problem.y, problem.likelihood, "ep", tol=1e-8, **_options(problem))
+    draws, truth = sampled(problem, post, seconds, wanted)
+    methods = normals(problem, post)
     said: dict[str, Any] = {"status": post.status, "fixed_points": len(post.fixed_points)}
+    times = {}
+    coarse = likelihoods.get(problem.likelihood).name in ("heaviside", "laplace")
     for correction in ("fact", "blend", "tilt"):
-        methods[correction] = None
-        if correction == "tilt" and (
-            len(K) > TILTED or likelihood.name in ("heaviside", "laplace")
-        ):
+        if correction == "tilt" and (len(problem.K) > TILTED or coarse):
             continue
         try:
             begun = time.perf_counter()
@@ -158,16 +194,8 @@ def study(problem: Problem, seconds: float, wanted: float) -> dict[str, Any]:
             times[correction] = time.perf_counter() - begun
         except QPError as failure:
             said[f"{correction} refused"] = str(failure)
-    if methods["blend"] is not None:
-        marginals = post.marginals()
-        said["spread"] = float(np.mean(marginals.spread))
-        said["evidence spread"] = post.corrected_evidence().spread
-        if post._corrected.response is not None and not folded:
-            ratio = np.log(post._corrected.response.variance / post.variance)
-            gap = np.log(draws.var(axis=0) / post.variance)
-            said["predicted"] = float(ratio.mean())
-            said["slope"] = float(ratio @ gap / (ratio @ ratio))
-            said["correlation"] = float(np.corrcoef(ratio, gap)[0, 1])
+    if "blend" in methods:
+        said |= spoken(post, draws)
     record: dict[str, Any] = {
         "name": problem.name,
         "likelihood": problem.likelihood,
@@ -175,26 +203,17 @@ def study(problem: Problem, seconds: float, wanted: float) -> dict[str, Any]:
         **problem.about,
         "truth": {k: v for k, v in truth.items() if k != "log_probability"},
         "said": said,
-        "methods": {name: compare(found, draws, truth) for name, found in methods.items() if found},
+        "methods": {name: compare(found, draws, truth) for name, found in methods.items()},
         "seconds": time.perf_counter() - started,
         "seconds of": times,
     }
     if problem.name in REFERENCE:
-        record["sites"] = {
-            "x": problem.x.round(12).tolist(),
-            "y": np.asarray(y).tolist(),
-            **{
-                word: [float(f"{v:.5g}") for v in values]
-                for word, values in {
-                    "mean": draws.mean(axis=0),
-                    "variance": draws.var(axis=0),
-                    "skewness": (centred**3).mean(axis=0),
-                    "q05": np.quantile(draws, 0.05, axis=0),
-                    "q95": np.quantile(draws, 0.95, axis=0),
-                }.items()
-            },
-        }
+        record["sites"] = by_site(problem, draws)
     return record
+
+
+def _options(problem: Problem) -> dict[str, Any]:
+    return {"mean": problem.mean, "max_sweeps": 300}
 
 
 def work(arguments: tuple[str, Path | None, float, float]) -> dict[str, Any]:
