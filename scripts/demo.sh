@@ -8,11 +8,11 @@ extras=build,plot
 . scripts/env.sh
 
 echo "1. The shipped table"
-"$PY" scripts/demo_wine.py
+"$PY" -m scripts.examples wine
 
 printf '\n2. The grid of the paper, built and certified\n'
 table=tables/probit.h5
 if ! "$PY" -m tablegen info "$table" >/dev/null 2>&1; then
   "$PY" -m tablegen build --likelihood probit --output "$table" --force | grep '^error'
 fi
-"$PY" scripts/demo_wine.py --table "$table" --figure tables/wine-variances.png
+"$PY" -m scripts.examples wine --table "$table" --figure tables/wine-variances.png

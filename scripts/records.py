@@ -7,7 +7,11 @@ import os
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-__all__ = ["Records"]
+__all__ = ["RESULTS", "TOP", "Records", "document", "lines"]
+
+TOP = Path(__file__).resolve().parents[1]
+#: What is kept with the project.
+RESULTS = TOP / "tables" / "results"
 
 Key = TypeVar("Key", bound=NamedTuple)
 
@@ -55,3 +59,14 @@ class Records(Generic[Key]):
 
     def _of(self, record: dict[str, Any]) -> Key:
         return self._key(*(record[name] for name in self._key._fields))
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    """Records of a file of the project, none if there is no such file."""
+    path = RESULTS / name
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def document(name: str) -> Any:
+    """One JSON document of the project."""
+    return json.loads((RESULTS / name).read_text())

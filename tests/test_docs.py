@@ -14,7 +14,9 @@ import pytest
 
 from cases import every_case
 from qpruntime.warmup import GROUPS
-from script_modules import script
+from scripts import command_line
+from scripts.benchmarks.speed import SECTIONS
+from scripts.reports import pages
 from tablegen.console.cli import main
 
 TOP = Path(__file__).parents[1]
@@ -96,6 +98,10 @@ def test_commands_are_understood(page, tmp_path, monkeypatch, capsys):
                 # What follows are groups of kernels.
                 assert words[3] == "warmup", command
                 assert set(words[4:]) <= set(GROUPS), command
+            elif words[:2] == ["python", "-m"]:
+                # Options are understood: the parser leaves the process where they are not.
+                room, name = words[2].removeprefix("scripts."), words[3]
+                assert command_line.parsed(room, name, words[4:]), command
             elif words and words[0] in ("python", "sh"):
                 assert (TOP / words[1]).is_file(), command
 
@@ -125,40 +131,19 @@ def test_bring_your_own_likelihood(tmp_path, monkeypatch, capsys):
         assert abs(value - truth) < 4.0 * error < 0.1
 
 
-def page_writer():
-    """The script that writes the pages, after those that it imports."""
-    for name in (
-        "experiment",
-        "table1_summary",
-        "truth_report",
-        "weights_report",
-        "bayesopt_report",
-        "bayesopt_page",
-        "datasets",
-        "deep_data",
-        "deep_report",
-        "series_page",
-    ):
-        script(name)
-    return script("write_pages")
-
-
 def test_numbers_on_pages_are_those_of_the_kept_results():
-    """Written by scripts/write_pages.py; accuracy is integrated anew, and tested elsewhere."""
-    pages = page_writer()
+    """``python -m scripts.reports pages`` writes them; accuracy is tested elsewhere."""
     for page, parts in pages.PAGES.items():
         text = (TOP / "docs" / page).read_text()
         cheap = {name: make for name, make in parts.items() if name != "accuracy"}
-        assert pages.written(text, cheap) == text, f"run scripts/write_pages.py for {page}"
+        assert pages.written(text, cheap) == text, f"python -m scripts.reports pages {page}"
 
 
 def test_a_mark_that_is_missing_is_an_error():
-    pages = page_writer()
     with pytest.raises(ValueError, match="0 places are marked 'fits'"):
         pages.written("no marks", {"fits": lambda: ""})
 
 
 def test_the_kept_benchmark_has_every_section():
     kept = json.loads((TOP / "tables" / "results" / "bench.json").read_text())
-    script("peers")
-    assert set(kept["results"]) == set(script("bench").SECTIONS)
+    assert set(kept["results"]) == set(SECTIONS)

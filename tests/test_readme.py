@@ -97,7 +97,7 @@ def check_grid(found):
 @pytest.mark.skipif(IN_CHECKOUT, reason="the demonstration begins with it")
 def test_demo_by_the_shipped_table():
     """Needs no build and no environment of its own."""
-    run = shell(f"{shlex.quote(sys.executable)} scripts/demo_wine.py")
+    run = shell(f"{shlex.quote(sys.executable)} -m scripts.examples wine")
     assert run.returncode == 0, run.stderr
     check_first_part(run.stdout)
 

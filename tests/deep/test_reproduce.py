@@ -10,7 +10,7 @@ pytest.importorskip("jax", reason="the extra deep is not installed")
 pytest.importorskip("distributed", reason="the extra cluster is not installed")
 
 from dask_cluster import RealCluster
-from script_modules import script
+from script_modules import run_script
 
 #: What takes another time on every machine.
 TIMES = ("seconds", "cpu")
@@ -19,15 +19,14 @@ TIMES = ("seconds", "cpu")
 @pytest.mark.slow  # two workers import JAX
 def test_a_cluster_does_what_one_process_does(tmp_path):
     """The same bits, for workers round alike here; and what is kept is not done again."""
-    reproduce, _ = script("reproduce_deep"), script("deep_report")
-    options = ["--data-sets", "friedman1", "--models", "GP", "DGP-1", "--inducing", "5"]
-    options += ["--steps", "20", "--splits", "2"]
+    options = ["--sets", "friedman1", "--models", "GP", "DGP-1", "--inducing", "5"]
+    options += ["--steps", "20", "--seeds", "2"]
     found = []
     with RealCluster(tmp_path, workers=2) as cluster:
         for more in ([], ["--scheduler", cluster.address]):
             kept = tmp_path / f"{len(more)}" / "kept.jsonl"
             for _ in range(2):
-                assert reproduce.main([*options, *more, "--file", str(kept)]) == 0
+                assert run_script("studies", "deep", *options, *more, "--kept", kept).code == 0
             records = [json.loads(line) for line in kept.read_text().splitlines()]
             assert len(records) == 4
             assert "friedman1" in kept.with_name("reproduce_deep.md").read_text()

@@ -406,7 +406,7 @@ def test_it_says_what_is_off():
 
 
 def test_long_chains_of_other_problems():
-    """Twelve problems with long chains of their own (scripts/study_truth.py): the targets.
+    """Twelve problems with long chains of their own (python -m scripts.studies truth): the targets.
 
     Bars are those that the corrections were made for, with three errors of the chains, which are
     root mean squares over sites; the worst of up to 60 sites may be off by three and a half.

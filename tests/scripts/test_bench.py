@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 
 import pytest
 
-from script_modules import script
-
-script("peers")
-bench = script("bench")
+from scripts import command_line
+from scripts.benchmarks import speed as bench
+from scripts.benchmarks import speed_fits
 
 
 def noisy(*path):
@@ -27,15 +25,14 @@ def run(monkeypatch, capfd):
         monkeypatch.setattr(bench, "has", lambda module: module in installed)
         for name in ("fit", "sweep", "table"):
             monkeypatch.setitem(bench.SECTIONS, name, noisy)
-        monkeypatch.setattr(sys, "argv", ["bench.py", *arguments])
-        bench.main()
+        assert command_line.main("benchmarks", ["speed", *arguments]) == 0
         return capfd.readouterr()
 
     return run
 
 
 def test_json_is_all_there_is_on_stdout(run):
-    out, err = run("--json", "--only", "fit", "sweep", "--table", "nowhere.h5")
+    out, err = run("--json", "--sets", "fit", "sweep", "--table", "nowhere.h5")
     document = json.loads(out, parse_constant=pytest.fail)
     assert document["results"]["fit"] == [
         {"what": "a time", "value": 0.25, "unit": "s"},
@@ -48,11 +45,11 @@ def test_json_is_all_there_is_on_stdout(run):
 
 def test_what_is_missing_is_named(run, tmp_path):
     path = str(tmp_path / "none.h5")
-    _, err = run("--only", "fit", "sweep", "--table", path)
+    _, err = run("--sets", "fit", "sweep", "--table", path)
     assert "GPy is not installed (extra bench): skipped in sweep, fit\n" in err
     assert "gpboost is not installed (extra bench): skipped in fit\n" in err
     assert f"{path} is no file: the grid is skipped in sweep; build it: tablegen build" in err
-    out, err = run("--only", "table", "--table", __file__, installed=("GPy", "gpboost"))
+    out, err = run("--sets", "table", "--table", __file__, installed=("GPy", "gpboost"))
     assert "skipped" not in err
     assert out.splitlines()[1] == "table"
     assert "0.25 s" in out
@@ -60,11 +57,11 @@ def test_what_is_missing_is_named(run, tmp_path):
 
 @pytest.mark.parametrize("peer", bench.PEERS)
 def test_an_installed_peer_is_not_skipped(run, peer):
-    _, err = run("--only", "fit", "sweep", installed=(peer,))
+    _, err = run("--sets", "fit", "sweep", installed=(peer,))
     assert f"{peer} is not installed" not in err
 
 
 def test_predictions_are_measured():
-    found = {what: value for what, value, _ in bench.predictions(20, 100)}
+    found = {what: value for what, value, _ in speed_fits.predictions(20, 100)}
     assert len(found) == 14
     assert all(value > 0.0 for value in found.values())

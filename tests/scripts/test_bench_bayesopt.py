@@ -6,12 +6,13 @@ import json
 
 import numpy as np
 
-from script_modules import script
+from script_modules import run_script
+from scripts import records
+from scripts.benchmarks import bayesopt as bench
+from scripts.reports import bayesopt as report
 
 
 def test_optima_are_where_published():
-    script("records")
-    bench = script("bench_bayesopt")
     for name, x in [
         ("gramacy", [0.19541, 0.40438]),
         ("gardner2", [4.71239, 1.25324]),
@@ -22,24 +23,20 @@ def test_optima_are_where_published():
     assert worse.gap(np.array([0.0, 0.0])) == worse.worst
 
 
-def test_a_run_is_kept_and_reported(tmp_path, capsys):
-    script("records")
-    bench = script("bench_bayesopt")
-    script("bayesopt_report")
+def test_a_run_is_kept_and_reported(tmp_path):
     file = tmp_path / "bench_bayesopt.jsonl"
-    wanted = ["--methods", "random", "--seeds", "1", "--file", str(file)]
-    assert bench.main(wanted) == 0
+    wanted = ["benchmarks", "bayesopt", "--models", "random", "--seeds", "1", "--kept", file]
+    assert run_script(*wanted).code == 0
     kept = file.read_text()
-    assert bench.main(wanted) == 0  # done already
+    assert run_script(*wanted).code == 0  # done already
     assert file.read_text() == kept
-    assert bench.main([*wanted, "--report"]) == 0
+    assert run_script(*wanted, "--report").code == 0
     assert "| random | 1 |" in (tmp_path / "bench_bayesopt.md").read_text()
     assert (tmp_path / "bench_bayesopt_gramacy.png").stat().st_size > 1000
 
 
 def test_a_problem_with_decoupled_runs_only(tmp_path):
     """Their counts of evaluations are of single functions: a line, and no empty figure."""
-    report = script("bayesopt_report")
     run = {"problem": "svc", "method": "pesc-decoupled", "seed": 0, "seconds": 1.0}
     report.write([{**run, "recommended": {"12": 0.5, "15": 1e-4, "18": 0.0}}], tmp_path)
     text = (tmp_path / "bench_bayesopt.md").read_text()
@@ -47,13 +44,11 @@ def test_a_problem_with_decoupled_runs_only(tmp_path):
     assert not list(tmp_path.glob("*.png"))
 
 
-def test_times_are_kept_for_each_problem_and_size(tmp_path, capsys):
-    script("records")
-    bench = script("bench_bayesopt")
-    script("bayesopt_times")
-    wanted = ["--times", "--repeats", "1", "--file", str(tmp_path / "runs.jsonl"), "--sizes"]
+def test_times_are_kept_for_each_problem_and_size(tmp_path):
+    wanted = ["--times", "--repeats", "1", "--kept", tmp_path / "runs.jsonl", "--sizes"]
     for sizes in (["5", "6"], ["6"]):  # the second time in place of the first
-        assert bench.main([*wanted, *sizes]) == 0
+        done = run_script("benchmarks", "bayesopt", *wanted, *sizes)
+        assert done.code == 0
     lines = (tmp_path / "runs_times.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     assert [(row["N"], row["what"]) for row in rows] == [
@@ -61,14 +56,12 @@ def test_times_are_kept_for_each_problem_and_size(tmp_path, capsys):
     ]
     for ask, _, one in (rows[:3], rows[3:]):
         assert 0.0 < one["seconds"] < ask["seconds"]
-    assert "ms of CPU" in capsys.readouterr().out
+    assert "ms of CPU" in done.out
 
 
 def test_the_page_says_from_which_cost_on_it_pays(tmp_path, monkeypatch):
     """Gaps within .01 after 10 and 20 evaluations, asks of .3 and .1 s: c > (10 .3 - 20 .1)/10."""
-    script("bayesopt_report")
-    page = script("bayesopt_page")
-    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
     times = [("ask", 0.3), ("ei", 0.1), ("conditioning", 0.002)]
     shared = {"problem": "toy", "d": 1, "K": 1, "N": 30}
     lines = [json.dumps({**shared, "what": what, "seconds": s}) for what, s in times]
@@ -85,10 +78,10 @@ def test_the_page_says_from_which_cost_on_it_pays(tmp_path, monkeypatch):
         for marks in [("10", "15", "20")]
     ]
     (tmp_path / "bench_bayesopt.jsonl").write_text("\n".join(json.dumps(run) for run in runs))
-    text = page.pays()
+    text = report.pays()
     assert "| toy | 0.01 | 10 | 20 | more than 0.1 s |" in text
     assert "| toy | 0.001 | not reached | 20 | EI gets there, PESC does not |" in text
     assert "| untimed | 0.001 | 20 | not reached | any time (EI does not get there) |" in text
-    assert "| pesc | 1 | 0.009 | 0.008 | 0.007 |" in page.gaps()
-    assert "| toy | 1 | 20 |" in page.gaps()
-    assert "| toy | 1 | 1 | 30 | 300 ms | 100 ms | 2 ms |" in page.times()
+    assert "| pesc | 1 | 0.009 | 0.008 | 0.007 |" in report.gaps()
+    assert "| toy | 1 | 20 |" in report.gaps()
+    assert "| toy | 1 | 1 | 30 | 300 ms | 100 ms | 2 ms |" in report.times()

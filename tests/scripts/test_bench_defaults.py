@@ -10,15 +10,12 @@ import pytest
 from sklearn.metrics import log_loss, mean_poisson_deviance
 
 from cases import every_case
-from script_modules import DATA, needs_data, script
-
-script("datasets")
-raw_data = script("raw_data")
-raw_peers = script("raw_peers")
-records = script("records")
-raw_fits = script("raw_fits")
-report = script("defaults_report")
-bench = script("bench_defaults")
+from script_modules import DATA, needs_data, run_script
+from scripts.benchmarks import defaults as bench
+from scripts.benchmarks import defaults_fits as raw_fits
+from scripts.benchmarks.data import small as raw_data
+from scripts.benchmarks.peers import small as raw_peers
+from scripts.reports import defaults as report
 
 
 def tiny(kind="classes", number=2, rows=40):
@@ -35,7 +32,7 @@ def tiny(kind="classes", number=2, rows=40):
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path, capsys):
+def run(monkeypatch, tmp_path):
     """Run the benchmark on tiny sets with two peers, in this process."""
 
     def load(name, directory):
@@ -48,9 +45,10 @@ def run(monkeypatch, tmp_path, capsys):
         monkeypatch.setitem(raw_peers.PEERS, kind, kept)
 
     def run(*arguments):
-        where = ["--cache", str(tmp_path / "kept.jsonl"), "--output", str(tmp_path / "out")]
-        assert bench.main([*where, "--jobs", "1", *arguments]) == 0
-        return capsys.readouterr()
+        where = ["--kept", tmp_path / "kept.jsonl", "--out", tmp_path / "out", "--workers", 1]
+        done = run_script("benchmarks", "defaults", *where, *arguments)
+        assert done.code == 0, done.err
+        return done.out, done.err
 
     return run
 
@@ -129,33 +127,33 @@ def test_every_model_beats_a_constant(kind):
 
 def test_what_is_done_is_kept(run, tmp_path, monkeypatch):
     names = ["wine", "xor", "season_6000"]
-    out, err = run("--only", *names)
+    out, err = run("--sets", *names)
     assert f"{3 * 3 * bench.FOLDS} fits, 0 are kept" in err
     assert "ahead or within 10 %: " in out
     kept = (tmp_path / "kept.jsonl").read_bytes()
     # Killed in the middle of a line: that fit alone is done again.
     (tmp_path / "kept.jsonl").write_bytes(kept[:-20])
-    _, err = run("--only", *names)
+    _, err = run("--sets", *names)
     assert f"1 fits, {3 * 3 * bench.FOLDS - 1} are kept" in err
     # Another way to call ours: beside what is kept of the peers.
-    out, err = run("--only", "xor", "--no-peers", "--scaled")
+    out, err = run("--sets", "xor", "--no-peers", "--scaled")
     assert f"{bench.FOLDS} fits, {2 * bench.FOLDS} are kept" in err
     assert "ours scaled  logistic" in out
     # Another state of our code: our fits alone.
     monkeypatch.setattr(bench, "our_version", lambda: "another")
-    _, err = run("--only", *names)
+    _, err = run("--sets", *names)
     assert f"{3 * bench.FOLDS} fits, {3 * 2 * bench.FOLDS} are kept" in err
 
 
 def test_a_kernel_given_is_another_model(run, tmp_path):
-    run("--only", "xor", "--no-peers", "--kernel", "ConstantKernel() * RBF(distance)", "--scaled")
+    run("--sets", "xor", "--no-peers", "--kernel", "ConstantKernel() * RBF(distance)", "--scaled")
     found = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
     assert {r["model"] for r in found} == {"ours ConstantKernel() * RBF(distance) scaled"}
     assert all(np.isfinite(r["loss"]) and r["seconds"] > 0.0 for r in found)
 
 
 def test_a_failure_is_a_result(run):
-    out, _ = run("--only", "xor", "--no-peers", "--kernel", "RBF(nothing)")
+    out, _ = run("--sets", "xor", "--no-peers", "--kernel", "RBF(nothing)")
     assert "xor: ours RBF(nothing): NameError: name 'nothing' is not defined" in out
 
 
@@ -186,7 +184,7 @@ def test_reasons_are_of_sets_that_exist():
     assert set(report.REASONS) <= set(raw_data.names())
 
 
-def test_a_report_is_of_the_default(capsys):
-    with pytest.raises(SystemExit):
-        bench.parse(["--report", "--kernel", "RBF()"])
-    assert "--report is of the default kernel on raw data" in capsys.readouterr().err
+def test_a_report_is_of_the_default():
+    done = run_script("benchmarks", "defaults", "--report", "--kernel", "RBF()")
+    assert done.code == 2
+    assert "--report is of the default kernel on raw data" in done.err

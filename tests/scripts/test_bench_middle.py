@@ -9,28 +9,25 @@ import numpy as np
 import pytest
 
 from cases import every_case
-from script_modules import script
-
-sets = script("middle_sets")
-peers = script("middle_peers")
-report = script("middle_report")
-intervals = script("middle_intervals")
-page = script("middle_interval_page")
-bench = script("bench_middle")
+from script_modules import run_script
+from scripts.benchmarks import intervals, metrics
+from scripts.benchmarks import middle as bench
+from scripts.benchmarks.data import middle as sets
+from scripts.reports import middle as report
 
 
 def test_calibration_error():
     """Ten rows said to be .25, of which five happen, and ten of .75, all of which do."""
     p = np.repeat([0.25, 0.75], 10)
     y = np.concatenate([np.arange(10) < 5, np.ones(10)])
-    assert bench.calibration_error(p, y) == pytest.approx(0.5 * 0.25 + 0.5 * 0.25)
-    assert bench.calibration_error(np.ones(3), np.ones(3)) == 0.0
+    assert metrics.calibration_error(p, y) == pytest.approx(0.5 * 0.25 + 0.5 * 0.25)
+    assert metrics.calibration_error(np.ones(3), np.ones(3)) == 0.0
 
 
 def test_coverage():
     y = np.arange(10.0)
     low, high = np.full(10, 2.0), np.full(10, 5.0)
-    assert intervals.coverage(low, high, y) == (0.4, 3.0)  # the ends are held
+    assert metrics.coverage(low, high, y) == (0.4, 3.0)  # the ends are held
 
 
 def tiny(kind):
@@ -95,25 +92,25 @@ def test_the_table_and_what_it_comes_to(tmp_path):
     assert [row["set"] for row in rows] == ["banana", "letter"]
     assert rows[0]["default"]["loss"] == pytest.approx(0.41)
     assert rows[0]["trees"] == pytest.approx(0.51)
-    text = report.table(rows)
+    text = report.sets(rows)
     assert "| banana\\* | 90 | 3 | 0.4100 (2.0 s) | **0.3100** (2.0 s) | 0.5100" in text
     assert "| letter | 90" in text
     words = "\n".join(report.sentences(rows))
     assert f"has the median {0.41 / 0.51:.3f}" in words
     assert "at most boosting's on 2 of 2 sets" in words
-    assert page.table(rows).count("\n") == 1  # classes have no intervals
+    assert report.intervals(rows).count("\n") == 3  # classes have no intervals
     said = {"coverage": 0.875, "width": 1.0, "nlpd": 2.5}
     counts = [
         made("goals", 0, model, loss, "counts") | said
         for model, loss in losses.items()
         if model != "boosted mean"
     ]
-    assert "| goals | 0.875 | 2.500 |" in page.table(report.means(counts))
-    assert "counts, boosting: from 0.875 to 0.875 of new rows, 1 set" in page.words(
-        report.means(counts)
-    )
+    said = report.intervals(report.means(counts))
+    assert "| goals | 0.875 | 2.500 |" in said
+    assert "counts, boosting: from 0.875 to 0.875 of new rows, 1 set" in said
     kept = tmp_path / "bench_middle.jsonl"
     kept.write_text("".join(json.dumps(record) + "\n" for record in records))
-    assert bench.main(["--report", "--records", str(kept)]) == 0
+    wanted = ["benchmarks", "middle", "--report", "--kept"]
+    assert run_script(*wanted, kept).code == 0
     assert (tmp_path / "bench_middle.png").stat().st_size > 10_000
-    assert bench.main(["--report", "--records", str(tmp_path / "none.jsonl")]) == 1
+    assert run_script(*wanted, tmp_path / "none.jsonl").code == 1

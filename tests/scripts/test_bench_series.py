@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
-from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_series.py"
+from script_modules import TOP, command
 
 
 def test_every_figure_is_printed_and_kept(tmp_path):
     kept = tmp_path / "kept.json"
     kept.write_text('{"an older figure": [1.0, "s"]}')
-    command = [sys.executable, str(SCRIPT), "--most", "300", "--repeat", "1", "--keep", str(kept)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    run = command("benchmarks", "series", "--most", 300, "--repeat", 1, "--kept", kept)
+    done = subprocess.run(run, capture_output=True, text=True, cwd=TOP)
     assert done.returncode == 0, done.stderr
     found = [line for line in done.stdout.splitlines() if line.startswith("N=300:")]
     words = (

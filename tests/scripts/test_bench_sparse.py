@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from script_modules import script
+from scripts.benchmarks import sparse
+from scripts.benchmarks.data import drawn as sets
+from scripts.benchmarks.peers.elsewhere import judge
 
 
 def test_predictions_are_judged():
     """All means m and variances v: Phi(m/sqrt(1 + v)), whose labels are as often as it says."""
-    judge = script("sparse_peers").judge
     mean, variance, y = np.full(1000, 1.2), np.full(1000, 0.44), np.ones(1000)
     p = ndtr(1.0)
     y[: round(1000 * (1.0 - p))] = -1.0
@@ -22,7 +23,6 @@ def test_predictions_are_judged():
 
 
 def test_synthetic_labels_follow_a_function_of_variance_4():
-    sets = script("sparse_sets")
     data = sets.synthetic(300)
     assert data.X.shape == (300, 5)
     assert set(np.unique(data.y)) == {-1.0, 1.0}
@@ -33,7 +33,7 @@ def test_synthetic_labels_follow_a_function_of_variance_4():
 
 
 def test_times_are_compared():
-    words = script("bench_sparse").compared(
+    words = sparse.compared(
         {"path": [[1.0, 0.5, 0.1], [4.0, 0.3, 0.1]]}, {"path": [[10.0, 0.4, 0.2]]}
     )
     assert "0.40 of its time" in words

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from cases import every_case
-from script_modules import DATA, datasets, needs_data
+from script_modules import DATA, needs_data
+from scripts.benchmarks.data import paper
+from scripts.benchmarks.data.files import FILES, raw_path
+from scripts.benchmarks.data.registry import DataError
 
 # Rows and features as in the paper, but for Ionosphere, whose second column is constant.
 SHAPES = {
@@ -30,7 +33,7 @@ SHAPES = {
 @needs_data
 @every_case("name", SHAPES)
 def test_shapes_and_classes(name):
-    X, y = datasets.load(name, DATA)
+    X, y = paper.load(name, DATA)
     rows, features, positive = SHAPES[name]
     assert X.shape == (rows, features)
     assert np.isfinite(X).all()
@@ -44,26 +47,26 @@ def test_shapes_and_classes(name):
 
 
 def test_names_are_those_of_the_table():
-    assert tuple(SHAPES) == datasets.NAMES + datasets.VARIANTS
+    assert tuple(SHAPES) == paper.NAMES + paper.VARIANTS
 
 
 @needs_data
 def test_the_two_quirks():
-    pima, _ = datasets.load("pima", DATA)
-    clean, _ = datasets.load("pima532", DATA)
+    pima, _ = paper.load("pima", DATA)
+    clean, _ = paper.load("pima532", DATA)
     assert len(np.unique(pima, axis=0)) == len(np.unique(clean, axis=0)) == len(clean)
-    glass, y = datasets.load("glass", DATA)
+    glass, y = paper.load("glass", DATA)
     np.testing.assert_array_equal(glass[:, 0], np.arange(1, 215))
     # Sorted by class: the row number alone separates the classes.
     assert (np.diff(y) >= 0).all()
-    np.testing.assert_array_equal(glass[:, 1:], datasets.load("glass9", DATA)[0])
+    np.testing.assert_array_equal(glass[:, 1:], paper.load("glass9", DATA)[0])
 
 
-@every_case("name", sorted(datasets.FILES))
+@every_case("name", sorted(FILES))
 def test_missing_file(name, tmp_path):
-    with pytest.raises(datasets.DataError) as caught:
-        datasets.raw_path(name, tmp_path)
-    message, raw = str(caught.value), datasets.FILES[name]
+    with pytest.raises(DataError) as caught:
+        raw_path(name, tmp_path)
+    message, raw = str(caught.value), FILES[name]
     assert str(tmp_path / name) in message
     assert raw.sha256 in message
     assert (raw.url or "Jarrett") in message
@@ -75,8 +78,8 @@ def test_altered_file(tmp_path):
     path = tmp_path / "wine.data"
     path.chmod(0o644)
     path.write_text(path.read_text().replace("14.23", "14.24", 1))
-    with pytest.raises(datasets.DataError, match=r"is not the file.*wine/wine\.data"):
-        datasets.load("wine1", tmp_path, download=True)
+    with pytest.raises(DataError, match=r"is not the file.*wine/wine\.data"):
+        paper.load("wine1", tmp_path, download=True)
 
 
 def test_failed_download(tmp_path, monkeypatch):
@@ -86,8 +89,8 @@ def test_failed_download(tmp_path, monkeypatch):
         raise OSError("no network")
 
     monkeypatch.setattr(pooch, "retrieve", offline)
-    with pytest.raises(datasets.DataError, match=r"no network.*crabs\.dat.*sha256"):
-        datasets.load("crabs", tmp_path, download=True)
+    with pytest.raises(DataError, match=r"no network.*crabs\.dat.*sha256"):
+        paper.load("crabs", tmp_path, download=True)
 
 
 @needs_data
@@ -100,14 +103,14 @@ def test_download(tmp_path, monkeypatch):
         shutil.copy(DATA / fname, path)
 
     monkeypatch.setattr(pooch, "retrieve", fetch)
-    X, _ = datasets.load("crabs", tmp_path, download=True)
-    raw = datasets.FILES["crabs.dat"]
+    X, _ = paper.load("crabs", tmp_path, download=True)
+    raw = FILES["crabs.dat"]
     assert asked == [(raw.url, f"sha256:{raw.sha256}")]
-    datasets.load("crabs", tmp_path, download=True)
+    paper.load("crabs", tmp_path, download=True)
     assert len(asked) == 1
     assert X.shape == (200, 7)
 
 
 def test_unknown_name(tmp_path):
     with pytest.raises(KeyError, match="unknown data set 'iris'; known are ionosphere"):
-        datasets.load("iris", tmp_path)
+        paper.load("iris", tmp_path)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from script_modules import run_script
+from script_modules import TOP, command, run_script
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "demo_robust.py"
 DATA = os.environ.get("QP_DATA", "")
 
 
@@ -20,9 +18,8 @@ DATA = os.environ.get("QP_DATA", "")
     reason="set QP_DATA to a folder with glass.data",
 )
 def test_outliers_cost_student_t_little():
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "--data", DATA, "--splits", "2"], capture_output=True, text=True
-    )
+    words = command("examples", "robust", "--data", DATA, "--seeds", 2)
+    done = subprocess.run(words, capture_output=True, text=True, cwd=TOP)
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if "+-" in line]
     nlpd, rmse = ({(r[0], r[2]): float(r[k]) for r in rows} for k in (3, 6))
@@ -35,6 +32,6 @@ def test_outliers_cost_student_t_little():
 
 
 def test_missing_data_are_named(tmp_path):
-    done = run_script("demo_robust", "--data", tmp_path, "--splits", 1)
+    done = run_script("examples", "robust", "--data", tmp_path, "--seeds", 1)
     assert done.code == 1
     assert "glass.data is missing" in done.err

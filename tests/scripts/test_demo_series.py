@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "demo_series.py"
+from script_modules import TOP, command
+
 DATA = os.environ.get("QP_DATA", "")
 
 
@@ -21,17 +21,8 @@ DATA = os.environ.get("QP_DATA", "")
 def test_days_and_years_give_one_rate(tmp_path):
     pytest.importorskip("matplotlib")
     figure = tmp_path / "series.png"
-    command = [
-        sys.executable,
-        str(SCRIPT),
-        "--data",
-        DATA,
-        "--years",
-        "40",
-        "--figure",
-        str(figure),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
+    words = command("examples", "series", "--data", DATA, "--years", 40, "--figure", figure)
+    done = subprocess.run(words, capture_output=True, text=True, cwd=TOP)
     assert done.returncode == 0, done.stderr
     found = re.findall(r"(days|years) +N = +(\d+) .* (\w+), (\d+) disasters", done.stdout)
     assert [row[0] for row in found] == ["days", "years"]

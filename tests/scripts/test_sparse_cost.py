@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from script_modules import script
+from scripts.reports import passes as cost
 
-cost = script("sparse_cost")
 COSTS = cost.Costs(chunk=2e-3, row=3e-6, operation=1e-10, call=4e-3)
 
 

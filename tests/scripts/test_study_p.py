@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from script_modules import DATA, needs_data, script
-
-script("datasets")
-script("experiment")
-study = script("study_p")
+from script_modules import DATA, needs_data
+from scripts.studies import powers as study
 
 
 def test_calibration_error_by_hand():

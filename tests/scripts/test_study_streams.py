@@ -5,33 +5,33 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from script_modules import script
-
-study = script("study_streams")
-report = script("streams_report")
+from scripts import records
+from scripts.benchmarks.data import drawn
+from scripts.reports import sparse as report
+from scripts.studies import streams as study
 
 
 @pytest.fixture(autouse=True)
 def few_new_points(monkeypatch):
-    monkeypatch.setattr(script("sparse_sets"), "TEST", 50)
+    monkeypatch.setattr(drawn, "TEST", 50)
 
 
 def test_few_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "PARTS", {"labels-300": {"shuffled": (100,), "sorted": (300,)}})
-    records = study.Records(tmp_path / "study_streams.jsonl", study.Key)
-    study.study("labels-300", records)
-    assert len(records.records) == 4
-    for key, found in records.records.items():
+    kept = study.Records(tmp_path / "study_streams.jsonl", study.Key)
+    study.study("labels-300", kept)
+    assert len(kept.records) == 4
+    for key, found in kept.records.items():
         if key.size == 300:  # one part is all rows
             assert (found["evidence"], found["nll"], found["means"]) == (0.0, 0.0, 0.0)
             assert found["variances"] == [1.0, 1.0, 1.0]
         else:
             assert 0.0 < abs(found["evidence"]) < 1.0
             assert 0.0 < found["means"] < 0.5
-    before = dict(records.records)
-    study.study("labels-300", records)
-    assert records.records == before, "what is kept is not done again"
-    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    before = dict(kept.records)
+    study.study("labels-300", kept)
+    assert kept.records == before, "what is kept is not done again"
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
     lines = report.drift().splitlines()
     assert len(lines) == 4
     assert "labels, 300 | shuffled, 100" in lines[2]

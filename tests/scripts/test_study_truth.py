@@ -7,20 +7,20 @@ import json
 import pytest
 
 from dask_cluster import RealCluster
-from script_modules import script
+from script_modules import run_script
 
 
 @pytest.mark.slow
 def test_a_cluster_does_what_one_process_does(tmp_path):
     """Chains are as long as time allows, but what is compared with them is the same."""
-    study = script("study_truth")
     names = ("logistic all one", "laplace torn")
-    options = ["--seconds", "0.5", "--wanted", "500", "--only", *names]
+    options = ["--seconds", "0.5", "--wanted", "500", "--sets", *names]
     found = []
     with RealCluster(tmp_path, workers=2) as cluster:
         for more in ([], ["--scheduler", cluster.address]):
             output = tmp_path / f"{len(more)}.jsonl"
-            assert study.main([*options, *more, "--output", str(output)]) == 0
+            words = [*options, *more, "--kept", output]
+            assert run_script("studies", "truth", *words).code == 0
             records = [json.loads(line) for line in output.read_text().splitlines()]
             found.append({record["name"]: record["said"] for record in records})
     assert set(found[0]) == set(found[1]) == set(names)

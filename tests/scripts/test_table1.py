@@ -6,33 +6,24 @@ import csv
 import json
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 
 from dask_cluster import RealCluster, until
-from script_modules import DATA, SCRIPTS, datasets, needs_data, script
+from script_modules import DATA, TOP, command, needs_data, run_script
+from scripts import command_line
+from scripts.benchmarks.data import paper, protocol
+from scripts.records import RESULTS, Records
+from scripts.reports import table1 as report
+from scripts.reports import table1_numbers as summary
+from scripts.studies import experiment
+from scripts.studies import table1 as reproduce
 
-script("records")
-experiment = script("experiment")
-reproduce = script("reproduce_table1")
-summary = script("table1_summary")
-report = script("table1_report")
-Task = experiment.Task
+Task = protocol.Task
 
-KEPT = SCRIPTS.parent / "tables" / "results" / "table1.json"
-
-
-def command(*arguments):
-    return [
-        sys.executable,
-        "-W",
-        "ignore",
-        str(SCRIPTS / "reproduce_table1.py"),
-        *map(str, arguments),
-    ]
+KEPT = RESULTS / "table1.json"
 
 
 def fake(data, block, turn, fold, ntll=0.1, methods=("ep", "qp")):
@@ -51,18 +42,18 @@ def test_folds_are_disjoint_and_the_remainder_is_never_tested():
     for m in (351, 683, 200):
         tested = []
         for fold in range(10):
-            train, test = experiment.split(Task("wine1", "main", 3, fold), m)
+            train, test = protocol.split(Task("wine1", "main", 3, fold), m)
             assert len(test) == m // 10
             assert set(train) | set(test) == set(range(m))
             assert not set(train) & set(test)
             tested.extend(test)
         assert len(set(tested)) == len(tested) == 10 * (m // 10)
-        everything = [experiment.split(Task("wine1", "all", 3, k), m)[1] for k in range(10)]
+        everything = [protocol.split(Task("wine1", "all", 3, k), m)[1] for k in range(10)]
         assert sorted(np.concatenate(everything)) == list(range(m))
 
 
 def test_mining_splits_are_the_published_ones():
-    train, test = experiment.split(Task("mining", "main", 5, 0), 112)
+    train, test = protocol.split(Task("mining", "main", 5, 0), 112)
     chosen = np.random.RandomState(5).rand(112) > 0.5
     np.testing.assert_array_equal(train, np.flatnonzero(chosen))
     assert len(train) + len(test) == 112
@@ -79,14 +70,14 @@ def test_plan():
 
 def test_results_survive_a_torn_line(tmp_path):
     path = tmp_path / "kept" / "folds.jsonl"
-    results = reproduce.Results(path)
+    results = Records(path, Task)
     results.add(fake("wine1", "main", 0, 0))
     with path.open("a") as file:
         file.write('{"data":"wine1","block":"ma')  # killed while writing
-    results = reproduce.Results(path)
+    results = Records(path, Task)
     assert set(results.records) == {Task("wine1", "main", 0, 0)}
     results.add(fake("wine1", "main", 0, 1))
-    again = reproduce.Results(path)
+    again = Records(path, Task)
     assert set(again.records) == {Task("wine1", "main", 0, k) for k in (0, 1)}
     assert Task("wine1", "main", 0, 1) in again
     assert again.records == results.records
@@ -103,10 +94,10 @@ def test_stopped_and_started_again_it_repeats_none(tmp_path, monkeypatch, capsys
         return fake(*task)
 
     monkeypatch.setattr(experiment, "run", stop)
-    monkeypatch.setattr(datasets, "load", lambda name, directory, download: (None, None))
-    arguments = ["--data", "x", "--data-sets", "wine1", "--rounds", "1", "--blocks", "main"]
-    arguments += ["--workers", "1", "--folds", str(tmp_path / "f"), "--output", str(tmp_path)]
-    assert [reproduce.main(arguments) for _ in range(4)] == [130, 130, 0, 0]
+    monkeypatch.setattr(paper, "load", lambda name, directory, download: (None, None))
+    arguments = ["table1", "--data", "x", "--sets", "wine1", "--rounds", "1", "--blocks", "main"]
+    arguments += ["--workers", "1", "--kept", str(tmp_path / "f"), "--out", str(tmp_path)]
+    assert [command_line.main("studies", arguments) for _ in range(4)] == [130, 130, 0, 0]
     assert "the same command goes on" in capsys.readouterr().err
     done = [task for task in calls if task]
     assert done == [Task("wine1", "main", 0, k) for k in range(10)]
@@ -117,10 +108,12 @@ def test_stopped_and_started_again_it_repeats_none(tmp_path, monkeypatch, capsys
 def test_killed_and_restarted_it_repeats_none(tmp_path):
     folds = tmp_path / "folds.jsonl"
     run = command(
+        "studies",
+        "table1",
         *(
             "--data",
             DATA,
-            "--data-sets",
+            "--sets",
             "mining",
             "--rounds",
             8,
@@ -129,9 +122,9 @@ def test_killed_and_restarted_it_repeats_none(tmp_path):
             "--blocks",
             "main",
         ),
-        *("--folds", folds, "--output", tmp_path / "out"),
+        *("--kept", folds, "--out", tmp_path / "out"),
     )
-    process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=TOP)
     limit = time.monotonic() + 120.0
     while not (folds.exists() and folds.read_bytes().count(b"\n") >= 3):
         assert time.monotonic() < limit
@@ -140,7 +133,7 @@ def test_killed_and_restarted_it_repeats_none(tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = [line for line in folds.read_text().split("\n") if line.endswith("}")]
-    done = subprocess.run(run, capture_output=True, text=True)
+    done = subprocess.run(run, capture_output=True, text=True, cwd=TOP)
     assert done.returncode == 0, done.stderr
     assert f"{len(before)} fits are kept" in done.stderr
     lines = folds.read_text().splitlines()
@@ -157,14 +150,17 @@ def test_dask_gives_the_same(tmp_path):
     for name, workers in (("serial", 1), ("dask", 2)):
         done = subprocess.run(
             command(
-                *("--data", DATA, "--data-sets", "mining", "--rounds", 2, "--blocks", "main"),
-                *("--workers", workers, "--folds", tmp_path / name, "--output", tmp_path / "out"),
+                "studies",
+                "table1",
+                *("--data", DATA, "--sets", "mining", "--rounds", 2, "--blocks", "main"),
+                *("--workers", workers, "--kept", tmp_path / name, "--out", tmp_path / "out"),
             ),
             capture_output=True,
             text=True,
+            cwd=TOP,
         )
         assert done.returncode == 0, done.stderr
-    one, two = (reproduce.Results(tmp_path / name).records for name in ("serial", "dask"))
+    one, two = (Records(tmp_path / name, Task).records for name in ("serial", "dask"))
     assert one.keys() == two.keys()
     for task, record in one.items():
         assert record["theta"] == two[task]["theta"]
@@ -177,14 +173,16 @@ def test_dask_gives_the_same(tmp_path):
 def test_a_real_cluster_that_loses_workers_and_its_scheduler(tmp_path):
     def arguments(name, *more):
         return command(
-            *("--data", DATA, "--data-sets", "mining", "--rounds", 20, "--blocks", "main"),
-            *("--folds", tmp_path / name, "--output", tmp_path / "out", *more),
+            "studies",
+            "table1",
+            *("--data", DATA, "--sets", "mining", "--rounds", 20, "--blocks", "main"),
+            *("--kept", tmp_path / name, "--out", tmp_path / "out", *more),
         )
 
     def done():
         return folds.read_bytes().count(b"\n") if folds.exists() else 0
 
-    subprocess.run(arguments("serial", "--workers", 1), check=True, capture_output=True)
+    subprocess.run(arguments("serial", "--workers", 1), check=True, capture_output=True, cwd=TOP)
     folds = tmp_path / "cluster"
     (tmp_path / "logs").mkdir()
     with RealCluster(tmp_path / "logs", workers=3) as cluster:
@@ -194,6 +192,7 @@ def test_a_real_cluster_that_loses_workers_and_its_scheduler(tmp_path):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            cwd=TOP,
         )
         assert until(lambda: done() >= 2, run)
         cluster.workers[0].kill()
@@ -206,7 +205,7 @@ def test_a_real_cluster_that_loses_workers_and_its_scheduler(tmp_path):
         _, err = run.communicate(timeout=300)
     assert run.returncode == 0, err
     assert "Traceback" not in err
-    one, two = (reproduce.Results(tmp_path / name).records for name in ("serial", "cluster"))
+    one, two = (Records(tmp_path / name, Task).records for name in ("serial", "cluster"))
     assert len(one) == 40
     assert {t: r["methods"]["qp"]["ntll"] for t, r in one.items()} == {
         t: r["methods"]["qp"]["ntll"] for t, r in two.items()
@@ -216,14 +215,14 @@ def test_a_real_cluster_that_loses_workers_and_its_scheduler(tmp_path):
 
 
 def test_no_scheduler_is_one_clear_error(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(datasets, "load", lambda name, directory, download: (None, None))
-    arguments = ["--data", "x", "--data-sets", "wine1", "--rounds", "1", "--timeout", "0.5"]
-    arguments += ["--folds", str(tmp_path / "f"), "--output", str(tmp_path)]
-    assert reproduce.main([*arguments, "--scheduler", "tcp://127.0.0.1:9"]) == 1
+    monkeypatch.setattr(paper, "load", lambda name, directory, download: (None, None))
+    arguments = ["table1", "--data", "x", "--sets", "wine1", "--rounds", "1", "--timeout", "0.5"]
+    arguments += ["--kept", str(tmp_path / "f"), "--out", str(tmp_path)]
+    assert command_line.main("studies", [*arguments, "--scheduler", "tcp://127.0.0.1:9"]) == 1
     err = capsys.readouterr().err.splitlines()[-1]
     assert err.startswith("error: no scheduler answers at tcp://127.0.0.1:9 within 0.5 s")
     assert "finished fits are kept, to go on: python" in err
-    assert reproduce.main([*arguments, "--scheduler", "nowhere"]) == 2
+    assert command_line.main("studies", [*arguments, "--scheduler", "nowhere"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -232,23 +231,22 @@ def test_no_scheduler_is_one_clear_error(tmp_path, monkeypatch, capsys):
         (["--data", "x", "--rounds", "0"], "--rounds must be at least 1"),
         (["--data", "x", "--workers", "0"], "--workers must be at least 1"),
         (["--data", "x", "--blocks", "grid"], "need --grid"),
-        (["--data", "x", "--data-sets", "iris"], "invalid choice: 'iris'"),
+        (["--data", "x", "--sets", "iris"], "invalid choice: 'iris'"),
     ],
 )
-def test_usage(arguments, message, capsys):
-    with pytest.raises(SystemExit) as caught:
-        reproduce.parse(arguments)
-    assert caught.value.code == 2
-    assert message in capsys.readouterr().err
+def test_usage(arguments, message):
+    done = run_script("studies", "table1", *arguments)
+    assert done.code == 2
+    assert message in done.err
 
 
 def test_missing_data_is_one_clear_error(tmp_path, capsys, monkeypatch):
     def absent(name, directory, download):
-        raise datasets.DataError("x is missing; its address is y")
+        raise paper.DataError("x is missing; its address is y")
 
-    monkeypatch.setattr(datasets, "load", absent)
-    arguments = ["--data", tmp_path, "--folds", tmp_path / "f", "--output", tmp_path]
-    assert reproduce.main([str(a) for a in arguments]) == 1
+    monkeypatch.setattr(paper, "load", absent)
+    arguments = ["table1", "--data", tmp_path, "--kept", tmp_path / "f", "--out", tmp_path]
+    assert command_line.main("studies", arguments) == 1
     assert capsys.readouterr().err == "error: x is missing; its address is y\n"
 
 
@@ -264,10 +262,10 @@ def test_progress_tells_the_time_left(capsys):
 
 
 def test_published_numbers():
-    paper = summary.published()
-    assert tuple(paper) == datasets.NAMES
-    assert paper["sonar"]["ntll_vb"] == 693.1
-    assert paper["mining"]["te_ep_sd"] == 27
+    given = summary.published()
+    assert tuple(given) == paper.NAMES
+    assert given["sonar"]["ntll_vb"] == 693.1
+    assert given["mining"]["te_ep_sd"] == 27
 
 
 def test_report(tmp_path):
@@ -317,9 +315,9 @@ def kept():
 @needs_data
 @pytest.mark.parametrize("data", ["wine1", "wine2", "mining"])
 def test_one_round_again_gives_the_kept_numbers(data, kept):
-    X, y = datasets.load(data, DATA)
+    X, y = paper.load(data, DATA)
     row = kept[data, "main"]
-    tasks = [Task(data, "main", 1, k) for k in range(experiment.folds(data, "main"))]
+    tasks = [Task(data, "main", 1, k) for k in range(protocol.folds(data, "main"))]
     records = [experiment.run(task, X, y) for task in tasks]
     for method in ("ep", "qp"):
         for measure in ("te", "ntll"):

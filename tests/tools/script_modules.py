@@ -1,55 +1,35 @@
-"""The scripts as modules, and the raw data of the paper where they are installed."""
+"""The commands of a checkout in this process, and the paper's raw data where they are installed."""
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from commands import Finished
+from scripts import command_line
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+TOP = Path(__file__).parents[2]
 DATA = Path(os.environ.get("QP_DATA", "."))
 needs_data = pytest.mark.skipif(
     not (DATA / "wine.data").is_file(), reason="set QP_DATA to the folder of the raw data files"
 )
 
 
-def script(name):
-    """Import a script as the module that other scripts import."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        try:
-            # Scripts import each other by name.
-            with mock.patch.object(sys, "path", [*sys.path, str(SCRIPTS)]):
-                spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-    return sys.modules[name]
+def command(room, name, *arguments):
+    """Words that run a command in a process of its own, at the top of the checkout."""
+    return [sys.executable, "-W", "ignore", "-m", f"scripts.{room}", name, *map(str, arguments)]
 
 
-def run_script(name, *arguments):
-    """Run the script's `main` in this process: its imports alone take two seconds."""
-    with (
-        redirect_stdout(io.StringIO()) as out,
-        redirect_stderr(io.StringIO()) as err,
-        mock.patch.object(sys, "argv", [f"{name}.py", *map(str, arguments)]),
-    ):
+def run_script(room, name, *arguments):
+    """Run a command in this process: imports alone take two seconds."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
         try:
-            code = script(name).main()
+            code = command_line.main(room, [name, *map(str, arguments)])
         except SystemExit as stop:
             code = stop.code
-    if isinstance(code, str):  # what Python does with a message
-        return Finished(1, out.getvalue(), f"{err.getvalue()}{code}\n", 0.0, 0)
     return Finished(code or 0, out.getvalue(), err.getvalue(), 0.0, 0)
-
-
-datasets = script("datasets")

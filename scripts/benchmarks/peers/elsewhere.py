@@ -1,0 +1,147 @@
+"""Peers of sparse inference, run by an interpreter that has them: GPyTorch's SVGP, GPBoost.
+
+    PYTHON -m scripts.benchmarks.peers.elsewhere svgp SET.npz RATE SECONDS MOST
+
+One thread, CPU seconds, MOST until it is killed. Prints one JSON document: after so many seconds
+the negative log density of the test rows, and the calibration error (labels) or the coverage of
+90 % intervals.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from scripts.benchmarks.metrics import judge, judge_noise
+
+_BATCH = 1024
+# Looks at the test rows between the first and the last second.
+_LOOKS = 12
+
+
+def svgp(data: Any, rate: float, seconds: float) -> dict[str, Any]:
+    """GPyTorch's SVGP, float32, Adam, batches of 1024, inducing inputs free."""
+    import gpytorch
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    X, y, Z = (torch.tensor(data[k], dtype=torch.float32) for k in ("X", "y", "Z"))
+    noisy = "exposure" in data or "nu" in data
+    points = torch.tensor(data["X_test"], dtype=torch.float32)
+
+    class Model(gpytorch.models.ApproximateGP):
+        def __init__(self) -> None:
+            chosen = gpytorch.variational.CholeskyVariationalDistribution(len(Z))
+            strategy = gpytorch.variational.VariationalStrategy(self, Z, chosen)
+            super().__init__(strategy)
+            means, kernels = gpytorch.means, gpytorch.kernels
+            self.mean_module = means.ConstantMean() if noisy else means.ZeroMean()
+            shape = (kernels.MaternKernel if noisy else kernels.RBFKernel)(ard_num_dims=X.shape[1])
+            self.covar_module = gpytorch.kernels.ScaleKernel(shape)
+            self.covar_module.outputscale = 1.0
+            shape.lengthscale = 2.0
+
+        def forward(self, x):
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(x), self.covar_module(x)
+            )
+
+    model, likelihood, labels = Model(), gpytorch.likelihoods.BernoulliLikelihood(), y
+    options: dict[str, Any] = {}
+    if "nu" in data:
+        likelihood = gpytorch.likelihoods.StudentTLikelihood()
+        likelihood.deg_free = float(data["nu"])
+        likelihood.raw_deg_free.requires_grad_(False)
+        likelihood.noise = 0.09
+    elif "exposure" in data:
+        exposure = torch.tensor(data["exposure"], dtype=torch.float32)
+
+        class Counts(gpytorch.likelihoods._OneDimensionalLikelihood):
+            def forward(self, f):
+                return torch.distributions.Poisson(torch.exp(f))
+
+            def expected_log_prob(self, y, f, exposure):
+                # But for log y!, in closed form.
+                mean, variance = f.mean, f.variance
+                return y * mean - exposure * torch.exp(mean + 0.5 * variance)
+
+        likelihood = Counts()
+    else:
+        labels = (y + 1.0) / 2.0
+    bound = gpytorch.mlls.VariationalELBO(likelihood, model, len(y))
+    learnt = [p for part in (model, likelihood) for p in part.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam(learnt, lr=rate)
+    spent, path, begun = 0.0, [], time.process_time()
+
+    def look() -> None:
+        model.eval()
+        with torch.no_grad():
+            found = [model(points[k : k + 2000]) for k in range(0, len(points), 2000)]
+        mean = np.concatenate([f.mean.numpy() for f in found]).astype(float)
+        variance = np.concatenate([f.variance.numpy() for f in found]).astype(float)
+        noise: dict[str, Any] = {}
+        if "nu" in data:
+            noise = {"nu": float(data["nu"]), "scale": float(likelihood.noise) ** 0.5}
+        elif "exposure" in data:
+            noise = {"exposure": data["exposure_test"]}
+        judged = judge_noise(noise, mean, variance, data["y_test"]) if noisy else None
+        path.append([spent, *(judged or judge(mean, variance, data["y_test"]))])
+        model.train()
+
+    model.train()
+    while spent < seconds:
+        order = torch.randperm(len(y))
+        for start in range(0, len(y), _BATCH):
+            some = order[start : start + _BATCH]
+            optimizer.zero_grad()
+            if "exposure" in data:
+                options = {"exposure": exposure[some]}
+            loss = -bound(model(X[some]), labels[some], **options)
+            loss.backward()
+            optimizer.step()
+            spent += time.process_time() - begun
+            if spent > seconds * (len(path) + 1) / _LOOKS:
+                look()
+            begun = time.process_time()
+            if spent >= seconds:
+                break
+    return {"path": path}
+
+
+def fitc(data: Any, approximation: str) -> dict[str, Any]:
+    """GPBoost's Laplace approximation with FITC, or Vecchia."""
+    import gpboost
+
+    begun = time.process_time()
+    options: dict[str, Any] = {"gp_approx": approximation}
+    if approximation == "fitc":
+        options |= {"num_ind_points": len(data["Z"]), "ind_points_selection": "kmeans++"}
+    model = gpboost.GPModel(
+        gp_coords=data["X"],
+        cov_function="gaussian_ard",
+        likelihood="bernoulli_probit",
+        num_parallel_threads=1,
+        **options,
+    )
+    model.fit(y=(data["y"] + 1.0) / 2.0)
+    found = model.predict(gp_coords_pred=data["X_test"], predict_var=True, predict_response=False)
+    spent = time.process_time() - begun
+    return {"path": [[spent, *judge(found["mu"], found["var"], data["y_test"])]]}
+
+
+def main(peer: str, path: str, *numbers: str) -> None:
+    """Run one peer on the arrays of a file."""
+    rate, seconds, most = map(float, numbers)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(most), int(most) + 10))
+    data = np.load(path)
+    print(json.dumps(svgp(data, rate, seconds) if peer == "svgp" else fitc(data, peer)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,61 @@
+"""Calls of one function here, by processes of this machine, or on a dask cluster.
+
+Workers elsewhere have no checkout: this package is sent to them, as one archive.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from argparse import Namespace
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+__all__ = ["each"]
+
+_HERE = Path(__file__).resolve().parent
+
+
+def each(
+    function: Callable[[Any], Any],
+    arguments: Iterable[Any],
+    take: Callable[[Any], None],
+    options: Namespace,
+) -> None:
+    """Call `take` with what `function` returns for each of `arguments`, as it comes.
+
+    Without ``options.scheduler``, and of ``options.workers`` no more than one, in this process. To
+    the last bit results need not come out alike: processors may differ.
+    """
+    if options.scheduler is None and getattr(options, "workers", 1) == 1:
+        for some in arguments:
+            take(function(some))
+        return
+    from qpruntime.execution.cluster import Cluster
+
+    with ExitStack() as stack:
+        address = options.scheduler
+        if address is None:
+            from dask.distributed import LocalCluster
+
+            local = LocalCluster(
+                n_workers=options.workers, threads_per_worker=1, dashboard_address=":0"
+            )
+            address = stack.enter_context(local).scheduler_address
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        modules = [_archive(Path(folder))]
+        cluster = Cluster(address, options.timeout, same_rounding=False, modules=modules)
+        executor = stack.enter_context(cluster)
+        executor.each(((function, some) for some in arguments), lambda _, found: take(found))
+
+
+def _archive(folder: Path) -> Path:
+    """This package in a file that Python imports from."""
+    path = folder / "scripts.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for source in sorted(_HERE.rglob("*")):
+            if source.suffix in (".py", ".csv"):
+                archive.write(source, source.relative_to(_HERE.parent))
+    return path

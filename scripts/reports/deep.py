@@ -1,0 +1,223 @@
+"""Tables of deep Gaussian processes beside the published, from what study and benchmark keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scripts.benchmarks.data import deep as deep_data
+from scripts.records import RESULTS, lines
+from scripts.reports.tables import Cell, Record, Table, mean_error, spaced, table
+
+__all__ = ["binary", "bound", "gains", "peers", "regression", "single", "streamed", "write"]
+
+
+class Published(NamedTuple):
+    """Mean log-likelihood, its standard error over splits, RMSE."""
+
+    log_density: float
+    error: float
+    rmse: float
+
+
+#: Bui et al. (2016) by data, model and inducing inputs of a layer.
+PUBLISHED = {
+    ("boston", "GP", 50): Published(-2.22, 0.07, 2.43),
+    ("boston", "DGP-2", 50): Published(-2.17, 0.10, 2.38),
+    ("boston", "GP", 100): Published(-2.16, 0.07, 2.39),
+    ("boston", "DGP-2", 100): Published(-2.09, 0.06, 2.38),
+    ("boston", "DGP-3", 100): Published(-2.13, 0.09, 2.38),
+    ("concrete", "GP", 50): Published(-2.85, 0.02, 5.55),
+    ("concrete", "DGP-2", 50): Published(-2.61, 0.02, 4.64),
+    ("concrete", "GP", 100): Published(-2.65, 0.02, 4.78),
+    ("concrete", "DGP-2", 100): Published(-2.43, 0.02, 4.16),
+    ("concrete", "DGP-3", 100): Published(-2.44, 0.02, 4.23),
+}
+#: Of binary sets, inducing inputs and splits not stated.
+PUBLISHED_BINARY = {
+    "cancer": {"GP": -0.05, "DGP-1": -0.04, "DGP-2": -0.04, "DGP-3": -0.04},
+    "crabs": {"GP": -0.03, "DGP-1": -0.10, "DGP-2": -0.03, "DGP-3": -0.03},
+    "ionosphere": {"GP": -0.17, "DGP-1": -0.17, "DGP-2": -0.16, "DGP-3": -0.16},
+    "pima532": {"GP": -0.40, "DGP-1": -0.39, "DGP-2": -0.40, "DGP-3": -0.39},
+    "sonar": {"GP": -0.32, "DGP-1": -0.29, "DGP-2": -0.30, "DGP-3": -0.31},
+}
+_FIT = ("data", "inducing", "power", "steps", "dtype", "model")
+
+
+def _spread(what: str) -> Cell:
+    """Mean over splits and its standard error."""
+    return lambda rows: mean_error([row[what] for row in rows if what in row])
+
+
+def _stated(form: Callable[[Published], str]) -> Cell:
+    """What was published of this fit."""
+
+    def cell(rows: list[Record]) -> str:
+        found = PUBLISHED.get((rows[0]["data"], rows[0]["model"], rows[0]["inducing"]))
+        return "–" if found is None else form(found)
+
+    return cell
+
+
+def _named(rows: list[Record]) -> str:
+    first = rows[0]
+    power = "" if first["power"] == 1.0 else f", α = {first['power']:g}"
+    return first["model"] + power + ("" if first["dtype"] == "float64" else f", {first['dtype']}")
+
+
+def _splits(rows: list[Record]) -> str:
+    return str(len(rows))
+
+
+def _fits(names: tuple[str, ...], columns: Any) -> Table:
+    """A line for each kind of fit, sets in the order of their names."""
+    return Table(
+        "reproduce_deep.jsonl",
+        columns,
+        group=_FIT,
+        where=lambda r: r["data"] in names,
+        order=lambda key: (names.index(key[0]), key[1:]),
+    )
+
+
+#: Log-likelihood and RMSE by data, inducing inputs and model.
+regression = _fits(
+    deep_data.REGRESSION,
+    [
+        ("data", "{data}"),
+        ("M", lambda rows: str(rows[0]["inducing"] or "–")),
+        ("model", _named),
+        ("splits", _splits),
+        ("log-likelihood", _spread("log_density")),
+        ("published", _stated(lambda p: f"{p.log_density:.2f} ± {p.error:.2f}")),
+        ("by 100 draws", _spread("log_density_drawn")),
+        ("RMSE", _spread("rmse")),
+        ("published", _stated(lambda p: f"{p.rmse:.2f}")),
+        ("CPU s a fit", lambda rows: f"{np.median([row['cpu'] for row in rows]):.0f}"),
+    ],
+)
+
+#: Log-likelihood and error rate of the binary sets.
+binary = _fits(
+    deep_data.BINARY,
+    [
+        ("data", "{data}"),
+        ("M", "{inducing}"),
+        ("model", "{model}"),
+        ("splits", _splits),
+        ("log-likelihood", _spread("log_density")),
+        ("published", lambda rows: f"{PUBLISHED_BINARY[rows[0]['data']][rows[0]['model']]:.2f}"),
+        ("error rate", lambda rows: f"{np.mean([row['error'] for row in rows]):.3f}"),
+    ],
+)
+
+
+def _alone(rows: list[Record]) -> str:
+    """Log-likelihood of the noise that an exact model finds."""
+    noise = np.array([row["noise"] for row in rows])
+    return mean_error(-np.log(noise) - 0.5 * np.log(2.0 * np.pi * np.e))
+
+
+def _highest(rows: list[Record]) -> str:
+    theirs = [one.log_density for key, one in PUBLISHED.items() if key[0] == rows[0]["data"]]
+    return f"{max(theirs):.2f}" if theirs else "–"
+
+
+def bound() -> str:
+    """What the noise of an exact dense model leaves to be had, beside the highest published."""
+    columns: dict[str, Cell] = {
+        "data": "{data}",
+        "splits": _splits,
+        "dense GP": _spread("log_density"),
+        "its noise": _spread("noise"),
+        "noise alone": _alone,
+        "highest published": _highest,
+    }
+    kept = lines(regression.file)
+    return _fits(deep_data.REGRESSION, columns)([r for r in kept if r["model"] == "dense GP"])
+
+
+def _pairs(groups: dict[Any, list[Record]], key: Any, other: Any) -> list[tuple[Record, Record]]:
+    """Records of one kind of fit, and those of another of the same split."""
+    base = {row["split"]: row for row in groups.get(other, [])}
+    return [(row, base[row["split"]]) for row in groups[key] if row["split"] in base]
+
+
+def gains(records: Iterable[Record] | None = None) -> str:
+    """What a hidden layer adds to the log-likelihood of the same splits, beside the published."""
+    found, groups = [], regression.groups(records)
+    for key in groups:
+        *fit, model = key
+        both = _pairs(groups, key, (*fit, model.replace(model[:5], "GP")))
+        if not model.startswith("DGP") or not both:
+            continue
+        own, base = (PUBLISHED.get((fit[0], name, fit[1])) for name in (model, "GP"))
+        stated = f"{own.log_density - base.log_density:.2f}" if own and base else "–"
+        gain = mean_error([one["log_density"] - two["log_density"] for one, two in both])
+        found.append([fit[0], str(fit[1]), model, str(len(both)), gain, stated])
+    return table(["data", "M", "model", "splits", "gain over GP", "published"], found)
+
+
+def single() -> str:
+    """What single precision of pairs changes on the same splits."""
+    found, groups = [], regression.groups()
+    for key in groups:
+        data, m, power, steps, dtype, model = key
+        pairs = _pairs(groups, key, (data, m, power, steps, "float64", model))
+        if dtype == "float64" or not pairs:
+            continue
+        changes = [
+            mean_error([one[name] - two[name] for one, two in pairs])
+            for name in ("energy_at_end", "log_density")
+        ]
+        ratio = np.median([one["cpu"] / two["cpu"] for one, two in pairs])
+        diverged = sum(not one["converged"] for one, _ in pairs)
+        cells = [str(len(pairs)), str(diverged), *changes, f"{ratio:.2f}"]
+        found.append([data, str(m), model, *cells])
+    header = ["data", "M", "model", "splits", "diverged", "change of energy"]
+    return table([*header, "change of log-likelihood", "CPU time beside double"], found)
+
+
+#: Rows of zarr arrays: seconds and memory, as ``benchmarks deep --rows`` measured them.
+streamed = Table(
+    "bench_deep_rows.jsonl",
+    {
+        "rows": lambda rows: spaced(rows[0]["rows"]),
+        "CPU s": "{cpu:.0f}",
+        "memory before, MB": "{before:.0f}",
+        "at most, MB": "{memory:.0f}",
+        "RMSE of the function": "{error:.3f}",
+    },
+)
+
+
+def peers() -> str:
+    """Marks of both programs by CPU seconds, as ``benchmarks deep`` measured them in one run."""
+    marks = [{**r, **mark} for r in lines("bench_deep.jsonl") for mark in r["marks"]]
+    columns: dict[str, Cell] = {
+        "data": "{data}",
+        "program": "{program}",
+        "CPU s": "{cpu:.1f}",
+        "log-likelihood": "{log_density:.3f}",
+        "RMSE": "{rmse:.3f}",
+    }
+    return Table("", columns)(marks)
+
+
+def write(records: Iterable[Record], folder: Path = RESULTS) -> None:
+    """Write reproduce_deep.md."""
+    rows = list(records)
+    parts = [
+        "# Deep Gaussian processes beside the published",
+        "By `python -m scripts.studies deep`. Means over test rows, then over splits, with "
+        "standard errors of the mean; CPU seconds with compiling, on a machine that did other "
+        "work meanwhile.",
+        regression(rows),
+        gains(rows),
+    ]
+    if any(row["data"] in deep_data.BINARY for row in rows):
+        parts.append(binary(rows))
+    (folder / "reproduce_deep.md").write_text("\n\n".join(parts) + "\n")

@@ -1,0 +1,169 @@
+"""Tables of inducing points: docs/million-rows, default-at-scale and rows-in-parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scripts.records import lines
+from scripts.reports.tables import Record, Table, spaced, table
+
+__all__ = ["curve", "dense", "drift", "noise", "peers", "products", "scale", "sizes"]
+
+_NAMES = {"own": "ours", "svgp": "SVGP", "fitc": "FITC", "vecchia": "Vecchia"}
+_NOISY = ("counts", "diamonds", "outliers")
+_PARTS = ("gather", "sweep", "gradient", "evaluation")
+# From so many rows on those of the default are on the disk.
+_MAPPED = 1_000_000
+
+
+def _spoken(record: Record) -> str:
+    name, n, m = record["case"].split("-")
+    return f"{name}, N = {int(n):,}, M = {m}".replace(",0", " 0").replace(",9", " 9")
+
+
+def _noisy(record: Record) -> bool:
+    return record["case"].startswith(_NOISY)
+
+
+def peers() -> str:
+    """Labels: how soon the peer's last figure is passed, and both ends."""
+    kept = {(r["case"], r["peer"]): r for r in lines("bench_sparse.jsonl") if not _noisy(r)}
+    rows = []
+    for (case, name), theirs in kept.items():
+        if name == "own" or (case, "own") not in kept:
+            continue
+        path = kept[case, "own"]["path"]
+        own, row = path[-1], [_spoken(theirs), _NAMES[name]]
+        if not theirs["path"]:
+            rows.append([*row, theirs["ended"], "", f"{own[1]:.4f}", f"{own[0]:.0f} s", "", ""])
+            continue
+        end = theirs["path"][-1]
+        passed = [at for at, nll, _ in path if nll <= end[1]]
+        share = f"{min(passed) / end[0]:.2f}" if passed else "not passed"
+        row += [f"{end[1]:.4f}", f"{end[0]:.0f} s", f"{own[1]:.4f}", f"{own[0]:.0f} s"]
+        rows.append([*row, share, f"{end[2]:.4f}, {own[2]:.4f}"])
+    header = ["", "peer", "its NLL", "after", "ours", "after", "its NLL passed, share of its time"]
+    return table([*header, "calibration errors"], rows)
+
+
+def noise() -> str:
+    """Counts and outliers: seconds, log density and coverage of both."""
+    kept = {(r["case"], r["peer"]): r for r in lines("bench_sparse.jsonl") if _noisy(r)}
+    rows = []
+    for record in sorted(kept.values(), key=lambda r: _NOISY.index(r["case"].split("-")[0])):
+        spent, nlpd, covered = record["path"][-1]
+        cells = f"{spent:.0f} s", f"{nlpd:.4f}", f"{100.0 * covered:.1f} %"
+        rows.append([_spoken(record), _NAMES[record["peer"]], *cells])
+    return table(["", "", "CPU time", "NLPD", "coverage of 90 % intervals"], rows)
+
+
+#: What M buys.
+curve = Table(
+    "sparse_curve.jsonl",
+    {
+        "M": "{inducing}",
+        "log evidence": "{evidence:.0f}",
+        "test NLL": "{nll:.4f}",
+        "CPU time": "{seconds:.0f} s",
+    },
+    group=("inducing",),
+    where=lambda r: r["what"] == "m",
+    order=lambda key: key,
+)
+
+#: Seconds and memory of fits by rows.
+sizes = Table(
+    "sparse_sizes.jsonl",
+    {
+        "rows": lambda some: spaced(some[-1]["rows"]) + ", from zarr" * some[-1]["zarr"],
+        "two cores": "{seconds:.0f} s",
+        "CPU time": "{cpu:.0f} s",
+        "memory at most": lambda some: f"{some[-1]['peak'] / 1000.0:.1f} GB",
+        "test NLL": "{nll:.4f}",
+    },
+    group=("rows", "inducing", "method"),
+    where=lambda r: "rows" in r,
+    order=lambda key: key,
+)
+
+#: What an evaluation takes, in products of (N, M) and (M, M).
+products = Table(
+    "sparse_sizes.jsonl",
+    {"M": "{inducing}", "": "{dtype}", **{name: f"{{{name}:.1f}}" for name in _PARTS}},
+    group=("inducing", "dtype"),
+    where=lambda r: "dtype" in r,
+)
+
+
+def _engines(some: list[Record], dense: bool) -> str:
+    record = next(r for r in reversed(some) if (r["inducing"] == 0) == dense)
+    return f"{record['seconds']:.1f} s, {record['nll']:.4f}"
+
+
+def dense() -> str:
+    """Both engines by rows, where both have been measured."""
+    kept = lines("sparse_curve.jsonl")
+    both = [{r["rows"] for r in kept if (not r["inducing"]) == dense} for dense in (True, False)]
+    return Table(
+        "",
+        {
+            "N": "{rows}",
+            "dense: CPU time, test NLL": lambda some: _engines(some, True),
+            "M = 100": lambda some: _engines(some, False),
+        },
+        group=("rows",),
+        where=lambda r: r["what"] == "dense" and r["rows"] in both[0] & both[1],
+        order=lambda key: key,
+    )(kept)
+
+
+#: The default at 10^5 rows and more: the last record of every size.
+scale = Table(
+    "scale.jsonl",
+    {
+        "rows": lambda some: spaced(some[-1]["rows"]) + ", mapped" * (some[-1]["rows"] >= _MAPPED),
+        "inducing points": lambda some: (
+            f"{some[-1]['inducing']}"
+            + " and nearest rows" * (some[-1]["engine"] == "inducing+nearest")
+        ),
+        "elapsed, two cores": "{wall:.0f} s",
+        "CPU": "{cpu:.0f} s",
+        "memory at most": lambda some: f"{some[-1]['bytes'] / 1e9:.2f} GB",
+        "log loss": "{loss:.4f}",
+        "a prediction, first": lambda some: f"{1e6 * some[-1]['first']:.0f} µs",
+        "later": lambda some: f"{1e6 * some[-1]['later']:.0f} µs",
+    },
+    group=("rows",),
+    order=lambda key: key,
+)
+
+
+def _both(name: str, form: str, scale: float = 1.0) -> Any:
+    """Figures of sites of their own, and of tied ones after the stroke."""
+
+    def cell(some: list[Record]) -> str:
+        ways = {record["sites"]: record for record in some}
+        return " / ".join(format(scale * ways[sites][name], form) for sites in ("own", "tied"))
+
+    return cell
+
+
+def _spreads(some: list[Record]) -> str:
+    ways = {record["sites"]: record["variances"] for record in some}
+    return " / ".join("{1:.2f} to {2:.2f}".format(*ways[sites]) for sites in ("own", "tied"))
+
+
+#: Drift of rows in parts from all rows at once.
+drift = Table(
+    "study_streams.jsonl",
+    {
+        "rows": lambda some: some[-1]["data"].replace("-", ", "),
+        "order and rows in a part": "{order}, {size}",
+        "evidence, nats": _both("evidence", "+.2f"),
+        "means, sd": _both("means", ".3f"),
+        "variances, 5 to 95 %": _spreads,
+        "NLL x 1000": _both("nll", "+.2f", 1000.0),
+        "time": _both("time", ".1f"),
+    },
+    group=("data", "order", "size"),
+)

@@ -1,0 +1,105 @@
+"""Tables of docs/measurements.md: what ``benchmarks speed --json`` kept, and errors of sigma*."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+
+from qpruntime import likelihoods, project
+from qpruntime.projection.projector import project_arrays
+from scripts.records import TOP, document
+from scripts.reports.tables import number, table
+
+__all__ = ["accuracy", "by_size", "costs", "everything", "fits", "sweeps"]
+
+_SWEEPS = {
+    "one EP sweep": "sweep, ep",
+    "… in Cholesky factorisations": "sweep, ep / Cholesky",
+    "… QP with the shipped table, against EP": "sweep, qp, shipped table / ep",
+    "… QP with the mapped grid, against EP": "sweep, qp, mapped table / ep",
+    "… QP with quadrature, against EP": "sweep, qp, exact / ep",
+    "… GPy's loop over the sites, against ours": "GPy sweep, ep / ours",
+    "refresh, in Cholesky factorisations": "refresh / Cholesky",
+}
+_FITS = {
+    "`GPClassifier`, EP": "fit, ep",
+    "`GPClassifier`, QP": "fit, qp",
+    "scikit-learn (Laplace)": "fit, scikit-learn (Laplace)",
+    "GPBoost (Laplace, C++, 2 threads)": "fit, GPBoost (Laplace)",
+    "GPy (EP at every step), against ours": "fit, GPy (nested EP) / ep",
+}
+
+
+def by_size(found: dict[str, str], rows: dict[str, str], sizes: dict[int, str]) -> list[list[str]]:
+    """One line for each quantity, one cell for each N; `rows` are names behind "N=...: "."""
+    lines = []
+    for words, what in rows.items():
+        cells = [found.get(f"N={n}: {what}") for n in sizes]
+        if any(cell is not None for cell in cells):
+            lines.append([words, *(cell or "" for cell in cells)])
+    return [["", *sizes.values()], *lines]
+
+
+def _measured(rows: dict[str, str], sizes: tuple[int, ...]) -> str:
+    kept = document("bench.json")["results"].values()
+    found = {row["what"]: number(row["value"], row["unit"]) for some in kept for row in some}
+    header, *lines = by_size(found, rows, {n: f"N = {n}" for n in sizes})
+    return table(header, lines)
+
+
+def sweeps() -> str:
+    """What a sweep and a refresh cost."""
+    return _measured(_SWEEPS, (300, 500, 1000, 2000))
+
+
+def fits() -> str:
+    """What a fit costs, beside others."""
+    return _measured(_FITS, (200, 500, 1000))
+
+
+def everything() -> str:
+    """Every kept number, as the benchmark prints it."""
+    kept = document("bench.json")
+    parts = [f"Python {kept['python']}."]
+    parts += [f"Left out: {line}." for line in kept["skipped"]]
+    for section, rows in kept["results"].items():
+        lines = [[row["what"], number(row["value"]), row["unit"]] for row in rows]
+        parts.append(f"### {section}\n\n" + table(["what", "value", "unit"], lines))
+    return "\n\n".join(parts)
+
+
+def costs() -> str:
+    """What corrections cost."""
+    rows = document("bench.json")["results"]["corrections"]
+    return table(["", "", "unit"], [[r["what"], f"{r['value']:.3g}", r["unit"]] for r in rows])
+
+
+def accuracy() -> str:
+    """Largest relative errors against mpmath over the stored cavities, of each likelihood."""
+    worst: dict[str, np.ndarray] = {}
+    for path in sorted((TOP / "tests" / "reference").glob("*.csv")):
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        name = path.stem.split("_")[0]
+        base = name.split("(")[0]
+        if "sigma_star" not in rows[0] or base not in likelihoods.names():
+            continue
+        held = {key: np.array([float(row[key]) for row in rows]) for key in rows[0]}
+        y = held["y"] if "y" in held else np.column_stack([held["successes"], held["trials"]])
+        cavity = held["mu"], held["sigma"], y
+        ep = project_arrays(name, *cavity, "ep")
+        exact = project(name, *cavity, table="exact")[1]
+        errors = (
+            np.abs(ep.log_z - held["log_z"]) / np.maximum(1.0, np.abs(held["log_z"])),
+            np.abs(ep.std / np.sqrt(held["variance"]) - 1.0),
+            np.abs(exact / held["sigma_star"] - 1.0),
+        )
+        largest = np.max(errors, axis=1)
+        worst[base] = np.maximum(worst.get(base, np.zeros(3)), largest)
+    # Rounding differs between processors in the last digits: powers of ten are what is stated.
+    lines = [
+        [f"`{name}`", *(f"< 1e{int(np.ceil(np.log10(max(e, 1e-17))))}" for e in errors)]
+        for name, errors in worst.items()
+    ]
+    return table(["likelihood", "log Z", "σ_EP", "σ\\*"], lines)

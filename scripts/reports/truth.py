@@ -1,0 +1,191 @@
+"""Tables and figures of docs/which-posterior.md, from the records of ``studies truth``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scripts.records import lines
+from scripts.reports.tables import Cell, Record, Table, mean_error, table
+
+__all__ = ["by_kind", "by_method", "by_word", "records", "wrong"]
+
+METHODS = {
+    "ep": "EP",
+    "qp": "QP",
+    "vb": "VB",
+    "laplace": "Laplace",
+    "fact": "fact",
+    "blend": "blend",
+    "tilt": "tilt",
+}
+#: Chains count as truth up to this R-hat.
+MIXED = 1.01
+#: Mean |log ratio| beyond which a correction is named as wrong, if chains can tell: so many errors.
+BAR, ERRORS = 0.045, 2.0
+#: Evidence that bridge sampling knows no better is left out.
+KNOWN = 0.05
+#: Mean spread above which corrections warn, and EP's log variance that is worth a word.
+FLAGGED, NOTABLE = 0.25, 0.2
+
+_SHOWN = {
+    "mean": ("means (sd)", ".3f"),
+    "log_variance": ("log variance", "+.3f"),
+    "log_variance_abs": ("its size", ".3f"),
+    "quantiles": ("5 and 95 % points (sd)", ".3f"),
+    "coverage 0.5": ("in 50 %", ".3f"),
+    "coverage 0.9": ("in 90 %", ".3f"),
+    "coverage 0.99": ("in 99 %", ".4f"),
+    "log_probability": ("log P(y)", ".3f"),
+}
+
+
+def records(mixed: bool = True) -> list[Record]:
+    """Records of all problems, or of those whose chains have mixed."""
+    return [r for r in lines("truth.jsonl") if not mixed or r["truth"]["rhat"] < MIXED]
+
+
+def trusted(record: Record) -> bool:
+    """Whether corrections were possible, and their spread raised no warning."""
+    return "blend" in record["methods"] and record["said"]["spread"] <= FLAGGED
+
+
+def _of(rows: list[Record], method: str, what: str) -> list[float]:
+    """A figure of a method on all problems that have it."""
+    return [r["methods"][method][what] for r in rows if method in r["methods"]]
+
+
+def _mean(values: list[float], form: str) -> str:
+    return f"{np.mean(values):{form}}" if values else "–"
+
+
+def by_method() -> str:
+    """Averages over problems; the last line is what the chains leave unknown."""
+    found = [r for r in records() if trusted(r)]
+    known = [r for r in found if r["truth"]["error evidence"] < KNOWN]
+    rows = []
+    for key, name in METHODS.items():
+        cells = [mean_error(_of(found, key, what), form) for what, (_, form) in _SHOWN.items()]
+        gaps = [abs(e) for e in _of(known, key, "evidence") if e is not None]
+        rows.append([name, str(len(_of(found, key, "mean"))), *cells, mean_error(gaps)])
+    errors = [
+        _mean([r["truth"][f"error {what}"] for r in found], ".3f")
+        for what in ("mean", "log_variance", "log_variance", "quantiles")
+    ]
+    last = _mean([r["truth"]["error evidence"] for r in known], ".3f")
+    rows.append(["*error of the chains*", str(len(found)), *errors, *[""] * 4, last])
+    heads = [head for head, _ in _SHOWN.values()]
+    return table(["method", "problems", *heads, "log evidence"], rows)
+
+
+def kind(record: Record) -> str:
+    """Group of a problem."""
+    name = record["likelihood"].split("(")[0]
+    if record["at"] == "data" and name == "probit":
+        return "probit, data sets"
+    if name == "poisson" and abs(record["mean"]) < 0.5:
+        return "poisson, prior mean 0"
+    hard = any(word in record["name"] for word in ("separable", "all one"))
+    torn = "torn" in record["name"]
+    extra = ", separable or of one kind" if hard else ", torn" if torn else ""
+    return name + extra
+
+
+def by_kind() -> str:
+    """Log variance ratios and errors of means by kind of problem."""
+
+    def figure(method: str, what: str, form: str) -> Cell:
+        return lambda some: _mean(_of(some, method, what), form)
+
+    columns: dict[str, Cell] = {"likelihood": "{kind}", "problems": lambda some: str(len(some))}
+    for head, method in (
+        *((f"{m} log variance", m.lower()) for m in ("EP", "QP", "VB")),
+        *((m, m.lower()) for m in ("Laplace", "blend")),
+    ):
+        columns[head] = figure(method, "log_variance", "+.3f")
+    columns |= {
+        "EP mean (sd)": figure("ep", "mean", ".3f"),
+        "QP mean": figure("qp", "mean", ".3f"),
+        "blend mean": figure("blend", "mean", ".3f"),
+        "error of log variance": lambda some: _mean(
+            [r["truth"]["error log_variance"] for r in some], ".3f"
+        ),
+    }
+    found = [{**record, "kind": kind(record)} for record in records()]
+    return Table("truth.jsonl", columns, group=("kind",))(found)
+
+
+def wrong() -> str:
+    """Problems on which "blend" misses by more than the chains' errors explain."""
+    # What `check()` speaks of, as the study of weights keeps it.
+    speaks = {r["name"]: ", ".join(r["said"]) for r in reversed(lines("weights.jsonl"))}
+    rows = []
+    for record in records(mixed=False):
+        truth, said = record["truth"], record["said"]
+        best = record["methods"].get("blend")
+        name, spoken = record["name"], speaks.get(record["name"]) or "nothing"
+        if best is None:
+            reason = next((v for k, v in said.items() if "refused" in k), "not run")
+            words = reason.split(":")[0].split(", and corrections")[0]
+            rows.append([name, "refused", "", "", "", words, spoken])
+            continue
+        if truth["rhat"] >= MIXED:
+            words = f"chains: R-hat {truth['rhat']:.3f}, no truth"
+            rows.append([name, "", "", "", "", words, spoken])
+            continue
+        gap, error, off = best["log_variance_abs"], truth["error log_variance"], best["evidence"]
+        if (
+            np.sqrt(max(gap**2 - error**2, 0.0)) > BAR
+            or abs(off) - ERRORS * truth["error evidence"] > 0.03
+            or best["mean"] > (0.02 + ERRORS * truth["error mean"])
+            or best["quantiles"] > (BAR + ERRORS * truth["error quantiles"])
+        ):
+            rows.append(
+                [
+                    name,
+                    f"{best['mean']:.3f} ± {truth['error mean']:.3f}",
+                    f"{best['log_variance']:+.3f} ± {error:.3f}",
+                    f"{best['quantiles']:.3f}",
+                    f"{off:+.3f} ± {truth['error evidence']:.3f}",
+                    f"spread {said['spread']:.2f}",
+                    spoken,
+                ]
+            )
+    head = ["problem", "mean (sd)", "log variance", "5 and 95 % (sd)", "log evidence"]
+    return table([*head, "note", "check() speaks of"], rows)
+
+
+def by_word() -> str:
+    """Agreement of what a posterior says of itself with the chains."""
+    found = [r for r in records() if "predicted" in r["said"]]
+    told = np.array([r["said"]["predicted"] for r in found])
+    true = -np.array([r["methods"]["ep"]["log_variance"] for r in found])
+    spread = np.array([r["said"]["spread"] for r in found])
+    left = np.array([r["methods"]["blend"]["log_variance_abs"] for r in found])
+    error = np.array([r["truth"]["error log_variance"] for r in found])
+    sites = [r["said"] for r in found if abs(r["said"]["predicted"]) > 0.1]
+    one = spread <= FLAGGED
+    warned, needed = told > NOTABLE, true > NOTABLE
+    missed = left > 0.1 + 3.0 * error
+    rows = [
+        ["problems", str(len(found))],
+        [
+            "correlation over problems of log(S/V) with the error of EP's log variance",
+            f"{np.corrcoef(told[one], true[one])[0, 1]:.2f}",
+        ],
+        ["… slope of that error on it", f"{told[one] @ true[one] / (told[one] @ told[one]):.2f}"],
+        [
+            "… correlation over sites: median where the mean is above 0.1",
+            f"{np.median([s['correlation'] for s in sites]):.2f}",
+        ],
+        [
+            f"EP's log variance more than {NOTABLE} too low: warned of / all",
+            f"{(warned & needed & one).sum()} / {(needed & one).sum()}",
+        ],
+        ["… warned of where it is not", str((warned & ~needed & one).sum())],
+        [
+            f"blend off by more than 0.1 and three errors: spread above {FLAGGED} / all",
+            f"{(~one & missed).sum()} / {missed.sum()}",
+        ],
+        ["… flagged where it is not", str((~one & ~missed).sum())],
+    ]
+    return table(["", ""], rows)

@@ -1,0 +1,173 @@
+"""Reproduce the paper's Table 1: EP, QP and VB on ten data sets, by one command.
+
+    python -m scripts.studies table1 --data DIRECTORY
+    python -m scripts.studies table1 --report          # tables/results/table1.*
+
+Each finished fit is one line of a results file and is never computed again: stop this command at
+any time and start it again. When all fits asked for are there the table is written, too. Progress
+goes to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from qpruntime.errors import InputError
+from qpruntime.execution.calls import ExecutorError
+from scripts.benchmarks.data import paper, protocol
+from scripts.benchmarks.data.protocol import Task
+from scripts.cluster import each
+from scripts.command_line import Failure, Usage
+from scripts.records import RESULTS, TOP, Records
+from scripts.reports import table1 as report
+from scripts.studies import experiment
+
+ONE_THREAD = True
+#: CPU seconds a fit takes beside the others, to tell the time left before it is measured.
+_WEIGHT = {"ionosphere": 6.0, "cancer": 20.0, "pima": 20.0, "pima532": 12.0, "mining": 0.5}
+
+
+def plan(names: Iterable[str], blocks: Iterable[str], rounds: int | None) -> list[Task]:
+    """Return all fits asked for, round by round, so that a stopped run has whole rounds."""
+    tasks = []
+    for name in names:
+        limit = protocol.rounds(name)
+        # A round of the whole table holds two splits of Mining.
+        asked = limit if rounds is None else min(limit, rounds * limit // 100)
+        for block in blocks:
+            if name == "mining" and block in ("grid", "all", "loo", "ard"):
+                continue  # one feature, no folds, and the paper's grid is the probit's
+            for turn in range(max(asked, 1)):
+                for fold in range(protocol.folds(name, block)):
+                    tasks.append(Task(name, block, turn, fold))
+    return sorted(tasks, key=lambda t: (t.round * 100 // protocol.rounds(t.data), t.block))
+
+
+class Progress:
+    """Fits done, and the time left by the seconds that fits of each kind took here."""
+
+    def __init__(self, tasks: list[Task], kept: int, workers: int) -> None:
+        self.left = Counter((t.data, t.block) for t in tasks)
+        self.total, self.done, self.kept, self.workers = len(tasks), 0, kept, workers
+        self.start = self.shown = time.monotonic()
+        self.seconds: dict[tuple[str, str], list[float]] = {}
+        if kept:
+            print(f"{kept} fits are kept from earlier runs", file=sys.stderr)
+
+    def step(self, record: dict[str, Any]) -> None:
+        """Count one fit, and say how far things are: always on a terminal, else now and then."""
+        kind = record["data"], record["block"]
+        self.done += 1
+        self.left[kind] -= 1
+        self.seconds.setdefault(kind, []).append(record["cpu"])
+        now = time.monotonic()
+        terminal = sys.stderr.isatty()
+        if not (terminal or now - self.shown > 30.0 or self.done == self.total):
+            return
+        self.shown = now
+        left = self._left() * (now - self.start) / max(sum(map(sum, self.seconds.values())), 1e-9)
+        hours, minutes, seconds = int(left // 3600), int(left // 60 % 60), int(left % 60)
+        text = (
+            f"{self.done}/{self.total} fits, {record['data']} {record['block']} round "
+            f"{record['round']}; {hours}:{minutes:02d}:{seconds:02d} left"
+        )
+        print(
+            f"\r\x1b[K{text}" if terminal else text, file=sys.stderr, end="" if terminal else "\n"
+        )
+        if terminal and self.done == self.total:
+            print(file=sys.stderr)
+
+    def _left(self) -> float:
+        """Return the CPU seconds of what is left, kinds not yet seen by their usual weight."""
+        rate = {k: sum(v) / len(v) for k, v in self.seconds.items()}
+        unit = sum(r / _WEIGHT.get(k[0], 1.0) for k, r in rate.items()) / len(rate)
+        return sum(
+            count * rate.get(kind, unit * _WEIGHT.get(kind[0], 1.0))
+            for kind, count in self.left.items()
+        )
+
+
+OPTIONS = {
+    "data": {"help": "directory of the raw files (default $QP_DATA); missing ones are fetched"},
+    "sets": {"choices": (*paper.NAMES, *paper.VARIANTS), "default": list(paper.NAMES)},
+    "blocks": {
+        "nargs": "+",
+        "choices": protocol.BLOCKS,
+        "default": ["main", "vb"],
+        "metavar": "BLOCK",
+    },
+    "rounds": {"help": "rounds of 10 folds, and twice as many splits of Mining"},
+    "workers": {"help": "processes (default: all cores)"},
+    "scheduler": {},
+    "timeout": {},
+    "grid": {"help": "table on the paper's grid, for blocks 'grid', 'time'"},
+    "kept": {"default": TOP / "tables/.table1-folds.jsonl"},
+    "out": {"default": RESULTS, "help": "where table1.* go"},
+    "report": {},
+}
+
+
+def checked(options: Namespace) -> Namespace:
+    """Refuse what does not go together, and fill in what is left open."""
+    if options.data is None and not options.report:
+        raise Usage("--data DIRECTORY is needed, or QP_DATA in the environment")
+    if {"grid", "time"} & set(options.blocks) and not options.grid:
+        raise Usage("blocks 'grid' and 'time' need --grid: tablegen build --likelihood probit")
+    if options.rounds is not None and options.rounds < 1:
+        raise Usage("--rounds must be at least 1")
+    if options.workers is None:
+        options.workers = len(os.sched_getaffinity(0))
+    elif options.workers < 1:
+        raise Usage("--workers must be at least 1")
+    return options
+
+
+def compute(options: Namespace, results: Records[Task]) -> None:
+    """Do what is asked for and not kept."""
+    data = {n: paper.load(n, options.data, download=True) for n in options.sets}
+    asked = plan(options.sets, options.blocks, options.rounds)
+    tasks = [task for task in asked if task not in results]
+
+    def prepare(task: Task) -> tuple:
+        fit: dict[str, Any] = {
+            "variances": task.round < (10 if task.data == "mining" else 1),
+            "grid": options.grid,
+        }
+        known = results.records.get(task._replace(block="main"))
+        if task.block in ("grid", "time") and known is not None:
+            fit["theta"] = known["theta"]
+        return task, *data[task.data], fit
+
+    progress = Progress(tasks, len(asked) - len(tasks), options.workers)
+
+    def take(record: dict[str, Any]) -> None:
+        results.add(record)
+        progress.step(record)
+
+    each(experiment.run_packed, (prepare(task) for task in tasks), take, options)
+
+
+def main(options: Namespace) -> int:
+    """Run, then write the table."""
+    checked(options)
+    results = Records(options.kept, Task)
+    try:
+        if not options.report:
+            compute(options, results)
+    except ExecutorError as error:
+        again = shlex.join(["python", *sys.argv])
+        raise Failure(f"{error}; finished fits are kept, to go on: {again}") from error
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    report.write(list(results.records.values()), options.out)
+    if options.blocks != ["corrected"]:
+        print((options.out / "table1.md").read_text())
+    return 0

@@ -1,0 +1,114 @@
+"""The rooms of scripts: imports run one way and in no circle, and commands are listed."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+
+from script_modules import TOP, run_script
+from scripts import command_line
+
+#: From the ground up: what is in one floor imports from lower ones, or from its own.
+FLOORS = (
+    ("scripts.command_line", "scripts.records", "scripts.power_tables"),
+    ("scripts.cluster", "scripts.benchmarks.data"),
+    ("scripts.benchmarks.metrics", "scripts.benchmarks.timing"),
+    ("scripts.benchmarks.peers",),
+    ("scripts.reports",),
+    ("scripts.benchmarks",),
+    ("scripts.studies",),
+    ("scripts.examples",),
+)
+ROOMS = ("benchmarks", "studies", "examples", "reports")
+
+
+@cache
+def imports():
+    """Modules of ours that each module imports, at its top and inside functions."""
+    found = {}
+    for path in (TOP / "scripts").rglob("*.py"):
+        name = ".".join(path.relative_to(TOP).with_suffix("").parts)
+        if path.stem.startswith("__"):
+            continue
+        found[name] = {
+            f"{node.module}.{alias.name}"
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "scripts"
+            for alias in node.names
+        }
+    for name, others in found.items():
+        found[name] = {o if o in found else o.rpartition(".")[0] for o in others} - {name}
+    return found
+
+
+def floor(module):
+    """Number of the floor whose room's name is the longest that fits."""
+    fits = [
+        (len(room), k)
+        for k, rooms in enumerate(FLOORS)
+        for room in rooms
+        if f"{module}.".startswith(f"{room}.")
+    ]
+    return max(fits)[1]
+
+
+def test_imports_run_upwards():
+    wrong = [
+        f"{module} imports {other}"
+        for module, others in imports().items()
+        for other in others
+        if floor(other) > floor(module)
+    ]
+    assert wrong == []
+
+
+def test_no_circles():
+    below = {module: set(others) for module, others in imports().items()}
+    while lowest := {module for module, others in below.items() if not others & set(below)}:
+        below = {module: others for module, others in below.items() if module not in lowest}
+    assert sorted(below) == [], "a circle runs through these"
+
+
+def test_every_command_is_listed_with_its_purpose():
+    for room in ROOMS:
+        names = command_line.commands(room)
+        done = run_script(room, "--help")
+        assert done.code == 0
+        assert len(done.out.splitlines()) == len(names) > 0
+        for name, command in names.items():
+            assert f"python -m scripts.{room} {name} " in done.out
+            assert command.purpose.endswith((".", ":")), name
+
+
+def test_an_unknown_command_is_named():
+    done = run_script("studies", "bench")
+    assert done.code == 2
+    assert "error: no command 'bench' in scripts.studies; it has:" in done.err
+    assert "scripts.studies truth" in done.err
+
+
+def test_shared_options_are_declared_once():
+    """A command says of these only what differs."""
+    known = command_line.shared()
+    for room in ROOMS:
+        for path in (TOP / "scripts" / room).glob("*.py"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "OPTIONS":
+                    for option, own in zip(node.value.keys, node.value.values, strict=True):
+                        same = {
+                            key.value
+                            for key, value in zip(own.keys, own.values, strict=True)
+                            if key.value in known.get(option.value, {})
+                            and ast.unparse(value) == repr(known[option.value][key.value])
+                        }
+                        assert same == set(), (path.name, option.value)
+
+
+def test_no_other_parser():
+    """But for power_tables, which builds what ships with the package."""
+    found = {
+        module
+        for module in imports()
+        if "ArgumentParser(" in (TOP / f"{module.replace('.', '/')}.py").read_text()
+    }
+    assert found == {"scripts.command_line", "scripts.power_tables"}
