@@ -1,7 +1,7 @@
 """The default at 10^5 rows and more: seconds, memory, loss, and microseconds a prediction.
 
     python -m scripts.benchmarks scale --rows 100000 1000000  # each size in a process of its own
-    python -m scripts.reports                                 # docs/default-at-scale.md follows
+    python -m scripts.reports pages                           # docs/default-at-scale.md follows
 
 Rows are drawn: twenty features, of which eight matter and four are sums of these. From a million
 rows on they are a memory map in a folder for temporary files. The last record of a size counts.
@@ -24,7 +24,7 @@ from sklearn.datasets import make_classification
 
 from qpruntime import GPClassifier
 from scripts.benchmarks.defaults import our_version
-from scripts.benchmarks.timing import peak
+from scripts.benchmarks.timing import Own, peak
 from scripts.records import RESULTS, TOP
 
 _AGAIN = [sys.executable, "-m", "scripts.benchmarks", "scale"]
@@ -63,7 +63,8 @@ def one(n: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         X, y, new, labels = drawn(n, folder)
         begun = clocks()
-        model = GPClassifier(random_state=0).fit(X, y)
+        with Own() as own:
+            model = GPClassifier(random_state=0).fit(X, y)
         cpu, wall = (b - a for a, b in zip(begun, clocks(), strict=True))
         held = peak()
         calls = []
@@ -74,8 +75,8 @@ def one(n: int) -> dict[str, Any]:
     loss = float(-np.log(p[np.arange(_NEW), labels]).mean())
     return {
         "rows": n, "version": our_version(), "cores": len(os.sched_getaffinity(0)), "cpu": cpu,
-        "wall": wall, "bytes": held, "loss": loss, "inducing": len(model.inducing_points_),
-        "engine": model.engine_, "first": calls[0], "later": calls[1],
+        "wall": wall, "bytes": held, "own": own.most, "loss": loss,
+        "inducing": len(model.inducing_points_), "engine": model.engine_, "first": calls[0], "later": calls[1],
     }  # fmt: skip
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import resource
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Row", "best", "has", "in_turns", "peak", "quietest"]
+__all__ = ["Own", "Row", "best", "has", "in_turns", "peak", "quietest"]
 
 #: What was measured, its value and unit.
 Row = tuple[str, float, str]
@@ -18,6 +20,38 @@ Row = tuple[str, float, str]
 def peak() -> float:
     """Bytes that this process has held at most."""
     return 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+class Own(threading.Thread):
+    """Watches memory that is this process's own, without pages of mapped files: ``with Own()``.
+
+    Attributes
+    ----------
+    most : float
+        Bytes; 0 where the system does not tell.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most, self._over = 0.0, threading.Event()
+
+    def run(self) -> None:
+        """Look every twentieth of a second."""
+        while not self._over.wait(0.05):
+            try:
+                status = Path("/proc/self/status").read_text()
+            except OSError:
+                return
+            own = status.split("RssAnon:")[1].split()[0]
+            self.most = max(self.most, 1024.0 * float(own))
+
+    def __enter__(self) -> Own:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
 
 
 def best(
