@@ -120,7 +120,9 @@ def _terms(
     if reader is None:
         remedy = "Matern of nu 0.5, 1.5 or 2.5"
         if kind is RBF:
-            remedy += ", of which 2.5 is nearest to it; approximate=1e-3"
+            remedy += (
+                ", of which 2.5 is nearest to it; approximate=1e-3 (of estimators Series(1e-3))"
+            )
         raise NotMarkov(
             f"{shown(kernel)} is no Markov process: sums and products of Matern (nu 0.5, 1.5, "
             "2.5), ExpSineSquared, ConstantKernel, WhiteKernel and DotProduct are; use "
