@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from qpruntime.errors import InputError, RenamedWarning, warn
 from qpruntime.learning.options import Options, Search, Series
 from qpruntime.learning.options_inducing import Inducing
-from qpruntime.learning.settings import inducing_of, search_of
+from qpruntime.learning.settings import SOLVERS, inducing_of, search_of
 from qpruntime.renamed import NEXT, OPTIONS
-from qpruntime.validation import shown
+from qpruntime.validation import choice, shown
 
 __all__ = ["VALUES", "folded", "upgraded", "value_of", "with_old_options"]
 
@@ -22,7 +22,8 @@ Model = TypeVar("Model")
 def _series_of(given: Any) -> Series | None:
     if isinstance(given, Series):
         return given
-    return None if given == "dense" else Series(required=given == "markov")
+    solver = choice(given, "solver", SOLVERS)
+    return None if solver == "dense" else Series(required=solver == "markov")
 
 
 #: Bounds of noise as they are where nothing is said.

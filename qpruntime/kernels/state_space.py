@@ -131,7 +131,7 @@ def _told(leaf: Leaf, approximate: float | None) -> Sequence[Term]:
         return parts.approximate(kernel, approximate)
     remedy = "Matern of nu 0.5, 1.5 or 2.5"
     if parts.approximate is not None:
-        remedy += ", of which 2.5 is nearest to it; approximate=1e-3"
+        remedy += ", of which 2.5 is nearest to it; approximate=1e-3 (of estimators Series(1e-3))"
     raise NotMarkov(
         f"{shown(kernel)} is no Markov process: sums and products of Matern (nu 0.5, 1.5, "
         "2.5), ExpSineSquared, ConstantKernel, WhiteKernel and DotProduct are, and classes that "

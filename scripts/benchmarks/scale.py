@@ -76,7 +76,8 @@ def one(n: int) -> dict[str, Any]:
     return {
         "rows": n, "version": our_version(), "cores": len(os.sched_getaffinity(0)), "cpu": cpu,
         "wall": wall, "bytes": held, "own": own.most, "loss": loss,
-        "inducing": len(model.inducing_points_), "engine": model.engine_, "first": calls[0], "later": calls[1],
+        "inducing": len(model.inducing_points_), "engine": model.engine_,
+        "first": calls[0], "later": calls[1],
     }  # fmt: skip
 
 

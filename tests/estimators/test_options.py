@@ -185,6 +185,7 @@ def test_every_old_option_is_tried():
         ({"subsample": 3}, "subsample=3 cannot act with inducing='auto'"),
         ({"optimize": False, "max_iter": 3}, "max_iter=3 cannot act with optimize=False"),
         ({"solver": "dense", "approximate": 0.1}, "approximate=0.1 cannot act with solver='dense'"),
+        ({"solver": "fast", "approximate": 0.1}, "solver must be one of"),
     ],
 )
 def test_old_names_that_cannot_act_are_refused(options, words):
