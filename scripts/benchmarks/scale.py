@@ -1,7 +1,7 @@
 """The default at 10^5 rows and more: seconds, memory, loss, and microseconds a prediction.
 
     python -m scripts.benchmarks scale --rows 100000 1000000  # each size in a process of its own
-    python -m scripts.reports                                 # docs/default-at-scale.md follows
+    python -m scripts.reports pages default-at-scale.md
 
 Rows are drawn: twenty features, of which eight matter and four are sums of these. From a million
 rows on they are a memory map in a folder for temporary files. The last record of a size counts.
