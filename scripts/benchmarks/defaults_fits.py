@@ -100,11 +100,7 @@ def run(task: Task, raw: RawSet, own: Own) -> dict[str, Any]:
 
 
 def score(
-    raw: RawSet,
-    train: Array,
-    test: Array,
-    prediction: peers.Prediction,
-    exposure: Array | None,
+    raw: RawSet, train: Array, test: Array, prediction: peers.Prediction, exposure: Array | None
 ) -> dict[str, float]:
     """Means over the test rows: the `loss` that models are compared by, and others."""
     value, std = prediction

@@ -39,10 +39,7 @@ def canvas(
 
 
 def bayesopt(
-    problem: str,
-    gaps: dict[float, dict[str, dict[int, float]]],
-    seeds: dict[str, int],
-    path: Path,
+    problem: str, gaps: dict[float, dict[str, dict[int, float]]], seeds: dict[str, int], path: Path
 ) -> None:
     """Median gaps by method with bands from the 25 % to the 75 % quantile."""
     with canvas(path, (6.0, 4.0), 120) as axes:

@@ -14,13 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime import (
-    ConvergenceWarning,
-    CorrectionWarning,
-    NumericalError,
-    Posterior,
-    infer,
-)
+from qpruntime import ConvergenceWarning, CorrectionWarning, NumericalError, Posterior, infer
 from qpruntime.estimators.predictive.density import log_pmf, mode
 from qpruntime.likelihoods import get
 from qpruntime.quadrature.sigma_star import OK, exact_point

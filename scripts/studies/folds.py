@@ -11,11 +11,7 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 
-from qpruntime import (
-    GPClassifier,
-    GPPoissonRegressor,
-    Posterior,
-)
+from qpruntime import GPClassifier, GPPoissonRegressor, Posterior
 from qpruntime.estimators.predictive.density import log_pmf, mode
 from qpruntime.learning.family import KernelFamily
 from qpruntime.learning.objective import Objective

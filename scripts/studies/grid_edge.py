@@ -10,11 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime import (
-    Posterior,
-    infer,
-    open_table,
-)
+from qpruntime import Posterior, infer, open_table
 from qpruntime.inference.dense.factor import Factor
 from qpruntime.inference.dense.stored import Kept
 from qpruntime.inference.posterior import Sites

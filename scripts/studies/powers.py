@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 from qpruntime import ConvergenceWarning, Posterior, infer
 from scripts.benchmarks.data.paper import load
 from scripts.benchmarks.data.protocol import Task
+from scripts.reports import tables
 from scripts.studies.folds import Fold
 
 Array = NDArray[np.float64]
@@ -120,55 +121,42 @@ def pooled(name: str, found: list[dict]) -> Array:
     return np.array([record[name] for record in found])
 
 
-def row(p: float | None, found: list[dict], base: list[dict]) -> str:
-    """One line of the table; differences are paired with those of QP, folds being the units."""
+def row(p: float | None, found: list[dict], base: list[dict]) -> dict[str, str]:
+    """Cells by header; differences are paired with those of QP, folds being the units."""
 
-    def difference(name: str, scale: float) -> str:
-        d = scale * (pooled(name, found) - pooled(name, base))
+    def difference(name: str) -> str:
+        d = 1e3 * (pooled(name, found) - pooled(name, base))
         error = d.std(ddof=1) / np.sqrt(d.size)
-        return f"{scale * pooled(name, found).mean():.1f} ({d.mean():+.2f} ± {error:.2f})"
+        return f"{1e3 * pooled(name, found).mean():.1f} ({d.mean():+.2f} ± {error:.2f})"
+
+    def share(name: str) -> str:
+        return f"{100.0 * pooled(name, found).mean():.1f}"
 
     error = calibration_error(
         np.concatenate([r["probability"] for r in found]), np.concatenate([r["hit"] for r in found])
     )
-    cells = [
-        "EP" if p is None else f"{p:g}",
-        difference("ntll", 1e3),
-        f"{100.0 * pooled('te', found).mean():.2f}",
-        f"{1e3 * error:.1f}",
-        difference("drawn ntll", 1e3),
-        *(
-            f"{100.0 * pooled(f'{name} {level}', found).mean():.1f}"
+    return {
+        "p": "EP" if p is None else f"{p:g}",
+        "NTLL × 1000 (less QP's)": difference("ntll"),
+        "TE × 100": f"{100.0 * pooled('te', found).mean():.2f}",
+        "ECE × 1000": f"{1e3 * error:.1f}",
+        "drawn: NTLL × 1000 (less QP's)": difference("drawn ntll"),
+        **{
+            f"{name} in {100 * level:.0f} %": share(f"{name} {level}")
             for name in ("train", "test")
             for level in LEVELS
-        ),
-        f"{np.mean(pooled('std', found) / pooled('std', base)):.4f}",
-        str(int(pooled("unsettled", found).sum())),
-    ]
-    return f"| {' | '.join(cells)} |"
+        },
+        "std / QP's": f"{np.mean(pooled('std', found) / pooled('std', base)):.4f}",
+        "unsettled": str(int(pooled("unsettled", found).sum())),
+    }
 
 
 def table(data: str, directory: Path, rounds: int, folds: int, powers: Sequence[float]) -> str:
     """The study of one data set as Markdown."""
     results = dict(study(data, directory, rounds, folds, powers))
-    heads = [
-        "p",
-        "NTLL × 1000 (less QP's)",
-        "TE × 100",
-        "ECE × 1000",
-        "drawn: NTLL × 1000 (less QP's)",
-        *(f"{name} in {100 * level:.0f} %" for name in ("train", "test") for level in LEVELS),
-        "std / QP's",
-        "unsettled",
-    ]
-    lines = [
-        f"## {data}: {rounds * folds} folds",
-        "",
-        f"| {' | '.join(heads)} |",
-        f"|{'---|' * len(heads)}",
-        *(row(p, found, results[2.0]) for p, found in results.items()),
-    ]
-    return "\n".join(lines)
+    rows = [row(p, found, results[2.0]) for p, found in results.items()]
+    text = tables.table(list(rows[0]), [list(cells.values()) for cells in rows], tight=True)
+    return f"## {data}: {rounds * folds} folds\n\n{text}"
 
 
 OPTIONS = {

@@ -137,10 +137,7 @@ def study(problem: Problem, seconds: float) -> dict[str, Any]:
     return {
         **record,
         "rhat": float(chains.rhat.max()),
-        "noise": [
-            rms(chains.effective**-0.5),
-            rms(np.sqrt((kurtosis - 1.0) / chains.effective)),
-        ],
+        "noise": [rms(chains.effective**-0.5), rms(np.sqrt((kurtosis - 1.0) / chains.effective))],
         "spread": float(np.mean(fact.spread)),
         "skewness": rms(fact.skewness),
         "correlation": float(np.median(np.abs(correlations(found)).max(axis=1))),
@@ -153,11 +150,7 @@ def study(problem: Problem, seconds: float) -> dict[str, Any]:
     }
 
 
-OPTIONS = {
-    "data": {},
-    "kept": {"default": RESULTS / "weights.jsonl"},
-    "seconds": {"default": 6.0},
-}
+OPTIONS = {"data": {}, "kept": {"default": RESULTS / "weights.jsonl"}, "seconds": {"default": 6.0}}
 
 
 def main(options: Namespace) -> None:

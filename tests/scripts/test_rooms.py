@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import shlex
 from functools import cache
 
 from script_modules import TOP, run_script
@@ -112,3 +114,31 @@ def test_no_other_parser():
         if "ArgumentParser(" in (TOP / f"{module.replace('.', '/')}.py").read_text()
     }
     assert found == {"scripts.command_line", "scripts.power_tables"}
+
+
+def written():
+    """Commands that pages and docstrings have in backticks or on lines of their own."""
+    command = r"(?:\S*/)?python -m scripts\.(benchmarks|studies|examples|reports) ([^`\n]+)"
+    pages = [TOP / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    pages += [*(TOP / "docs").glob("*.md"), *(TOP / "tables").rglob("README.md")]
+    for path in [*pages, *(TOP / "scripts").rglob("*.py")]:
+        found = re.findall(rf"`{command}`|^ *{command}$", path.read_text(), re.MULTILINE)
+        for one, inside, other, alone in found:
+            yield path.name, one or other, shlex.split(inside or alone, comments=True)
+
+
+def test_commands_that_are_written_are_understood(monkeypatch, capsys):
+    monkeypatch.setenv("QP_DATA", "DIRECTORY")
+    wrong, count = [], 0
+    for page, room, words in written():
+        words = words[: words.index(">")] if ">" in words else words
+        if not words or words[0] == "NAME":
+            continue
+        count += 1
+        try:
+            assert words[0] in command_line.commands(room)
+            command_line.parsed(room, words[0], words[1:])
+        except (AssertionError, SystemExit):
+            wrong.append((page, room, words))
+    assert wrong == [], capsys.readouterr().err
+    assert count > 60
