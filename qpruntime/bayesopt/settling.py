@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from qpruntime.arrays import Array
 from qpruntime.bayesopt.parts import Parts
 from qpruntime.bayesopt.weights import log_heights
-from qpruntime.projection.kernel import project_many
+from qpruntime.jit import plain
+from qpruntime.projection.kernel import project_rows
 from qpruntime.projection.projector import Projector
 
 __all__ = ["Ended", "Projection", "Steps", "settle"]
@@ -39,15 +40,18 @@ class Ended(NamedTuple):
 
 
 class Steps:
-    """Project steps with cavities N(mean, sd^2), EP or QP."""
+    """Project steps with cavities N(mean, sd^2), EP or QP; arguments are not looked at again."""
 
     def __init__(self, method: Projection) -> None:
-        self._projector = Projector("step", method)
+        projector = Projector("step", method)
+        self._likelihood = projector.likelihood
+        self._rules = plain(self._likelihood.functions()), projector.source
 
     def __call__(self, mean: Array, sd: Array, y: Array) -> tuple[Array, Array]:
-        p = self._projector
-        found = project_many(p.likelihood, p.source, mean, sd, y)
-        return found.mean, found.std
+        cavities, heights = (mean.reshape(-1), sd.reshape(-1)), y.reshape(-1)
+        ones = np.ones(mean.size)
+        _, means, std, _ = project_rows(self._likelihood, self._rules, ones, cavities, heights)
+        return means.reshape(mean.shape), std.reshape(mean.shape)
 
 
 class _State(NamedTuple):
