@@ -49,6 +49,7 @@ KINDS = {
 }
 #: Words whose defaults differ, and why.
 DEFAULTS = {
+    "acquisition": "of `Optimizer.load` that of the file",
     "dtype": "a processor gains nothing by single precision in deep models",
     "inducing": "a deep model has inducing inputs in every layer, however few rows there are",
     "likelihood": "deep models have Gaussian noise",

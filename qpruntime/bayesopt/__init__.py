@@ -7,17 +7,21 @@ reals, integers and categories.
 
 from __future__ import annotations
 
-from qpruntime.bayesopt.acquisition import gains
+from qpruntime.bayesopt.acquisition import Aim
+from qpruntime.bayesopt.asking import Knowledge
 from qpruntime.bayesopt.conditioning import Conditioned, condition
+from qpruntime.bayesopt.information import gains
 from qpruntime.bayesopt.minimisers import sample_minimisers
 from qpruntime.bayesopt.optimizer import Optimizer
 from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.bayesopt.variables import Category, Integer, Real
 
 __all__ = [
+    "Aim",
     "Category",
     "Conditioned",
     "Integer",
+    "Knowledge",
     "Optimizer",
     "Real",
     "Surrogate",

@@ -1,26 +1,26 @@
-"""The point that tells most: functions given samples of their minimiser, and where they gain."""
+"""What is known when a point is asked for: models, what is pending, samples of the minimiser."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.bayesopt.acquisition import gains_of
 from qpruntime.bayesopt.box import Box
 from qpruntime.bayesopt.conditioning import Conditioned, condition_all
 from qpruntime.bayesopt.failures import Failing
 from qpruntime.bayesopt.frame import Frame
 from qpruntime.bayesopt.minimisers import draw
-from qpruntime.bayesopt.search import maximise
 from qpruntime.bayesopt.settling import Projection
 from qpruntime.bayesopt.space import Space
 from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.errors import ConvergenceWarning, warn
 
-__all__ = ["Awaited", "Given", "complain", "given_minimisers", "most_telling"]
+__all__ = ["Awaited", "Given", "Knowledge", "complain"]
 
 #: Of conditioning on one sample: 2 to 30 do nearly always.
 _ITERATIONS = 60
@@ -38,66 +38,101 @@ class Awaited(NamedTuple):
         """Surrogates that were told these values (K + 1, P), with noise, where they are awaited."""
         found = []
         for j, s in enumerate(surrogates):
-            some = [i for i, which in enumerate(self.functions) if j in which]
+            some = self._of(j)
             told = values[j][some] + np.sqrt(s.noise) * rng.standard_normal(len(some))
             found.append(s.joined(self.points[some], told) if some else s)
         return found
 
+    def believed(self, surrogates: Sequence[Surrogate]) -> list[Surrogate]:
+        """Surrogates that were told their own means where values are awaited."""
+        found = []
+        for j, s in enumerate(surrogates):
+            at = self.points[self._of(j)]
+            found.append(s.joined(at, s.posterior_mean(at)) if len(at) else s)
+        return found
+
+    def _of(self, j: int) -> list[int]:
+        """Numbers of the evaluations that will tell function j."""
+        return [i for i, which in enumerate(self.functions) if j in which]
+
 
 class Given(NamedTuple):
-    """Functions before and given each sample of the minimiser; samples without a feasible point."""
+    """Functions conditioned on each sample of the minimiser; samples without a feasible point."""
 
-    groups: Sequence[Sequence[Surrogate]]
     posts: list[Conditioned]
     infeasible: int
 
 
-def given_minimisers(
-    groups: Sequence[Sequence[Surrogate]],
-    awaited: Awaited | None,
-    n_samples: int,
-    method: Projection,
-    rng: np.random.Generator,
-    space: Space,
-) -> Given:
-    """Draw minimisers in the space, and condition on each, pending outcomes imagined.
+@dataclass(frozen=True)
+class Knowledge:
+    """What an acquisition is handed: all that is known when a point is asked for.
 
-    Sample m is of the surrogates of group m mod G.
-    """
-    d = groups[0][0].X.shape[1]
-    cube = Box(np.zeros(d), np.ones(d))
-    at = None if awaited is None else awaited.points
-    drawn, values = draw(groups, *cube, n_samples, rng, at=at, space=space)
-    if awaited is None:
-        frames = [Frame(group) for group in groups]
-        # All samples share the one frame there is.
-        if len(groups) > 1:
-            frames = [frames[m % len(groups)] for m in range(n_samples)]
-    else:
-        frames = [
-            Frame(awaited.imagined(groups[m % len(groups)], values[m], rng))
-            for m in range(n_samples)
-        ]
-    # One sample that has not settled is still a sample, and 60 iterations take 0.1 s.
-    posts = condition_all(frames, drawn.X_star, method, max_sweeps=_ITERATIONS, complain=False)
-    return Given(groups, posts, int((~drawn.feasible).sum()))
-
-
-def most_telling(
-    given: Given, failing: Failing, prices: Array | None, rng: np.random.Generator, space: Space
-) -> tuple[Array, int]:
-    """Point (d,) of the unit cube with the largest gain, of all functions together.
-
-    With prices (K + 1,) of that function whose gain is largest for its price; the second is which.
+    Attributes
+    ----------
+    groups : list of list of Surrogate
+        Models of all functions in the unit cube, the objective first, which is minimised; then the
+        constraints, which hold at 0 and above, then constraints of success. One list of the most
+        probable models, or one a draw of the hyper-parameters (``hyper=``).
+    failing : Failing
+        Whose success is modelled, and how likely it makes a point.
+    prices : ndarray, shape (K + 1,), or None
+        Of evaluating each function alone; None if all are evaluated together.
+    awaited : Awaited or None
+        Pending evaluations.
+    space : Space
+        The variables; coordinates are those of its unit cube, ``space.d`` of them.
+    n_samples, method : int, str
+        Of the optimiser.
+    rng : Generator
+        The same for the same calls.
     """
 
-    def worth(U: Array) -> Array:
-        each = gains_of(given.posts, U)
-        each = failing.expected(given.groups, each, U, prices is not None)
-        return each if prices is None else each / prices[:, None]
+    groups: Sequence[Sequence[Surrogate]]
+    failing: Failing
+    prices: Array | None
+    awaited: Awaited | None
+    space: Space
+    n_samples: int
+    method: Projection
+    rng: np.random.Generator
 
-    near = np.array([post.x_star for post in given.posts])
-    return maximise(worth, near, near.shape[1], rng, space)
+    @cached_property
+    def believed(self) -> list[list[Surrogate]]:
+        """The groups, told their own means at pending points: nothing is to be learnt there."""
+        if self.awaited is None:
+            return [list(group) for group in self.groups]
+        return [self.awaited.believed(group) for group in self.groups]
+
+    @cached_property
+    def given(self) -> Given:
+        """Functions conditioned on samples of the minimiser, drawn at the first look.
+
+        Sample m is of the models of group m mod G, pending outcomes imagined.
+        """
+        groups, awaited, rng, count = self.groups, self.awaited, self.rng, self.n_samples
+        cube = Box(np.zeros(self.space.d), np.ones(self.space.d))
+        at = None if awaited is None else awaited.points
+        drawn, values = draw(groups, *cube, count, rng, at=at, space=self.space)
+        if awaited is None:
+            frames = [Frame(group) for group in groups]
+            # All samples share the one frame there is.
+            if len(groups) > 1:
+                frames = [frames[m % len(groups)] for m in range(count)]
+        else:
+            frames = [
+                Frame(awaited.imagined(groups[m % len(groups)], values[m], rng))
+                for m in range(count)
+            ]
+        # One sample that has not settled is still a sample, and 60 iterations take 0.1 s.
+        posts = condition_all(
+            frames, drawn.X_star, self.method, max_sweeps=_ITERATIONS, complain=False
+        )
+        return Given(posts, int((~drawn.feasible).sum()))
+
+    @property
+    def sampled(self) -> Given | None:
+        """`given` if anybody has looked at it."""
+        return self.__dict__.get("given")
 
 
 def complain(unsettled: int, n_samples: int) -> None:

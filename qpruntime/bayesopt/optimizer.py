@@ -11,9 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
+from qpruntime.bayesopt.acquisition import (
+    NAMED,
+    Acquisition,
+    acquisition_of,
+    best_point,
+    check_apart,
+    named,
+)
 from qpruntime.bayesopt.arguments import kernels_of, name_of, noises_of, prices_of, spelt, told
-from qpruntime.bayesopt.asking import Awaited, Given, complain, given_minimisers, most_telling
-from qpruntime.bayesopt.conditioning import Conditioned
+from qpruntime.bayesopt.asking import Awaited, Knowledge, complain
 from qpruntime.bayesopt.design import design, largest_design
 from qpruntime.bayesopt.failures import Failing, failing
 from qpruntime.bayesopt.history import History
@@ -34,7 +41,7 @@ def _rows(opt: Any, *_: Any, **__: Any) -> int:
 
 
 class Optimizer:
-    """Minimise f in a box subject to c_k >= 0, all expensive, by predictive entropy search.
+    """Minimise f in a box subject to c_k >= 0, all expensive: by default predictive entropy search.
 
     Functions are modelled in units of the box and of their own spread. An evaluation may fail:
     whether it succeeds is then learnt as a constraint.
@@ -69,6 +76,10 @@ class Optimizer:
         a pair (low, high) of a real. Points are dicts of these names.
     maximise : bool
         Maximise f instead; it is told, predicted and kept as it is.
+    acquisition : {"pesc", "ei", "thompson"} or callable
+        What makes a point worth evaluating: predictive entropy search, expected improvement times
+        the probability of feasibility, the minimiser of one draw of all functions, or your own
+        (`qpruntime.bayesopt.Knowledge` is what it is handed). Only ``"pesc"`` takes `method`.
 
     Attributes
     ----------
@@ -118,6 +129,7 @@ class Optimizer:
         path: str | os.PathLike[str] | None = None,
         space: Mapping[str, Any] | None = None,
         maximise: bool = False,
+        acquisition: str | Acquisition = "pesc",
     ) -> None:
         self._space = space_of(bounds, space)
         self.low, self.high = self._space.box
@@ -125,6 +137,8 @@ class Optimizer:
         self.constraints = whole(constraints, "constraints", 0)
         self.maximise = flag(maximise, "maximise")
         self.method: Any = choice(method, "method", ("ep", "qp"))
+        self.acquisition = acquisition
+        self._acquisition = acquisition_of(acquisition)
         self.n_samples = whole(n_samples, "n_samples", 1)
         self.n_initial = whole(self.d + 1 if n_initial is None else n_initial, "n_initial", 1)
         largest_design(self._space, self.n_initial)
@@ -160,8 +174,9 @@ class Optimizer:
             f"{len(self._history.pending())} pending",
             f"{sum(bool(r.failed) for r in records)} failed",
         ]
+        own = "" if self.acquisition == "pesc" else f"acquisition={named(self.acquisition)!r}, "
         return (
-            f"<Optimizer: {what} over {over}; {', '.join(counts)}; method={self.method!r}, "
+            f"<Optimizer: {what} over {over}; {', '.join(counts)}; {own}method={self.method!r}, "
             f"random_state={self.seed}>"
         )
 
@@ -204,6 +219,8 @@ class Optimizer:
         """
         count = 1 if n is None else whole(n, "n", 1)
         prices = prices_of(cost, self.constraints + 1)
+        if decoupled:
+            check_apart(self.acquisition)
         found: list[tuple[Array, int]] = []
         most = 0
         with self._change():
@@ -227,30 +244,29 @@ class Optimizer:
             first = design(self._space, self.n_initial, np.random.default_rng([self.seed, 0]))
             u, which = first[begun // outputs], begun % outputs
         else:
-            found = failing(self._history)
-            given = self._given(found, rng)
-            u, which = most_telling(given, found, prices if decoupled else None, rng, self._space)
+            known = self._knowledge(prices if decoupled else None, rng)
+            u, which = best_point(self._acquisition, known)
+            if known.sampled is not None:
+                self.infeasible_draws = known.sampled.infeasible
+                self.unsettled = sum(not post.converged for post in known.sampled.posts)
         x = self._space.from_unit(u[None])[0]
         self._history.add(x, [which] if decoupled else range(outputs))
         self._asked += 1
         return x, which
 
-    def _given(self, failing: Failing, rng: np.random.Generator) -> Given:
-        """Functions given samples of the minimiser, pending outcomes imagined."""
-        data = self._known(failing)
+    def _knowledge(self, prices: Array | None, rng: np.random.Generator) -> Knowledge:
+        """What an acquisition is handed."""
+        found = failing(self._history)
+        data = self._known(found)
         groups = self._models.groups(data, self.hyper, rng)
         self._models.remember(data)
         waiting, awaited = self._history.pending(), None
         if waiting:
             at = self._space.to_unit(np.array([r.x for r in waiting]))
-            awaited = Awaited(at, [failing.rows(r.awaited) for r in waiting])
-        given = given_minimisers(groups, awaited, self.n_samples, self.method, rng, self._space)
-        self.infeasible_draws = given.infeasible
-        self.unsettled = sum(not post.converged for post in given.posts)
-        return given
-
-    def _conditioned(self, rng: np.random.Generator) -> list[Conditioned]:
-        return self._given(failing(self._history), rng).posts
+            awaited = Awaited(at, [found.rows(r.awaited) for r in waiting])
+        return Knowledge(
+            groups, found, prices, awaited, self._space, self.n_samples, self.method, rng
+        )
 
     # Telling
 
@@ -401,6 +417,7 @@ class Optimizer:
                 "kernels": [spelt(k) for k in self._models.kernels],
                 "noise": self._models.noises,
                 "method": self.method,
+                **({} if self.acquisition == "pesc" else {"acquisition": named(self.acquisition)}),
                 "n_samples": self.n_samples,
                 "n_initial": self.n_initial,
                 "hyper": self.hyper,
@@ -415,7 +432,12 @@ class Optimizer:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], *, kernel: Any = None, keep: bool = False
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        kernel: Any = None,
+        keep: bool = False,
+        acquisition: str | Acquisition | None = None,
     ) -> Optimizer:
         """Go on from a file of `save` or of ``path=``: the next `ask` is what it would have been.
 
@@ -426,13 +448,20 @@ class Optimizer:
             The kernel that the optimisation was begun with, if it was given one.
         keep : bool
             Go on writing to the same file.
+        acquisition : callable, optional
+            The acquisition that the optimisation was begun with, if it was given one of its own.
 
         Raises
         ------
         InputError
-            If there is no such file, it is damaged, or the kernel is another.
+            If there is no such file, it is damaged, or kernel or acquisition are others.
         """
         saved = read_saved(path)
+        chosen = saved.acquisition if acquisition is None else acquisition
+        if named(chosen) != saved.acquisition or (acquisition is None and chosen not in NAMED):
+            raise InputError(
+                f"{path} was begun with acquisition={saved.acquisition}: pass the same acquisition"
+            )
         kernels = kernels_of(kernel, saved.constraints + 1)
         if [spelt(k) if saved.exact else repr(k) for k in kernels] != saved.kernels:
             raise InputError(f"{path} was begun with kernel={saved.kernels}: pass the same kernel")
@@ -450,6 +479,7 @@ class Optimizer:
                 random_state=saved.seed,
                 space=None if names is None else dict(zip(names, space.variables, strict=True)),
                 maximise=saved.maximise,
+                acquisition=chosen,
             )
             opt._asked = saved.asked
             opt.infeasible_draws, opt.unsettled = saved.infeasible_draws, saved.unsettled

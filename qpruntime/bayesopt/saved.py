@@ -46,6 +46,7 @@ class Saved(NamedTuple):
     models: dict[str, Any]
     evaluations: list[dict[str, Any]]
     exact: bool
+    acquisition: str
 
 
 def write_json(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
@@ -157,6 +158,7 @@ def _saved(state: dict[str, Any], exact: bool) -> Saved:
         _object(state["models"]),
         [_evaluation(_object(row), space, outputs, seen) for row in rows],
         exact,
+        _text(state.get("acquisition", "pesc"), "acquisition"),
     )
 
 

@@ -21,11 +21,11 @@ from argparse import Namespace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import ConvergenceWarning
 from qpruntime.bayesopt import Optimizer, sample_minimisers
+from qpruntime.bayesopt.improvement import log_improvement
 from qpruntime.bayesopt.search import maximise
 from scripts.benchmarks import bayesopt_times as times
 from scripts.benchmarks.bayesopt_problems import COSTS, NOISY, PROBLEMS, Array, Problem
@@ -41,22 +41,9 @@ def improvement(opt: Optimizer, problem: Problem, rng: np.random.Generator) -> A
     y = np.array([one.y for one in s])
     feasible = (y[1:] >= 0.0).all(axis=0)
     best = y[0, feasible].min() if feasible.any() else None
-
-    def worth(U: Array) -> Array:
-        total = np.zeros(len(U))
-        for one in s[1:]:
-            mean, variance = one.predict(U)
-            total += log_ndtr(mean / np.sqrt(variance + 1e-12))
-        if best is not None:
-            mean, variance = s[0].predict(U)
-            sd = np.sqrt(variance + 1e-12)
-            z = (best - mean) / sd
-            density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
-            total += np.log(np.maximum(sd * (z * ndtr(z) + density), 1e-300))
-        return total[None]
-
+    worths = log_improvement(s, best)
     near = s[0].X[np.argsort(y[0])[:5]]
-    return maximise(worth, near, opt.d, rng)[0]
+    return maximise(lambda U: worths(U)[None], near, opt.d, rng)[0]
 
 
 def thompson(opt: Optimizer, problem: Problem, rng: np.random.Generator) -> Array:

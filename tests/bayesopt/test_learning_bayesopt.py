@@ -9,9 +9,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from cases import every_case
 from qpruntime.bayesopt import Surrogate, condition, gains, hyper
-from qpruntime.bayesopt.acquisition import gains_of
 from qpruntime.bayesopt.asking import Awaited
 from qpruntime.bayesopt.failures import Failing
+from qpruntime.bayesopt.information import gains_of
 from qpruntime.bayesopt.models import Models, units
 from qpruntime.bayesopt.paths import Paths
 from qpruntime.bayesopt.recommending import log_feasible

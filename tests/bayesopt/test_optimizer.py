@@ -77,7 +77,7 @@ def test_pending_batches_and_decoupled():
     assert X.shape == (3, 2)
     assert len(opt.pending) == 3
     # What is awaited is imagined: differently in every sample, and nothing is to be gained there.
-    posts = opt._conditioned(np.random.default_rng(0))
+    posts = opt._knowledge(None, np.random.default_rng(0)).given.posts
     values = np.array([post.frame.surrogates[0].y[-3:] for post in posts])
     assert np.all(values.std(axis=0) > 0.0)
     for post in posts:
