@@ -193,14 +193,14 @@ def _compare(
 ) -> dict[str, Any]:
     """Return the largest error of lookups, or of sigma*/sigma_EP where it is given."""
     mu, sigma, y = np.ascontiguousarray(cavities.T)
-    name = table.likelihood.name
+    model = table.likelihood
 
     def block(part: slice) -> Array:
-        truth = independent(name, mu[part], sigma[part], y[part])
+        truth = independent(model, mu[part], sigma[part], y[part])
         if ratio is None:
             found = table.lookup(mu[part], sigma[part], y[part])[0]
         else:
-            ep = project_arrays(name, mu[part], sigma[part], y[part], method="ep").std
+            ep = project_arrays(model, mu[part], sigma[part], y[part], method="ep").std
             found = ratio[part] * ep
         return np.asarray(found / truth - 1.0)
 

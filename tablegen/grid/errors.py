@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.artifact.metadata import Axis, Metadata
 from qpruntime.errors import NumericalError
 from qpruntime.jit import kernel
+from qpruntime.likelihoods import Likelihood
 from tablegen.second_rule.framed import RULE, independent
 
 __all__ = ["TOLERANCES", "certify", "rough_nodes", "worst_nodes"]
@@ -172,6 +174,7 @@ def certify(
             curved - (0, 1, 1),
         ]
     )
+    model = likelihoods.get(metadata.spelt)
     k, i, j = nodes.T
     at_nodes = values[k, i, j].astype(np.float64)
     k, i, j = cells.T
@@ -180,8 +183,8 @@ def certify(
         "rule": RULE,
         "seed": seed,
         "random_nodes": points,
-        "nodes": _compare(at_nodes, nodes, 0.0, metadata, run),
-        "cells": _compare(sum(corners) / 4.0, cells, 0.5, metadata, run),
+        "nodes": _compare(at_nodes, nodes, 0.0, metadata, model, run),
+        "cells": _compare(sum(corners) / 4.0, cells, 0.5, metadata, model, run),
     }
 
 
@@ -207,7 +210,12 @@ def _place(axis: Axis, index: Index, offset: float) -> Array:
 
 
 def _compare(
-    found: Array, index: Index, offset: float, metadata: Metadata, run: Runner
+    found: Array,
+    index: Index,
+    offset: float,
+    metadata: Metadata,
+    model: Likelihood,
+    run: Runner,
 ) -> dict[str, Any]:
     mu = _place(metadata.mu, index[:, 1], offset)
     log10_sigma = _place(metadata.log10_sigma, index[:, 2], offset)
@@ -215,7 +223,7 @@ def _compare(
     sigma = 10.0**log10_sigma
 
     def block(part: slice) -> Array:
-        return independent(metadata.spelt, mu[part], sigma[part], y[part])
+        return independent(model, mu[part], sigma[part], y[part])
 
     parts = [slice(a, a + 128) for a in range(0, mu.size, 128)]
     truth = np.concatenate(run(block, parts))

@@ -13,6 +13,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import version
 
 import numpy as np
@@ -81,7 +82,7 @@ class Plan:
     @property
     def model(self) -> Likelihood:
         """The likelihood of that name; workers on other machines have it from their registry."""
-        return likelihoods.get(self.likelihood)
+        return _registered(self.likelihood)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -140,8 +141,14 @@ class Plan:
         return _OVERHEAD_SECONDS + work / workers + 2 * self.nbytes / _BYTES_PER_SECOND
 
 
+@cache
+def _registered(name: str) -> Likelihood:
+    """The likelihood of a plan: plans are asked for it by every chunk, the registry once."""
+    return likelihoods.get(name)
+
+
 def make_plan(
-    likelihood: str,
+    likelihood: str | Likelihood,
     *,
     method: str = "spectral",
     dtype: str = "float64",
@@ -155,8 +162,8 @@ def make_plan(
 
     Parameters
     ----------
-    likelihood : str
-        Registered name.
+    likelihood : str or Likelihood
+        A registered one, or its name.
     method : {"spectral", "direct"}
         Expand a series, along one axis where the likelihood declares that one is enough, or
         integrate at every node. Grids too small or too wild for a series are integrated directly
@@ -174,7 +181,7 @@ def make_plan(
     InputError
         If an option is not usable; the message names it and what would be.
     """
-    model = likelihoods.get(likelihood)
+    model = likelihood if isinstance(likelihood, Likelihood) else likelihoods.get(likelihood)
     outcomes = _outcomes(model, counts)
     for name, value, known in (("method", method, METHODS), ("dtype", dtype, DTYPES)):
         if not isinstance(value, str) or value not in known:

@@ -37,7 +37,7 @@ class GridRecipe:
             raise InputError(
                 f"a grid has no such options: {', '.join(sorted(wrong))}; leave them out"
             )
-        return cls(likelihood, make_plan(likelihood.spelt, **options))
+        return cls(likelihood, make_plan(likelihood, **options))
 
     @property
     def tolerance(self) -> float:

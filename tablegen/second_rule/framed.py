@@ -14,7 +14,6 @@ import math
 
 import numpy as np
 
-from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.jit import call_frame, call_split, kernel
 from qpruntime.likelihoods import Likelihood
@@ -123,9 +122,9 @@ def _independent_points(theta, split, frame, mu, sigma, y, out):
         out[i] = _independent(theta, split, frame, mu[i], sigma[i], y[i])
 
 
-def independent_all(likelihood: str | Likelihood, mu: Array, sigma: Array, y: Array) -> Array:
+def independent_all(likelihood: Likelihood, mu: Array, sigma: Array, y: Array) -> Array:
     """Return rows (log Z, mean, variance, sigma*) by the second rule; arguments of shape (N,)."""
-    theta, _, has_frame, split, _, frame = likelihoods.get(likelihood).functions()
+    theta, _, has_frame, split, _, frame = likelihood.functions()
     out = np.empty((mu.size, 4))
     if has_frame:
         _independent_points(theta, split, frame.frame, mu, sigma, y, out)
@@ -134,6 +133,6 @@ def independent_all(likelihood: str | Likelihood, mu: Array, sigma: Array, y: Ar
     return out
 
 
-def independent(likelihood: str | Likelihood, mu: Array, sigma: Array, y: Array) -> Array:
+def independent(likelihood: Likelihood, mu: Array, sigma: Array, y: Array) -> Array:
     """Integrate sigma* (a standard deviation) by the second rule; all arrays of shape (N,)."""
     return independent_all(likelihood, mu, sigma, y)[:, 3].copy()

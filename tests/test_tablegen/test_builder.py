@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+import sys
 from dataclasses import replace
 
 import h5py
@@ -15,6 +16,7 @@ import pytest
 
 import oracle
 import tablegen
+from qpruntime import likelihoods
 from qpruntime.artifact.metadata import DATASET, Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.execution.calls import Stop
@@ -22,7 +24,7 @@ from qpruntime.projection.opening import open_table
 from tablegen import builder
 from tablegen.files.workspace import Workspace
 from tablegen.grid import build as grid
-from tablegen.grid import chebyshev
+from tablegen.grid import chebyshev, plan
 from tablegen.grid import errors as certify
 
 SMALL = {"mu_step": 0.5, "log10_sigma_step": 0.1}
@@ -47,6 +49,28 @@ def test_the_package_exports_build():
     assert tablegen.build is builder.build
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = tablegen.nothing
+
+
+@pytest.mark.parametrize(
+    ("preset", "options"), [("grid", SMALL), ("grid", SERIES), ("compact", {})]
+)
+def test_the_registry_is_asked_once_by_each_who_has_only_a_name(
+    target, preset, options, monkeypatch
+):
+    """The request, the plan and the certificate: not once a chunk, nor once a block of points."""
+    asked, get = [], likelihoods.get
+
+    def counted(likelihood, **parameters):
+        if isinstance(likelihood, str):
+            asked.append(likelihood)
+        return get(likelihood, **parameters)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("qpruntime", "tablegen")) and getattr(module, "get", None) is get:
+            monkeypatch.setattr(module, "get", counted)
+    plan._registered.cache_clear()
+    builder.build("probit", target, preset=preset, **options)
+    assert 1 <= len(asked) <= 3, asked
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
