@@ -59,6 +59,7 @@ def test_links_lead_somewhere(page):
     "name",
     [
         "adding",
+        "adding-engines",
         "guide",
         "likelihoods",
         "bayesian-optimisation",
