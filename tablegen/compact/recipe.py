@@ -19,7 +19,7 @@ __all__ = ["CompactRecipe"]
 
 @dataclass(frozen=True)
 class CompactRecipe:
-    """A `tablegen.builder.Recipe`; the plan is the metadata without hash and certificate."""
+    """A `tablegen.request.Recipe`; the plan is the metadata without hash and certificate."""
 
     likelihood: Likelihood
     plan: Metadata

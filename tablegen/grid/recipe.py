@@ -25,7 +25,7 @@ _NOT_OURS = {"outcomes", "y_range", "limit", "projection", "p"}
 
 @dataclass(frozen=True)
 class GridRecipe:
-    """A `tablegen.builder.Recipe`; the method of the plan is not resolved before it is made."""
+    """A `tablegen.request.Recipe`; the method of the plan is not resolved before it is made."""
 
     likelihood: Likelihood
     plan: Plan

@@ -21,7 +21,7 @@ _OURS = {"outcomes", "y_range", "mu_range", "log10_sigma_range", "limit", "proje
 
 @dataclass(frozen=True)
 class SurfacesRecipe:
-    """A `tablegen.builder.Recipe`; how many nodes there will be is found while it is made."""
+    """A `tablegen.request.Recipe`; how many nodes there will be is found while it is made."""
 
     plan: Domain
     mapped: int = 0
