@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -70,12 +71,8 @@ def test_workers_import_what_they_are_sent(tmp_path):
         "import scripts.records as r, scripts.benchmarks.data.protocol as p; "
         "print(r.__file__, p.Task('a', 'main', 0, 1))"
     )
-    run = [
-        sys.executable,
-        "-S",
-        "-c",
-        f"import sys; sys.path[:0] = {[str(path), *sys.path]}; {code}",
-    ]
-    done = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path)
+    alone = {**os.environ, "PYTHONPATH": str(path)}
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, env=alone)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(path))
