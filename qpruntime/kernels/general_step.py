@@ -13,7 +13,7 @@ from qpruntime.kernels.markov import States
 __all__ = ["general_step", "laws"]
 
 #: Terms of the series at least: of a norm of .4 what is left out is below rounding.
-_FEWEST = 18
+_FEWEST = 16
 
 
 def laws(states: Sequence[States]) -> Array:
