@@ -117,9 +117,10 @@ class _Loss:
         shape = parts_of(inner).shape
         assert shape is not None
         value, steep = shape(inner, r2, True)
-        before = variance * value
-        steep = before if steep is value else variance * steep
-        K = before.copy()
+        value *= variance
+        if steep is not value:
+            steep *= variance
+        K, before = value.copy(), value
 
         def slopes(inner: Array) -> Array:
             each = np.tensordot(inner * steep, self._squares, axes=2) * scales
