@@ -199,7 +199,7 @@ def test_projections(data):
 @given(data=st.data())
 def test_predictions(data):
     post = infer(K, LABELS)
-    arguments = {"K_star": K[:2], "k_star_diag": np.ones(2), "mean_star": np.zeros(2)}
+    arguments = {"K_star": K[:2], "k_star_diag": np.ones(2), "mean": np.zeros(2)}
     name = data.draw(st.sampled_from(sorted(arguments)))
     arguments[name] = data.draw(given_by.any_array(arguments[name]))
     finite_or(DOCUMENTED, post.predict, **arguments)

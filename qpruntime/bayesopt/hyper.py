@@ -74,6 +74,7 @@ class _Loss:
     def __init__(self, model: Model, X: Array, y: Array) -> None:
         self.model, self.X, self.y = model, X, y
         self._n = len(model.kernel.theta)  # slow to ask for
+        self._shape = parts_of(model.kernel.k2).shape if model.shape else None
         require(
             squares(len(X), X.shape[1] + 2.0),
             f"a model of {len(X)} evaluations of {X.shape[1]} variables",
@@ -113,13 +114,12 @@ class _Loss:
         """The same for the default kernels, in a tenth of the time."""
         variance, scales = np.exp(theta[0]), np.exp(-2.0 * theta[1:])
         r2 = self._squares @ scales
-        inner = self.model.kernel.k2
-        shape = parts_of(inner).shape
-        assert shape is not None
-        value, steep = shape(inner, r2, True)
-        before = variance * value
-        steep = before if steep is value else variance * steep
-        K = before.copy()
+        assert self._shape is not None
+        value, steep = self._shape(self.model.kernel.k2, r2, True)
+        value *= variance
+        if steep is not value:
+            steep *= variance
+        K, before = value.copy(), value
 
         def slopes(inner: Array) -> Array:
             each = np.tensordot(inner * steep, self._squares, axes=2) * scales

@@ -21,7 +21,7 @@ from qpruntime.inference.observed import Observed
 from qpruntime.inference.sites import Sites
 from qpruntime.validation import finite
 
-__all__ = ["Crossed", "Solution", "prior_mean", "row_numbers"]
+__all__ = ["Crossed", "Solution", "given_mean", "prior_mean", "row_numbers"]
 
 #: Prior covariances of points with the rows (T, N), and prior variances of the points (T,).
 Crossed = Callable[[], tuple[Array, Array]]
@@ -99,6 +99,14 @@ class Solution(Protocol):
         """Return the same in other units: with this kernel, rows X and inputs `unscaled`."""
 
 
+def given_mean(mean: Any, usual: float | None) -> Any:
+    """Return the prior mean that was given, by default the usual one, or raise `InputError`."""
+    given = usual if mean is None else mean
+    if given is None:
+        raise InputError("the prior mean differs between rows: pass mean= at these points")
+    return given
+
+
 def prior_mean(mean: Any, usual: float | None, shape: tuple[int, ...]) -> Array:
     """Return a prior mean at points, by default the usual one.
 
@@ -107,10 +115,7 @@ def prior_mean(mean: Any, usual: float | None, shape: tuple[int, ...]) -> Array:
     InputError
         If it is not usable, or none was given and there is no usual one.
     """
-    given = usual if mean is None else mean
-    if given is None:
-        raise InputError("the prior mean differs between rows: pass mean= at these points")
-    found = finite(given, "mean")
+    found = finite(given_mean(mean, usual), "mean")
     if found.shape not in ((), shape):
         raise InputError(f"mean must be a number or have shape {shape}, got {found.shape}")
     return found

@@ -267,6 +267,7 @@ def _diagonal_slopes(node: Node, X: Array, rho: Array) -> list[float]:
     if parts.constant or parts.noise:
         return [node.value * float(rho.sum())] * len(node.free)
     if parts.shape is not None:
-        return [0.0] * kernel.n_dims
+        free = (getattr(kernel, f"hyperparameter_{name}") for name in node.free)
+        return [0.0] * sum(parameter.n_elements for parameter in free)
     theta = np.array(kernel.theta, dtype=float)
     return list(_differences(kernel, theta, lambda k: float(rho @ k.diag(X))))

@@ -13,35 +13,43 @@ from qpruntime.kernels.markov import States
 __all__ = ["general_step", "laws"]
 
 #: Terms of the series at least: of a norm of .4 what is left out is below rounding.
-_FEWEST = 18
+_FEWEST = 16
 
 
-def laws(states: Sequence[States]) -> Array:
-    """Return what `general_step` takes: of each F, the noise and P, below each other, and limits.
+def laws(states: Sequence[States], begin: int = 0) -> Array:
+    """Return what `general_step` takes: where the numbers of each are, from `begin`, and these.
 
-    Limits are the size, the longest step that is summed, and that after which nothing is left.
+    They are the size, the longest step that is summed, that after which nothing is left, F, the
+    noise and P.
     """
-    width = max([3] + [s.size for s in states])
-    found = np.zeros((len(states), 3 * width + 1, width))
-    for own, s in zip(found, states, strict=True):
-        for k, matrix in enumerate((s.generator, s.noise, s.stationary)):
-            own[k * width : k * width + s.size, : s.size] = matrix
-        own[-1, :3] = s.size, s.short, s.gone
-    return found
+    found = [
+        np.concatenate(
+            [
+                [s.size, s.short, s.gone],
+                *(np.ravel(m) for m in (s.generator, s.noise, s.stationary)),
+            ]
+        )
+        for s in states
+    ]
+    sizes = [len(states)] + [len(own) for own in found]
+    return np.concatenate([begin + np.cumsum(sizes[: len(found)]), *found])
 
 
 @kernel
-def general_step(general, which, x, A, Q, P):
-    """Fill A, Q and P of a law after a time x; return the size of its state."""
-    width = general.shape[2]
-    d = int(general[which, 3 * width, 0])
-    short, gone = general[which, 3 * width, 1], general[which, 3 * width, 2]
-    x = min(x, gone)
-    F = general[which, :d, :d]
-    noise = general[which, width : width + d, :d]
+def general_step(numbers, place, x, A, Q, P):
+    """Fill A, Q and P of a law after a time x; return the size of its state.
+
+    `numbers[place]` is where its own begin.
+    """
+    first = int(numbers[place])
+    d = int(numbers[first])
+    short = numbers[first + 1]
+    x = min(x, numbers[first + 2])
+    F = numbers[first + 3 : first + 3 + d * d].reshape((d, d))
+    noise = numbers[first + 3 + d * d : first + 3 + 2 * d * d].reshape((d, d))
     for i in range(d):
         for j in range(d):
-            P[i, j] = general[which, 2 * width + i, j]
+            P[i, j] = numbers[first + 3 + (2 * d + i) * d + j]
     doublings = 0
     while x > short:
         x *= 0.5

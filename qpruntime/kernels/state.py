@@ -99,12 +99,12 @@ class StateSpace:
         return (
             first.astype(np.int64),
             kinds,
-            np.array([f.rate for f in factors]),
+            # What general factors need follows the rates: an array more costs time at every row.
+            np.concatenate([[f.rate for f in factors], laws(general, len(factors))]),
             np.array([t.variance for t in self.terms]),
             offset.astype(np.int64),
             heads,
             start,
-            laws(general),
         )
 
     @staticmethod

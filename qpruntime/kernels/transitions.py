@@ -22,8 +22,9 @@ _FAR = 700.0
 
 
 @kernel
-def factor(kind, rate, dt, general, A, Q, P):
+def factor(kinds, rates, f, dt, A, Q, P):
     """Fill A, Q and the stationary P of one factor of variance 1; return the size of its state."""
+    kind, rate = kinds[f], rates[f]
     if kind == MATERN_1:
         x = min(rate * dt, _FAR)
         A[0, 0], Q[0, 0], P[0, 0] = math.exp(-x), -math.expm1(-2.0 * x), 1.0
@@ -47,7 +48,7 @@ def factor(kind, rate, dt, general, A, Q, P):
         P[0, 2] = P[2, 0] = -1.0 / 3.0
         return 3
     if GENERAL <= kind < TURN:
-        return general_step(general, kind - GENERAL, rate * dt, A, Q, P)
+        return general_step(rates, kinds.size + kind - GENERAL, rate * dt, A, Q, P)
     P[0, 0], Q[0, 0], A[0, 0] = 1.0, 0.0, 1.0
     if kind == CONSTANT:
         return 1
@@ -71,14 +72,14 @@ def fill(dt, chain, A, Q, work):
     `chain` is that of `qpruntime.inference.markov.wide`. `work` (9, d + 3, d + 3) is for products,
     which are built up factor by factor: Q = Q1 x P2 + A1 P1 A1' x Q2.
     """
-    first, kinds, rates, variance, offset, _, _, general = chain
+    first, kinds, rates, variance, offset, _, _ = chain
     a, q, p = work[0], work[1], work[2]
     for b in range(variance.size):
         low = offset[b]
-        size = factor(kinds[first[b]], rates[first[b]], dt, general, work[3], work[4], work[5])
+        size = factor(kinds, rates, first[b], dt, work[3], work[4], work[5])
         one, two = 3, 6
         for f in range(first[b] + 1, first[b + 1]):
-            more = factor(kinds[f], rates[f], dt, general, a, q, p)
+            more = factor(kinds, rates, f, dt, a, q, p)
             A1, Q1, P1 = work[one], work[one + 1], work[one + 2]
             A2, Q2, P2 = work[two], work[two + 1], work[two + 2]
             for i in range(size):

@@ -16,6 +16,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared, Matern
@@ -133,11 +134,11 @@ def peer(n: int) -> None:
     X, labels, new, truth = t[::2, None], y[::2], t[1::2, None], y[1::2] > 0.0
     ours = GPClassifier(KERNEL, method="ep", solver="markov")
     for name, model in (("GPBoost", InTime(X)), ("ours", ours)):
-        found: list[np.ndarray] = []
-        show(f"N={n}: {name}, fit", best(lambda m=model: m.fit(X, labels), 1), "s")
-        ask = lambda m=model, f=found: f.append(m.predict_proba(new)[:, 1])  # noqa: E731
-        show(f"N={n}: {name}, predict", best(ask, 1), "s")
-        loss = -np.mean(np.log(np.where(truth, found[0], 1.0 - found[0])))
+        p: list[np.ndarray] = []
+        show(f"N={n}: {name}, fit", best(partial(model.fit, X, labels), 1), "s")
+        seconds = best(lambda m=model, p=p: p.append(m.predict_proba(new)[:, 1]), 1)
+        show(f"N={n}: {name}, predict", seconds, "s")
+        loss = -np.mean(np.log(np.where(truth, p[0], 1.0 - p[0])))
         show(f"N={n}: {name}, log loss", float(loss), "nats")
 
 

@@ -77,7 +77,7 @@ def test_rounded_to_float32_and_cast_back():
     post = infer(K, Y)
     assert post.jitter > 0.0
     assert post.summary()["jitter"] == post.jitter
-    assert f"K has jitter {post.jitter:.2g}" in str(post)
+    assert f"jitter {post.jitter:.2g}" in str(post)
 
 
 def test_what_rounding_does_not_explain_is_refused():

@@ -70,7 +70,9 @@ def test_by_all_rows_it_is_the_dense_posterior(kernel, y, likelihood, options, p
     # Noise is of each row its own: a point where a row is has another.
     expected = dense.predict(kernel(POINTS, X), kernel.diag(POINTS), mean=np.full(len(POINTS), at))
     local = local_of(sparse, X, 48)
-    np.testing.assert_allclose(local.predict(POINTS, np.full(len(POINTS), at)), expected, **CLOSE)
+    np.testing.assert_allclose(
+        local.predict(POINTS, mean=np.full(len(POINTS), at)), expected, **CLOSE
+    )
     np.testing.assert_allclose(local.loo(), dense.loo(), **CLOSE)
 
 
@@ -96,7 +98,7 @@ def test_a_row_left_out_is_the_prediction_without_its_site():
         other = with_sites(other, (sites.tau[rest], sites.nu[rest]))
         # Where other rows are at its place that is one neighbour more.
         more = int((X[rest] == X[n]).all(axis=1).any())
-        mean, variance = local_of(other, X[rest], 9 + more).predict(X[[n]], PRIOR[[n]])
+        mean, variance = local_of(other, X[rest], 9 + more).predict(X[[n]], mean=PRIOR[[n]])
         rule = sparse._solution.rule
         expected = rule.project(mean, np.sqrt(variance), LABELS[[n]], None, "log_z", whole=True)[0]
         np.testing.assert_allclose(local.loo([n]), expected, **CLOSE)
@@ -128,7 +130,7 @@ def test_a_copy_predicts_and_holds_its_rows():
     assert (found["nearest"], found["rows_held"], found["bytes_held"]) == (5, 48, 48 * (16 + 16))
     assert "48 rows are held and pickled" in str(copy)
     assert copy.converged == local.sparse.converged
-    assert repr(copy).startswith("<LocalPosterior of 48 rows")
+    assert repr(copy).startswith("<LocalPosterior of 48 sites")
     assert "5 nearest" in repr(copy)
 
 

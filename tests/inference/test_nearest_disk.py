@@ -60,7 +60,7 @@ def test_the_same_bits_as_of_rows_in_memory(d, tmp_path):
     held, stored, points = both(d, tmp_path)
     assert not held.summary()["rows_on_disk"]
     assert stored.summary()["rows_on_disk"]
-    assert disk.on_disk(stored.rows.X)
+    assert disk.on_disk(stored._solution.rows.X)
     assert "rows are held on the disk and pickled" in str(stored)
     same(held, stored, points)
     # Their places are on the disk as well, and what cells look at.
@@ -73,7 +73,7 @@ def test_copies_hold_rows_in_memory(tmp_path, monkeypatch):
     held, stored, points = both(12, tmp_path)
     for found in (pickle.loads(pickle.dumps(stored)), copy.deepcopy(stored)):
         same(held, found, points)
-        assert type(found.rows.X) is np.ndarray
+        assert type(found._solution.rows.X) is np.ndarray
         assert not found.summary()["rows_on_disk"]
     # A pickle that would not fit into memory says so before.
     monkeypatch.setattr(memory, "_SMALL", 0.0)

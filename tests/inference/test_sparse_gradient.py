@@ -57,7 +57,7 @@ def test_differences(k, y, z, likelihood, options):
         return (ends[0] - ends[1]) / (2.0 * STEP)
 
     names = [likelihood.rsplit("=", 1)[0].split("(")[1].split()[-1]] if "(" in likelihood else []
-    found = settled().engine.evaluate(0, names)
+    found = settled()._solution.engine.evaluate(0, names)
     expected = [slope("theta", unit) for unit in np.eye(k.theta.size)]
     expected += [slope("move"), slope("mean")]
     expected += [slope("scale") for _ in names]
@@ -70,7 +70,7 @@ def test_differences(k, y, z, likelihood, options):
 def test_reference_values():
     for power, theta in ((1.0, [2.8190509, -4.0244329]), (0.5, [2.7988182, -3.8519561])):
         options = {"power": power, "method": "ep", "jitter": 0.0, "tol": 1e-12}
-        found = infer_sparse(X, LABELS, kernel(), Z, **options).engine.evaluate(0)
+        found = infer_sparse(X, LABELS, kernel(), Z, **options)._solution.engine.evaluate(0)
         np.testing.assert_allclose(found.by_theta, theta, rtol=0.0, atol=6e-8)
         if power == 1.0:
             np.testing.assert_allclose(found.by_Z[1, 0], -0.106075223, rtol=0.0, atol=6e-10)

@@ -100,7 +100,7 @@ def test_equal_scales_are_another_prior():
             post.extend(X, COUNTS, scale=scale, sites="tied"),
         ):
             unit = factor**2
-            yield later.log_evidence, later.history, later.least, later.loo()
+            yield later.log_evidence, later.history, later._solution.least(), later.loo()
             yield later.sites.tau * unit, later.sites.nu * factor
             for mean, variance in (later.predict(Z), (later.mean, later.variance)):
                 yield mean / factor, variance / unit
@@ -137,7 +137,7 @@ def test_gradient_by_differences(k, y, likelihood, s, options):
         return (ends[0] - ends[1]) / (2.0 * STEP)
 
     names = ["scale"] if "scale" in likelihood else []
-    found = settled().engine.evaluate(0, names)
+    found = settled()._solution.engine.evaluate(0, names)
     expected = [slope("theta", unit) for unit in np.eye(k.theta.size)]
     expected += [slope("move"), slope("mean")] + [slope("noise") for _ in names]
     computed = [*found.by_theta, found.by_Z[1, 0], found.by_mean, *found.by_parameters]
@@ -152,8 +152,8 @@ def test_later_rows_are_dense_inference_from_the_posterior_there_was():
     old = infer_sparse(X[:25], COUNTS[:25], KERNEL, Z, **options, **given)
     x, y, s = X[25:], COUNTS[25:], S[25:]
     new = pickle.loads(pickle.dumps(old)).extend(x, y, scale=s)
-    phi, r = old.inducing.features(x)
-    half = solve_triangular(old.root, phi.T, lower=True)
+    phi, r = old._solution.inducing.features(x)
+    half = solve_triangular(old._solution.root, phi.T, lower=True)
     K = (half.T @ half + np.diag(r)) * np.outer(s, s)
     dense = infer(K, y, mean=s * old.predict(x)[0], **given)
     gain = new.log_evidence - old.log_evidence

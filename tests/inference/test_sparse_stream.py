@@ -29,8 +29,8 @@ def test_it_is_dense_inference_from_the_posterior_there_was(likelihood):
     given = {"likelihood": likelihood, **EXACT}
     old = infer_sparse(x[:40], y[:40], KERNEL, Z, power=1.0, mean=0.2, **given)
     new = pickle.loads(pickle.dumps(old)).extend(x[40:], y[40:])
-    phi, r = old.inducing.features(x[40:])
-    half = solve_triangular(old.root, phi.T, lower=True)
+    phi, r = old._solution.inducing.features(x[40:])
+    half = solve_triangular(old._solution.root, phi.T, lower=True)
     mean = old.predict(x[40:])[0]
     dense = infer(half.T @ half + np.diag(r), y[40:], mean=mean, **given)
     # What the tolerance of the fixed points leaves.

@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -27,7 +28,11 @@ def command(room, name, *arguments):
 
 def run_script(room, name, *arguments):
     """Run a command in this process: imports alone take two seconds."""
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+    with (
+        redirect_stdout(io.StringIO()) as out,
+        redirect_stderr(io.StringIO()) as err,
+        mock.patch.dict(os.environ),  # a command may set the number of threads
+    ):
         try:
             code = command_line.main(room, [name, *map(str, arguments)])
         except SystemExit as stop:

@@ -238,7 +238,7 @@ def _folds(folded: bool, points: Points) -> bool:
         raise InputError(
             "the prior mean is 0 at the sites, whose likelihood does not know the sign of f, and "
             f"reaches {np.abs(points.mean).max():.3g} at new points: marginals are those of |f| "
-            "and need mean_star=0; or infer with a prior mean away from 0"
+            "and need mean=0; or infer with a prior mean away from 0"
         )
     return folded
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.contract import Crossed, prior_mean
+from qpruntime.inference.contract import Crossed, given_mean, prior_mean
 from qpruntime.inference.corrections.corrected import Points
 from qpruntime.inference.dense.stored import Kept
 from qpruntime.inference.joint import draws
@@ -19,7 +19,7 @@ from qpruntime.inference.observed import Observed
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solver import Kept as AnyKept
 from qpruntime.memory import require, squares
-from qpruntime.validation import finite, real
+from qpruntime.validation import finite
 
 __all__ = ["DenseSolution"]
 
@@ -86,15 +86,13 @@ class DenseSolution:
 
     def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
         """Latent means and variances at points of these prior covariances and variances."""
-        K_star, diagonal = at
-        shape = np.shape(K_star)[:1]
-        return self.kept.predict(K_star, diagonal, prior_mean(mean, self.usual, shape))
+        return self.kept.predict(*at, given_mean(mean, self.usual))
 
     def points(self, at: tuple[Any, ...], mean: Any) -> Points:
         """Points for corrections."""
-        K_star, diagonal = (real(a, name) for a, name in zip(at, self.where, strict=True))
-        offset = prior_mean(mean, self.usual, K_star.shape[:1])
-        self.kept.predict(K_star, diagonal, offset)  # checks the arguments
+        offset = given_mean(mean, self.usual)
+        self.kept.predict(*at, offset)  # checks the arguments
+        K_star, diagonal, offset = (np.asarray(a, dtype=float) for a in (*at, offset))
         both = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
         return Points(K_star, *both)
 

@@ -45,7 +45,7 @@ class Kept(Triangle):
         return self.inner_from(inverse)
 
     def predict(
-        self, K_star: ArrayLike, k_star_diag: ArrayLike, mean_star: ArrayLike
+        self, K_star: ArrayLike, k_star_diag: ArrayLike, mean: ArrayLike
     ) -> tuple[Array, Array]:
         """Latent mean and variance at T new points; see `Posterior.predict`."""
         K_star = real(K_star, "K_star")
@@ -62,19 +62,19 @@ class Kept(Triangle):
             with np.errstate(over="ignore", invalid="ignore"):
                 return rows @ self.weights, self.reduction(rows)
 
-        mean, reduction = in_blocks(moments, len(K_star), self.root.size)
-        prior, offset = finite(k_star_diag, "k_star_diag"), finite(mean_star, "mean_star")
-        for name, given in (("k_star_diag", prior), ("mean_star", offset)):
-            if given.shape not in ((), mean.shape):
-                raise InputError(f"{name} must have shape {mean.shape}, got {given.shape}")
-        mean += offset
+        centre, reduction = in_blocks(moments, len(K_star), self.root.size)
+        prior, offset = finite(k_star_diag, "k_star_diag"), finite(mean, "mean")
+        for name, given in (("k_star_diag", prior), ("mean", offset)):
+            if given.shape not in ((), centre.shape):
+                raise InputError(f"{name} must have shape {centre.shape}, got {given.shape}")
+        centre += offset
         variance = np.maximum(prior - reduction, 0.0)
-        if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
+        if not (np.isfinite(centre).all() and np.isfinite(variance).all()):
             raise NumericalError(
                 "a prediction is beyond double precision: K_star does not belong to this "
                 "posterior, or the latent function has to be rescaled"
             )
-        return mean, variance
+        return centre, variance
 
     def evidence_gradient(self, dK: ArrayLike) -> Array | float:
         """Gradient of the log evidence, given the derivative of K; see `Posterior`."""

@@ -15,6 +15,7 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.markov.observations import Series
+from qpruntime.inference.markov.report import Report
 from qpruntime.projection.kernel import project_many
 
 __all__ = [
@@ -77,14 +78,14 @@ def require_evidence(found: Summary) -> None:
         )
 
 
-def cavities(rows: Finished, report: Array) -> tuple[Array, Array]:
+def cavities(rows: Finished, report: Report) -> tuple[Array, Array]:
     """Means and standard deviations of the cavities of g, each of shape (N,)."""
     h = rows.series.scales
-    mean = rows.series.prior + h * report[:, 0]
-    return mean, h * np.sqrt(report[:, 1] + rows.noise)
+    mean = rows.series.prior + h * report.mean
+    return mean, h * np.sqrt(report.variance + rows.noise)
 
 
-def summarise(rows: Finished, report: Array) -> Summary:
+def summarise(rows: Finished, report: Report) -> Summary:
     """Compute what the sites of a series stand for, block by block."""
     n = rows.tau.size
     blocks = [slice(begin, begin + _BLOCK) for begin in range(0, n, _BLOCK)]
@@ -98,25 +99,29 @@ def summarise(rows: Finished, report: Array) -> Summary:
     return replace(found, log_evidence=total, balance=balance, noise=noise)
 
 
-def _signs(rows: Finished, whole: Array, some: slice) -> tuple[bool, int]:
+def _signs(rows: Finished, whole: Report, some: slice) -> tuple[bool, int]:
     """Whether cavities of some rows are proper, and the balance of their innovations."""
     report, tau = whole[some], rows.tau[some]
     w, h = rows.noise, rows.series.scales[some]
-    wide = h * h * (report[:, 1] + w)
+    wide = h * h * (report.variance + w)
     with np.errstate(all="ignore"):
-        S = 1.0 + tau * (h * h * (report[:, 3] + w))
+        S = 1.0 + tau * (h * h * (report.variance_before + w))
         balance = int(np.sum((tau > 0.0) & (S < 0.0))) - int(np.sum((tau < 0.0) & (S < 0.0)))
-        sound = np.isfinite(report).all() and (wide > 0.0).all() and (1.0 + tau * wide > 0.0).all()
+        sound = (
+            np.isfinite(report.columns).all()
+            and (wide > 0.0).all()
+            and (1.0 + tau * wide > 0.0).all()
+        )
     return bool(sound), balance
 
 
-def _fill(rows: Finished, whole: Array, some: slice, found: Summary) -> float:
+def _fill(rows: Finished, whole: Report, some: slice, found: Summary) -> float:
     """Fill some rows of a summary; return their share of the evidence."""
     series, tau, nu = rows.series, rows.tau[some], rows.nu[some]
     report, prior, y = whole[some], series.prior[some], series.y[some]
     h, w = series.scales[some], rows.noise
     projector, alpha = series.projector, series.power
-    v, m = h * h * (report[:, 1] + w), h * report[:, 0]
+    v, m = h * h * (report.variance + w), h * report.mean
     kept = 1.0 + tau * v
     variance, mean = v / kept, (m + nu * v) / kept
     likelihood, source, table = projector.likelihood, projector.without_table, projector.table
@@ -137,22 +142,24 @@ def _fill(rows: Finished, whole: Array, some: slice, found: Summary) -> float:
         )
         total /= alpha
         share = 1.0 + tau * (w * h * h)
-        T, b, p = h * h * tau / share, h * beta, report[:, 3]
+        T, b, p = h * h * tau / share, h * beta, report.variance_before
         S = 1.0 + T * p
-        e = report[:, 2] - (report[:, 0] + h * nu / share * report[:, 1]) / (1.0 + T * report[:, 1])
+        e = report.mean_before - (report.mean + h * nu / share * report.variance) / (
+            1.0 + T * report.variance
+        )
         total -= 0.5 * np.sum(np.log(np.abs(S)) + np.log(np.abs(share)) + w * b * b)
         total += np.sum((b * e + 0.5 * b * b * p - 0.5 * T * e * e) / S)
     return float(total)
 
 
-def noise_slope(rows: Finished, whole: Array, some: slice = slice(None)) -> float:
+def noise_slope(rows: Finished, whole: Report, some: slice = slice(None)) -> float:
     """Derivative of EP's log evidence by the variance of white noise, from a report.
 
     1 - tau var would cancel where noise is small: it is cavity over marginal precision, 1/(1 + tau
     v_c), and nu - tau mean is (nu - tau m_c) times that.
     """
     report, h, tau = whole[some], rows.series.scales[some], rows.tau[some]
-    v, m = h * h * (report[:, 1] + rows.noise), h * report[:, 0]
+    v, m = h * h * (report.variance + rows.noise), h * report.mean
     kept = 1.0 + tau * v
     beta = (rows.nu[some] - tau * m) / kept
     return 0.5 * float(np.sum(h * h * (beta * beta - tau / kept)))

@@ -22,7 +22,7 @@ def width(space: StateSpace) -> int:
 
 def opening(space: StateSpace, begin: float) -> Array:
     """Messages that a series begins and ends with, (2, width): its prior, and nothing."""
-    start = np.asarray(space.arrays(begin)[6])
+    start = np.asarray(space.arrays(begin)[-1])
     zero = np.zeros(space.dimension)
     return np.array([written(space, zero, start, True), written(space, zero, 0.0 * start, False)])
 

@@ -15,6 +15,7 @@ from qpruntime.inference.markov.evidence import Summary, cavities, summarise
 from qpruntime.inference.markov.messages import factored, multiplied, opening, read, width, written
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.pair import pair_pass, pair_slope, pair_sweep
+from qpruntime.inference.markov.report import Report
 from qpruntime.inference.markov.tally import Tally
 from qpruntime.inference.markov.trio import trio_pass, trio_slope, trio_sweep
 from qpruntime.inference.markov.wide import wide_pass, wide_slope, wide_sweep
@@ -177,14 +178,14 @@ class Rows:
         """Whether no site precision can be negative."""
         return self.series.nonnegative
 
-    def report(self) -> Array:
-        """Cavities and forward messages of every row, (N, 4); leave forward messages behind.
+    def report(self) -> Report:
+        """Cavities and forward messages of every row; leave forward messages behind.
 
         The backward messages are those of the pass before.
         """
         found = np.empty((self.tau.size, 4))
         self.run(ahead=True, report=found)
-        return found
+        return Report(found)
 
     def finish(self) -> Summary:
         """What the sites stand for; leave forward messages behind."""

@@ -142,7 +142,7 @@ class SeriesSolution:
         rows, place, offset = self._with(at, mean)
         rows.refresh()
         found = rows.report()[place]
-        return found[:, 0] + offset, np.maximum(found[:, 1], 0.0) + rows.noise
+        return found.mean + offset, np.maximum(found.variance, 0.0) + rows.noise
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
         """Joint draws at T times, in O(N + T) each, with the kernel's white noise."""

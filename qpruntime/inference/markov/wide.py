@@ -129,7 +129,7 @@ def wide_slope(chain, steps, observed, sites, messages, limits, sums):
     than `far` of the term, and the shares of the variances at sums[2, b, 0]; the block of W at the
     first row is added to sums[2], shifted by one column.
     """
-    variance, offset, heads, start = chain[3], chain[4], chain[5], chain[6]
+    _, _, _, variance, offset, heads, start = chain
     noise, scale = observed
     tau, nu = sites
     buffer, edges = messages

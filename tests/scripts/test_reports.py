@@ -1,0 +1,78 @@
+"""Tables as they are declared, and what workers of a cluster are sent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from scripts import cluster, records
+from scripts.reports.tables import Table, mean_error, number, spaced, table
+
+LINES = [
+    '{"set": "b", "seed": 0, "loss": 1.0}',
+    '{"set": "a", "seed": 0, "loss": 2.0}',
+    '{"set": "b", "seed": 1, "loss": 3.0}',
+    '{"set": "c", "seed": 0, "loss": 9.0}',
+]
+HEAD = "| set | mean | last | last |\n| --- | --- | --- | --- |\n"
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A file of records in place of the project's."""
+    (tmp_path / "kept.jsonl").write_text("\n".join(LINES))
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    columns = [
+        ("set", "{set}"),
+        ("mean", lambda some: f"{np.mean([r['loss'] for r in some]):.1f}"),
+        ("last", "{loss:.0f}"),
+        ("last", "{seed}"),
+    ]
+    return Table("kept.jsonl", columns, group=("set",), where=lambda r: r["set"] != "c")
+
+
+def test_groups_are_lines_in_the_order_of_the_file(kept):
+    assert kept() == HEAD + "| b | 2.0 | 3 | 1 |\n| a | 2.0 | 2 | 0 |"
+
+
+def test_groups_are_sorted_where_that_is_asked_for(kept):
+    found = kept._replace(order=lambda key: key)()
+    assert found == HEAD + "| a | 2.0 | 2 | 0 |\n| b | 2.0 | 3 | 1 |"
+
+
+def test_without_fields_every_record_is_a_line(kept):
+    assert kept._replace(group=(), where=None)().count("\n") == 1 + len(LINES)
+    assert kept([]) == HEAD.rstrip("\n")
+
+
+def test_marks_of_columns():
+    assert table(["a", "b"], [["1", "2"]], right=1) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
+    assert table(["a", "b"], [["1", "2"]], tight=True) == "| a | b |\n|---|---|\n| 1 | 2 |"
+
+
+def test_numbers_for_people():
+    assert number(None) == "–"
+    assert number(0.012345, "s") == "0.0123 s"
+    assert number(12345.6, "x") == spaced(12345.6) == "12 346"
+    # The error of the mean of 1 and 2 is 1/2.
+    assert mean_error([1.0, 2.0], "+.1f") == "+1.5 ± 0.5"
+    assert mean_error([1.0]) == "1.000"
+    assert mean_error([]) == "–"
+
+
+def test_workers_import_what_they_are_sent(tmp_path):
+    """From the archive alone: the checkout is elsewhere."""
+    path = cluster._archive(tmp_path)
+    code = (
+        "import scripts.records as r, scripts.benchmarks.data.protocol as p; "
+        "print(r.__file__, p.Task('a', 'main', 0, 1))"
+    )
+    alone = {**os.environ, "PYTHONPATH": str(path)}
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, env=alone)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(path))
