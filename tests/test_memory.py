@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 from qpruntime import GPClassifier, InputError, cgroups, infer, memory
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.inducing import Inducing
-from qpruntime.inference.sparse.keeper import Keeper
+from qpruntime.inference.sparse.kept_features import Keeper
 from qpruntime.learning.dense import least_bytes
 
 GB = 1e9

@@ -12,7 +12,8 @@ from cases import every_case
 
 TOP = Path(__file__).parents[1]
 SOURCES = sorted(p for room in ("qpruntime", "tablegen") for p in (TOP / room).rglob("*.py"))
-PAGES = [*sorted((TOP / "docs").glob("*.md")), TOP / "CONTRIBUTING.md", TOP / "README.md"]
+PAGES = sorted((TOP / "docs").glob("*.md"))
+PAGES += [TOP / name for name in ("CONTRIBUTING.md", "README.md", "pyproject.toml")]
 #: A name with dots after the package, of a module or what it has; files of tables end otherwise.
 NAME = re.compile(r"(?<![\w./@-])(?:qpruntime|tablegen)(?:\.[A-Za-z_]\w*)+(?![\w/-])")
 FILE = re.compile(
@@ -33,7 +34,7 @@ BEFORE = {"docs/renamed.md"}
 def prose(path):
     """Comments and strings of a module, or the text of a page, by line."""
     text = path.read_text()
-    if path.suffix == ".md":
+    if path.suffix != ".py":
         yield from enumerate(text.splitlines(), 1)
         return
     for token in tokenize.generate_tokens(io.StringIO(text).readline):

@@ -10,7 +10,7 @@ import numpy as np
 
 from qpruntime.arrays import ArrayLike
 from qpruntime.errors import InputError
-from qpruntime.inference.sparse.keeper import MEMORY
+from qpruntime.inference.sparse.kept_features import MEMORY
 from qpruntime.learning.options import Options
 from qpruntime.validation import choice, finite, flag, number, path_of, shown, whole
 

@@ -23,8 +23,8 @@ from qpruntime.inference.fixed_point.settle import settle
 from qpruntime.inference.observed import Observed
 from qpruntime.inference.parallel import match
 from qpruntime.inference.problem import Problem
+from qpruntime.inference.sparse.block_updates import Block, cavities, propose
 from qpruntime.inference.sparse.rule import Rule
-from qpruntime.inference.sparse.turn import Block, cavities, propose
 from qpruntime.learning.loo_slope import loo_slope
 from qpruntime.projection.projector import Projector
 

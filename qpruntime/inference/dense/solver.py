@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.inference.dense.factor import Factor
+from qpruntime.inference.dense.matching import take_turn
 from qpruntime.inference.dense.pullback import DensePullback
 from qpruntime.inference.dense.stored import Kept
 from qpruntime.inference.dense.sweep import sweep
-from qpruntime.inference.dense.turn import take_turn
 from qpruntime.inference.proposals import propose_matched
 from qpruntime.inference.sites import Counts, Sites
 from qpruntime.inference.solver import Asked, Prior, Solved

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime.inference.markov.appended_rows import merged, read_more
 from qpruntime.inference.markov.conclude import Placed, concluded, ending
-from qpruntime.inference.markov.more import merged, read_more
 from qpruntime.inference.markov.solution import SeriesSolution
 from qpruntime.inference.outcome import Outcome
 from qpruntime.inference.posterior import Posterior

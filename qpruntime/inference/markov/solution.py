@@ -16,8 +16,8 @@ from qpruntime.errors import InputError
 from qpruntime.inference.contract import Crossed, prior_mean
 from qpruntime.inference.corrections.corrected import Points
 from qpruntime.inference.fixed_point.ended import Limits
+from qpruntime.inference.markov.appended_rows import More, with_times
 from qpruntime.inference.markov.evidence import noise_slope
-from qpruntime.inference.markov.more import More, with_times
 from qpruntime.inference.markov.observations import Series
 from qpruntime.inference.markov.rows import Rows
 from qpruntime.inference.markov.sample import draw

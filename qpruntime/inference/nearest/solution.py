@@ -19,9 +19,9 @@ from qpruntime.inference.nearest.features import Known
 from qpruntime.inference.nearest.ground import Ground
 from qpruntime.inference.observed import Observed
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.sparse.block_updates import Block, Cavities, project
 from qpruntime.inference.sparse.rows import Held
 from qpruntime.inference.sparse.solution import SparseSolution
-from qpruntime.inference.sparse.turn import Block, Cavities, project
 from qpruntime.memory import require
 
 __all__ = ["LocalSolution"]

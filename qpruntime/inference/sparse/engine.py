@@ -18,7 +18,7 @@ from qpruntime.execution.calls import Divided, Executor, Threads
 from qpruntime.inference.fixed_point.loop import Swept
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from qpruntime.inference.sparse.inducing import Inducing
-from qpruntime.inference.sparse.keeper import MEMORY, Keeper
+from qpruntime.inference.sparse.kept_features import MEMORY, Keeper
 from qpruntime.inference.sparse.passes import Done, Job, gather, means, outcome, sweep
 from qpruntime.inference.sparse.rows import CHUNK, Piece, Rows
 from qpruntime.inference.sparse.rule import Rule

@@ -20,11 +20,11 @@ from qpruntime.inference.nearest.posterior import LocalPosterior, local_of
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.checkpoint import SitesFile
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.keeper import MEMORY
+from qpruntime.inference.sparse.kept_features import MEMORY
 from qpruntime.inference.sparse.lazy import as_array, inputs_of
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
+from qpruntime.inference.sparse.row_arguments import about_prior, told_rows
 from qpruntime.inference.sparse.settle import settle
-from qpruntime.inference.sparse.told import about_prior, told_rows
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table

@@ -15,10 +15,7 @@ from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.inference.sparse.blas import add_square, divide
-from qpruntime.inference.sparse.rows import Chunk, Piece
-from qpruntime.inference.sparse.state import State
-from qpruntime.inference.sparse.sums import Sums, packed
-from qpruntime.inference.sparse.turn import (
+from qpruntime.inference.sparse.block_updates import (
     Block,
     Cavities,
     cavities,
@@ -28,6 +25,9 @@ from qpruntime.inference.sparse.turn import (
     settled,
     terms,
 )
+from qpruntime.inference.sparse.rows import Chunk, Piece
+from qpruntime.inference.sparse.state import State
+from qpruntime.inference.sparse.sums import Sums, packed
 
 __all__ = ["Done", "Features", "Job", "Variances", "gather", "means", "outcome", "sweep"]
 

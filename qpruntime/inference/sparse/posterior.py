@@ -15,10 +15,10 @@ from qpruntime.inference.fixed_point.ended import Ended, Limits
 from qpruntime.inference.outcome import Lookups, Outcome
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.row_arguments import told_rows
 from qpruntime.inference.sparse.settle import settle
 from qpruntime.inference.sparse.solution import SparseSolution
 from qpruntime.inference.sparse.tied import settle_tied
-from qpruntime.inference.sparse.told import told_rows
 from qpruntime.validation import choice
 
 __all__ = ["SparsePosterior", "conclude"]

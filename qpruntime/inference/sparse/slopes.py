@@ -18,6 +18,7 @@ from scipy.linalg import solve_triangular
 
 from qpruntime.arrays import Array
 from qpruntime.inference.sparse.blas import add_outer, divide, divide_transposed
+from qpruntime.inference.sparse.block_updates import cavities, project, pulls, terms
 from qpruntime.inference.sparse.passes import (
     Accumulated,
     Done,
@@ -30,7 +31,6 @@ from qpruntime.inference.sparse.passes import (
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.state import State, evidence
 from qpruntime.inference.sparse.sums import Sums, unpacked
-from qpruntime.inference.sparse.turn import cavities, project, pulls, terms
 from qpruntime.kernels.cross import contract
 from qpruntime.projection.parameters import PLACES, derivative
 

@@ -23,8 +23,8 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.blas import divide
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.inducing import Inducing
+from qpruntime.inference.sparse.left_out import leave_out
 from qpruntime.inference.sparse.rule import Rule
-from qpruntime.inference.sparse.some import leave_out
 from qpruntime.inference.sparse.state import Base, State
 from qpruntime.memory import require, squares
 from qpruntime.validation import finite

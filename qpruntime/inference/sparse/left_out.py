@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.inference.sparse.blas import divide
+from qpruntime.inference.sparse.block_updates import Block, cavities, project
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.turn import Block, cavities, project
 
 __all__ = ["leave_out"]
 
