@@ -32,7 +32,7 @@ def evidence(likelihood: Likelihood | None, power: float) -> Evidence:
 def gaussian(
     power: float, mean: jax.Array, variance: jax.Array, y: jax.Array, log_noise: jax.Array
 ) -> jax.Array:
-    """Of N(y; f, noise)^power."""
+    """Log of the mean of N(y; f, noise)^power."""
     total = variance + jnp.exp(log_noise) / power
     log_normal = -0.5 * (math.log(2.0 * math.pi) + jnp.log(total) + (y - mean) ** 2 / total)
     left = 0.5 * (1.0 - power) * (math.log(2.0 * math.pi) + log_noise) - 0.5 * math.log(power)
@@ -40,7 +40,7 @@ def gaussian(
 
 
 def probit(mean: jax.Array, variance: jax.Array, y: jax.Array, log_noise: jax.Array) -> jax.Array:
-    """Of Phi(y f)."""
+    """Log of the mean of Phi(y f)."""
     return log_ndtr(y * mean / jnp.sqrt(1.0 + variance))
 
 

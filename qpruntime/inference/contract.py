@@ -36,7 +36,7 @@ class Solution(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the engine, as estimators report it."""
+        """Name of the engine, as estimators report it."""
 
     @property
     def words(self) -> str:

@@ -112,7 +112,7 @@ def contract_diagonal(kernel: Any, X: Array, rho: Array) -> Array:
 
 
 class _Part(NamedTuple):
-    """Of a part of a kernel: sum of H k, of H dk/dtheta, and of H dk/dz."""
+    """Sums over one part of a kernel: of H k, of H dk/dtheta, and of H dk/dz."""
 
     value: float
     theta: Array

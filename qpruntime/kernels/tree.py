@@ -50,7 +50,7 @@ class Leaf:
 
     @property
     def value(self) -> float:
-        """That of a constant, or the variance of noise."""
+        """Value of a constant, or variance of white noise."""
         return float(getattr(self.kernel, self.parts.constant or self.parts.noise))
 
 

@@ -46,7 +46,7 @@ class Inducing(Options):
     subsample : int
         Rows at most on which a fit begins; not with "auto" and "judged".
     dtype : {"mixed", "float64"}
-        Of its steering; the posterior is always of double precision.
+        Precision of the search for parameters; the posterior is always of double precision.
     memory : float
         Bytes for what inducing points make of rows, M numbers a row; see `qpruntime.infer_sparse`.
         Lazy rows that take more, and whose nearest correct predictions, are held on the disk.

@@ -109,7 +109,7 @@ def seconds_left(evaluations: int, runs: int, elapsed: float) -> float:
 
 
 def time_left(seconds: float) -> str:
-    """In words to end a line with; empty below half a second."""
+    """Return words for the end of a line; empty below half a second."""
     left = round(seconds)
     return f", about {left // 60}:{left % 60:02d} left" if left else ""
 

@@ -120,7 +120,7 @@ class _Fit:
         return self._end(place, engine)
 
     def _learnt(self, place: Place, stood: Standing | None) -> tuple[Place, Engine | None]:
-        """Go through the stages that are left; no engine if none is."""
+        """Run the stages that are left; return no engine if there are none."""
         ground, engine = self.ground, None
         stages = planned(self.sizes, len(place.Z), self.sparse.optimize)
         with staged(self.settings.verbose, stages) as ground.report:
@@ -145,7 +145,7 @@ class _Fit:
         return place, engine
 
     def _limits(self, size: int) -> tuple[int, float]:
-        """Iterations at most of a stage with so many rows, and what they have to gain."""
+        """Most iterations of a stage with this many rows, and the gain below which it stops."""
         if size < self.n and size == min(_BETWEEN):
             return BOTH, EARLY
         between = len(self.sizes) - 2 if size == self.n else 0
@@ -157,7 +157,7 @@ class _Fit:
         return found
 
     def _back(self, stood: Standing) -> Place:
-        """Return to where a fit stood."""
+        """Restore the state that a checkpoint holds."""
         assert self.file is not None
         with self.file.understood():
             self.rng.bit_generator.state = json.loads(stood.random)
@@ -172,7 +172,7 @@ class _Fit:
         return stood.place
 
     def _ended(self, place: Place, engine: Engine) -> None:
-        """A stage has."""
+        """Count a stage that has ended, and write where the fit stands."""
         self.stages += 1
         self._write(place, engine)
 

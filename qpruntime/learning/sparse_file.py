@@ -42,7 +42,7 @@ class Standing:
     Attributes
     ----------
     stages : int
-        That have ended.
+        Number of stages that have ended.
     place : Place
         The best one.
     optima : tuple of Optimum
@@ -66,7 +66,7 @@ class Standing:
     random: str
 
     def seed(self, engine: Engine) -> None:
-        """Give an engine of all rows at `place` the sites there are, or those that follow."""
+        """Give an engine of all rows the stored sites, or those that the stored state implies."""
         if self.sites is not None:
             engine.sites = self.sites
         elif self.state is not None:
@@ -88,7 +88,7 @@ class FitFile:
 
     @property
     def due(self) -> bool:
-        """Whether the last one is old."""
+        """Whether the last checkpoint is old enough for a new one."""
         return self._file.due
 
     def hint(self) -> str:
@@ -127,7 +127,7 @@ class FitFile:
             return _standing(kept, n, width)
 
     def understood(self) -> contextlib.AbstractContextManager[None]:
-        """What the file holds is no use: an `InputError` that names it."""
+        """Turn errors raised inside into an `InputError` that names the file."""
         return self._file.understood()
 
 

@@ -89,7 +89,7 @@ class Ground:
 
     @property
     def kernel(self) -> Kernel:
-        """With the parameters that it begins with."""
+        """The kernel with its initial parameters."""
         return self.begin.kernel
 
     def kernel_at(self, place: Place) -> Kernel:
@@ -101,7 +101,7 @@ class Ground:
         self.begin, self.refined = self.begin.refined(theta), theta
 
     def engine(self, rows: Rows, place: Place) -> Engine:
-        """Return an engine on rows at a place, by EP, without sites."""
+        """Return an EP engine for these rows at a place; its sites are still zero."""
         projector = self.judge
         if self.data.learn:
             logs = place.theta[self.kernel.n_dims :]

@@ -88,7 +88,7 @@ class Search:
         return self.units is not None and moves_inputs(self.kernel)
 
     def go(self, place: Place) -> None:
-        """Bring the engine there."""
+        """Move the engine to a place."""
         dims = place.theta.size - len(self.learn)
         if self.learn:
             projector = reparametrised(self._projector, tuple(self.learn), place.theta[dims:])

@@ -27,7 +27,7 @@ class Stage(NamedTuple):
 
     @property
     def cost(self) -> float:
-        """Of one evaluation, in some unit."""
+        """Cost of one evaluation, in some unit."""
         return float(self.rows) * self.inducing**2
 
 

@@ -53,7 +53,7 @@ class Domain:
 
     @property
     def name(self) -> str:
-        """Of the likelihood."""
+        """Name of the likelihood."""
         return self.likelihood.name
 
     def axes(self, cells: Sequence[int]) -> tuple[Axis, ...]:

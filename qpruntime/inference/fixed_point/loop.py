@@ -46,7 +46,7 @@ class Steering(Protocol):
 
     @property
     def share(self) -> float:
-        """Of the damping that was asked for."""
+        """The share of the damping asked for that is applied."""
 
     def ends(self, swept: Swept) -> bool:
         """Take a sweep in that has not settled; return whether it was the last."""

@@ -42,7 +42,7 @@ class Finished(Protocol):
 
 @dataclass(frozen=True)
 class Summary:
-    """In order of time: moments of g, leave-one-out log densities; and the log evidence.
+    """Moments of g and leave-one-out log densities in order of time, and the log evidence.
 
     `noise` is the derivative of EP's evidence by white noise at its fixed point, and
     `balance` is how many innovations of positive sites are negative, less those of negative sites;

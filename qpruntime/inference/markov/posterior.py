@@ -47,7 +47,7 @@ class SeriesPosterior(Posterior):
 
     @property
     def kernel(self) -> Kernel:
-        """Of the prior."""
+        """The kernel of the prior."""
         return self._solution.kernel
 
     @property
@@ -57,7 +57,7 @@ class SeriesPosterior(Posterior):
 
     @property
     def kernel_error(self) -> float:
-        """Bound of what the state leaves out of the kernel."""
+        """Upper bound on the part of the kernel that the state leaves out."""
         return float(self._solution.space.error)
 
     @property
@@ -68,7 +68,7 @@ class SeriesPosterior(Posterior):
 
     @property
     def given(self) -> int:
-        """How many were given."""
+        """How many rows were given, observed or not."""
         return int(self._solution.given)
 
     def extend(

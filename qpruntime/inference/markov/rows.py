@@ -70,7 +70,7 @@ class Rows:
 
     @cached_property
     def _functions(self) -> tuple[Any, ...]:
-        """Those of the series; made plain once, not at every pass."""
+        """Functions of the series as plain tuples; made once, not at every pass."""
         return plain(self.series.functions)
 
     def run(self, ahead: bool, report: Array = NOTHING) -> None:

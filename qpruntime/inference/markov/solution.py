@@ -118,7 +118,7 @@ class SeriesSolution:
         return self._at_rows[0]
 
     def moments(self) -> tuple[Array, Array]:
-        """Posterior means and variances there."""
+        """Posterior means and variances at the rows, in the order in which they were given."""
         return self._at_rows[1:3]
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
@@ -128,7 +128,7 @@ class SeriesSolution:
         return found
 
     def least(self) -> tuple[float, int]:
-        """The least of them, and its row."""
+        """The least leave-one-out log density, and its row."""
         log_z = self._at_rows[3]
         row = int(np.argmin(log_z))
         return float(log_z[row]), row
@@ -221,7 +221,7 @@ class SeriesSolution:
         }
 
     def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
-        """Their one column."""
+        """Return the one column of the points: times."""
         return (points[:, 0],)
 
     def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> SeriesSolution:

@@ -85,7 +85,7 @@ class LocalSolution:
 
     @property
     def kernel(self) -> Any:
-        """Of the prior."""
+        """The kernel of the prior."""
         return self.inner.kernel
 
     @property
@@ -95,7 +95,7 @@ class LocalSolution:
 
     @property
     def power(self) -> float:
-        """Of power EP."""
+        """The power of power EP."""
         return self.inner.power
 
     @cached_property

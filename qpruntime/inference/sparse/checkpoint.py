@@ -45,11 +45,11 @@ class Checkpoint:
 
     @property
     def due(self) -> bool:
-        """Whether the last one is old."""
+        """Whether the last checkpoint is old enough for a new one."""
         return time.monotonic() - self._last >= EVERY
 
     def write(self, problem: Mapping[str, str], content: Mapping[str, Any]) -> None:
-        """Write what there is; a disk that is full is warned of, once."""
+        """Write the checkpoint; warn once if it cannot be written."""
         arrays: dict[str, Any] = {name: np.array(words) for name, words in problem.items()}
         arrays |= content
         try:
@@ -83,7 +83,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def understood(self) -> Iterator[None]:
-        """What cannot be made sense of is an `InputError` that names the file."""
+        """Turn errors raised inside into an `InputError` that names the file."""
         try:
             yield
         except InputError:

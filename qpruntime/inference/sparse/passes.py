@@ -39,7 +39,7 @@ _ROOMS = threading.local()
 
 
 class Features(NamedTuple):
-    """Features and r of a chunk that are kept from pass to pass; `full` once they are there."""
+    """Features and r of a chunk, kept from pass to pass; `full` once they are computed."""
 
     phi: Any
     r: Array
@@ -47,7 +47,7 @@ class Features(NamedTuple):
 
 
 class Variances(NamedTuple):
-    """Of g at the rows of a chunk under one root of B; `full` once they are there."""
+    """Variances of g at the rows of a chunk under one root of B; `full` once they are known."""
 
     w: Array
     full: NDArray[np.bool_]
@@ -164,7 +164,7 @@ class Accumulated:
         self.h += phi.T @ N.astype(self._dtype)
 
     def sums(self) -> Sums:
-        """What is to be added up over chunks."""
+        """Return the arrays to add up over chunks."""
         return {"B": packed(self.B), "h": self.h}
 
 
@@ -193,13 +193,13 @@ def _means(state: State, part: Part) -> Array:
 
 
 def _told(job: Job) -> None:
-    """Variances of all rows of the chunk are there."""
+    """Mark the variances of the chunk as complete."""
     if job.variances is not None:
         job.variances.full[0] = True
 
 
 def _sites(block: Block, r: Array, power: float) -> tuple[Array, Array]:
-    """Sites of g."""
+    """Return the sites of g that follow from those of f."""
     share = 1.0 + power * r * block.tau
     return block.tau / share, block.nu / share
 

@@ -43,7 +43,7 @@ class SparsePosterior(Posterior):
 
     @property
     def kernel(self) -> Any:
-        """Of the prior."""
+        """The kernel of the prior."""
         return self._solution.kernel
 
     @property
@@ -54,11 +54,11 @@ class SparsePosterior(Posterior):
 
     @property
     def power(self) -> float:
-        """Of power EP."""
+        """The power of power EP."""
         return float(self._solution.power)
 
     def loo_of(self, rows: ArrayLike) -> Array:
-        """`loo` of some rows: now an argument of that."""
+        """Old name of `loo(rows)`."""
         warn("loo_of(rows) is now loo(rows)", RenamedWarning)
         return self.loo(rows)
 

@@ -49,7 +49,7 @@ Others = tuple[Array, Array | None, Array | None, Array | None]
 
 
 class Piece(Protocol):
-    """What travels to whoever computes a chunk."""
+    """What is sent to the worker that computes a chunk."""
 
     def load(self) -> Chunk:
         """Read the rows."""

@@ -74,7 +74,7 @@ def settle(
 
 
 class _Circles:
-    """Halves steps that go round in circles, and doubles them again where they are out of them."""
+    """Halves the step while sites oscillate, and doubles it again once they no longer do."""
 
     def __init__(self, share: float, most: float) -> None:
         self.share = self._full = share
@@ -87,7 +87,7 @@ class _Circles:
         return self.share >= 1.0
 
     def ends(self, swept: Swept) -> bool:
-        """Take in a change; there is always hope."""
+        """Take in a change; never end the loop early."""
         self._stale = 0 if swept.change < _PROGRESS * self._least else self._stale + 1
         self._least, self.last = min(self._least, swept.change), swept.change
         if self._stale == _PATIENCE:

@@ -142,7 +142,7 @@ class SparseSolution:
         return self._rows[2].copy() if rows is None else leave_out(self.with_rows, rows)
 
     def least(self) -> tuple[float, int]:
-        """The least of them, and its row."""
+        """The least leave-one-out log density, and its row."""
         return self.lowest
 
     def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
@@ -186,11 +186,11 @@ class SparseSolution:
         return found
 
     def observed(self) -> Observed:
-        """Refused: rows have no covariance matrix here."""
+        """Raise `InputError`: this engine has no covariance matrix of the rows."""
         raise InputError(_DENSE)
 
     def points(self, at: tuple[Any, ...], mean: Any) -> Points:
-        """Refused, as `observed`."""
+        """Raise `InputError`, as `observed` does."""
         raise InputError(_DENSE)
 
     def facts(self) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class SparseSolution:
         return {"inducing": len(self.Z), "power": self.power}
 
     def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
-        """The points as they are."""
+        """Return the points unchanged."""
         return (points,)
 
     def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> SparseSolution:

@@ -53,7 +53,7 @@ class Choice:
 
     @property
     def words(self) -> str:
-        """In one line."""
+        """The choice in one line of words."""
         how = "all of them by the dense engine"
         if self.inducing:
             low, high = min(self.inducing), max(self.inducing)

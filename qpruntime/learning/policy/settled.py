@@ -44,7 +44,7 @@ class Settled:
 
     @property
     def densities(self) -> Array:
-        """By the better of the two."""
+        """Densities by the better of the two predictions."""
         return self.near if self.uses_near and self.near is not None else self.alone
 
     @property
