@@ -150,7 +150,9 @@ def test_predictions_pass_over_the_rows_once(monkeypatch):
     passes = []
     predict = SeriesPosterior.predict
     monkeypatch.setattr(
-        SeriesPosterior, "predict", lambda self, *new: passes.append(0) or predict(self, *new)
+        SeriesPosterior,
+        "predict",
+        lambda self, *new, **rest: passes.append(0) or predict(self, *new, **rest),
     )
     new = np.linspace(-1.0, 160.0, 4000)[:, None]
     fixed = {"optimize": False, "method": "ep"}

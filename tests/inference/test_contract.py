@@ -150,7 +150,7 @@ def test_prior_means(engine):
     post = posterior(engine, mean=0.7)
     assert post.predict(*at(engine, far))[0] == pytest.approx([0.7])
     assert post.predict(*at(engine, far), mean=-2.0)[0] == pytest.approx([-2.0])
-    with pytest.raises(InputError, match=r"mean must be a number or have shape \(1,\), got \(2,\)"):
+    with pytest.raises(InputError, match=r"mean must .*have shape \(1,\), got \(2,\)"):
         post.predict(*at(engine, far), mean=[1.0, 2.0])
     differing = posterior(engine, mean=np.linspace(0.0, 1.0, 40))
     with pytest.raises(InputError, match="differs between rows: pass mean="):

@@ -111,7 +111,7 @@ def test_equal_scales_are_another_prior():
     ones, none = (
         infer_sparse(X, COUNTS, KERNEL, Z, **POISSON, scale=s) for s in (np.ones(40), None)
     )
-    assert ones.engine.rows.scale is None
+    assert ones._solution.engine.rows.scale is None
     np.testing.assert_array_equal(ones.sites, none.sites)
 
 

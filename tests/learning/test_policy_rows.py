@@ -77,7 +77,7 @@ def test_single_precision_steers_where_features_do_not_fit(monkeypatch):
     monkeypatch.setattr(inducing, "settle", watched)
     single = fitted(X, of_inducing={"memory": 0.0})
     assert set(seen) == {np.float32}
-    assert single.posterior_._solution.inducing.dtype == np.float64
+    assert single.posterior_.sparse._solution.inducing.dtype == np.float64
     # Both settle to the same tolerance, from starts that differ by rounding.
     np.testing.assert_allclose(single.predict_proba(NEW), double.predict_proba(NEW), atol=1e-4)
 

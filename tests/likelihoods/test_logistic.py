@@ -110,7 +110,7 @@ def test_one_trial_is_a_label(toy, method):
     labels = infer(toy.K, toy.y, "logistic", method=method, tol=1e-10)
     assert ours.log_evidence == pytest.approx(labels.log_evidence, rel=1e-10)
     np.testing.assert_allclose(ours.mean, labels.mean, rtol=1e-7, atol=1e-9)
-    own = ours.observed.likelihood
+    own = ours._solution.observed().likelihood
     again = pickle.loads(pickle.dumps(own))
     assert again.split is likelihoods.get("binomial").split
     np.testing.assert_array_equal(again.theta, own.theta)
