@@ -18,7 +18,7 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from qpruntime import GPClassifier, InputError, infer_series, infer_sparse
+from qpruntime import GPClassifier, InputError, Search, infer_series, infer_sparse
 from qpruntime.bayesopt.paths import Paths
 from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.kernels import Factor, KernelParts, States, Term, register
@@ -84,7 +84,7 @@ def test_inducing_points(length):
     """Evidence, marginals, gradients by parameters and by Z: sums in the same order."""
     found = []
     for kernel in pairs(length):
-        post = infer_sparse(kernel, X, Y, Z, "probit", "ep", tol=1e-10)
+        post = infer_sparse(X, Y, kernel, Z, "probit", "ep", tol=1e-10)
         at = post.engine.evaluate(0)
         found.append([post.log_evidence, *post.predict(X[:9]), at.by_theta, at.by_Z])
     for own, known in zip(*found, strict=True):
@@ -94,7 +94,7 @@ def test_inducing_points(length):
 
 def test_learnt_inducing_points():
     models = [
-        GPClassifier(kernel, inducing=6, max_iter=12, random_state=0).fit(X, Y)
+        GPClassifier(kernel, inducing=6, optimize=Search(max_iter=12), random_state=0).fit(X, Y)
         for kernel in (C(1.0) * Own(1.0), C(1.0) * Matern(1.0, nu=1.5))
     ]
     own, known = ([m.kernel_.theta, m.posterior_.Z, m.predict_proba(X)] for m in models)

@@ -30,5 +30,5 @@ def test_every_figure_is_printed_and_kept(tmp_path):
     # Those of the run that compiles are not kept; older ones stay.
     names = {line.rsplit(maxsplit=2)[0] for line in found if line.endswith(" s")}
     figures = json.loads(kept.read_text())
-    assert names | {"an older figure", "a fold, a point"} <= set(figures)
+    assert names | {"an older figure"} <= set(figures)
     assert "N=100: probit, EP" not in figures
