@@ -85,7 +85,7 @@ def test_inducing_points(length):
     found = []
     for kernel in pairs(length):
         post = infer_sparse(X, Y, kernel, Z, "probit", "ep", tol=1e-10)
-        at = post.engine.evaluate(0)
+        at = post._solution.engine.evaluate(0)
         found.append([post.log_evidence, *post.predict(X[:9]), at.by_theta, at.by_Z])
     for own, known in zip(*found, strict=True):
         np.testing.assert_allclose(own, known, rtol=1e-10, atol=1e-11)
