@@ -159,7 +159,7 @@ class SeriesSolution:
         rows, place = with_times(self.series, self.space, self.sorted_sites(), new)
         return rows, place, offset
 
-    @property
+    @cached_property
     def usual(self) -> float | None:
         """The prior mean, if it is one number."""
         low = min(float(piece.prior.min()) for piece in self.pieces)

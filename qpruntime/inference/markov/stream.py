@@ -67,6 +67,8 @@ class Piece:
 def joined_pieces(pieces: Sequence[Piece], name: str) -> Any:
     """Return one column of all pieces."""
     columns = [getattr(piece, name) for piece in pieces]
+    if len(columns) == 1:
+        return columns[0]
     return None if columns[0] is None else np.concatenate(columns)
 
 
