@@ -49,7 +49,13 @@ FLOORS = [
     },
     {"qpruntime.inference", "tablegen.files", "tablegen.splines"},
     {"qpruntime.learning", "tablegen.compact", "tablegen.grid", "tablegen.surfaces"},
-    {"qpruntime.bayesopt", "qpruntime.estimators", "tablegen.request", "tablegen.verify"},
+    {
+        "qpruntime.bayesopt",
+        "qpruntime.estimators",
+        "tablegen.artifacts",
+        "tablegen.request",
+        "tablegen.verify",
+    },
     {"qpruntime.deep", "qpruntime.warmup", "tablegen.builder"},
     {"tablegen.console"},
 ]
