@@ -47,7 +47,7 @@ FLOORS = [
         "tablegen.second_rule",
         "tablegen.user_code",
     },
-    {"qpruntime.inference", "tablegen.files", "tablegen.splines"},
+    {"qpruntime.certified", "qpruntime.inference", "tablegen.files", "tablegen.splines"},
     {"qpruntime.learning", "tablegen.compact", "tablegen.grid", "tablegen.surfaces"},
     {"qpruntime.bayesopt", "qpruntime.estimators", "tablegen.request", "tablegen.verify"},
     {"qpruntime.deep", "qpruntime.warmup", "tablegen.builder"},
