@@ -47,8 +47,14 @@ FLOORS = [
         "tablegen.second_rule",
         "tablegen.user_code",
     },
-    {"qpruntime.inference", "tablegen.files", "tablegen.splines"},
-    {"qpruntime.learning", "tablegen.compact", "tablegen.grid", "tablegen.surfaces"},
+    {"qpruntime.certified", "qpruntime.inference", "tablegen.files", "tablegen.splines"},
+    {
+        "qpruntime.learning",
+        "tablegen.c_export",
+        "tablegen.compact",
+        "tablegen.grid",
+        "tablegen.surfaces",
+    },
     {
         "qpruntime.bayesopt",
         "qpruntime.estimators",

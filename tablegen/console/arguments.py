@@ -174,8 +174,15 @@ def _build(build: argparse.ArgumentParser) -> None:
 
 def _export(export: argparse.ArgumentParser) -> None:
     _table(export)
-    export.add_argument("--format", default="zarr", metavar="FORMAT", help=f"{_FORMATS} (default)")
-    export.add_argument("--output", metavar="FILE", help="default: beside the table")
+    export.add_argument(
+        "--format",
+        default="zarr",
+        metavar="FORMAT",
+        help=f"{_FORMATS} (default); c: a header of C99, of a compact table",
+    )
+    export.add_argument(
+        "--output", metavar="FILE", help="default: beside the table; of c: qp_NAME.h, here"
+    )
     export.add_argument("--force", action="store_true", help="replace an existing table")
 
 

@@ -223,12 +223,16 @@ def _plot(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> int:
+    from tablegen.c_export.header import export_c
     from tablegen.console import describe
     from tablegen.files.formats import convert
 
-    path, metadata = convert(
-        arguments.table, arguments.output, format=arguments.format, force=arguments.force
-    )
+    if arguments.format == "c":
+        path, metadata = export_c(arguments.table, arguments.output, force=arguments.force)
+    else:
+        path, metadata = convert(
+            arguments.table, arguments.output, format=arguments.format, force=arguments.force
+        )
     document = describe.table(path, metadata)
     _print(document, describe.text(document), arguments.json)
     return DONE
