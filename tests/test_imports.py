@@ -50,7 +50,7 @@ FLOORS = [
     {"qpruntime.inference", "tablegen.files", "tablegen.splines"},
     {"qpruntime.learning", "tablegen.compact", "tablegen.grid", "tablegen.surfaces"},
     {"qpruntime.bayesopt", "qpruntime.estimators", "tablegen.request", "tablegen.verify"},
-    {"qpruntime.deep", "qpruntime.warmup", "tablegen.builder"},
+    {"qpruntime.deep", "qpruntime.plotting", "qpruntime.warmup", "tablegen.builder"},
     {"tablegen.console"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -188,6 +188,7 @@ def test_what_an_import_loads():
         "import qpruntime": f"{infer} distributed scipy numba matplotlib",
         "from qpruntime import infer, project, open_table": infer,
         "from qpruntime import GPClassifier": "dask distributed zarr tablegen matplotlib jax",
+        "import qpruntime.plotting": "dask distributed zarr tablegen matplotlib jax",
     }
     of_tablegen = {
         "import tablegen.console.cli": "dask distributed zarr h5py scipy sklearn matplotlib",
