@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 from numpy.testing import assert_allclose
-from scipy import stats
+from scipy import special, stats
 from scipy.interpolate import RegularGridInterpolator
 from sklearn.linear_model import LogisticRegression
 
 import qpruntime
 from cases import every_case
-from qpruntime import likelihoods, open_table, project
+from qpruntime import open_table
 from qpruntime.bayesopt import Optimizer
 from qpruntime.plotting import (
     BoundaryDisplay,
@@ -163,9 +163,16 @@ def test_other_tables():
     assert_allclose(display.mu, np.linspace(-10.0, 10.0, 5))
     assert_allclose(display.log10_sigma, np.linspace(-2.0, 3.0, 5))
     assert display.outcome == -1.0
-    own = likelihoods.get("logistic-power", power=0.5)
-    star, ep = (project(own, -5.0, 10**0.5, -1, m, "exact")[1] for m in ("qp", "ep"))
-    assert_allclose(display.ratio[2, 1], star / ep, rtol=1e-8)
+    # The definition, for the square root of a logistic likelihood: Eq. 8 by sums over a fine grid.
+    f = np.linspace(-45.0, 35.0, 400_001)
+    density = np.sqrt(special.expit(-f)) * stats.norm.pdf(f, -5.0, 10**0.5)
+    mass = np.cumsum(density)
+    mass = (mass - 0.5 * density) / mass[-1]
+    mean = np.average(f, weights=density)
+    ep = np.sqrt(np.average((f - mean) ** 2, weights=density))
+    star = np.sum(stats.norm.pdf(stats.norm.ppf(mass))) * (f[1] - f[0])
+    assert_allclose([display.mu[1], display.log10_sigma[2]], [-5.0, 0.5], rtol=1e-8)
+    assert_allclose(display.ratio[2, 1], star / ep, rtol=1e-6)
     opened = open_table("heaviside-compact")
     display = RatioDisplay.from_table(opened, mu_range=(-1, -0.5), log10_sigma_range=(-3, -2.9))
     # Far on the other side the tilted density is exponential.
