@@ -4,7 +4,7 @@ A table built on a dask cluster
 
 A table of sigma* is made of chunks that do not depend on each other. Any dask cluster can compute
 them; the file is written by the process that asked. Its bytes do not depend on who computed what,
-and it carries a certificate: its error at nodes, against a second rule of quadrature.
+and it carries a certificate: its error at nodes and between them, by a second rule of quadrature.
 
 The cluster here is one of two workers on this machine. Of another one, hand over the address:
 ``tablegen build --scheduler tcp://host:8786`` does the same from a shell.
@@ -38,7 +38,9 @@ with LocalCluster(dashboard_address=None, host="127.0.0.1", **options) as cluste
         "probit", folder / "cluster.h5", scheduler=cluster.scheduler_address, **grid
     )
 here = tablegen.build("probit", folder / "here.h5", workers=1, **grid)
-print("shape", done.shape, "certified error", f"{done.certificate['max_rel_err']:.1e}")
+errors = {part: done.certificate[part]["max_relative_error"] for part in ("nodes", "cells")}
+print(f"shape {done.shape}, largest error at nodes {errors['nodes']:.1e}", end=" ")
+print(f"and amid cells {errors['cells']:.1e}")
 print("the same bytes:", (folder / "cluster.h5").read_bytes() == (folder / "here.h5").read_bytes())
 
 # %%
