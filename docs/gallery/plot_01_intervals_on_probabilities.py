@@ -3,7 +3,7 @@ Intervals on probabilities
 ==========================
 
 A classifier says 0.7. Is that known to within 0.02 or to within 0.3? Boosting and forests do not
-say. A Gaussian process does: `predict_interval` gives the two ends of an interval that the
+say. A Gaussian process does: ``predict_interval`` gives the two ends of an interval that the
 probability itself is in.
 
 Labels are drawn here with a known probability, so that the interval can be compared with it.

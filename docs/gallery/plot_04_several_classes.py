@@ -2,9 +2,9 @@
 Several classes, one against the rest
 =====================================
 
-For K > 2 classes `GPClassifier` fits K Gaussian processes, each of one class against the rest. Each
-gives a probability of its own, and the K need not sum to 1: `predict_proba` divides them by their
-sum. A joint model of all classes, by a softmax of K functions for instance, is not there yet.
+For K > 2 classes ``GPClassifier`` fits K Gaussian processes, each of one class against the rest.
+Each gives a probability of its own, and the K need not sum to 1: ``predict_proba`` divides them by
+their sum. A joint model of all classes, by a softmax of K functions for instance, is not there yet.
 
 This example shows what the division does, on two columns of Fisher's irises.
 """
@@ -27,7 +27,7 @@ points = np.stack(np.meshgrid(x0, x1), axis=-1).reshape(-1, 2)
 # %%
 # Probabilities before and after the division
 # -------------------------------------------
-# `latent` has mean and variance of all three functions. Under the probit likelihood each gives
+# ``latent`` has mean and variance of all three functions. Under the probit likelihood each gives
 # p = Phi(mean / sqrt(1 + variance)) for its class against the rest.
 
 mean, variance = model.latent(points)

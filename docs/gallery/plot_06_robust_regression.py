@@ -3,7 +3,7 @@ Regression with outliers
 ========================
 
 Under normal noise an outlier pulls the curve towards itself, and raises the noise that is learnt.
-`GPRobustRegressor` has Student-t noise: an observation that is far from all others loses its pull.
+``GPRobustRegressor`` has Student-t noise: an observation far from all others loses its pull.
 """
 
 import matplotlib.pyplot as plt

@@ -32,7 +32,7 @@ censored = Likelihood.from_log_prob(
 # %%
 # Three ways to treat the same rows
 # ---------------------------------
-# The likelihood goes where the name of one would: into `infer`, an estimator, or a table. Rows at
+# The likelihood goes where the name of one would: into ``infer``, an estimator, or a table. Rows at
 # the limit are drawn as triangles. The same function serves for the naive ways: with a limit below
 # all values nothing counts as censored.
 

@@ -99,7 +99,7 @@ panels[1].set_ylabel("standard deviation by the true one")
 figure.legend(loc="outside lower center", ncols=4, frameon=False)
 
 # %%
-# What EP leaves out can be corrected: `marginals` takes EP's normals a step further.
+# What EP leaves out can be corrected: ``marginals`` takes EP's normals a step further.
 
 post = infer(K, y, "logistic", "ep")
 better = post.marginals()

@@ -3,7 +3,7 @@ Rows that arrive one after another
 ==================================
 
 A monitor reports good or bad every few seconds, and what is wanted is the probability of bad, now,
-with an interval. `SeriesPosterior.extend` adds rows to a posterior. What is later than all others
+with an interval. ``SeriesPosterior.extend`` adds rows to a posterior. What is later than all others
 costs a sweep over the rows shortly before it, however long the series has become.
 """
 

@@ -3,8 +3,8 @@ Bayesian optimisation with a constraint
 =======================================
 
 Make a process as cheap as possible, as long as its product passes a test. Both the cost and the
-test are found out by expensive trials only. `Optimizer` models both, and tries next where it learns
-most about the best point that passes.
+test are found out by expensive trials only. ``Optimizer`` models both, and tries next where it
+learns most about the best point that passes.
 """
 
 import matplotlib.pyplot as plt
@@ -30,7 +30,8 @@ def passes(x):
 # %%
 # Ask and tell
 # ------------
-# `ask` says where to try next, `tell` takes what came out. No point that passes is needed to begin.
+# ``ask`` says where to try next, ``tell`` takes what came out. No point that passes is needed to
+# begin.
 
 opt = Optimizer([(0.0, 1.0), (0.0, 1.0)], constraints=2, noise=0.0, random_state=1)
 for _ in range(18):

@@ -4,8 +4,8 @@ Where 20 points of Gauss and Hermite are not enough
 
 Most packages integrate a likelihood against a normal by 20 nodes of Gauss and Hermite. That is
 exact for polynomials, and good where the likelihood is smooth on the scale of the normal. Where it
-is not, the nodes miss it, and nothing says so. `project` chooses its nodes by the likelihood and is
-certified.
+is not, the nodes miss it, and nothing says so. ``project`` chooses its nodes by the likelihood and
+is certified.
 """
 
 import matplotlib.pyplot as plt
@@ -34,8 +34,8 @@ def poisson(f, y):
 # %%
 # The standard deviation of the tilted density
 # --------------------------------------------
-# That is what EP takes: of p(y | f) N(f | mu, sigma^2), normalised. `hermite` has it by n nodes,
-# `project` by its own rules, which are right to 1e-9.
+# That is what EP takes: of p(y | f) N(f | mu, sigma^2), normalised. ``hermite`` has it by n nodes,
+# ``project`` by its own rules, which are right to 1e-9.
 
 
 def hermite(log_prob, mu, sigma, y, n=20):
@@ -71,18 +71,18 @@ figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center"
 # %%
 # One of them, looked at
 # ----------------------
-# Five nodes of the rule are drawn with the density that they are to integrate. None is on its peak:
-# what the rule returns is the place of a node, not of the density.
+# The nodes that are nearest are drawn with the density that they are to integrate. None is on its
+# peak: what the rule returns is the place of a node, not of the density.
 
 sigma = 3.0
-f = np.linspace(-2.0, 3.0, 1001)
+f = np.linspace(-4.0, 4.5, 2001)
 density = np.exp(student(f, 0.5)) * stats.norm.pdf(f, 0.0, sigma)
 nodes = sigma * np.polynomial.hermite_e.hermegauss(20)[0]
 mean, std = hermite(student, 0.0, sigma, 0.5)
 right, width = project("student-t(nu=4, scale=0.1)", 0.0, sigma, 0.5, method="ep")
 figure, ax = plt.subplots(figsize=(7.0, 3.8), layout="constrained")
 ax.plot(f, density / density.max(), color="black", label="tilted density")
-shown = nodes[(nodes > -2.0) & (nodes < 3.0)]
+shown = nodes[(nodes > -4.0) & (nodes < 4.5)]
 ax.vlines(shown, 0.0, 0.25, color="#D55E00", label="nodes")
 for m, s, at, colour, label in (
     (mean, std, 0.45, "#D55E00", "20 nodes: mean and deviation"),
