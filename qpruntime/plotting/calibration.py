@@ -236,7 +236,6 @@ class CalibrationDisplay:
         height = np.zeros(self.edges.size - 1)
         height[self.kept] = self.counts
         self.counts_ = below.stairs(height, self.edges, color=color, linewidth=1.4)
-        # Below the axes of counts, which are a part of the height of these.
-        legend_below(below, columns=1, handles=ax.get_legend_handles_labels()[0])
+        legend_below(ax, columns=1, bottom=_COUNTS[1])
         self.ax_, self.counts_ax_, self.figure_ = ax, below, ax.figure
         return self

@@ -130,7 +130,7 @@ def test_several_models_in_one_diagram(labels):
     mine = p < 1.0 / 3.0
     assert_allclose(second.predicted[0], p[mine].mean())
     assert_allclose(second.observed[0], (y[mine] == "down").mean())
-    words = [text.get_text() for text in first.counts_ax_.get_legend().get_texts()]
+    words = [text.get_text() for text in first.ax_.get_legend().get_texts()]
     assert words == ["GPClassifier, 90 % intervals", "linear, 90 % intervals"]
 
 
