@@ -28,17 +28,19 @@ def axes_of(ax: Any, size: tuple[float, float] = (6.4, 4.2)) -> Any:
         If matplotlib is missing, or `ax` is not one of its axes.
     """
     try:
-        import matplotlib.pyplot as plt
         from matplotlib.axes import Axes
     except ImportError as error:
         raise InputError("plotting needs matplotlib: pip install 'qpruntime[plot]'") from error
-    if ax is None:
-        return plt.subplots(figsize=size, layout="constrained")[1]
-    if not isinstance(ax, Axes):
+    if isinstance(ax, Axes):
+        return ax
+    if ax is not None:
         raise InputError(
             f"ax must be one Axes of matplotlib, got {shown(ax)}; of several take one, as axes[0]"
         )
-    return ax
+    # Which chooses a backend, that axes of the caller's own figure do not need.
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=size, layout="constrained")[1]
 
 
 def legend_below(ax: Any, columns: int = 3, bottom: float = 0.0, **options: Any) -> Any:

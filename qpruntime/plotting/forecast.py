@@ -111,6 +111,17 @@ class ForecastDisplay:
         ------
         InputError
             If an argument is not usable, or matplotlib is missing (extra ``plot``).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from qpruntime import GPPoissonRegressor
+        >>> from qpruntime.plotting import ForecastDisplay
+        >>> day, calls = np.arange(12.0)[:, None], [1, 0, 2, 1, 3, 5, 4, 8, 7, 11, 9, 14]
+        >>> model = GPPoissonRegressor(dispersion=np.inf).fit(day, calls)
+        >>> display = ForecastDisplay.from_estimator(model, day, calls, until=15.0, grid=16)
+        >>> display.observation.high.shape, float(display.last)
+        ((16,), 11.0)
         """
         rows, known = Rows(X), known_level(level)
         seen, (t, seen_y) = rows, _series(estimator, rows, y, exposure)

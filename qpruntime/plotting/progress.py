@@ -73,6 +73,16 @@ class ProgressDisplay:
         ------
         InputError
             If there is nothing to draw, or matplotlib is missing (extra ``plot``).
+
+        Examples
+        --------
+        >>> from qpruntime.bayesopt import Optimizer
+        >>> from qpruntime.plotting import ProgressDisplay
+        >>> opt = Optimizer([(0.0, 2.0)], constraints=1, random_state=0)
+        >>> for x, f, c in ((0.2, 1.0, -1.0), (1.5, 3.0, 1.0), (0.9, 2.0, 0.5)):
+        ...     opt.tell([x], f=f, c=[c])
+        >>> ProgressDisplay.from_optimizer(opt).best.tolist()
+        [nan, 3.0, 2.0]
         """
         if not isinstance(optimizer, Optimizer):
             raise InputError(f"optimizer must be an Optimizer, got {shown(optimizer)}")

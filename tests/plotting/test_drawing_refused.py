@@ -134,7 +134,7 @@ def test_tables_and_optimisers(closed):
 
 
 def test_without_matplotlib(line, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    for name in ("matplotlib", "matplotlib.axes", "matplotlib.pyplot"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(InputError, match=r"pip install 'qpruntime\[plot\]'"):
         FunctionDisplay.from_estimator(*line, grid=5)
