@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.plotting.bands import known_level
 from qpruntime.plotting.canvas import BLUE, GREY, axes_of, legend_below
-from qpruntime.validation import choice, finite, shown, whole
+from qpruntime.plotting.reliability import reliability
+from qpruntime.validation import shown
 
 __all__ = ["CalibrationDisplay"]
 
-# Of the axes of counts below the diagram: left, bottom, width, height, in those of the diagram.
-_COUNTS = (0.0, -0.30, 1.0, 0.22)
+# The axes of counts: how far below the diagram they begin, and how high they are, in points. Were
+# they a part of its height, a layout would not know how much to leave for them.
+_GAP, _HEIGHT = 14.0, 54.0
 _LABEL = "qpruntime counts"
 
 
@@ -161,40 +162,9 @@ class CalibrationDisplay:
         >>> display.counts.tolist(), display.observed.round(2).tolist()
         ([3, 1], [0.33, 1.0])
         """
-        p = finite(probability, "probability")
-        hit = finite(y, "y", p.shape)
-        if p.ndim != 1 or not p.size:
-            raise InputError(f"probability must have shape (N,), N at least 1, got {p.shape}")
-        if not ((p >= 0.0) & (p <= 1.0)).all():
-            worst = p[np.argmax(np.abs(p - 0.5))]
-            raise InputError(f"probabilities must be from 0 to 1, got {worst:g}")
-        if not np.isin(hit, (0.0, 1.0)).all():
-            raise InputError("y must be 0 or 1, whether a row is of the class: y == label")
-        known, bins = known_level(level), whole(n_bins, "n_bins", 1)
-        edges = np.linspace(0.0, 1.0, bins + 1)
-        if choice(strategy, "strategy", ("uniform", "quantile")) == "quantile":
-            inner = np.unique(np.quantile(p, edges[1:-1]))
-            edges = np.array([0.0, *inner[(inner > 0.0) & (inner < 1.0)], 1.0])
-        where = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, edges.size - 2)
-        n = np.bincount(where, minlength=edges.size - 1)
-        kept = np.flatnonzero(n)
-        share = np.bincount(where, hit, n.size)[kept] / n[kept]
-        k = share * n[kept]
-        tail = 0.5 - 0.5 * known
-        low, high = (betaincinv(k + 0.5, n[kept] - k + 0.5, q) for q in (tail, 1.0 - tail))
-        display = cls(
-            predicted=np.bincount(where, p, n.size)[kept] / n[kept],
-            observed=share,
-            # The share itself is within: Jeffreys' interval of 0 of n begins above 0.
-            low=np.minimum(low, share),
-            high=np.maximum(high, share),
-            counts=n[kept],
-            edges=edges,
-            kept=kept,
-            level=known,
-            positive=str(positive),
-            name=name,
-        )
+        known = known_level(level)
+        found = reliability(y, probability, n_bins, strategy, known)
+        display = cls(**found._asdict(), level=known, positive=str(positive), name=name)
         return display.plot(ax, **options)
 
     def plot(self, ax: Any = None, *, color: str = BLUE, marker: str = "o") -> CalibrationDisplay:
@@ -211,10 +181,10 @@ class CalibrationDisplay:
         CalibrationDisplay
             The object itself.
         """
-        ax = axes_of(ax, (5.4, 5.6))
+        ax = axes_of(ax, (5.4, 5.8))
         below = next((a for a in ax.child_axes if a.get_label() == _LABEL), None)
         if below is None:
-            below = ax.inset_axes(_COUNTS, label=_LABEL, sharex=ax)
+            below = _axes_of_counts(ax)
             ax.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=1.0, linestyle=":")
             ax.set(xlim=(-0.02, 1.02), ylim=(-0.03, 1.03))
             ax.set_ylabel(f"observed share of y = {self.positive}")
@@ -236,6 +206,17 @@ class CalibrationDisplay:
         height = np.zeros(self.edges.size - 1)
         height[self.kept] = self.counts
         self.counts_ = below.stairs(height, self.edges, color=color, linewidth=1.4)
-        legend_below(ax, columns=1, bottom=_COUNTS[1])
+        legend_below(ax, columns=1, extra=_GAP + _HEIGHT)
         self.ax_, self.counts_ax_, self.figure_ = ax, below, ax.figure
         return self
+
+
+def _axes_of_counts(ax: Any) -> Any:
+    """Add axes of a fixed height below others, as wide as these."""
+    from matplotlib.transforms import Affine2D, ScaledTranslation, blended_transform_factory
+
+    points = Affine2D().scale(1.0 / 72.0) + ax.figure.dpi_scale_trans
+    corner = ScaledTranslation(0.0, 0.0, ax.transAxes)
+    place = blended_transform_factory(ax.transAxes, points + corner)
+    bounds = (0.0, -_GAP - _HEIGHT, 1.0, _HEIGHT)
+    return ax.inset_axes(bounds, transform=place, label=_LABEL, sharex=ax)

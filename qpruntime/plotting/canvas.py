@@ -43,14 +43,14 @@ def axes_of(ax: Any, size: tuple[float, float] = (6.4, 4.2)) -> Any:
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 
-def legend_below(ax: Any, columns: int = 3, bottom: float = 0.0, **options: Any) -> Any:
-    """Draw a legend under the axes, where no data are; `bottom` is their lower end by height."""
+def legend_below(ax: Any, columns: int = 3, extra: float = 0.0, **options: Any) -> Any:
+    """Draw a legend under the axes, where no data are, `extra` points further down."""
     from matplotlib.transforms import ScaledTranslation
 
-    down = ScaledTranslation(0.0, -_BELOW / 72.0, ax.figure.dpi_scale_trans)
+    down = ScaledTranslation(0.0, -(_BELOW + extra) / 72.0, ax.figure.dpi_scale_trans)
     return ax.legend(
         loc="upper center",
-        bbox_to_anchor=(0.5, bottom),
+        bbox_to_anchor=(0.5, 0.0),
         bbox_transform=ax.transAxes + down,
         ncols=columns,
         frameon=False,

@@ -139,6 +139,6 @@ class ProgressDisplay:
         what = "objective, maximised" if self.maximise else "objective, minimised"
         ax.set(xlabel="evaluation", ylabel=what)
         ax.xaxis.get_major_locator().set_params(integer=True)
-        legend_below(ax, columns=5, handlelength=1.6)
+        legend_below(ax, columns=3)
         self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -18,6 +18,8 @@ from qpruntime.bayesopt import Optimizer
 from qpruntime.plotting import (
     BoundaryDisplay,
     CalibrationDisplay,
+    ForecastDisplay,
+    FunctionDisplay,
     ProgressDisplay,
     RatioDisplay,
 )
@@ -217,3 +219,47 @@ def test_nothing_feasible_yet():
     display = ProgressDisplay.from_optimizer(opt)
     assert display.line_ is None
     assert np.isnan(display.best).all()
+
+
+def displays(labels, line, counts):
+    """One display of every kind, the calibration with three models."""
+    model, X, y = labels
+    series, t, events, hours = counts
+    opt = Optimizer([(0.0, 1.0)], constraints=1, random_state=0)
+    for x, c in ((0.1, 1.0), (0.2, -1.0), (0.3, np.nan)):
+        opt.tell([x], f=x if c == c else np.nan, c=[c])
+    first = CalibrationDisplay.from_estimator(model, X, y, name="a model")
+    for name in ("another model", "a model of a long name and many rows"):
+        CalibrationDisplay.from_estimator(model, X, y, name=name, ax=first.ax_)
+    return [
+        first,
+        FunctionDisplay.from_estimator(*line, grid=10),
+        BoundaryDisplay.from_estimator(model, X, y, grid=10),
+        ForecastDisplay.from_estimator(series, t, events, exposure=hours, grid=10),
+        RatioDisplay.from_table("probit-compact", grid=10),
+        ProgressDisplay.from_optimizer(opt, optimum=0.0),
+    ]
+
+
+def test_legends_are_on_the_figure_and_not_over_the_data(labels, line, counts):
+    for display in displays(labels, line, counts):
+        display.figure_.canvas.draw()
+        for ax in [display.ax_, *display.ax_.child_axes]:
+            if (legend := ax.get_legend()) is None:
+                continue
+            box, page = legend.get_window_extent(), display.figure_.bbox
+            assert not any(box.overlaps(a.bbox) for a in [display.ax_, *display.ax_.child_axes])
+            assert page.x0 <= box.x0 < box.x1 <= page.x1, type(display).__name__
+            assert page.y0 <= box.y0 < box.y1 <= page.y1, type(display).__name__
+
+
+def test_every_display_draws_again(labels, line, counts, closed):
+    for display in displays(labels, line, counts):
+        before = {name: v for name, v in vars(display).items() if not name.endswith("_")}
+        old, number = display.ax_, len(closed())
+        assert display.plot() is display
+        assert len(closed()) == number + 1
+        assert display.ax_ is not old
+        assert display.figure_ is display.ax_.figure
+        # Numbers are those that there were.
+        assert all(vars(display)[name] is v for name, v in before.items())
