@@ -62,7 +62,7 @@ FLOORS = [
         "tablegen.request",
         "tablegen.verify",
     },
-    {"qpruntime.deep", "qpruntime.warmup", "tablegen.builder"},
+    {"qpruntime.deep", "qpruntime.plotting", "qpruntime.warmup", "tablegen.builder"},
     {"tablegen.console"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -200,6 +200,7 @@ def test_what_an_import_loads():
         "import qpruntime": f"{infer} distributed scipy numba matplotlib",
         "from qpruntime import infer, project, open_table": infer,
         "from qpruntime import GPClassifier": "dask distributed zarr tablegen matplotlib jax",
+        "import qpruntime.plotting": "dask distributed zarr tablegen matplotlib jax",
     }
     of_tablegen = {
         "import tablegen.console.cli": "dask distributed zarr h5py scipy sklearn matplotlib",

@@ -13,6 +13,7 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, TableError
+from qpruntime.projection.cavities import domain, outcome_of
 from qpruntime.projection.opening import open_table
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
@@ -75,8 +76,8 @@ def plot(
     opened = open_table(table)
     if opened.metadata.order is not None:
         raise InputError(f"{opened.path} holds L_p projections: no sigma* to draw")
-    y = _outcome(opened, outcome)
-    mu_ends, ends = _domain(opened, y)
+    y = outcome_of(opened, outcome)
+    mu_ends, ends = domain(opened, y)
     mu = _range("mu", mu_range, mu_ends, _WIDE)
     log10_sigma = _range("log10 sigma", log10_sigma_range, ends, _HIGH)
     ratio, error = _measure(opened, mu, log10_sigma, y)
@@ -98,38 +99,6 @@ def plot(
         "smallest_ratio": float(ratio.min()),
         "largest_error": None if log_z is not None else float(error.max()),
     }
-
-
-def _outcome(table: Table, outcome: float | None) -> float:
-    known = table.metadata.outcomes
-    if outcome is None:
-        outcome = 1.0 if known[0] <= 1.0 <= known[-1] else known[0]
-    y = float(table.likelihood.validate([outcome])[0])
-    grid = table.metadata.kind == "grid" and not table.likelihood.mirror
-    if grid and not known[0] <= y <= known[-1]:
-        raise InputError(f"the table holds y = {known[0]:g} to {known[-1]:g}, got {y:g}")
-    return y
-
-
-def _domain(table: Table, y: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the ends of mu and log10 sigma that a table covers, or some that are worth a look."""
-    if table.metadata.kind == "compact":
-        return (-10.0, 10.0), (-2.0, 2.0)
-    mu, log10_sigma = table.metadata.axes[:2]
-    low, high = mu.start, mu.stop
-    if table.metadata.kind == "surfaces":
-        mode = table.metadata.traits["mode"]
-        if mode == "location":
-            low, high = low + y, high + y
-        elif mode == "mirror" and y < 0.0:
-            low, high = -high, -low
-        # 10^x need not come back as x.
-        slack = 1e-9
-        return (low + slack * abs(low), high - slack * abs(high)), (
-            log10_sigma.start + slack,
-            log10_sigma.stop - slack,
-        )
-    return (low, high), (log10_sigma.start, log10_sigma.stop)
 
 
 def _range(name: str, given: Sequence[float] | None, default: Sequence[float], size: int) -> Array:

@@ -1,0 +1,71 @@
+"""
+Intervals on probabilities
+==========================
+
+A classifier says 0.7. Is that known to within 0.02 or to within 0.3? Boosting and forests do not
+say. A Gaussian process does: ``predict_interval`` gives the two ends of an interval that the
+probability itself is in.
+
+Labels are drawn here with a known probability, so that the interval can be compared with it.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+from qpruntime import GPClassifier
+from qpruntime.plotting import FunctionDisplay
+
+rng = np.random.default_rng(5)
+
+
+def truth(x):
+    """Probability of the label 1."""
+    return 0.5 + 0.42 * np.sin(1.6 * x)
+
+
+def draw(n):
+    """Draw n rows: one feature, dense on the left and sparse on the right."""
+    x = np.sort(6.0 * rng.random(n) ** 1.6)
+    return x[:, None], (rng.random(n) < truth(x)).astype(int)
+
+
+# %%
+# The more rows there are, the narrower the interval
+# --------------------------------------------------
+# The band is the 90 % interval of the probability, not of the next label. It is wide where there
+# are few rows, on the right and on the left panel. The dashed curve is the truth, and the thin one
+# is boosting, which gives a number for every x and no word about how well it is known.
+
+fine = np.linspace(0.0, 6.0, 200)
+figure, panels = plt.subplots(1, 2, figsize=(10.0, 4.2), sharey=True, layout="constrained")
+for ax, n in zip(panels, (80, 800), strict=True):
+    X, y = draw(n)
+    model = GPClassifier().fit(X, y)
+    display = FunctionDisplay.from_estimator(model, X, y, limits=(0.0, 6.0), ax=ax)
+    boosted = HistGradientBoostingClassifier(random_state=0).fit(X, y)
+    ax.plot(
+        fine, boosted.predict_proba(fine[:, None])[:, 1], color="0.45", lw=0.9, label="boosting"
+    )
+    ax.plot(fine, truth(fine), color="black", linestyle="--", lw=1.4, label="truth")
+    ax.set(title=f"{n} rows", xlabel="x")
+    handles = ax.get_legend_handles_labels()
+    ax.get_legend().remove()
+figure.legend(*handles, loc="outside lower center", ncols=6, frameon=False)
+
+# %%
+# Does the interval hold what it promises?
+# ----------------------------------------
+# Twelve sets of 200 rows: the share of new places at which the interval holds the true probability.
+# For one curve the places hang together, so that single sets may be far from 0.9.
+
+held = []
+for _ in range(12):
+    X, y = draw(200)
+    new, _ = draw(400)
+    low, high = GPClassifier().fit(X, y).predict_interval(new, level=0.9).T
+    held.append(np.mean((low <= truth(new[:, 0])) & (truth(new[:, 0]) <= high)))
+print(f"90 % intervals hold the truth at {100 * np.mean(held):.0f} % of new places")
+print("single sets:", *(f"{100 * h:.0f}" for h in held))
+
+plt.show()

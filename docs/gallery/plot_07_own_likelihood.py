@@ -1,0 +1,82 @@
+"""
+A likelihood of your own: values below a detection limit
+========================================================
+
+A sensor reports nothing below its limit. Leaving such rows out, or taking them for the limit, makes
+the curve too high. All that is needed to treat them rightly is the log density of one observation y
+given one latent value f, as a Python function.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.gaussian_process.kernels import RBF
+
+from qpruntime import Likelihood, infer
+
+LIMIT, SCALE, MEAN = 1.0, 0.15, 1.5
+
+
+def log_prob(f, y, theta):
+    """Logistic noise; a value at the limit says only that the true one is below."""
+    limit, scale = theta[0], theta[1]
+    if y <= limit:
+        return -np.logaddexp(0.0, (f - limit) / scale)
+    z = (y - f) / scale
+    return -z - 2.0 * np.logaddexp(0.0, -z) - np.log(scale)
+
+
+censored = Likelihood.from_log_prob(
+    log_prob, name="censored", theta={"limit": LIMIT, "scale": SCALE}, log_concave=True
+)
+
+# %%
+# Three ways to treat the same rows
+# ---------------------------------
+# The likelihood goes where the name of one would: into ``infer``, an estimator, or a table. Rows at
+# the limit are drawn as triangles. The same function serves for the naive ways: with a limit below
+# all values nothing counts as censored.
+
+rng = np.random.default_rng(2)
+x = np.sort(rng.uniform(0.0, 8.0, 70))
+truth = 1.5 + 1.2 * np.sin(x)
+y = np.maximum(truth + rng.logistic(0.0, SCALE, x.size), LIMIT)
+fine = np.linspace(0.0, 8.0, 200)
+kernel = 1.5 * RBF(1.0)
+plain = Likelihood.from_log_prob(
+    log_prob, name="plain", theta={"limit": -100.0, "scale": SCALE}, log_concave=True
+)
+
+
+def curve(likelihood, rows):
+    """Posterior mean and standard deviation of f along the axis."""
+    at = x[rows, None]
+    post = infer(kernel(at), y[rows], likelihood, table="exact", method="ep", mean=MEAN)
+    mean, variance = post.predict(kernel(fine[:, None], at), np.full(200, 1.5), mean=MEAN)
+    return mean, np.sqrt(variance)
+
+
+every = np.ones(x.size, dtype=bool)
+ways = {
+    "censored": (curve(censored, every), "#0072B2", "-"),
+    "limit taken for the value": (curve(plain, every), "#D55E00", "-."),
+    "rows at the limit left out": (curve(plain, y > LIMIT), "#009E73", ":"),
+}
+figure, ax = plt.subplots(figsize=(7.6, 4.6), layout="constrained")
+for name, ((mean, std), colour, style) in ways.items():
+    ax.plot(fine, mean, style, color=colour, lw=2.0, label=name)
+    if name == "censored":
+        ax.fill_between(fine, mean - 1.645 * std, mean + 1.645 * std, color=colour, alpha=0.2, lw=0)
+    error = np.abs(mean - 1.5 - 1.2 * np.sin(fine)).mean()
+    print(f"{name:27} mean error of the curve {error:.3f}")
+ax.plot(fine, 1.5 + 1.2 * np.sin(fine), "k--", lw=1.2, label="truth")
+seen = y > LIMIT
+ax.plot(x[seen], y[seen], "o", color="#5A5A5A", markersize=4.0, alpha=0.7, label="measured")
+ax.plot(x[~seen], y[~seen], "v", color="#5A5A5A", markersize=5.0, alpha=0.7, label="at the limit")
+ax.set(xlabel="x", ylabel="f")
+figure.legend(loc="outside lower center", ncols=3, frameon=False)
+
+# %%
+# If it is used often, ``tablegen.build(censored, "censored.h5", ...)`` makes a table of it.
+# Inference then looks numbers up instead of integrating, and needs the function no more.
+
+plt.show()

@@ -1,0 +1,68 @@
+"""Axes to draw into, colours and legends that all displays share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qpruntime.errors import InputError
+from qpruntime.validation import shown
+
+__all__ = ["BLUE", "CLASSES", "GREEN", "GREY", "ORANGE", "axes_of", "legend_below", "probabilities"]
+
+# Of M. Okabe and K. Ito, told apart with every kind of colour vision, also in grey.
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#5A5A5A"
+#: Colour and marker of the first and of the second class: shape tells what colour may not.
+CLASSES = ((BLUE, "o"), (ORANGE, "^"))
+# What is taken of a colour map: at its ends markers would not stand out.
+_TAKEN = (0.22, 0.78)
+# Points between the axes and a legend below them: the tick labels and the label of the axis.
+_BELOW = 36.0
+
+
+def axes_of(ax: Any, size: tuple[float, float] = (6.4, 4.2)) -> Any:
+    """Return the axes given, or those of a new figure of `size` inches.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is missing, or `ax` is not one of its axes.
+    """
+    try:
+        from matplotlib.axes import Axes
+    except ImportError as error:
+        raise InputError("plotting needs matplotlib: pip install 'qpruntime[plot]'") from error
+    if isinstance(ax, Axes):
+        return ax
+    if ax is not None:
+        raise InputError(
+            f"ax must be one Axes of matplotlib, got {shown(ax)}; of several take one, as axes[0]"
+        )
+    # Which chooses a backend, that axes of the caller's own figure do not need.
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def legend_below(ax: Any, columns: int = 3, extra: float = 0.0, **options: Any) -> Any:
+    """Draw a legend under the axes, where no data are, `extra` points further down."""
+    from matplotlib.transforms import ScaledTranslation
+
+    down = ScaledTranslation(0.0, -(_BELOW + extra) / 72.0, ax.figure.dpi_scale_trans)
+    return ax.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        bbox_transform=ax.transAxes + down,
+        ncols=columns,
+        frameon=False,
+        borderaxespad=0.0,
+        **options,
+    )
+
+
+def probabilities() -> Any:
+    """Return colours from blue, the first class, over white to red, the second."""
+    import matplotlib as mpl
+    import numpy as np
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap(mpl.colormaps["RdBu_r"](np.linspace(*_TAKEN, 256)))

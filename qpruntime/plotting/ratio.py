@@ -1,0 +1,177 @@
+"""How far QP's standard deviation is below EP's, over the cavities of a table."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.plotting.canvas import axes_of
+from qpruntime.plotting.slices import ends
+from qpruntime.projection.cavities import domain, outcome_of
+from qpruntime.projection.opening import open_table
+from qpruntime.projection.projector import project_arrays
+from qpruntime.projection.table import Table
+from qpruntime.validation import whole
+
+__all__ = ["RatioDisplay"]
+
+# Steps of the lines, the first that gives five or more.
+_STEPS = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002)
+_LINES = 5
+
+
+@dataclass(eq=False, kw_only=True)
+class RatioDisplay:
+    """A map of sigma*/sigma_EP, both standard deviations, over cavity means and deviations.
+
+    Made by `from_table`.
+
+    Attributes
+    ----------
+    mu : ndarray, shape (M,)
+        Cavity means.
+    log10_sigma : ndarray, shape (S,)
+        Decimal logarithms of cavity standard deviations.
+    ratio : ndarray, shape (S, M)
+        sigma*/sigma_EP, above 0 and at most 1 (paper, Theorem 2).
+    likelihood : str
+    outcome : float
+        The observation y.
+    ax_, figure_, surface_, lines_, colorbar_
+        What `plot` has drawn: axes, figure, QuadMesh, QuadContourSet and Colorbar; the last two may
+        be None.
+    """
+
+    mu: Array
+    log10_sigma: Array
+    ratio: Array
+    likelihood: str
+    outcome: float
+    ax_: Any = field(init=False, default=None)
+    figure_: Any = field(init=False, default=None)
+    surface_: Any = field(init=False, default=None)
+    lines_: Any = field(init=False, default=None)
+    colorbar_: Any = field(init=False, default=None)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Table | str | os.PathLike[str],
+        y: float | None = None,
+        *,
+        mu_range: ArrayLike | None = None,
+        log10_sigma_range: ArrayLike | None = None,
+        grid: int = 121,
+        ax: Any = None,
+        **options: Any,
+    ) -> RatioDisplay:
+        """Look a table up on a grid of cavities and draw.
+
+        Parameters
+        ----------
+        table : Table, path or name
+            As `qpruntime.open_table` takes it; ``"probit-compact"`` and others are shipped.
+        y : float, optional
+            The observation; by default 1, or the first that the table holds.
+        mu_range, log10_sigma_range : (float, float), optional
+            What to draw; by default the axes of the table, and -10 to 10 and -2 to 2 of a compact
+            one, which holds for every cavity.
+        grid : int
+            Points of one side.
+        ax : Axes, optional
+            By default those of a new figure.
+        **options
+            Of `plot`.
+
+        Raises
+        ------
+        InputError
+            If an argument is not usable, the table holds L_p projections, or matplotlib is missing
+            (extra ``plot``).
+        TableError
+            If the table cannot be opened, or has no number for a cavity.
+
+        Examples
+        --------
+        >>> from qpruntime.plotting import RatioDisplay
+        >>> display = RatioDisplay.from_table("heaviside-compact", grid=21)
+        >>> display.ratio.shape, bool((display.ratio <= 1.0).all())
+        ((21, 21), True)
+        """
+        opened = table if isinstance(table, Table) else open_table(table)
+        if opened.metadata.projection is not None:
+            raise InputError(f"{opened.path} holds L_p projections: it has no sigma* to draw")
+        own = outcome_of(opened, y)
+        side = whole(grid, "grid", 2)
+        mu_ends, sigma_ends = domain(opened, own)
+        if mu_range is not None:
+            mu_ends = ends(np.empty(0), mu_range, "mu_range")
+        if log10_sigma_range is not None:
+            sigma_ends = ends(np.empty(0), log10_sigma_range, "log10_sigma_range")
+        mu, log10_sigma = np.linspace(*mu_ends, side), np.linspace(*sigma_ends, side)
+        sigma = 10.0 ** log10_sigma[:, None]
+        source = opened if opened.metadata.kind == "surfaces" else None
+        ep = project_arrays(opened.likelihood, mu, sigma, own, "ep", source).std
+        display = cls(
+            mu=mu,
+            log10_sigma=log10_sigma,
+            ratio=opened.lookup(mu, sigma, own)[0] / ep,
+            likelihood=opened.likelihood.name,
+            outcome=own,
+        )
+        return display.plot(ax, **options)
+
+    def plot(self, ax: Any = None, *, bar: bool = True) -> RatioDisplay:
+        """Draw the map, lines of equal ratio, and a bar of the colours.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+        bar : bool
+            Whether there is a bar of the colours.
+
+        Returns
+        -------
+        RatioDisplay
+            The object itself.
+        """
+        ax = axes_of(ax, (6.2, 4.4))
+        least = min(float(self.ratio.min()), 0.999)
+        self.surface_ = ax.pcolormesh(
+            self.mu,
+            self.log10_sigma,
+            self.ratio,
+            cmap="viridis",
+            vmin=least,
+            vmax=1.0,
+            shading="gouraud",
+            rasterized=True,
+        )
+        step = next((s for s in _STEPS if (1.0 - least) / s >= _LINES), _STEPS[-1])
+        levels = 1.0 - step * np.arange(int((1.0 - least) / step), 0, -1)
+        levels = levels[(levels > self.ratio.min()) & (levels < self.ratio.max())]
+        self.lines_ = None
+        if levels.size:
+            # Lines that stand out from the colour under them.
+            ink = ["white" if level < 0.5 * (1.0 + least) else "black" for level in levels]
+            self.lines_ = ax.contour(
+                self.mu, self.log10_sigma, self.ratio, levels, colors=ink, linewidths=0.8
+            )
+            ax.clabel(self.lines_, fmt="%g", fontsize=8)
+        self.colorbar_ = None
+        if bar:
+            label = r"$\sigma^*/\sigma_{\mathrm{EP}}$"
+            self.colorbar_ = ax.figure.colorbar(self.surface_, ax=ax, label=label)
+        ax.set(
+            xlabel=r"cavity mean $\mu$",
+            ylabel=r"$\log_{10}$ cavity standard deviation $\sigma$",
+            title=f"{self.likelihood}, y = {self.outcome:g}",
+        )
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
