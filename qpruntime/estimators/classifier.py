@@ -181,7 +181,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
             Labels of two or more classes.
         sample_weight : array-like, shape (N,), optional
             Powers of the single likelihoods, not negative; rows of weight 0 are dropped. The
-            leave-one-out density sums weight times log p(y_i | y_-i), all of row i left out.
+            leave-one-out density sums weight times ``log p(y_i | y_-i)``, all of row i left out.
             Weights other than 0 and 1 are not for method "vb", nor for tables of method "wp".
 
         Raises
