@@ -103,6 +103,8 @@ sphinx_gallery_conf = {
     "doc_module": ("qpruntime", "tablegen"),
     "plot_gallery": True,
     "min_reported_time": 1,
+    # That page would load scripts from elsewhere.
+    "write_computation_times": False,
 }
 
 html_theme = "pydata_sphinx_theme"
@@ -124,4 +126,5 @@ html_theme_options = {
     "show_prev_next": True,
     "back_to_top_button": False,
 }
+html_context = {"default_mode": "auto"}
 html_sidebars = {"index": []}

@@ -233,7 +233,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
 
         The first call is `fit`: kernel and inducing points are learnt from its rows, which should
         be a fair sample. Later calls only add sites and never see earlier rows again, so that
-        memory does not grow; docs/rows-in-parts.md says how far posteriors drift.
+        memory does not grow; docs/rows-in-parts-measured.md says how far posteriors drift.
 
         Parameters
         ----------
