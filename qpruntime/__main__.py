@@ -1,8 +1,9 @@
-"""``python -m qpruntime warmup``."""
+"""``python -m qpruntime``: what a report of a problem should say; and ``warmup``."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -13,17 +14,31 @@ _REMEDY = "set NUMBA_CACHE_DIR to a folder that can be written, here and where t
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if what was compiled could not be kept."""
-    parser = argparse.ArgumentParser("python -m qpruntime", description="Prepare qpruntime.")
-    commands = parser.add_subparsers(dest="command", required=True)
+    words = "versions, paths, threads, kept kernels and installed tables, for reports of problems"
+    parser = argparse.ArgumentParser(
+        "python -m qpruntime", description=f"Print {words}; or prepare qpruntime by a command."
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    commands = parser.add_subparsers(dest="command")
     words = "compile all kernels now, so that nobody waits for them later"
     warm = commands.add_parser("warmup", help=words, description=f"{words.capitalize()}.")
     warm.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(_NAMES)}; or all")
     warm.add_argument("-q", "--quiet", action="store_true", help="print errors only")
     given = parser.parse_args(arguments)
+    if given.command is None:
+        return _about(given.json)
     for name in given.groups:
         if name not in _NAMES:
             warm.error(f"no group {name!r}: there are {', '.join(_NAMES)}")
     return _warmup(given.groups, given.quiet)
+
+
+def _about(as_json: bool) -> int:
+    from qpruntime import about
+
+    found = about.facts()
+    print(json.dumps(found, indent=2) if as_json else about.text(found))
+    return 0
 
 
 def _warmup(groups: Sequence[str], quiet: bool) -> int:

@@ -62,7 +62,13 @@ FLOORS = [
         "tablegen.request",
         "tablegen.verify",
     },
-    {"qpruntime.deep", "qpruntime.plotting", "qpruntime.warmup", "tablegen.builder"},
+    {
+        "qpruntime.about",
+        "qpruntime.deep",
+        "qpruntime.plotting",
+        "qpruntime.warmup",
+        "tablegen.builder",
+    },
     {"tablegen.console"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

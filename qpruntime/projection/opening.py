@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime import commands, likelihoods
+from qpruntime import commands, likelihoods, names
 from qpruntime.artifact import seal, zarr_group
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError, TableError
@@ -246,7 +246,8 @@ def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) 
             instead = f", where there is {found},"
     raise TableError(
         f"the table this model was fitted with (likelihood {likelihood}, data sha256 {sha256}) is "
-        f"not at {path}{instead} nor in {directory}; copy it there, or build it: "
+        f"not at {path}{instead} nor in {directory}; copy it there, fetch it if $QP_REGISTRY has "
+        f"it: {names.command('fetch', sha256)}, or build it: "
         + commands.output(command, path, force=bool(instead))
     )
 

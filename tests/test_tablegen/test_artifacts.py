@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import re
+import shlex
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
 import tablegen
 from cases import every_case
-from qpruntime import InputError, TableError, open_table
+from qpruntime import GPClassifier, InputError, TableError, open_table
+from qpruntime.projection import opening
 from qpruntime.projection.finding import shipped_path
 from tablegen.artifacts import registry
 from tablegen.artifacts.transfer import Limits
@@ -274,3 +278,20 @@ def test_by_a_file_system_of_fsspec(shelf):
     assert path.read_bytes() == (shelf / "heaviside-compact.h5").read_bytes()
     with pytest.raises(TableError, match="Protocol not known"):
         tablegen.fetch("probit-compact", source="nosuch://shelf")
+
+
+def test_a_model_without_its_table_names_the_fetch_that_works(tmp_path, monkeypatch, installed):
+    table = tmp_path / "own.h5"
+    table.write_bytes(BYTES)
+    X = np.linspace(-2.0, 2.0, 20)[:, None]
+    model = GPClassifier(table=table, method="qp").fit(X, X[:, 0] > 0.0)
+    shelf = tmp_path / "shelf"
+    tablegen.publish(shelf, [table])
+    table.unlink()
+    monkeypatch.setattr(opening, "shipped_path", lambda name: tmp_path / "none")
+    with pytest.raises(TableError, match="fetch it if") as caught:
+        pickle.loads(pickle.dumps(model)).fit(X, X[:, 0] > 0.0)
+    words = shlex.split(re.search(r"tablegen (fetch [0-9a-f]{64})", str(caught.value))[1])
+    monkeypatch.setenv("QP_REGISTRY", str(shelf))
+    assert main([*words, "--output", str(table)]) == 0
+    assert pickle.loads(pickle.dumps(model)).fit(X, X[:, 0] > 0.0).table_sha256_
