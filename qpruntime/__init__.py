@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from qpruntime.projection.projector import project
     from qpruntime.projection.sampling import project_sampled, project_samples
     from qpruntime.projection.table import Table
+    from qpruntime.saving.file import load
 
 _HOME = {
     "ConvergenceWarning": "errors",
@@ -65,6 +66,7 @@ _HOME = {
     "infer": "inference.infer",
     "infer_series": "inference.markov.series",
     "infer_sparse": "inference.sparse.infer",
+    "load": "saving.file",
     "open_table": "projection.opening",
     "project": "projection.projector",
     "project_sampled": "projection.sampling",
@@ -97,6 +99,7 @@ __all__ = [
     "infer",
     "infer_series",
     "infer_sparse",
+    "load",
     "open_table",
     "project",
     "project_sampled",

@@ -39,7 +39,7 @@ FLOORS = [
         "qpruntime.quadrature",
         "qpruntime.whole_file",
     },
-    {"qpruntime.likelihoods", "qpruntime.notice"},
+    {"qpruntime.likelihoods", "qpruntime.notice", "qpruntime.saving"},
     {"qpruntime.commands", "qpruntime.kernels"},
     {
         "qpruntime.projection",

@@ -19,6 +19,7 @@ from qpruntime.inference.corrections.corrected import Correction
 from qpruntime.learning.options import Search, Series
 from qpruntime.learning.options_inducing import Inducing
 from qpruntime.projection.table import Table
+from qpruntime.saving.savable import Savable
 from qpruntime.validation import shown
 
 __all__ = ["Parameters"]
@@ -26,7 +27,7 @@ __all__ = ["Parameters"]
 
 # Estimators are told apart by identity, and shown as scikit-learn shows them.
 @dataclass(eq=False, repr=False, match_args=False)
-class Parameters(BaseEstimator):
+class Parameters(Savable, BaseEstimator):
     """The first may be given by position, all others by name."""
 
     kernel: Kernel | Literal["auto"] | None = None

@@ -26,6 +26,7 @@ from qpruntime.inference.fixed_point.ended import Status
 from qpruntime.inference.outcome import Lookups, Outcome
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.where import asked
+from qpruntime.saving.savable import Savable
 from qpruntime.validation import choice, generator, whole
 
 __all__ = ["Lookups", "Posterior", "Sites", "Status", "moved_to", "solution_of"]
@@ -42,7 +43,7 @@ def _rows(post: Any, *_: Any, **__: Any) -> int:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Posterior(Outcome):
+class Posterior(Outcome, Savable):
     """Gaussian approximation of the posterior of a latent function, and its values at N rows.
 
     All engines have the methods that are here, with the same arguments. Arguments `at` say where:

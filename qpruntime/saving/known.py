@@ -1,0 +1,86 @@
+"""What a saved model is made of: classes whose state is read back, and nothing else.
+
+Making one of these from a stranger's values runs none of the stranger's code, opens no file and
+removes none. What estimators are given from elsewhere, such as a prior mean of trees, is not here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any
+
+from sklearn.gaussian_process import kernels
+
+__all__ = ["ROOTS", "callable_of", "class_of", "name_of"]
+
+_BY_MODULE = {
+    "qpruntime.estimators.classifier": ("GPClassifier",),
+    "qpruntime.estimators.poisson": ("GPPoissonRegressor",),
+    "qpruntime.estimators.robust": ("GPRobustRegressor",),
+    "qpruntime.inference.posterior": ("Posterior",),
+    "qpruntime.inference.markov.posterior": ("SeriesPosterior",),
+    "qpruntime.inference.sparse.posterior": ("SparsePosterior",),
+    "qpruntime.inference.nearest.posterior": ("LocalPosterior",),
+    "qpruntime.inference.dense.solution": ("DenseSolution",),
+    "qpruntime.inference.dense.stored": ("Kept",),
+    "qpruntime.inference.fixed_point.ended": ("Limits",),
+    "qpruntime.inference.nearest.solution": ("LocalSolution",),
+    "qpruntime.inference.sparse.rows": ("Held",),
+    "qpruntime.inference.markov.observations": ("Series",),
+    "qpruntime.inference.markov.solution": ("SeriesSolution",),
+    "qpruntime.inference.markov.stream": ("Piece",),
+    "qpruntime.inference.markov.times": ("Clock",),
+    "qpruntime.inference.observed": ("Observed",),
+    "qpruntime.inference.outcome": ("Lookups",),
+    "qpruntime.inference.sites": ("Sites",),
+    "qpruntime.inference.sparse.inducing": ("Inducing",),
+    "qpruntime.inference.sparse.solution": ("SparseSolution",),
+    "qpruntime.kernels.markov": ("Factor", "States", "Term"),
+    "qpruntime.kernels.state": ("StateSpace",),
+    "qpruntime.learning.maximise": ("Optimum",),
+    "qpruntime.learning.options": ("Search", "Series"),
+    "qpruntime.learning.options_inducing": ("Inducing",),
+    "qpruntime.learning.policy.judged": ("Stage",),
+    "qpruntime.learning.warp": ("Warp",),
+    "sklearn.gaussian_process.kernels": (
+        *("CompoundKernel", "ConstantKernel", "DotProduct", "ExpSineSquared", "Exponentiation"),
+        *("Matern", "PairwiseKernel", "Product", "RBF", "RationalQuadratic", "Sum"),
+        *("WhiteKernel", "Hyperparameter"),
+    ),
+}
+_CLASSES = {f"{module}:{name}" for module, names in _BY_MODULE.items() for name in names}
+#: Called with values: a registered likelihood, a table found by its hash, what looks up in it.
+_CALLABLES = {
+    "qpruntime.likelihoods.registry:get",
+    "qpruntime.projection.opening:reopen",
+    "qpruntime.projection.projector:Projector",
+    "qpruntime.inference.sparse.rule:Rule",
+}
+#: What a file may hold as a whole.
+ROOTS = {name for name in _CLASSES if name.startswith("qpruntime.estimators")} | {
+    name for name in _CLASSES if name.endswith("Posterior")
+}
+
+
+def name_of(thing: Any) -> str:
+    """Return the name of a class or function."""
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def class_of(name: str) -> type | None:
+    """Return the class of this name, None if it is none of those that are read."""
+    return _resolved(name) if name in _CLASSES else None
+
+
+def callable_of(name: str) -> Any:
+    """Return the function of this name, None if it is none of those that are called."""
+    return _resolved(name) if name in _CALLABLES else None
+
+
+@cache
+def _resolved(name: str) -> Any:
+    module, _, qualified = name.partition(":")
+    if module == kernels.__name__:
+        return getattr(kernels, qualified)
+    return getattr(importlib.import_module(module), qualified)

@@ -1,0 +1,258 @@
+"""Models in one file: the same predictions to the bit, and nothing that a stranger could do."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
+
+import qpruntime
+from cases import every_case
+from qpruntime import (
+    GPClassifier,
+    GPPoissonRegressor,
+    GPRobustRegressor,
+    Inducing,
+    InputError,
+    TableError,
+    infer,
+    infer_series,
+    infer_sparse,
+)
+from qpruntime.saving import file as saved
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(80, 2)) * [1.0, 100.0]
+NEW = RNG.normal(size=(7, 2)) * [1.0, 100.0]
+F = X[:, 0] + np.sin(X[:, 1] / 50.0)
+Y = np.where(F > 0.0, "up", "down")
+COUNTS = RNG.poisson(np.exp(F))
+K = RBF(1.0)(X[:, :1])
+SIGNS = np.where(F > 0.0, 1.0, -1.0)
+
+
+def estimators():
+    """Fitted models by name."""
+    kernel = ConstantKernel(2.0) * Matern([1.0, 100.0], nu=1.5) + WhiteKernel(0.1)
+    quick = {"optimize": False}
+    return {
+        "default": GPClassifier().fit(X, Y),
+        "classes": GPClassifier(kernel, **quick).fit(X, np.digitize(F, [-0.5, 0.5])),
+        "labels that are objects": GPClassifier(kernel, **quick).fit(X, Y.astype(object)),
+        "qp and a table": GPClassifier(kernel, method="qp", table="probit", **quick).fit(X, Y),
+        "inducing": GPClassifier(kernel, inducing=Inducing(9, power=0.5), **quick).fit(X, Y),
+        "series": GPClassifier(Matern(nu=2.5) + DotProduct(), **quick).fit(X[:, :1], Y),
+        "judged": GPClassifier(inducing="judged", random_state=1).fit(np.exp(X / [1.0, 100.0]), Y),
+        "counts": GPPoissonRegressor(kernel, link="exp", **quick).fit(X, COUNTS, np.full(80, 2.0)),
+        "outliers": GPRobustRegressor(kernel, **quick).fit(X, F),
+    }
+
+
+def predictions(model):
+    points = NEW[:, : model.n_features_in_]
+    found = [model.predict(points), *model.latent(points)]
+    if hasattr(model, "predict_proba"):
+        found.append(model.predict_proba(points))
+    return found
+
+
+def test_estimators_predict_the_same_bits(tmp_path):
+    for name, model in estimators().items():
+        path = tmp_path / "model"
+        model.save(path)
+        for copy in (qpruntime.load(path), type(model).load(path)):
+            assert type(copy) is type(model), name
+            for got, want in zip(predictions(copy), predictions(model), strict=True):
+                np.testing.assert_array_equal(got, want, err_msg=name)
+            assert repr(copy) == repr(model), name
+        assert copy.get_params().keys() == model.get_params().keys()
+        # Again: one model is one file to the bit.
+        first = path.read_bytes()
+        copy.save(path)
+        assert path.read_bytes() == first, name
+        with np.load(path) as plain:
+            assert "model.json" in plain.files
+
+
+def test_posteriors_too(tmp_path):
+    T = np.sort(X[:, 0])
+    posteriors = {
+        "dense": (infer(K, SIGNS, "probit", "qp"), (K[:3], np.ones(3))),
+        "series": (infer_series(T, SIGNS, Matern(nu=1.5), "probit", "ep"), (NEW[:, 0],)),
+        "sparse": (infer_sparse(X, SIGNS, RBF([1.0, 100.0]), X[:9]), (NEW,)),
+        "nearest": (infer_sparse(X, SIGNS, RBF([1.0, 100.0]), X[:9], nearest=5), (NEW,)),
+    }
+    for name, (post, at) in posteriors.items():
+        post.save(tmp_path / "p")
+        copy = type(post).load(tmp_path / "p")
+        np.testing.assert_array_equal(copy.predict(*at), post.predict(*at), err_msg=name)
+        if name in ("dense", "series"):  # the others leave their rows behind, as in pickles
+            np.testing.assert_array_equal(copy.loo(), post.loo(), err_msg=name)
+        assert copy.summary() == post.summary(), name
+    with pytest.raises(InputError, match="holds a LocalPosterior, not a GPClassifier"):
+        GPClassifier.load(tmp_path / "p")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "model"
+    infer(K[:12, :12], SIGNS[:12]).save(path)
+    return path.read_bytes()
+
+
+def refused(data, tmp_path, words="save the model again"):
+    (tmp_path / "bad").write_bytes(data)
+    with pytest.raises(TableError, match=words) as caught:
+        qpruntime.load(tmp_path / "bad")
+    assert str(caught.value).isprintable()
+
+
+def test_every_truncation_and_every_flipped_bit_is_refused(written, tmp_path):
+    for end in [*range(0, len(written), 97), len(written) - 1]:
+        refused(written[:end], tmp_path)
+    rng = np.random.default_rng(1)
+    places = {*rng.integers(0, len(written), 250).tolist(), 0, len(written) - 1}
+    for place in places:
+        changed = bytearray(written)
+        changed[place] ^= 1 << int(rng.integers(8))
+        refused(bytes(changed), tmp_path, "(no|a) saved model")
+
+
+def forged(written, change):
+    """The file with members changed, and a hash that is right."""
+    with zipfile.ZipFile(io.BytesIO(written)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    method = change(members) or zipfile.ZIP_STORED
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", method) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+        archive.comment = saved._MAGIC + b"0" * 64
+    data = held.getvalue()[:-64]
+    return data + saved.hashlib.sha256(data).hexdigest().encode()
+
+
+def in_document(**changes):
+    def change(members):
+        members["model.json"] = json.dumps(json.loads(members["model.json"]) | changes).encode()
+
+    return change
+
+
+def with_tree(tree):
+    return in_document(tree=tree)
+
+
+def compressed(members):
+    members["0.npy"] = b"\x93NUMPY\x01\x00" + b"0" * 10**6
+    return zipfile.ZIP_DEFLATED
+
+
+def array_of(header):
+    def change(members):
+        text = header.encode().ljust(117) + b"\n"
+        members["0.npy"] = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+    return change
+
+
+def deep(members):
+    members["model.json"] = b'{"a":' * 100_000
+
+
+NESTED = {"list": []}
+for _ in range(200):
+    NESTED = {"list": [NESTED]}
+
+
+def an_object(name, *arguments, state=None, kind="object"):
+    return {kind: name, "arguments": list(arguments), "state": state}
+
+
+HOSTILE = {
+    "a newer format": (in_document(format=2), "newer qpruntime, this one reads 1: update"),
+    "another format": (in_document(format="x"), "a document of format"),
+    "no format": (lambda m: m.update({"model.json": b"[]"}), "without a format"),
+    "no JSON": (lambda m: m.update({"model.json": b"{"}), "JSONDecodeError"),
+    "nested without end": (deep, "no saved model"),
+    "more arrays": (in_document(arrays=99), "and a document of 99"),
+    "compressed": (compressed, "compressed, or larger"),
+    "a huge array": (
+        array_of("{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000,)}"), "in 0 bytes"
+    ),
+    "negative": (array_of("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}"), "array"),
+    "objects": (array_of("{'descr': '|O', 'fortran_order': False, 'shape': (0,)}"), "of objects"),
+    "code": (array_of("__import__('os').system('true')"), "no saved model"),
+    "os.system": (with_tree(an_object("os:system", "true", kind="call")), "which is not called"),
+    "a class of others": (with_tree(an_object("subprocess:Popen", "true")), "which is not made"),
+    "builtins": (with_tree(an_object("builtins:eval", "1", kind="call")), "which is not called"),
+    "of another name": (in_document(of="os:system"), "no estimator or posterior"),
+    "deep": (with_tree(NESTED), "nesting deeper"),
+    "no such array": (with_tree({"array": 10**6}), "array number"),
+    "a kind": (with_tree({"eval": ["1"]}), "of kind 'eval'"),
+    "two kinds": (with_tree({"list": [], "tuple": []}), "two kinds"),
+    "a wrong number": (with_tree({"float": "1e999"}), "the number"),
+    "dunder": (
+        with_tree(
+            an_object("qpruntime.learning.warp:Warp", state={"dict": [["__class__", 1]]})
+        ),
+        "an attribute '__class__'",
+    ),
+    "another root": (with_tree({"tuple": []}), "a tuple under the name of another"),
+    "other parts": (
+        with_tree(an_object("qpruntime.likelihoods.registry:get", kind="call")), "with other parts"
+    ),
+}  # fmt: skip
+
+
+@every_case("what", list(HOSTILE))
+def test_hostile_files_with_right_hashes(what, written, tmp_path):
+    change, words = HOSTILE[what]
+    refused(forged(written, change), tmp_path, words)
+
+
+def test_a_file_that_is_made_again_is_read(written, tmp_path):
+    """The forger of the tests above makes files that are good but for what it changes."""
+    (tmp_path / "good").write_bytes(forged(written, lambda _: None))
+    assert qpruntime.load(tmp_path / "good").n == 12
+
+
+class Own(RBF):
+    """A kernel of a user."""
+
+
+def test_what_cannot_be_saved_is_named_and_nothing_is_left(tmp_path):
+    path = tmp_path / "model"
+    path.write_text("before")
+    mean = HistGradientBoostingClassifier(max_iter=2)
+    refusals = {
+        "HistGradientBoosting": GPClassifier(RBF(), prior_mean=mean, optimize=False).fit(X, Y),
+        "test_saving.Own": GPClassifier(Own(), optimize=False).fit(X, Y),
+        "random_state is a numpy.random": GPClassifier(
+            RBF(), optimize=False, random_state=np.random.default_rng(0)
+        ).fit(X, Y),
+    }
+    for words, model in refusals.items():
+        with pytest.raises(InputError, match=words):
+            model.save(path)
+    with pytest.raises(InputError, match="estimator or a posterior, got RBF"):
+        saved.save(RBF(), path)
+    assert path.read_text() == "before"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        qpruntime.load(tmp_path / "none")
+    with pytest.raises(InputError, match="cannot be written"):
+        infer(K, SIGNS).save(tmp_path / "no" / "folder")
+
+
+def test_it_warns_of_nothing(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        infer(K, SIGNS).save(tmp_path / "p")
+        qpruntime.load(tmp_path / "p")
