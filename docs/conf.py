@@ -54,6 +54,8 @@ numpydoc_xref_param_type = True
 numpydoc_xref_aliases = {
     **dict.fromkeys(("array-like", "array_like"), "numpy.typing.ArrayLike"),
     **dict.fromkeys(("callable", "function"), "collections.abc.Callable"),
+    **dict.fromkeys(("scikit-learn kernel", "Kernel"), "sklearn.gaussian_process.kernels.Kernel"),
+    "estimator": "sklearn.base.BaseEstimator",
     "sequence": "collections.abc.Sequence",
     "bool": ":class:`python:bool`",
     **{word: word for word in ("generator", "scalar")},
@@ -108,6 +110,7 @@ sphinx_gallery_conf = {
 }
 
 html_theme = "pydata_sphinx_theme"
+html_favicon = "_static/mark.svg"
 html_title = "qpruntime"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
@@ -115,7 +118,12 @@ html_show_sourcelink = False
 html_copy_source = False
 html_show_copyright = False
 html_theme_options = {
-    "logo": {"text": "qpruntime"},
+    "logo": {
+        "text": "qpruntime",
+        "image_light": "_static/mark.svg",
+        "image_dark": "_static/mark.svg",
+        "alt_text": "",
+    },
     "navbar_align": "left",
     "header_links_before_dropdown": 6,
     "show_toc_level": 2,
