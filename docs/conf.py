@@ -102,7 +102,10 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "download_all_examples": False,
     "remove_config_comments": True,
+    # Pages of objects show the examples that use them, and code of examples leads to these pages.
     "doc_module": ("qpruntime", "tablegen"),
+    "backreferences_dir": "api/generated/examples",
+    "reference_url": {"qpruntime": None, "tablegen": None},
     "plot_gallery": True,
     "min_reported_time": 1,
     # That page would load scripts from elsewhere.
@@ -135,4 +138,6 @@ html_theme_options = {
     "back_to_top_button": False,
 }
 html_context = {"default_mode": "auto"}
-html_sidebars = {"index": []}
+# Pages without others beneath or beside them.
+ALONE = ("index", "from-other-libraries", "guarantees", "paper", "glossary")
+html_sidebars = {name: [] for name in ALONE}
