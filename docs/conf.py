@@ -54,6 +54,8 @@ numpydoc_xref_param_type = True
 numpydoc_xref_aliases = {
     **dict.fromkeys(("array-like", "array_like"), "numpy.typing.ArrayLike"),
     **dict.fromkeys(("callable", "function"), "collections.abc.Callable"),
+    **dict.fromkeys(("scikit-learn kernel", "Kernel"), "sklearn.gaussian_process.kernels.Kernel"),
+    "estimator": "sklearn.base.BaseEstimator",
     "sequence": "collections.abc.Sequence",
     "bool": ":class:`python:bool`",
     **{word: word for word in ("generator", "scalar")},
@@ -92,6 +94,7 @@ intersphinx_mapping = {
 sphinx_gallery_conf = {
     "examples_dirs": ["gallery"],
     "gallery_dirs": ["auto_gallery"],
+    "within_subsection_order": "FileNameSortKey",
     "filename_pattern": os.environ.get("QP_DOCS_EXAMPLES", r"plot_"),
     "ignore_pattern": r"(^|/)(__init__|conftest)\.py",
     "copyfile_regex": r".*\.(csv|npz)",
@@ -100,7 +103,10 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "download_all_examples": False,
     "remove_config_comments": True,
+    # Pages of objects show the examples that use them, and code of examples leads to these pages.
     "doc_module": ("qpruntime", "tablegen"),
+    "backreferences_dir": "api/generated/examples",
+    "reference_url": {"qpruntime": None, "tablegen": None},
     "plot_gallery": True,
     "min_reported_time": 1,
     # That page would load scripts from elsewhere.
@@ -108,6 +114,7 @@ sphinx_gallery_conf = {
 }
 
 html_theme = "pydata_sphinx_theme"
+html_favicon = "_static/mark.svg"
 html_title = "qpruntime"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
@@ -115,7 +122,12 @@ html_show_sourcelink = False
 html_copy_source = False
 html_show_copyright = False
 html_theme_options = {
-    "logo": {"text": "qpruntime"},
+    "logo": {
+        "text": "qpruntime",
+        "image_light": "_static/mark.svg",
+        "image_dark": "_static/mark.svg",
+        "alt_text": "",
+    },
     "navbar_align": "left",
     "header_links_before_dropdown": 6,
     "show_toc_level": 2,
@@ -127,4 +139,6 @@ html_theme_options = {
     "back_to_top_button": False,
 }
 html_context = {"default_mode": "auto"}
-html_sidebars = {"index": []}
+# Pages without others beneath or beside them.
+ALONE = ("index", "from-other-libraries", "guarantees", "paper", "glossary")
+html_sidebars = {name: [] for name in ALONE}

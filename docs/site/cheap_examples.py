@@ -11,7 +11,7 @@ from pathlib import Path
 GALLERY = Path(__file__).parents[1] / "gallery"
 COUNT = 3
 #: Each takes a second or two.
-CHEAP: tuple[str, ...] = ("plot_01_intervals_on_probabilities",)
+CHEAP = ("plot_02_decision_boundary", "plot_05_counts_with_exposure", "plot_08_sigma_star_maps")
 
 
 def pattern() -> str:

@@ -12,7 +12,7 @@ from docutils.parsers.rst import Directive
 
 from tablegen.console.arguments import parser
 
-WIDTH = "88"
+WIDTH = "72"
 
 
 def help_of(words: list[str]) -> str:

@@ -42,8 +42,18 @@ def skipped(app: Any, what: str, name: str, member: Any, skip: bool, options: An
     return None
 
 
+def called(
+    app: Any, what: str, name: str, found: Any, options: Any, signature: str | None, returns: str
+) -> tuple[str, str] | None:
+    """Show no arguments of what only the package makes: results take one that begins with _."""
+    if what == "class" and re.search(r"[(\s]_\w", signature or ""):
+        return "", ""
+    return None
+
+
 def setup(app: Any) -> dict[str, bool]:
-    """Connect all three; names of pages after numpydoc."""
+    """Connect all; names of pages after numpydoc."""
+    app.connect("autodoc-process-signature", called)
     app.connect("missing-reference", stays, priority=900)
     app.connect("autodoc-process-docstring", linked, priority=900)
     app.connect("autodoc-skip-member", skipped)

@@ -38,6 +38,9 @@ LOOK = """() => {
     const set = formula.querySelector(".katex");
     if (!set || set.getBoundingClientRect().width < 1 || formula.querySelector(".katex-error"))
       wrong.push("formula " + formula.textContent.slice(0, 60));
+    else if (formula.tagName === "DIV" && set.getBoundingClientRect().left <
+        formula.getBoundingClientRect().left - 1)
+      wrong.push("begins outside: " + formula.textContent.slice(0, 60));
   }
   const over = document.documentElement.scrollWidth - window.innerWidth;
   if (over > 1) wrong.push("wider than the window by " + over);

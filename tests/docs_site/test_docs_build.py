@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from conftest import DOCS, built
+from docs_built import DOCS, built
 
 
 class Read(HTMLParser):
