@@ -75,9 +75,9 @@ print(f"the chains know the means to {error.max():.3f} standard deviations")
 # %%
 # Where each of them stands
 # -------------------------
-# Means are off by so many true standard deviations; deviations are shown by the true ones. EP, QP
-# and VB have the means. All deviations are too small: EP's by a tenth, QP's by a little more, VB's
-# and Laplace's most. Laplace takes the mode for the mean, which is nearer to 0.
+# Errors of means are in true standard deviations; deviations are divided by the true ones. The
+# means of EP, QP and VB are right to 0.03. All deviations are too small: EP's by a tenth, QP's by a
+# little more, VB's and Laplace's most. Laplace takes the mode for the mean, which is nearer to 0.
 
 figure, panels = plt.subplots(1, 2, figsize=(11.0, 4.4), layout="constrained")
 colours = ("#0072B2", "#E69F00", "#009E73", "#D55E00")

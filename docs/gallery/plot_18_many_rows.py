@@ -2,7 +2,7 @@
 Twenty thousand rows
 ====================
 
-A dense Gaussian process costs the cube of the number of rows. Inducing points stand in for the
+A dense Gaussian process costs the cube of the number of rows. Inducing points take the place of the
 rows: M of them cost N M². By default ``GPClassifier`` takes them where there are more than 1500
 rows, and chooses how many; here their number is given, to show what it does.
 """
