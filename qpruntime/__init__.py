@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
+    from qpruntime.certified.functions_of import LikelihoodFunctions, functions
     from qpruntime.errors import (
         ConvergenceWarning,
         CorrectionWarning,
@@ -47,6 +48,7 @@ _HOME = {
     "Inducing": "learning.options_inducing",
     "InputError": "errors",
     "Likelihood": "likelihoods",
+    "LikelihoodFunctions": "certified.functions_of",
     "NumericalError": "errors",
     "LocalPosterior": "inference.nearest.posterior",
     "Posterior": "inference.posterior",
@@ -59,6 +61,7 @@ _HOME = {
     "SparsePosterior": "inference.sparse.posterior",
     "Table": "projection.table",
     "TableError": "errors",
+    "functions": "certified.functions_of",
     "infer": "inference.infer",
     "infer_series": "inference.markov.series",
     "infer_sparse": "inference.sparse.infer",
@@ -77,6 +80,7 @@ __all__ = [
     "Inducing",
     "InputError",
     "Likelihood",
+    "LikelihoodFunctions",
     "LocalPosterior",
     "NumericalError",
     "Posterior",
@@ -89,6 +93,7 @@ __all__ = [
     "SparsePosterior",
     "Table",
     "TableError",
+    "functions",
     "infer",
     "infer_series",
     "infer_sparse",

@@ -1,10 +1,10 @@
-"""Build, check and list lookup tables of the QP projection: ``tablegen build``, or `build`."""
+"""Build, check, publish and fetch lookup tables of the QP projection: ``tablegen``, or `build`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["build"]
+__all__ = ["build", "fetch", "publish"]
 
 
 def __getattr__(name: str) -> Any:
@@ -13,6 +13,14 @@ def __getattr__(name: str) -> Any:
         from tablegen.builder import build
 
         return build
+    if name == "fetch":
+        from tablegen.artifacts.fetch import fetch
+
+        return fetch
+    if name == "publish":
+        from tablegen.artifacts.publish import publish
+
+        return publish
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

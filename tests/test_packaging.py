@@ -81,7 +81,7 @@ def test_core_dependencies_are_those_of_the_runtime():
 
 
 def test_extras_bring_what_tablegen_imports():
-    offered = names(PROJECT["dependencies"]) | names(["qpruntime[cluster,plot]"])
+    offered = names(PROJECT["dependencies"]) | names(["qpruntime[cluster,plot,fetch]"])
     assert imported("tablegen", top=False) <= offered
 
 

@@ -43,7 +43,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGP):
         The labels; of two, the second is the positive class.
     layers_ : tuple of tuple of Layer
         Of every process the parameters of its layers.
-    history_ : ndarray, shape (n_iter_,), or list of them
+    history_ : ndarray, shape (`n_iter_`,), or list of them
         The energy, estimated at each step; a list for K > 2 classes.
     n_iter_ : int
         Of the longest.

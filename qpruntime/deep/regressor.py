@@ -71,7 +71,7 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
     ----------
     layers_ : tuple of tuple of Layer
         The one process: the parameters of its layers.
-    history_ : ndarray, shape (n_iter_,)
+    history_ : ndarray, shape (`n_iter_`,)
         The energy, estimated at each step from its rows.
     noise_ : float
         Standard deviation of Gaussian noise, in units of y; NaN for other likelihoods.

@@ -181,7 +181,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
             Labels of two or more classes.
         sample_weight : array-like, shape (N,), optional
             Powers of the single likelihoods, not negative; rows of weight 0 are dropped. The
-            leave-one-out density sums weight times log p(y_i | y_-i), all of row i left out.
+            leave-one-out density sums weight times ``log p(y_i | y_-i)``, all of row i left out.
             Weights other than 0 and 1 are not for method "vb", nor for tables of method "wp".
 
         Raises
@@ -233,7 +233,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
 
         The first call is `fit`: kernel and inducing points are learnt from its rows, which should
         be a fair sample. Later calls only add sites and never see earlier rows again, so that
-        memory does not grow; docs/rows-in-parts.md says how far posteriors drift.
+        memory does not grow; docs/rows-in-parts-measured.md says how far posteriors drift.
 
         Parameters
         ----------

@@ -97,7 +97,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
     mean : float, optional
         Prior mean of f. By default the f of the mean rate, sum(y) / sum(exposure), weighted if
         rows are, with half an event added if there is none. 0 leaves the sign of f open in the
-        square link, and warns; predictions with a correction are then those of |f|.
+        square link, and warns; predictions with a correction are then those of ``|f|``.
     optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
     scheduler, n_jobs, random_state, verbose
@@ -303,7 +303,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         return_std : bool
             Whether to return the standard deviation, shape (T,), of exposure times the rate as
             well, without the noise of a count: that of a count is
-            sqrt(std^2 + mean + (std^2 + mean^2)/dispersion_).
+            ``sqrt(std^2 + mean + (std^2 + mean^2)/dispersion_)``.
         exposure : float or array-like, shape (T,), optional
             Default 1, the rate itself, whatever the exposures of the training counts. Scorers of
             scikit-learn other than `score` cannot hand it over.

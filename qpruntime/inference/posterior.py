@@ -229,7 +229,7 @@ class Posterior(Outcome):
         All start from EP's fixed point; of a posterior by another method, or of power EP, EP is
         run as well, and `Marginals.notes` says so. The first call costs about one inference more,
         N^3 operations, and new points N operations each per node of their densities. Where the
-        likelihood does not know the sign of f and the prior mean is 0, they are those of |f|.
+        likelihood does not know the sign of f and the prior mean is 0, they are those of ``|f|``.
 
         Parameters
         ----------
@@ -322,7 +322,7 @@ class Posterior(Outcome):
 
     @sized(_algebra)
     def loo(self, rows: ArrayLike | None = None) -> Array:
-        """Leave-one-out log predictive densities log p(y_i | y_-i), shape (N,).
+        """Leave-one-out log predictive densities ``log p(y_i | y_-i)``, shape (N,).
 
         They are the log normalisers of the tilted densities at the final cavities. The whole site
         is out, whatever the power, and the observation counts once.

@@ -108,7 +108,7 @@ def _terms(node: Node, reading: _Reading) -> list[Term]:
 
 def _leaf(leaf: Leaf, reading: _Reading) -> list[Term]:
     kernel, places = leaf.kernel, reading.places(leaf.kernel)
-    found = _told(leaf, reading.approximate)
+    found = _registered(leaf, reading.approximate)
     for term in found:
         numbers = [term.variance, *(f.rate for f in term.factors)]
         if not (np.isfinite(numbers).all() and min(numbers) >= 0.0):
@@ -121,7 +121,7 @@ def _leaf(leaf: Leaf, reading: _Reading) -> list[Term]:
     return [term.placed(places) for term in found]
 
 
-def _told(leaf: Leaf, approximate: float | None) -> Sequence[Term]:
+def _registered(leaf: Leaf, approximate: float | None) -> Sequence[Term]:
     """What the kernel says of itself."""
     kernel, parts = leaf.kernel, leaf.parts
     if parts.state_space is not None:

@@ -69,8 +69,8 @@ def factor(kinds, rates, f, dt, A, Q, P):
 def fill(dt, chain, A, Q, work):
     """Fill the transitions of all terms, blocks on the diagonal of A and Q (d, d).
 
-    `chain` is that of `qpruntime.inference.markov.wide`. `work` (9, d + 3, d + 3) is for products,
-    which are built up factor by factor: Q = Q1 x P2 + A1 P1 A1' x Q2.
+    `chain` is that of `qpruntime.inference.markov.any_numbers`. `work` (9, d + 3, d + 3) is for
+    products, which are built up factor by factor: Q = Q1 x P2 + A1 P1 A1' x Q2.
     """
     first, kinds, rates, variance, offset, _, _ = chain
     a, q, p = work[0], work[1], work[2]

@@ -150,7 +150,7 @@ class Likelihood:
         The observations that stand there; see `observing`.
     reach : callable, optional
         Of noise symmetric about f: ``reach(variance, tail, theta)``, shape (T, Q), the distance r
-        with P(|y - mean| > r) = 2 tail for f ~ N(mean, variance), T variances and Q tails in
+        with ``P(|y - mean| > r) = 2 tail`` for f ~ N(mean, variance), T variances and Q tails in
         (0, 1/2].
     """
 

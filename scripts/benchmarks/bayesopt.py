@@ -8,7 +8,7 @@ A run that is done is a line of tables/results/bench_bayesopt.jsonl and is not d
 was stopped begins anew. All methods start from the same design, model the functions alike and
 recommend alike: they differ in where they evaluate. BoTorch's methods are left out unless it is
 installed, which is said. Times are kept in bench_bayesopt_times.jsonl beside the runs;
-docs/bayesian-optimisation.md has both.
+docs/bayesian-optimisation-measured.md has both.
 """
 
 from __future__ import annotations

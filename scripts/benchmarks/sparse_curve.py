@@ -5,7 +5,7 @@
     python -m scripts.benchmarks sparse_curve --report         # tables/results/sparse_m.png
 
 CPU seconds on one core. What is found is kept in tables/results/sparse_curve.jsonl; what is there
-is left out unless --again. The tables of docs/million-rows.md are made of it.
+is left out unless --again. The tables of docs/rows-measured.md are made of it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from scripts.reports.tables import Record, spaced, table
 
 __all__ = ["intervals", "large", "sets", "summary", "write"]
 
-_TREES = ("boosting", "catboost", "forest", *LARGE)
+_TREES = ("boosting", "catboost", "forest", LARGE[0])
 # A set without these is not shown.
 _NEEDED = {OURS[0], "boosting", "linear"}
 # More rows than this have a table of their own.
@@ -32,7 +32,7 @@ def means(records: Iterable[Record]) -> list[Record]:
         groups[r["set"], r["rows"]].setdefault(r["model"], {})[r["seed"]] = r
     found = []
     for (name, rows), models in sorted(groups.items()):
-        if not set(models) >= (_NEEDED if rows <= _LARGE_ROWS else {OURS[0], *LARGE}):
+        if not set(models) >= (_NEEDED if rows <= _LARGE_ROWS else {OURS[0], LARGE[0]}):
             continue
         seeds = set.intersection(*(set(of) for of in models.values()))
         if not seeds:

@@ -1,7 +1,7 @@
 """Write the numbers on the pages in docs from kept results; what is between two marks is replaced.
 
     python -m scripts.reports pages                  # all
-    python -m scripts.reports pages deep.md paper.md
+    python -m scripts.reports pages paper.md deep-measured.md
 
 No number between the marks is typed by hand.
 """
@@ -35,13 +35,13 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "everything": speed.everything,
     },
     "paper.md": {"table1": table1.page},
-    "bayesian-optimisation.md": {
+    "bayesian-optimisation-measured.md": {
         "pays": bayesopt.pays,
         "gaps": bayesopt.gaps,
         "times": bayesopt.times,
     },
-    "time-series.md": {"times": series.times},
-    "deep.md": {
+    "series-measured.md": {"times": series.times},
+    "deep-measured.md": {
         "published": deep.regression,
         "gains": deep.gains,
         "bound": deep.bound,
@@ -50,7 +50,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "peers": deep.peers,
         "single": deep.single,
     },
-    "million-rows.md": {
+    "rows-measured.md": {
         "curve": sparse.curve,
         "peers": sparse.peers,
         "noise": sparse.noise,
@@ -58,7 +58,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "products": sparse.products,
         "dense": sparse.dense,
     },
-    "rows-on-a-cluster.md": {
+    "cluster-measured.md": {
         "passes": passes.passes,
         "constants": passes.constants,
         "estimates": passes.estimates,
@@ -69,7 +69,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "intervals": middle.intervals,
     },
     "default-at-scale.md": {"scale": sparse.scale, "large": middle.large},
-    "rows-in-parts.md": {"drift": sparse.drift},
+    "rows-in-parts-measured.md": {"drift": sparse.drift},
     "which-posterior.md": {
         "by method": truth.by_method,
         "by kind": truth.by_kind,

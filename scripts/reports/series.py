@@ -1,4 +1,4 @@
-"""Tables of docs/time-series.md: what ``benchmarks series`` keeps."""
+"""Tables of docs/series-measured.md: what ``benchmarks series`` keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of inducing points: docs/million-rows, default-at-scale and rows-in-parts."""
+"""Tables of inducing points: docs/rows-measured, rows-in-parts-measured, default-at-scale."""
 
 from __future__ import annotations
 

@@ -69,6 +69,8 @@ def parser() -> argparse.ArgumentParser:
     _verify(commands.add_parser("verify", help="hash a table and integrate random points again"))
     _plot(commands.add_parser("plot", help="draw sigma*/sigma_EP and the error of a table"))
     _export(commands.add_parser("export", help="write a table again in another format"))
+    _publish(commands.add_parser("publish", help="write tables and registry.json for others"))
+    _fetch(commands.add_parser("fetch", help="bring a published table, and check it"))
     commands.add_parser("list", help="installed tables, and those inside the package")
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", help="print one JSON document")
@@ -172,9 +174,54 @@ def _build(build: argparse.ArgumentParser) -> None:
 
 def _export(export: argparse.ArgumentParser) -> None:
     _table(export)
-    export.add_argument("--format", default="zarr", metavar="FORMAT", help=f"{_FORMATS} (default)")
-    export.add_argument("--output", metavar="FILE", help="default: beside the table")
+    export.add_argument(
+        "--format",
+        default="zarr",
+        metavar="FORMAT",
+        help=f"{_FORMATS} (default); c: a header of C99, of a compact table",
+    )
+    export.add_argument(
+        "--output", metavar="FILE", help="default: beside the table; of c: qp_NAME.h, here"
+    )
     export.add_argument("--force", action="store_true", help="replace an existing table")
+
+
+def _publish(publish: argparse.ArgumentParser) -> None:
+    publish.description = (
+        "Write tables and registry.json (names, sizes, hashes, certificates, commands that build "
+        "them again) to a directory, which any web server or object store may offer."
+    )
+    publish.add_argument("directory", metavar="DIR", help="made if it is not there")
+    publish.add_argument(
+        "tables",
+        nargs="*",
+        metavar="FILE|NAME",
+        help="default: all that tablegen list names; what DIR has already stays in its registry",
+    )
+
+
+def _fetch(fetch: argparse.ArgumentParser) -> None:
+    fetch.description = (
+        "Bring a table, go on where an earlier call was cut off, check its hashes, and install it. "
+        "Proxies are those of the environment."
+    )
+    fetch.add_argument(
+        "table",
+        metavar="NAME|URL",
+        help="a name of a registry, the hash of a table's data, or a URL or path NAME.h5",
+    )
+    fetch.add_argument(
+        "--from",
+        dest="source",
+        metavar="DIR|URL",
+        help="where registry.json is: a directory, http, https or what fsspec knows; default: "
+        "$QP_REGISTRY",
+    )
+    fetch.add_argument(
+        "--sha256", metavar="HASH", help="of the file, or of its data as tablegen info prints it"
+    )
+    fetch.add_argument("--output", metavar="FILE", help="default: among the installed tables")
+    fetch.add_argument("--force", action="store_true", help="replace another table")
 
 
 def _verify(verify: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from qpruntime.errors import InputError, QPError
@@ -38,6 +39,9 @@ EXTRAS = {
     "h5py": "build",
     "rich": "build",
     "matplotlib": "plot",
+    "pooch": "fetch",
+    "requests": "fetch",
+    "fsspec": "fetch",
 }
 # How the system says that memory or threads have run out, besides a MemoryError.
 _SCARCE = ("can't start new thread", "cannot allocate memory", "failed to map segment")
@@ -66,6 +70,8 @@ def _run(argv: Sequence[str]) -> int:
         "verify": _verify,
         "plot": _plot,
         "export": _export,
+        "publish": _publish,
+        "fetch": _fetch,
         "list": _list,
     }
     try:
@@ -217,12 +223,45 @@ def _plot(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> int:
+    from tablegen.c_export.header import export_c
     from tablegen.console import describe
     from tablegen.files.formats import convert
 
-    path, metadata = convert(
-        arguments.table, arguments.output, format=arguments.format, force=arguments.force
-    )
+    if arguments.format == "c":
+        path, metadata = export_c(arguments.table, arguments.output, force=arguments.force)
+    else:
+        path, metadata = convert(
+            arguments.table, arguments.output, format=arguments.format, force=arguments.force
+        )
+    document = describe.table(path, metadata)
+    _print(document, describe.text(document), arguments.json)
+    return DONE
+
+
+def _publish(arguments: argparse.Namespace) -> int:
+    from tablegen.artifacts.publish import publish
+
+    path, entries = publish(arguments.directory, arguments.tables or None)
+    rows = [f"{e.name:<32} {size(e.size):>9}  {e.sha256[:16]}  {e.guarantee}" for e in entries]
+    document = {"registry": str(path), "tables": [asdict(entry) for entry in entries]}
+    _print(document, "\n".join([printable(str(path)), *rows]), arguments.json)
+    return DONE
+
+
+def _fetch(arguments: argparse.Namespace) -> int:
+    from tablegen.artifacts.fetch import fetch
+    from tablegen.console import describe
+    from tablegen.console.progress import transferred
+
+    with transferred() as report:
+        path, metadata = fetch(
+            arguments.table,
+            source=arguments.source,
+            sha256=arguments.sha256,
+            output=arguments.output,
+            force=arguments.force,
+            report=report,
+        )
     document = describe.table(path, metadata)
     _print(document, describe.text(document), arguments.json)
     return DONE

@@ -9,7 +9,7 @@ from qpruntime import likelihoods
 from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import TableError
 from qpruntime.names import command, printable, size
-from tablegen.compact import errors as regions
+from tablegen.artifacts.guarantee import SURFACE_WORDS, guarantee, outcomes_in_words
 from tablegen.files.documents import Document, stated
 
 if TYPE_CHECKING:
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["installed", "listing", "plan", "report", "table", "text"]
 
 REGION_WORDS = {"nodes": "at nodes", "cells": "in cells", "seams": "at seams", "far": "far out"}
-SURFACE_WORDS = {
-    "log_z": "of log Z",
-    "mean": "of mean",
-    "std_ep": "of sigma_EP",
-    "std_qp": "of sigma*",
-    "mean_wp": "of wp mean",
-    "std_wp": "of wp deviation",
-}
 AXES = ("mu", "log10_sigma", "u", "v", "y")
 
 
@@ -51,64 +43,6 @@ def table(path: Path, metadata: Metadata) -> Document:
         "guarantee": guarantee(metadata),
         "certificate": metadata.certificate,
     }
-
-
-def guarantee(metadata: Metadata) -> str:
-    """Say in one line where the table holds, how well, and how that was measured."""
-    found = metadata.certificate
-    try:
-        if metadata.kind == "compact":
-            words = likelihoods.get(metadata.likelihood).outcomes
-            low, high = regions.DOMAIN
-            worst = max(found[name]["max_relative_error"] for name in regions.REGIONS)
-            count = sum(found[name]["points"] for name in regions.REGIONS)
-            return (
-                "every finite mu, sigma {:g} to {:g}, {}: relative error of sigma* below {:g}; "
-                "largest found {:.2g} at {} points by a second quadrature rule"
-            ).format(10.0**low, 10.0**high, words, found["tolerance"], worst, count)
-        if metadata.kind == "surfaces":
-            return _guarantee_of_surfaces(metadata)
-        nodes, cells = found["nodes"], found["cells"]
-        return (
-            "mu {:g} to {:g}, log10 sigma {:g} to {:g}, y = {}: relative error of sigma* {:.2g} "
-            "between nodes (bilinear), {:.2g} at nodes, the largest found at {} points by a second "
-            "quadrature rule; outside: sigma_EP, or quadrature on request"
-        ).format(
-            metadata.mu.start,
-            metadata.mu.stop,
-            metadata.log10_sigma.start,
-            metadata.log10_sigma.stop,
-            "-1 and 1" if metadata.outcomes == [1.0] else _outcomes(metadata.outcomes),
-            cells["max_relative_error"],
-            nodes["max_relative_error"],
-            nodes["points"] + cells["points"],
-        )
-    except (TypeError, KeyError, ValueError):
-        return "none: the errors of this table were not measured"
-
-
-def _guarantee_of_surfaces(metadata: Metadata) -> str:
-    found, (mu, log10_sigma) = metadata.certificate, metadata.axes[:2]
-    mode = metadata.traits["mode"]
-    held = {"mirror": "-1 and 1", "location": "any"}.get(mode, _outcomes(metadata.outcomes))
-    errors = [
-        f"{found[name]['max_relative_error']:.2g} {SURFACE_WORDS[name]}"
-        for name in metadata.surfaces
-    ]
-    rule, outside = "a second quadrature rule", "quadrature if the code is at hand, else an error"
-    if metadata.order is not None:
-        rule, outside = "a Newton step by a second quadrature rule", "an error"
-    return (
-        f"{'mu - y' if mode == 'location' else 'mu'} {mu.start:g} to {mu.stop:g}, log10 sigma "
-        f"{log10_sigma.start:g} to {log10_sigma.stop:g}, y = {held}: errors below "
-        f"{found['tolerance']:g}; largest found {', '.join(errors)} at {found['random_points']} "
-        f"points by {rule}; outside: {outside}"
-    )
-
-
-def _outcomes(outcomes: list[float]) -> str:
-    first, last = outcomes[0], outcomes[-1]
-    return f"{first:g}" if first == last else f"{first:g} to {last:g}"
 
 
 def report(found: Report) -> Document:
@@ -192,7 +126,7 @@ def text(document: Document) -> str:
         if key in ("bytes", "largest_bytes"):
             value = f"{value} ({size(value)})"
         elif key == "outcomes":
-            value = _outcomes(value)
+            value = outcomes_in_words(value)
         elif isinstance(value, dict) and "step" in value:
             words = "{start:g} to {stop:g}, step {step:g}, {size} nodes".format(**value)
             value = words + (f": {value['coordinate']}" if "coordinate" in value else "")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["bar"]
+__all__ = ["bar", "transferred"]
 
 _WORDS = {
     "connect": "waiting for workers",
@@ -61,3 +61,22 @@ def bar() -> Iterator[Callable[[str, int, int], None] | None]:
             drawn.update(stages[stage], completed=done, total=total)
 
         yield progress
+
+
+@contextmanager
+def transferred() -> Iterator[Callable[[int, int | None], None] | None]:
+    """Yield a ``report(there, total)`` that draws bytes and speed, or None off a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
+        task = drawn.add_task("", total=None)
+
+        def report(there: int, total: int | None) -> None:
+            drawn.update(task, completed=there, total=total)
+
+        yield report

@@ -115,7 +115,7 @@ def default(visits):
 
 
 def test_the_default_is_as_good_as_a_line(visits, default):
-    # Told that counts are Poisson it took their noise for a rough rate.
+    # Given that counts are Poisson it took their noise for a rough rate.
     X, y, _ = visits
     line = PoissonRegressor(alpha=0.0).fit(X[:240], y[:240])
     deviances = [mean_poisson_deviance(y[240:], m.predict(X[240:])) for m in (default, line)]

@@ -10,10 +10,16 @@ import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from cases import every_case
+from diagonal import DiagonalPrior
 from qpruntime import ConvergenceWarning, InputError, infer, infer_series, infer_sparse
 from qpruntime.errors import RenamedWarning
 from qpruntime.inference.contract import Solution
+from qpruntime.inference.fixed_point.ended import Limits
+from qpruntime.inference.fixed_point.settle import settle
 from qpruntime.inference.posterior import Posterior, solution_of
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.summary import summarise
+from qpruntime.projection.projector import Projector
 
 RNG = np.random.default_rng(0)
 T = np.sort(RNG.uniform(0.0, 8.0, 40))
@@ -74,6 +80,43 @@ def test_engines_that_must_agree_do(likelihood, method):
             slopes = own(T[:, None], eval_gradient=True)[1]
             gradient = right.evidence_gradient(slopes)
             np.testing.assert_allclose(post.evidence_gradient(), gradient, atol=2e-6)
+
+
+def independent(likelihood, method, max_sweeps=100, order="parallel"):
+    """By the least engine there can be: latent values that know nothing of each other."""
+    prior = DiagonalPrior(np.linspace(0.5, 3.0, 40), np.linspace(-0.5, 0.5, 40))
+    problem = Problem(prior, Y[likelihood], Projector(likelihood, method))
+    return prior, summarise(problem, settle(problem, Limits(1e-9, max_sweeps), order=order))
+
+
+@every_case("likelihood", list(Y))
+@every_case("method", ["ep", "qp"])
+@every_case("order", ["parallel", "sequential"])
+def test_an_engine_of_forty_lines_agrees(likelihood, method, order):
+    prior, post = independent(likelihood, method, order=order)
+    dense = infer(
+        np.diag(prior.variance), Y[likelihood], likelihood, method, mean=prior.mean, tol=1e-9
+    )
+    assert (post.status, post.n, post.n_negative) == ("converged", 40, dense.n_negative)
+    assert post.log_evidence == pytest.approx(dense.log_evidence, abs=1e-8)
+    for name in ("mean", "variance"):
+        np.testing.assert_allclose(getattr(post, name), getattr(dense, name), atol=1e-7)
+    np.testing.assert_allclose(post.loo([3, 0, 3]), dense.loo([3, 0, 3]), atol=1e-7)
+    assert set(post.summary()) == set(dense.summary())
+    assert repr(post).startswith("<Posterior of 40 sites")
+    for name in (n for n in dir(Solution) if not n.startswith("_")):
+        assert hasattr(solution_of(post), name), name
+    copy = pickle.loads(pickle.dumps(post))
+    at_rows = np.array([4, 7]), prior.variance[[4, 7]]
+    np.testing.assert_allclose(copy.predict(*at_rows, mean=0.0), post.predict(*at_rows, mean=0.0))
+    with pytest.raises(InputError, match="differs between rows: pass mean="):
+        post.predict(*at_rows)
+
+
+def test_an_engine_of_forty_lines_says_that_it_has_not_settled():
+    post = independent("probit", "ep", max_sweeps=1)[1]
+    assert (post.status, post.n_sweeps) == ("not converged", 1)
+    assert "NOT CONVERGED after 1 sweeps" in str(post)
 
 
 def test_a_wrong_factor_fails():

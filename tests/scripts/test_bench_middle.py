@@ -13,6 +13,7 @@ from script_modules import run_script
 from scripts.benchmarks import intervals, metrics
 from scripts.benchmarks import middle as bench
 from scripts.benchmarks.data import middle as sets
+from scripts.benchmarks.peers import tuned
 from scripts.reports import middle as report
 
 
@@ -41,6 +42,7 @@ def tiny(kind):
 @every_case("kind", ["classes", "counts", "numbers"])
 def test_models_learn(kind, monkeypatch):
     data = tiny(kind)
+    monkeypatch.setattr(tuned, "_GRID", {"learning_rate": [0.1]})
     base = {"classes": np.log(2.0), "counts": 1.5, "numbers": np.abs(data.y_new).mean()}[kind]
     # Boosting is tuned by cross-validation, and so takes seconds: of one kind only.
     for model in ("default", "linear", *(["boosting"] if kind == "classes" else [])):

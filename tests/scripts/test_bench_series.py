@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 
+import pytest
+
 from script_modules import TOP, command
 
 
+@pytest.mark.slow
 def test_every_figure_is_printed_and_kept(tmp_path):
     kept = tmp_path / "kept.json"
     kept.write_text('{"an older figure": [1.0, "s"]}')

@@ -28,6 +28,7 @@ def numbers(output):
     return [(float(r[1]), float(r[6])) for r in rows]
 
 
+@pytest.mark.slow
 @needs_data
 def test_six_splits(tmp_path):
     pytest.importorskip("matplotlib")

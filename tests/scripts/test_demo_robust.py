@@ -13,6 +13,7 @@ from script_modules import TOP, command, run_script
 DATA = os.environ.get("QP_DATA", "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (DATA and (Path(DATA) / "glass.data").is_file()),
     reason="set QP_DATA to a folder with glass.data",

@@ -14,6 +14,7 @@ from script_modules import TOP, command
 DATA = os.environ.get("QP_DATA", "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (DATA and (Path(DATA) / "coal-mining.csv").is_file()),
     reason="set QP_DATA to a folder with coal-mining.csv",

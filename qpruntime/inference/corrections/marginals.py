@@ -33,9 +33,9 @@ class Marginals:
     mean, variance, skewness : ndarray, shape (T,)
         Of the latent values; `variance` is a variance.
     spread : ndarray, shape (T,)
-        |log| of the ratio of two estimates of the variance, of which one tends to be too small and
-        the other too large: about what the log variance may be off by. For "sample" the standard
-        error of the log variance.
+        ``|log|`` of the ratio of two estimates of the variance, of which one tends to be too small
+        and the other too large: about what the log variance may be off by. For "sample" the
+        standard error of the log variance.
     correction : {"blend", "fact", "tilt", "sample"}
         How they were found.
     notes : tuple of str
@@ -44,8 +44,8 @@ class Marginals:
         Of "sample": R-hat of split chains, and the effective number of draws, the worse of those
         for f and for its squared deviation.
     folded : bool
-        Whether all this is of |f|: where the likelihood does not know the sign of f, as the square
-        link, and the prior mean is 0.
+        Whether all this is of ``|f|``: where the likelihood does not know the sign of f, as the
+        square link, and the prior mean is 0.
     """
 
     mean: Array

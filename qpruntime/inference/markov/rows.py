@@ -10,15 +10,15 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.inference.fixed_point.loop import Swept
+from qpruntime.inference.markov.any_factors import careful_pass, careful_sweep
+from qpruntime.inference.markov.any_numbers import wide_pass, wide_slope, wide_sweep
 from qpruntime.inference.markov.evidence import Summary, cavities, summarise
 from qpruntime.inference.markov.messages import factored, multiplied, opening, read, width, written
 from qpruntime.inference.markov.observations import Series
-from qpruntime.inference.markov.pair import pair_pass, pair_slope, pair_sweep
 from qpruntime.inference.markov.report import Report
 from qpruntime.inference.markov.tally import Tally
-from qpruntime.inference.markov.trio import trio_pass, trio_slope, trio_sweep
-from qpruntime.inference.markov.wide import wide_pass, wide_slope, wide_sweep
-from qpruntime.inference.markov.wide_factors import careful_pass, careful_sweep
+from qpruntime.inference.markov.three_numbers import trio_pass, trio_slope, trio_sweep
+from qpruntime.inference.markov.two_numbers import pair_pass, pair_slope, pair_sweep
 from qpruntime.inference.sites import Sites
 from qpruntime.jit import plain
 from qpruntime.kernels.state_space import StateSpace

@@ -109,7 +109,7 @@ class Features:
         if not same:
             self.phi[some], self.psi[some] = found.phi, found.psi
         self.r[some], self.mean[some] = found.r, found.mean
-        self.T[some], self.N[some] = self._places.told(places, found.r, self.known.power)
+        self.T[some], self.N[some] = self._places.sites_of(places, found.r, self.known.power)
         self._slot[places] = np.arange(some.start, some.stop)
         self._used = some.stop
 

@@ -88,7 +88,7 @@ class Places:
         """Sum values of some rows by place, shape (P,)."""
         return _added(self.of_row[rows], values, self.count)
 
-    def told(self, places: Numbers, r: Array, power: float) -> tuple[Array, Array]:
+    def sites_of(self, places: Numbers, r: Array, power: float) -> tuple[Array, Array]:
         """T and N of some places, whose variance given the inducing inputs is r."""
         lengths = self.begin[places + 1] - self.begin[places]
         at = np.repeat(np.arange(len(places)), lengths)

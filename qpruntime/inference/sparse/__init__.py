@@ -26,7 +26,7 @@ are in `qpruntime.kernels.cross`.
     `Rule(projector, power)`: cavities (mean, std), y and weights to (log Z, mean, std, inside) of
     likelihoods to power * weight. The one place that knows of tables of powers.
 `state`
-    `State`: an `Inducing`, a `Rule`, and the posterior of w: all that a chunk needs to be told.
+    `State`: an `Inducing`, a `Rule`, and the posterior of w: all that a chunk needs.
 `turn`
     Cavities, new sites and evidence of some rows, vectorised.
 `passes`

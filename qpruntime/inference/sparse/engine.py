@@ -175,15 +175,15 @@ class Engine:
         """
         with one_blas_thread():
             self.tau[:] = self.nu[:] = 0.0
-            told = State(self._inducing(), self.rule, state.root, state.h, state.mean)
-            sums = self._pass(sweep, told, (self.tau, self.nu))
-            self.state = posterior_of(told.inducing, self.rule, sums, self.base)
+            start = State(self._inducing(), self.rule, state.root, state.h, state.mean)
+            sums = self._pass(sweep, start, (self.tau, self.nu))
+            self.state = posterior_of(start.inducing, self.rule, sums, self.base)
 
     def match(self, steps: int = 1) -> None:
         """Settle the means so many times, precisions and variances being fixed."""
         with one_blas_thread():
             for _ in range(steps):
-                sums = self._pass(means, self._told, (self.tau, self.nu))
+                sums = self._pass(means, self._state_now, (self.tau, self.nu))
                 h = sums["h"] if self.base is None else sums["h"] + self.base.state.h
                 self.state = self.state.relocated(h)
 
@@ -198,15 +198,15 @@ class Engine:
             If sites grow without bound, or double precision does not suffice.
         """
         with one_blas_thread():
-            told = self._told
+            now = self._state_now
             # Only where precisions may be negative a step may have to be taken back.
             new = (self.tau, self.nu) if self.rule.nonnegative else np.empty((2, self.rows.n))
             for _ in range(HALVINGS):
-                sums = self._pass(sweep, told, (*new,), share=share)
+                sums = self._pass(sweep, now, (*new,), share=share)
                 _, worst = sums["worst"]
                 change = bounded(math.sqrt(sums["change"].max() / self.rows.n), int(worst))
                 try:
-                    self.state = posterior_of(told.inducing, self.rule, sums, self.base)
+                    self.state = posterior_of(now.inducing, self.rule, sums, self.base)
                 except ImproperPosterior:
                     if self.rule.nonnegative:
                         raise
@@ -230,7 +230,7 @@ class Engine:
         with one_blas_thread():
             columns = np.empty((3, self.rows.n)) if rows else None
             given = () if columns is None else (*columns,)
-            sums = self._pass(outcome, self._told, given, rows=rows)
+            sums = self._pass(outcome, self._state_now, given, rows=rows)
             value = evidence(self.state, sums, self.base)
             if not math.isfinite(value):
                 raise NumericalError(
@@ -260,7 +260,7 @@ class Engine:
                 {k: Rule(p, rule.power) for k, p in moved(rule.projector, name).items()}
                 for name in parameters
             ]
-            sums = self._pass(slopes, self._told, moved=rules)
+            sums = self._pass(slopes, self._state_now, moved=rules)
             return evaluation(self.state, sums)
 
     def release(self) -> None:
@@ -268,7 +268,7 @@ class Engine:
         self._keeper = Keeper()
 
     @property
-    def _told(self) -> State:
+    def _state_now(self) -> State:
         """The state, with the rule of now."""
         state = self.state
         return State(state.inducing, self.rule, state.root, state.h, state.mean)
@@ -292,14 +292,14 @@ class Engine:
                 column[self.rows.slice(number)] = values
 
         def jobs() -> Any:
-            told = partial(function, state, **options)
-            there = partial(_there, told)
+            work = partial(function, state, **options)
+            there = partial(_there, work)
             for number in range(self.rows.chunks):
                 some = self.rows.slice(number)
                 tau, nu = self.tau[some], self.nu[some]
                 if local:
                     kept = keeper.chunk(number, some), keeper.variances(number, some)
-                    yield told, Job(self.rows.piece(number), some.start, tau, nu, *kept)
+                    yield work, Job(self.rows.piece(number), some.start, tau, nu, *kept)
                 else:
                     rest = some.start, tau, nu
                     yield there, Divided(self.rows, number, self.rows.piece, rest)
@@ -308,7 +308,7 @@ class Engine:
         return tree.total()
 
 
-def _there(told: Callable[[Job], Done], divided: tuple[Piece, tuple[int, Array, Array]]) -> Done:
+def _there(work: Callable[[Job], Done], divided: tuple[Piece, tuple[int, Array, Array]]) -> Done:
     """Carry out a pass where the piece is kept."""
     piece, rest = divided
-    return told(Job(piece, *rest))
+    return work(Job(piece, *rest))

@@ -23,7 +23,7 @@ from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.kept_features import MEMORY
 from qpruntime.inference.sparse.lazy import as_array, inputs_of
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
-from qpruntime.inference.sparse.row_arguments import about_prior, told_rows
+from qpruntime.inference.sparse.row_arguments import about_prior, checked_rows
 from qpruntime.inference.sparse.settle import settle
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
@@ -145,7 +145,7 @@ def infer_sparse(
         raise no_kernel(kernel)
     projector = Projector(likelihood, method, table, p)
     inducing = inputs_of(as_array(Z, "Z"), "Z")
-    told = told_rows(X, y, projector, power, weights, mean, inducing.shape[1], scale)
+    checked = checked_rows(X, y, projector, power, weights, mean, inducing.shape[1], scale)
     limits = Limits(
         number(tol, "tol", above=0.0),
         whole(max_sweeps, "max_sweeps", 1),
@@ -154,20 +154,20 @@ def infer_sparse(
     memory = number(memory, "memory", above=-1.0)
     jitter = number(jitter, "jitter", above=-1e-300, most=1e-4)
     nearest = whole(nearest, "nearest", 0)
-    start = check_sites(sites, told.rows.n, told.rule.nonnegative)
+    start = check_sites(sites, checked.rows.n, checked.rule.nonnegative)
     kept = None if checkpoint is None else SitesFile(checkpoint)
     if flag(resume, "resume") and kept is None:
         raise InputError("resume=True needs checkpoint=, the file to go on from")
     with executor_of(threads_of(n_jobs), scheduler) as executor:
         options: Any = {"jitter": jitter, "memory": memory, "executor": executor}
-        engine = Engine(told.rows, told.rule, kernel, inducing, **options)
+        engine = Engine(checked.rows, checked.rule, kernel, inducing, **options)
         try:
             if not (kept and resume and kept.restore(engine)) and start is not None:
-                engine.sites = about_prior(start, told.rows)
+                engine.sites = about_prior(start, checked.rows)
             ended = settle(engine, limits, kept.offer if kept else None)
-            posterior = conclude(engine, ended, told.prior, limits)
+            posterior = conclude(engine, ended, checked.prior, limits)
         except ExecutorError as error:
             raise ExecutorError(f"{error}{kept.hint() if kept else ''}") from error
     engine.executor = Threads(threads_of(n_jobs))
-    warn_unsettled(ended, limits.tol, told.rows.n)
-    return local_of(posterior, held_inputs(told.rows, memory), nearest) if nearest else posterior
+    warn_unsettled(ended, limits.tol, checked.rows.n)
+    return local_of(posterior, held_inputs(checked.rows, memory), nearest) if nearest else posterior

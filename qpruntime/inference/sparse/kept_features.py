@@ -29,7 +29,7 @@ class Keeper:
         self._full: dict[int, Any] = {}
         self._root: Array | None = None
         self._w: Array | None = None
-        self._told: dict[int, Any] = {}
+        self._variances_known: dict[int, Any] = {}
 
     def of(self, inducing: Inducing, n: int, memory: float) -> Keeper:
         """Return the keeper with room for these features if they fit, else with none."""
@@ -60,7 +60,7 @@ class Keeper:
         all of the M^2 operations a row.
         """
         if self._root is not root:
-            self._root, self._told = root, {}
+            self._root, self._variances_known = root, {}
             if 8.0 * n > memory:
                 self._w = None
             elif self._w is None or len(self._w) != n:
@@ -71,5 +71,5 @@ class Keeper:
         """Return the variances of a chunk, or room for them; None if they are not kept."""
         if self._w is None:
             return None
-        full = self._told.setdefault(number, np.zeros(1, dtype=bool))
+        full = self._variances_known.setdefault(number, np.zeros(1, dtype=bool))
         return Variances(self._w[some], full)

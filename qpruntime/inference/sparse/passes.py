@@ -192,7 +192,7 @@ def _means(state: State, part: Part) -> Array:
     return found
 
 
-def _told(job: Job) -> None:
+def _variances_are_known(job: Job) -> None:
     """Mark the variances of the chunk as complete."""
     if job.variances is not None:
         job.variances.full[0] = True
@@ -241,7 +241,7 @@ def sweep(state: State, job: Job, share: float = 1.0) -> Done:
         T, N = _sites(block._replace(tau=tau[part.some], nu=nu[part.some]), part.r, power)
         total.project(part.phi, N)
         total.square(part.phi, T, part.room)
-    _told(job)
+    _variances_are_known(job)
     own = {"change": change, "counts": counts, "worst": worst}
     return Done({**total.sums(), **own}, (tau, nu))
 
@@ -256,7 +256,7 @@ def means(state: State, job: Job) -> Done:
         nu[part.some] = settled(state.rule, part.block, at, mean, part.r)
         _, N = _sites(part.block._replace(nu=nu[part.some]), part.r, power)
         total.project(part.phi, N)
-    _told(job)
+    _variances_are_known(job)
     return Done({"h": total.h}, (job.tau, nu))
 
 
@@ -280,7 +280,7 @@ def outcome(state: State, job: Job, rows: bool = False) -> Done:
         if rows:
             columns[:2, part.some] = _moments(block, at, power)
             columns[2, part.some] = alone
-    _told(job)
+    _variances_are_known(job)
     return Done({"terms": evidence, "worst": least}, (*columns,) if rows else ())
 
 

@@ -15,7 +15,7 @@ from qpruntime.inference.fixed_point.ended import Ended, Limits
 from qpruntime.inference.outcome import Lookups, Outcome
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.row_arguments import told_rows
+from qpruntime.inference.sparse.row_arguments import checked_rows
 from qpruntime.inference.sparse.settle import settle
 from qpruntime.inference.sparse.solution import SparseSolution
 from qpruntime.inference.sparse.tied import settle_tied
@@ -76,7 +76,7 @@ class SparsePosterior(Posterior):
         """Posterior of these rows after those seen, which are not visited again.
 
         New rows get sites of their own, settled under all; sites of earlier rows stay as they were.
-        What that changes is measured on the page docs/rows-in-parts.md. `sites`, `loo`, `mean` and
+        What that changes is measured: docs/rows-in-parts-measured.md. `sites`, `loo`, `mean` and
         `variance` are of the last part's rows; indices of rows count from its first.
 
         Parameters
@@ -103,10 +103,12 @@ class SparsePosterior(Posterior):
         given = own.prior if mean is None else mean
         if given is None:
             raise InputError("the prior mean differs between rows: pass mean= of these rows")
-        told = told_rows(X, y, rule.projector, rule.power, weights, given, own.Z.shape[1], scale)
+        checked = checked_rows(
+            X, y, rule.projector, rule.power, weights, given, own.Z.shape[1], scale
+        )
         base = own.base(self.log_evidence, self.n)
         options: Any = {"jitter": own.inducing.least, "base": base}
-        engine = Engine(told.rows, told.rule, own.kernel, own.Z, **options)
+        engine = Engine(checked.rows, checked.rule, own.kernel, own.Z, **options)
         tied = choice(sites, "sites", ("own", "tied")) == "tied"
         ended = (settle_tied if tied else settle)(engine, own.limits)
         warn_unsettled(ended, own.limits.tol, engine.rows.n)

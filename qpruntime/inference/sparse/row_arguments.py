@@ -17,14 +17,14 @@ from qpruntime.inference.sparse.rule import Rule
 from qpruntime.projection.projector import Projector
 from qpruntime.validation import finite
 
-__all__ = ["Told", "about_prior", "told_rows"]
+__all__ = ["CheckedRows", "about_prior", "checked_rows"]
 
 
 # Squares of scales keep their digits, and times a variance they stay numbers.
 _LEAST_SCALE, _LARGEST_SCALE = 1e-150, 1e100
 
 
-class Told(NamedTuple):
+class CheckedRows(NamedTuple):
     """Rows, how their sites are projected, and the prior mean if all rows share one."""
 
     rows: Rows
@@ -32,7 +32,7 @@ class Told(NamedTuple):
     prior: float | None
 
 
-def told_rows(
+def checked_rows(
     X: Any,
     y: ArrayLike,
     projector: Projector,
@@ -41,7 +41,7 @@ def told_rows(
     mean: ArrayLike,
     d: int,
     scale: ArrayLike | None = None,
-) -> Told:
+) -> CheckedRows:
     """Check N rows of `d` columns, of any kind that `inputs_of` takes.
 
     Raises
@@ -64,7 +64,7 @@ def told_rows(
     power, checked = check_powers(power, weights, projector, n)
     offset = np.array(np.broadcast_to(prior, (n,))) if prior.any() else None
     rows = rows_of(inputs, np.ascontiguousarray(encoded), checked, offset, _scale(scale, n))
-    return Told(rows, Rule(projector, power), float(prior) if prior.ndim == 0 else None)
+    return CheckedRows(rows, Rule(projector, power), float(prior) if prior.ndim == 0 else None)
 
 
 def _scale(scale: ArrayLike | None, n: int) -> Array | None:

@@ -1,4 +1,4 @@
-"""What a chunk is told: the inducing inputs, the rule of projection, the posterior of w."""
+"""What a chunk is given: the inducing inputs, the rule of projection, the posterior of w."""
 
 from __future__ import annotations
 

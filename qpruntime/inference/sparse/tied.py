@@ -64,10 +64,10 @@ class Tied(Engine):
     @property
     def cavity(self) -> State:
         """The posterior without one row's share of the site."""
-        told, base = self._told, self.base
-        left = 1.0 - told.rule.power / (self.rows.n + (0 if base is None else base.n))
-        sums = {"B": left * told.B, "h": left * told.h}
-        return posterior_of(told.inducing, told.rule, sums)
+        now, base = self._state_now, self.base
+        left = 1.0 - now.rule.power / (self.rows.n + (0 if base is None else base.n))
+        sums = {"B": left * now.B, "h": left * now.h}
+        return posterior_of(now.inducing, now.rule, sums)
 
     def sweep(self, share: float = 1.0) -> Swept:
         """Move the site by this share of the way to what the rows ask for.
@@ -82,7 +82,7 @@ class Tied(Engine):
             As of `Engine.sweep`.
         """
         with one_blas_thread():
-            old = self._told
+            old = self._state_now
             sums = self._pass(_asked, self.cavity)
             asked = with_base(sums, self.base)
             more = {name: asked[name] - getattr(old, name) for name in ("B", "h")}
@@ -104,10 +104,10 @@ class Tied(Engine):
 
         With Lambda = U diag(l) U^T and q the squares of U^T h.
         """
-        told = self._told
-        B = unpacked(told.B, told.inducing.size)
+        now = self._state_now
+        B = unpacked(now.B, now.inducing.size)
         own, U = np.linalg.eigh(B)
-        q, e = (U.T @ told.h) ** 2, told.rule.power / self.rows.n
+        q, e = (U.T @ now.h) ** 2, now.rule.power / self.rows.n
         whole = 1.0 + own
         found = q / whole - np.log(whole) - np.log1p(-e * own / whole) / e
         found += q * (e * whole - 1.0 - whole) / (whole * (whole - e * own))

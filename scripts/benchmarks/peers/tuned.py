@@ -25,6 +25,7 @@ from sklearn.preprocessing import StandardScaler
 
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
 from scripts.benchmarks.peers.gpboost import Vecchia
+from scripts.benchmarks.peers.svgp import SVGP
 
 __all__ = ["LARGE", "OURS", "PEERS", "PROCESSES", "made"]
 
@@ -32,7 +33,7 @@ OURS = ("default", "boosted mean")
 PEERS = ("boosting", "catboost", "forest", "linear")
 PROCESSES = ("gpboost",)
 #: Of all the rows of large tables only.
-LARGE = ("lightgbm",)
+LARGE = ("lightgbm", "svgp")
 
 _GRID = {"learning_rate": [0.03, 0.1], "max_leaf_nodes": [8, 31]}
 _OWN = {"classes": GPClassifier, "counts": GPPoissonRegressor, "numbers": GPRobustRegressor}
@@ -50,6 +51,7 @@ def made(model: str, kind: str, seed: int) -> Any:
         "linear": _linear,
         "gpboost": _gpboost,
         "lightgbm": _lightgbm,
+        "svgp": _svgp,
     }
     return makers[model](kind, seed)
 
@@ -119,6 +121,12 @@ def _lightgbm(kind: str, seed: int) -> Any:
 
     options: dict[str, Any] = {"n_estimators": 2000, "early_stopping_round": 50, "n_jobs": 1}
     return _Stopped(LGBMClassifier(random_state=seed, verbose=-1, **options), seed)
+
+
+def _svgp(kind: str, seed: int) -> Any:
+    if kind != "classes" or importlib.util.find_spec("gpytorch") is None:
+        return None
+    return SVGP(seed)
 
 
 class _Counts:

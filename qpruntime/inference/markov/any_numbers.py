@@ -3,7 +3,7 @@
 `chain` is (first, kinds, rates, variance, offset, heads, start): the factors of the terms,
 where their states begin, and P of the first row. One buffer (N, d + d (d + 1)/2) holds the messages
 that come from where a pass goes to, and those of the pass behind it; `edges` are those of
-`qpruntime.inference.markov.pair`, in rows as of the buffer. Kernels only.
+`qpruntime.inference.markov.two_numbers`, in rows as of the buffer. Kernels only.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def place(steps, count, ahead):
 
 @kernel
 def wide_pass(chain, steps, observed, sites, messages, ahead, report):
-    """`qpruntime.inference.markov.pair.pair_pass` for any state."""
+    """`qpruntime.inference.markov.two_numbers.pair_pass` for any state."""
     heads = chain[5]
     noise, scale = observed
     tau, nu = sites
@@ -123,7 +123,7 @@ def wide_sweep(chain, steps, rows, sites, messages, ahead, rules, found):
 
 @kernel
 def wide_slope(chain, steps, observed, sites, messages, limits, sums):
-    """`qpruntime.inference.markov.pair.pair_slope` for any state.
+    """`qpruntime.inference.markov.two_numbers.pair_slope` for any state.
 
     sums (3, d, d): dt (l m' + W P) and dt W on the blocks of the terms, unless the step is longer
     than `far` of the term, and the shares of the variances at sums[2, b, 0]; the block of W at the

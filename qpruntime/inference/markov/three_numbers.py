@@ -5,8 +5,8 @@ x' J x / 2), J = U diag(e) U' with unit upper U, and eta = U z. An observation c
 e0) alone. Steps are those of Thornton and Bierman (Bierman 1977, Factorization Methods, V and VI):
 rows that are made orthogonal under weights, and noise that is taken in column by column; every
 diagonal is a sum of squares while sites are positive. What is passed on and stored is what
-`qpruntime.inference.markov.pair` says, in rows of the vector and of the lower triangle of a matrix
-that has the diagonal, and L or U' beside it. Kernels only.
+`qpruntime.inference.markov.two_numbers` says, in rows of the vector and of the lower triangle of a
+matrix that has the diagonal, and L or U' beside it. Kernels only.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def reach(chain, steps, count, ahead, message, move):
 
 @kernel
 def trio_pass(chain, steps, observed, sites, messages, ahead, report):
-    """`qpruntime.inference.markov.pair.pair_pass` for Matern 5/2; `chain` = (rate, variance)."""
+    """`two_numbers.pair_pass` for Matern 5/2; `chain` = (rate, variance)."""
     noise, scale = observed
     tau, nu = sites
     buffer, edges = messages
@@ -273,7 +273,7 @@ def trio_sweep(chain, steps, rows, sites, messages, ahead, rules, found):
 
 @kernel
 def trio_slope(chain, steps, observed, sites, messages, limits, sums):
-    """`qpruntime.inference.markov.pair.pair_slope` for Matern 5/2."""
+    """`two_numbers.pair_slope` for Matern 5/2."""
     rate, variance = chain
     noise, scale = observed
     tau, nu = sites

@@ -1,0 +1,393 @@
+"""`functions`: what authors of inference code take of a likelihood, with first derivatives.
+
+Values come from `qpruntime.projection`, by table, closed form or quadrature; derivatives from
+covariances under the tilted density, in `qpruntime.certified.tilted_sums`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime.arrays import Array
+from qpruntime.certified.arguments import Given, checked, is_own, refuse
+from qpruntime.certified.closed import CLOSED_SLOPES
+from qpruntime.certified.compiled import compiled
+from qpruntime.certified.expectation import expected_of
+from qpruntime.certified.many import closed_many, derive_many, expected_many
+from qpruntime.certified.slopes import NO_SLOPE, slope_of
+from qpruntime.certified.tilted_sums import BANDS
+from qpruntime.jit import plain
+from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods.absent import ABSENT_LANDMARK, ABSENT_MOMENTS
+from qpruntime.projection.kernel import Projections, check_range, project_many
+from qpruntime.projection.projector import Projector
+from qpruntime.projection.table import Table
+from qpruntime.validation import flag
+
+__all__ = ["Derivatives", "LikelihoodFunctions", "Moments", "functions"]
+
+#: Derivatives come from moments where these parts of what is subtracted are left: moments are good
+#: to 1e-13, and the mean is rounded.
+_KEPT, _KEPT_MEAN = 1e-3, 1e-6
+
+
+class Moments(NamedTuple):
+    """Mean and standard deviation of a tilted density, of the broadcast shape."""
+
+    mean: Array
+    std: Array
+
+
+class Derivatives(NamedTuple):
+    """What a function returns without derivatives, and its derivatives, which look alike.
+
+    `d_mu` is that by the mean of the normal, `d_sigma` that by its standard deviation.
+    """
+
+    value: Any
+    d_mu: Any
+    d_sigma: Any
+
+
+class LikelihoodFunctions:
+    """Certified functions of one likelihood; made by `functions`.
+
+    Every method takes ``mu``, ``sigma``, ``y`` and mostly ``power``, which broadcast.
+    N(mu, sigma^2) is the normal distribution of f, a cavity or a marginal, sigma a standard
+    deviation. An observation of several numbers, as the binomial's, has a last axis of its own.
+    The tilted density is p(y|f)^power N(f | mu, sigma^2) over Z, power > 0.
+
+    With ``derivatives=True`` a method returns `Derivatives`: what it returns without, then its
+    derivatives by mu and by sigma.
+
+    Attributes
+    ----------
+    likelihood : Likelihood
+    table : Table or None
+        Where sigma* is looked up.
+
+    Notes
+    -----
+    Values are right to 1e-9, relative, and derivatives to 1e-9 of their value or to 1e-12 of their
+    own unit: 1/sigma for those of log Z and of E log p, 1 for those of standard deviations and
+    means. Log Z is right to 1e-12 where it is smaller than 1e-3. A user's own log density is used
+    as it is: what it rounds to, relative to sigma, is added to that.
+    """
+
+    def __init__(
+        self,
+        likelihood: str | Likelihood | None,
+        table: Table | str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._qp = Projector(likelihood, "qp", table)
+        self._ep = self._qp.without_table
+        self.likelihood = self._qp.likelihood
+        self.table = self._qp.table
+
+    def __repr__(self) -> str:
+        return f"<functions of {self.likelihood.spelt}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_of, (self._qp,)
+
+    def log_partition(
+        self,
+        mu: ArrayLike,
+        sigma: ArrayLike,
+        y: ArrayLike,
+        power: ArrayLike = 1.0,
+        derivatives: bool = False,
+    ) -> Any:
+        """Log Z, Z = int p(y|f)^power N(f | mu, sigma^2) df.
+
+        Returns
+        -------
+        ndarray or Derivatives
+
+        Raises
+        ------
+        InputError
+            If an argument is not usable.
+        NumericalError
+            If a tilted density cannot be integrated.
+
+        Examples
+        --------
+        >>> from qpruntime import functions
+        >>> value, d_mu, d_sigma = functions("probit").log_partition(0.0, 1.0, 1, derivatives=True)
+        >>> round(float(value), 12), round(float(d_mu), 12)
+        (-0.69314718056, 0.564189583548)
+        """
+        if not flag(derivatives, "derivatives"):
+            given = checked(self.likelihood, mu, sigma, y, power)
+            return self._projected(self._ep, given).log_z
+        given = self._checked(mu, sigma, y, power)
+        found = np.empty((given.mu.size, 3))
+        closed = CLOSED_SLOPES.get(self.likelihood.name) if is_own(self.likelihood) else None
+        if closed is not None and (given.power == 1.0).all():
+            cavities = given.mu, given.sigma
+            closed_many(closed.handle, given.likelihood.theta, cavities, given.y, found)
+            return three(given, found)
+        exact = self._projected(self._ep, given)
+        found[:, 0] = exact.log_z.reshape(-1)
+        mean, std = exact.mean.reshape(-1), exact.std.reshape(-1)
+        found[:, 1:], kept = from_moments(given, mean, std)
+        if not kept.all():
+            found[~kept, 1:] = self._bands(given.where(~kept))[:, 1:3]
+        return three(given, found)
+
+    def log_predictive(
+        self, mu: ArrayLike, sigma: ArrayLike, y: ArrayLike, derivatives: bool = False
+    ) -> Any:
+        """Log density of an observation whose f ~ N(mu, sigma^2): `log_partition` of power 1.
+
+        Returns
+        -------
+        ndarray or Derivatives
+        """
+        return self.log_partition(mu, sigma, y, 1.0, derivatives)
+
+    def moments(
+        self,
+        mu: ArrayLike,
+        sigma: ArrayLike,
+        y: ArrayLike,
+        power: ArrayLike = 1.0,
+        derivatives: bool = False,
+    ) -> Any:
+        """Mean and standard deviation of the tilted density, which EP matches.
+
+        Returns
+        -------
+        Moments or Derivatives of Moments
+
+        Raises
+        ------
+        InputError, NumericalError
+            As of `log_partition`.
+        """
+        wanted = flag(derivatives, "derivatives")
+        check = self._checked if wanted else partial(checked, self.likelihood)
+        given = check(mu, sigma, y, power)
+        exact = self._projected(self._ep, given)
+        value = Moments(exact.mean, exact.std)
+        if not wanted:
+            return value
+        found = self._bands(given).reshape(*given.shape, BANDS)
+        return Derivatives(value, *(Moments(found[..., 3 + k], found[..., 6 + k]) for k in (1, 2)))
+
+    def sigma_star(
+        self,
+        mu: ArrayLike,
+        sigma: ArrayLike,
+        y: ArrayLike,
+        power: ArrayLike = 1.0,
+        derivatives: bool = False,
+    ) -> Any:
+        """Standard deviation of QP's projection (paper, Eqs. 5 and 8), from the table if there is.
+
+        Derivatives are integrated, also where values come from a table.
+
+        Returns
+        -------
+        ndarray or Derivatives
+
+        Raises
+        ------
+        InputError, NumericalError
+            As of `log_partition`.
+        TableError
+            If what a table holds is damaged.
+        """
+        wanted = flag(derivatives, "derivatives")
+        check = self._checked if wanted else partial(checked, self.likelihood)
+        given = check(mu, sigma, y, power)
+        self._qp.check_outcomes(given.y)
+        value = self._projected(self._qp.source, given, self.table).std
+        if not wanted:
+            return value
+        found = self._bands(given).reshape(*given.shape, BANDS)
+        return Derivatives(value, found[..., 10], found[..., 11])
+
+    def expected_log_prob(
+        self,
+        mu: ArrayLike,
+        sigma: ArrayLike,
+        y: ArrayLike,
+        power: ArrayLike = 1.0,
+        derivatives: bool = False,
+    ) -> Any:
+        """``power`` times E log p(y|f) for f ~ N(mu, sigma^2), the term of a variational bound.
+
+        Where p(y|f) is 0 for some f it is -inf, and its derivatives are NaN.
+
+        Returns
+        -------
+        ndarray or Derivatives
+
+        Raises
+        ------
+        InputError, NumericalError
+            As of `log_partition`.
+        """
+        flag(derivatives, "derivatives")
+        given = self._checked(mu, sigma, y, power, absorbed=False)
+        own = given.likelihood
+        own.split.reset()
+        expected = expected_of(self.likelihood)
+        found = np.empty((given.mu.size, 3))
+        status, i = expected_many(
+            own.split.handle,
+            (own.landmarks or ABSENT_LANDMARK).handle,
+            own.theta,
+            (expected or ABSENT_MOMENTS).handle,
+            expected is not None,
+            (given.mu, given.sigma),
+            given.y,
+            found,
+        )
+        found *= given.power[:, None]
+        refuse(given, status, i)
+        result = three(given, found)
+        return result if derivatives else result.value
+
+    def kernel(self, name: str) -> Callable[..., Any]:
+        """Return a function compiled by numba, for loops of your own that numba compiles.
+
+        Parameters
+        ----------
+        name : {"log_partition", "moments", "sigma_star", "expected_log_prob", "log_predictive"}
+
+        Returns
+        -------
+        callable
+            ``f(mu, sigma, y)`` of three floats: what the method of that name returns for power 1,
+            one float, or two for "moments". Arguments are not checked: sigma has to be positive, y
+            an observation. NaN where the method would raise.
+
+        Raises
+        ------
+        InputError
+            If there is no such function, or an observation has several numbers.
+
+        Examples
+        --------
+        >>> from qpruntime import functions
+        >>> star = functions("probit").kernel("sigma_star")
+        >>> round(star(0.0, 1.0, 1.0), 9)
+        0.825215532
+        """
+        return compiled(name, self._qp)
+
+    def _checked(
+        self,
+        mu: ArrayLike,
+        sigma: ArrayLike,
+        y: ArrayLike,
+        power: ArrayLike,
+        absorbed: bool = True,
+    ) -> Given:
+        """Arguments of what is integrated here."""
+        self._qp.need_density("derivatives and expectations are integrated")
+        return checked(self.likelihood, mu, sigma, y, power, absorbed)
+
+    def _projected(
+        self, source: tuple[Any, ...], given: Given, table: Table | None = None
+    ) -> Projections:
+        """Projections of all cavities, of the shape of the answer."""
+        flat = project_many(
+            given.likelihood, source, given.mu, given.sigma, given.y, table, given.powers
+        )
+        check_range(flat, given.mu, given.sigma)
+        shape = given.shape
+        return Projections(
+            flat.log_z.reshape(shape),
+            flat.mean.reshape(shape),
+            flat.std.reshape(shape),
+            flat.inside.reshape(shape),
+        )
+
+    def _bands(self, given: Given) -> Array:
+        """All that `qpruntime.certified.tilted_sums.derive` finds, shape (N, BANDS)."""
+        own = given.likelihood
+        slope = slope_of(self.likelihood)
+        found = np.empty((given.mu.size, BANDS))
+        status, i = derive_many(
+            plain(own.functions(powers=True)),
+            slope.handle,
+            slope is not NO_SLOPE,
+            own.moves,
+            given.power,
+            (given.mu, given.sigma),
+            given.y,
+            found,
+        )
+        refuse(given, status, i)
+        return found
+
+
+def from_moments(given: Given, mean: Array, std: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Derivatives of log Z in mu and sigma from tilted moments, and where nothing much cancels."""
+    gap, variance = mean - given.mu, given.sigma**2
+    change = std**2 - variance + gap**2
+    with np.errstate(over="ignore"):
+        found = np.stack([gap / variance, change / (variance * given.sigma)], axis=-1)
+    places = np.maximum(np.abs(given.mu), np.abs(mean))
+    kept = np.abs(gap) > np.maximum(_KEPT * std, _KEPT_MEAN * places)
+    return found, kept & (np.abs(change) > _KEPT * (std**2 + variance + gap**2))
+
+
+def three(given: Given, found: Array) -> Derivatives:
+    """Rows of a value and its derivatives as what methods return."""
+    return Derivatives(*(found[:, k].reshape(given.shape) for k in range(3)))
+
+
+def _made_of(projector: Projector) -> LikelihoodFunctions:
+    made = LikelihoodFunctions.__new__(LikelihoodFunctions)
+    made._qp, made._ep = projector, projector.without_table
+    made.likelihood, made.table = projector.likelihood, projector.table
+    return made
+
+
+def functions(
+    likelihood: str | Likelihood | None = None,
+    table: Table | str | os.PathLike[str] | None = None,
+) -> LikelihoodFunctions:
+    """Certified functions of a likelihood, for inference code of your own.
+
+    Parameters
+    ----------
+    likelihood : str, Likelihood or None
+        For example ``"student-t(nu=4, scale=0.1)"``, or one of your own by
+        `Likelihood.from_log_prob`; None is the likelihood of the table, probit without a table.
+    table : None, "exact", path, name or Table
+        Where `LikelihoodFunctions.sigma_star` is found, as in `project`.
+
+    Returns
+    -------
+    LikelihoodFunctions
+        With the methods ``log_partition``, ``moments``, ``sigma_star``, ``expected_log_prob``,
+        ``log_predictive`` and ``kernel``.
+
+    Raises
+    ------
+    InputError
+        If there is no such likelihood, or the table is of another.
+    TableError
+        If the table cannot be opened.
+
+    Examples
+    --------
+    >>> from qpruntime import functions
+    >>> own = functions("student-t(nu=4, scale=0.1)")
+    >>> mean, std = own.moments([0.5, 2.0], 1.0, 0.0)
+    >>> std.round(4)
+    array([0.1345, 0.3069])
+    """
+    return LikelihoodFunctions(likelihood, table)

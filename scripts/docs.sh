@@ -1,0 +1,17 @@
+#!/bin/sh
+# Builds the documentation into docs/_build/html, offline once the environment is there; a warning is
+# an error. Makes the environment if it is missing.
+# --quick runs three examples of the gallery and shows the others without their figures.
+set -eu
+cd "$(dirname "$0")/.."
+extras=docs
+. scripts/env.sh
+
+if [ "${1:-}" = "--quick" ]; then
+  shift
+  QP_DOCS_EXAMPLES="$("$PY" docs/site/cheap_examples.py)"
+  export QP_DOCS_EXAMPLES
+fi
+rm -rf docs/_build docs/auto_gallery docs/api/generated
+OMP_NUM_THREADS=1 "$PY" -m sphinx -b html -n -W --keep-going -q "$@" docs docs/_build/html
+echo "docs/_build/html/index.html"

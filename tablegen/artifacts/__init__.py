@@ -1,0 +1,1 @@
+"""Tables that travel: written to a directory with a registry of them, and fetched from one."""

@@ -1,0 +1,122 @@
+"""Write tables to a directory, with the registry by which they are fetched."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from qpruntime import commands
+from qpruntime.errors import InputError, TableError
+from qpruntime.projection.finding import find, shipped_path, table_directory
+from qpruntime.projection.opening import open_table
+from qpruntime.validation import path_of
+from qpruntime.whole_file import write_whole
+from tablegen.artifacts import registry
+from tablegen.artifacts.guarantee import guarantee
+
+__all__ = ["digest_of", "publish"]
+
+
+def publish(
+    directory: str | os.PathLike[str], tables: Iterable[str | os.PathLike[str]] | None = None
+) -> tuple[Path, list[registry.Entry]]:
+    """Write tables and ``registry.json`` to a directory that others fetch from.
+
+    Tables that are there already stay, and are listed anew; every table is hashed and opened.
+
+    Parameters
+    ----------
+    directory : path
+        Made if it is not there. Any web server or object store may serve a copy of it.
+    tables : iterable of str or path, optional
+        Files of the format HDF5, or names of installed or shipped ones; by default all that are
+        installed, and those that ship with the package.
+
+    Returns
+    -------
+    path : Path
+        The registry.
+    entries : list of Entry
+        All tables of the directory.
+
+    Raises
+    ------
+    InputError
+        If the directory or a file cannot be written.
+    TableError
+        If a table is damaged, missing, or of another format.
+    """
+    target = path_of(directory, "directory").absolute()
+    sources = [_source(table) for table in (_everything() if tables is None else tables)]
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{target} is no directory; name another one")
+    by_name: dict[str, Path] = {}
+    for path in sources:
+        if by_name.setdefault(path.name, path) != path:
+            raise InputError(
+                f"{path} and {by_name[path.name]} have one name; publish one of them, or rename it"
+            )
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{target} cannot be made: {error.strerror or error}") from error
+    for name, path in sorted(by_name.items()):
+        _copy(path, target / name)
+    entries = [entry_of(path) for path in sorted(target.glob("*.h5"))]
+    if not entries:
+        raise TableError("there is no table to publish; build one: tablegen build --help")
+    document = registry.written(entries)
+    registry.read(document, str(target / registry.FILE))  # what others will refuse is not written
+    write_whole(target / registry.FILE, lambda file: file.write(document))
+    return target / registry.FILE, entries
+
+
+def entry_of(path: Path) -> registry.Entry:
+    """Return what a registry says of a table, all of whose bytes are read."""
+    table = open_table(path, verify=True)
+    return registry.Entry(
+        name=path.name.removesuffix(".h5"),
+        file=path.name,
+        size=path.stat().st_size,
+        sha256=digest_of(path),
+        data_sha256=table.sha256,
+        guarantee=guarantee(table.metadata),
+        certificate=table.metadata.certificate,
+        command=commands.again(table.metadata, table.likelihood),
+    )
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _everything() -> list[Path]:
+    from qpruntime import likelihoods
+
+    shipped = [shipped_path(name) for name in likelihoods.names()]
+    installed = sorted(table_directory().glob("*.h5"))
+    known = {path.name for path in installed}
+    return [*installed, *(path for path in shipped if path.is_file() and path.name not in known)]
+
+
+def _source(table: str | os.PathLike[str]) -> Path:
+    path = find(table).absolute()
+    if path.is_dir():
+        raise TableError(
+            f"{path} is a zarr table of many files; publish one file of it: "
+            + commands.names.command("export", os.fspath(path), "--format", "hdf5")
+        )
+    return path
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a table unless it is there."""
+    if target.exists() and (source.samefile(target) or digest_of(source) == digest_of(target)):
+        return
+    with source.open("rb") as file:
+        write_whole(target, lambda made: shutil.copyfileobj(file, made, 1 << 20))

@@ -1,0 +1,240 @@
+"""Bytes from a URL into a file: in pieces, resumed where a connection was cut, and bounded.
+
+`pooch` calls a `Transfer` with a temporary name and gives the file its own name only if its hash is
+right. Until then the bytes are in a file beside it, from which the next call goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from qpruntime.errors import TableError
+from qpruntime.names import printable, size
+
+__all__ = ["Cut", "Limits", "Transfer"]
+
+_CHUNK = 1 << 18
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How patient a transfer is.
+
+    Attributes
+    ----------
+    silence : float
+        Seconds without a byte after which a connection counts as cut.
+    window, least : float
+        Fewer than `least` bytes in `window` seconds are too slow.
+    tries : int
+        Connections that may be cut.
+    largest : int
+        Bytes of a table whose size nobody has said.
+    """
+
+    silence: float = 30.0
+    window: float = 60.0
+    least: float = 64_000.0
+    tries: int = 5
+    largest: int = 1 << 34
+
+
+class Cut(Exception):
+    """A connection ended before its time."""
+
+
+class Transfer:
+    """A downloader for `pooch.retrieve`.
+
+    Parameters
+    ----------
+    partial : Path
+        Where the bytes are until they are all there.
+    resumes : bool
+        Whether what an earlier call has left there is of the same file.
+    nbytes : int, optional
+        The size that was announced.
+    check : function
+        Called with the complete file before it gets a name; raises if it is not what was wanted.
+    report : function, optional
+        Called with bytes there, and bytes in all or None.
+    """
+
+    def __init__(
+        self,
+        partial: Path,
+        resumes: bool,
+        nbytes: int | None,
+        check: Callable[[Path], None],
+        report: Callable[[int, int | None], None] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._partial, self._nbytes, self._check = partial, nbytes, check
+        self._report, self._limits = report, limits or Limits()
+        if not resumes:
+            partial.unlink(missing_ok=True)
+
+    def __call__(self, url: str, output_file: str, pooch: Any, check_only: bool = False) -> None:
+        """Bring all bytes of the URL; `TableError` if that cannot be."""
+        for attempt in range(self._limits.tries):
+            before = self._there()
+            if self._nbytes is not None and before == self._nbytes:
+                break
+            try:
+                self._bring(url)
+                break
+            except Cut as error:
+                if attempt == self._limits.tries - 1:
+                    raise TableError(
+                        f"{printable(url)}: {error}, after {attempt + 1} connections; "
+                        f"{size(self._there())} are kept: the same command goes on from there"
+                    ) from error
+                if self._there() == before:
+                    time.sleep(min(0.1 * 2.0**attempt, 2.0))
+        if self._nbytes is not None and self._there() != self._nbytes:
+            self._refuse(f"{url} has {self._there()} bytes, {self._nbytes} were announced")
+        try:
+            self._check(self._partial)
+        except BaseException:
+            self._partial.unlink(missing_ok=True)
+            raise
+        os.replace(self._partial, output_file)
+
+    def _there(self) -> int:
+        return self._partial.stat().st_size if self._partial.exists() else 0
+
+    def _refuse(self, words: str) -> None:
+        self._partial.unlink(missing_ok=True)
+        raise TableError(f"{printable(words)}; nothing was kept")
+
+    def _bring(self, url: str) -> None:
+        """Append what is missing to the partial file, by one connection."""
+        start = self._there()
+        source = _opened(url, start, self._limits.silence)
+        with closing(source.pieces), self._partial.open("ab") as file:
+            if source.start != start:
+                file.truncate(source.start)
+            there, total = source.start, source.total
+            if self._nbytes is not None and total is not None and total != self._nbytes:
+                self._refuse(f"{url} says it has {total} bytes, {self._nbytes} were announced")
+            most = self._nbytes or total or self._limits.largest
+            began, marked = time.monotonic(), there
+            for piece in source.pieces:
+                there += len(piece)
+                if there > most:
+                    file.close()
+                    self._refuse(f"{url} sends more than {most} bytes")
+                file.write(piece)
+                if self._report is not None:
+                    self._report(there, self._nbytes or total)
+                if (now := time.monotonic()) - began > self._limits.window:
+                    if there - marked < self._limits.least:
+                        raise Cut(
+                            f"fewer than {size(self._limits.least)} came in "
+                            f"{self._limits.window:g} s"
+                        )
+                    began, marked = now, there
+            if total is not None and there < total:
+                raise Cut(f"the connection ended at {there} of {total} bytes")
+
+
+@dataclass
+class _Source:
+    start: int
+    total: int | None
+    pieces: Any
+
+
+def _opened(url: str, start: int, silence: float) -> _Source:
+    scheme = urlsplit(url).scheme
+    if scheme in ("http", "https"):
+        return _by_http(url, start, silence)
+    return _by_file_system(url, start)
+
+
+def _by_http(url: str, start: int, silence: float) -> _Source:
+    import requests
+    import urllib3
+
+    wanted = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
+    try:
+        answer = requests.get(url, headers=wanted, stream=True, timeout=(silence, silence))
+    except (requests.ConnectionError, requests.Timeout) as error:
+        raise Cut(f"no connection ({type(error).__name__})") from error
+    except requests.RequestException as error:
+        raise TableError(
+            f"{printable(url)} cannot be asked for: {printable(str(error))}"
+        ) from error
+    if answer.status_code == 416:  # what is there is longer than what they have
+        answer.close()
+        return _by_http(url, 0, silence)
+    if answer.status_code >= 500:
+        answer.close()
+        raise Cut(f"the server answers {answer.status_code}")
+    if answer.status_code not in (200, 206):
+        answer.close()
+        raise TableError(f"{printable(url)}: the server answers {answer.status_code}")
+    length = answer.headers.get("Content-Length", "")
+    plain = answer.headers.get("Content-Encoding", "identity") == "identity"
+    span = answer.headers.get("Content-Range", "")
+    if answer.status_code == 206 and not span.startswith(f"bytes {start}-"):
+        answer.close()
+        return _by_http(url, 0, silence) if start else _unusable(url, span)
+    begin = start if answer.status_code == 206 else 0
+    total = begin + int(length) if plain and length.isdecimal() else None
+
+    def pieces() -> Iterator[bytes]:
+        try:
+            with closing(answer):
+                # What has come so far, at once: a slow server is to be seen, and its bytes kept.
+                while piece := answer.raw.read1(_CHUNK, decode_content=True):
+                    yield piece
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise Cut(f"the connection was cut ({type(error).__name__})") from error
+
+    return _Source(begin, total, pieces())
+
+
+def _unusable(url: str, span: str) -> _Source:
+    raise TableError(f"{printable(url)}: the server sends another part: {printable(span)!r}")
+
+
+def _by_file_system(url: str, start: int) -> _Source:
+    """A file of this machine, or by fsspec one of an object store or elsewhere."""
+    try:
+        file, total = _file(url)
+        begin = start if start <= total else 0
+        file.seek(begin)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "fsspec":
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise TableError(f"{printable(url)} cannot be read: {printable(str(reason))}") from error
+
+    def pieces() -> Iterator[bytes]:
+        try:
+            with closing(file):
+                while piece := file.read(_CHUNK):
+                    yield piece
+        except OSError as error:
+            raise Cut(str(error)) from error
+
+    return _Source(begin, total, pieces())
+
+
+def _file(url: str) -> tuple[Any, int]:
+    """Return an open file and its size."""
+    if urlsplit(url).scheme == "file":
+        path = Path(unquote(urlsplit(url).path))
+        return path.open("rb"), path.stat().st_size
+    import fsspec
+
+    system, inside = fsspec.core.url_to_fs(url)
+    return system.open(inside, "rb"), int(system.info(inside)["size"])

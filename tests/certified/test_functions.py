@@ -1,0 +1,172 @@
+"""`functions` of every likelihood against mpmath: values and both derivatives; bad arguments."""
+
+from __future__ import annotations
+
+import csv
+import math
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cases import every_case
+from qpruntime import InputError, Likelihood, NumericalError, functions, likelihoods, project
+
+ROWS = list(csv.DictReader((Path(__file__).parents[1] / "reference" / "certified.csv").open()))
+METHODS = ("log_partition", "moments", "sigma_star", "expected_log_prob")
+
+
+def arguments(row):
+    y = [float(v) for v in row["y"].split()]
+    return float(row["mu"]), float(row["sigma"]), y[0] if len(y) == 1 else y, float(row["power"])
+
+
+def wanted(row, name):
+    return [float(row[name + end]) for end in ("", "_d_mu", "_d_sigma")]
+
+
+def near(got, want, unit):
+    """To 1e-9 of the value, or to 1e-12 of what derivatives of this kind are measured in."""
+    if math.isnan(want) or math.isinf(want):
+        assert np.array_equal(got, want, equal_nan=True), (float(got), want)
+    else:
+        assert abs(got - want) <= max(1e-9 * abs(want), 1e-12 * unit), (float(got), want)
+
+
+def compare(own, row):
+    mu, sigma, y, power = arguments(row)
+    found = {name: getattr(own, name)(mu, sigma, y, power, derivatives=True) for name in METHODS}
+    mean, std = zip(*found.pop("moments"), strict=True)
+    found |= {"mean": mean, "std": std, "expected": found.pop("expected_log_prob")}
+    for name, parts in found.items():
+        steep = name in ("log_partition", "expected")
+        # The mean is rounded as mu is.
+        units = (abs(mu) if name == "mean" else 0.0, *(2 * (1.0 / sigma if steep else 1.0,)))
+        for part, want, unit in zip(parts, wanted(row, name), units, strict=True):
+            near(part, want, unit)
+
+
+@every_case("row", ROWS)
+def test_against_mpmath(row):
+    compare(functions(row["likelihood"]), row)
+
+
+def test_every_likelihood_has_rows():
+    assert {likelihoods.get(row["likelihood"]).name for row in ROWS} == set(likelihoods.names())
+
+
+OWN = {
+    "logistic": Likelihood.from_log_prob(
+        lambda f, y, theta: -math.log1p(math.exp(-abs(f))) - max(-y * f, 0.0),
+        name="own-logistic",
+        outcomes=[-1.0, 1.0],
+    ),
+    "laplace": Likelihood.from_log_prob(
+        lambda f, y, theta: -abs(y - f) - math.log(2.0),
+        name="own-laplace",
+        location=True,
+        landmarks=lambda y, theta: [y],
+    ),
+}
+
+
+@every_case("row", [r for r in ROWS if r["likelihood"] in OWN and float(r["sigma"]) > 1e-3])
+def test_own_log_densities(row):
+    compare(functions(OWN[row["likelihood"]]), row)
+
+
+def gauss_hermite(log_p, mu, sigma):
+    """Log Z, its derivative by mu, and the tilted deviation by 20 points, as is common."""
+    x, w = np.polynomial.hermite_e.hermegauss(20)
+    with np.errstate(under="ignore"):
+        e = np.log(w / w.sum()) + np.array([log_p(mu + sigma * t) for t in x])
+    p = np.exp(e - e.max())
+    log_z = e.max() + math.log(p.sum())
+    p /= p.sum()
+    mean = p @ x
+    return log_z, mean / sigma, sigma * math.sqrt(p @ (x - mean) ** 2)
+
+
+def test_where_twenty_points_fail():
+    """The first three rows of the file, which are right here: by how much the rule is wrong."""
+    student, counts, label = ROWS[0], ROWS[2], ROWS[3]
+    assert [r["likelihood"] for r in (counts, label)] == ["poisson-exp", "logistic"]
+    errors = {}
+    for row in (student, counts, label):
+        mu, sigma, y, _ = arguments(row)
+        own = likelihoods.get(row["likelihood"])
+        rough = gauss_hermite(lambda f, own=own, y=y: float(own.log_prob(f, y)), mu, sigma)
+        compare(functions(own), row)
+        errors[own.name] = (
+            rough[0] - float(row["log_partition"]),
+            rough[2] / float(row["std"]),
+        )
+    assert abs(errors["student-t"][0]) > 1.5
+    assert errors["student-t"][1] > 2.0
+    assert errors["poisson-exp"][0] < -20.0
+    assert errors["logistic"][1] < 0.8
+
+
+def test_arguments_broadcast():
+    own = functions("probit")
+    mu, sigma, y = np.zeros((3, 1)), np.array([0.5, 1.0]), 1
+    value, d_mu, d_sigma = own.log_partition(mu, sigma, y, derivatives=True)
+    assert value.shape == d_mu.shape == d_sigma.shape == (3, 2)
+    mean, std = own.moments(mu, sigma, y, power=[[1.0], [0.5], [2.0]])
+    assert mean.shape == std.shape == (3, 2)
+    np.testing.assert_array_equal(
+        own.sigma_star(0.0, sigma, y), project("probit", 0.0, sigma, 1)[1]
+    )
+    pairs = functions("binomial").log_predictive(np.zeros(2), 1.0, [[1, 3], [2, 3]])
+    assert pairs.shape == (2,)
+    assert pairs[0] == pytest.approx(pairs[1], rel=1e-12)
+    assert own.log_partition([], 1.0, 1).shape == (0,)
+
+
+def test_powers_that_change_the_observation():
+    value, d_mu, _ = functions("step").log_partition(0.3, 0.8, 1.5, power=2.0, derivatives=True)
+    same = functions("step").log_partition(0.3, 0.8, 3.0, derivatives=True)
+    assert (value, d_mu) == same[:2]
+    heaviside = functions("heaviside")
+    assert heaviside.moments(0.3, 0.8, 1, power=3.0) == heaviside.moments(0.3, 0.8, 1)
+
+
+def test_it_pickles_and_says_what_it_is():
+    own = pickle.loads(pickle.dumps(functions("student-t(nu=4, scale=0.1)")))
+    assert repr(own) == "<functions of student-t(nu=4, scale=0.1)>"
+    assert own.log_partition(0.5, 1.0, 0.0) == pytest.approx(
+        float(ROWS[0]["log_partition"]), rel=1e-12
+    )
+
+
+@every_case(
+    "change, message",
+    [
+        ({"mu": np.nan}, "mu must be finite"),
+        ({"sigma": 0.0}, "must be positive and finite"),
+        ({"sigma": np.inf}, "must be positive and finite"),
+        ({"y": 0}, "labels must be -1 or"),
+        ({"mu": "high"}, "mu must be an array of real numbers"),
+        ({"power": 0.0}, "power must be positive and finite, got 0"),
+        ({"power": -1.0}, "power must be positive"),
+        ({"mu": np.zeros(2), "sigma": np.ones(3)}, "must broadcast"),
+        ({"derivatives": "yes"}, "derivatives must be True or False"),
+    ],
+)
+def test_arguments_that_are_refused(change, message):
+    own = functions("probit")
+    for name in METHODS:
+        given = {"mu": 0.0, "sigma": 1.0, "y": 1, **change}
+        with pytest.raises(InputError, match=message):
+            getattr(own, name)(**given)
+
+
+def test_what_is_not_known_is_refused():
+    with pytest.raises(InputError, match="unknown likelihood"):
+        functions("probitt")
+    with pytest.raises(InputError, match="table must be"):
+        functions("probit", table=3)
+    rough = Likelihood.from_log_prob(lambda f, y: f * f, name="growing")
+    with pytest.raises(NumericalError, match="does not decay"):
+        functions(rough).sigma_star(0.0, 1.0, 0.0, derivatives=True)

@@ -1,0 +1,41 @@
+"""The site, built once: whole for the slow tests, with three examples for the others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+OPTIONS = ("-b", "html", "-n", "-W", "--keep-going", "-q")
+NEEDS = ("sphinx", "myst_parser", "numpydoc", "sphinx_gallery", "pydata_sphinx_theme")
+
+
+def built(folder: Path, examples: str | None) -> Path:
+    """Build the site with warnings for errors; skip where what builds it is not installed."""
+    if absent := [name for name in NEEDS if not find_spec(name)]:
+        pytest.skip(f"{absent[0]} is not installed: the extra docs")
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONWARNINGS"}
+    chosen = {"QP_DOCS_EXAMPLES": examples} if examples else {}
+    html = folder / "html"
+    run = subprocess.run(
+        [sys.executable, "-m", "sphinx", *OPTIONS, "-d", folder / "doctrees", DOCS, html],
+        env={**kept, "OMP_NUM_THREADS": "1", **chosen},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return html
+
+
+@pytest.fixture(scope="session")
+def whole_site(tmp_path_factory):
+    """The folder of all pages; QP_DOCS_SITE names one that is there."""
+    if there := os.environ.get("QP_DOCS_SITE"):
+        return Path(there).resolve()
+    return built(tmp_path_factory.mktemp("site"), None)
