@@ -92,6 +92,8 @@ intersphinx_mapping = {
 sphinx_gallery_conf = {
     "examples_dirs": ["gallery"],
     "gallery_dirs": ["auto_gallery"],
+    # Their names begin with numbers.
+    "within_subsection_order": "FileNameSortKey",
     "filename_pattern": os.environ.get("QP_DOCS_EXAMPLES", r"plot_"),
     "ignore_pattern": r"(^|/)(__init__|conftest)\.py",
     "copyfile_regex": r".*\.(csv|npz)",
