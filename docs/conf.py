@@ -94,7 +94,10 @@ intersphinx_mapping = {
 sphinx_gallery_conf = {
     "examples_dirs": ["gallery"],
     "gallery_dirs": ["auto_gallery"],
+    # Their names begin with numbers.
     "within_subsection_order": "FileNameSortKey",
+    # What is printed is shown, and not what the last line of a cell happens to return.
+    "capture_repr": (),
     "filename_pattern": os.environ.get("QP_DOCS_EXAMPLES", r"plot_"),
     "ignore_pattern": r"(^|/)(__init__|conftest)\.py",
     "copyfile_regex": r".*\.(csv|npz)",

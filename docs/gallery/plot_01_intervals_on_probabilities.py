@@ -3,8 +3,8 @@ Intervals on probabilities
 ==========================
 
 A classifier says 0.7. Is that known to within 0.02 or to within 0.3? Boosting and forests do not
-say. A Gaussian process does: ``predict_interval`` gives the two ends of an interval that the
-probability itself is in.
+say. A Gaussian process does: ``predict_interval`` gives both ends of an interval for the
+probability itself.
 
 Labels are drawn here with a known probability, so that the interval can be compared with it.
 """
@@ -34,8 +34,9 @@ def draw(n):
 # The more rows there are, the narrower the interval
 # --------------------------------------------------
 # The band is the 90 % interval of the probability, not of the next label. It is wide where there
-# are few rows, on the right and on the left panel. The dashed curve is the truth, and the thin one
-# is boosting, which gives a number for every x and no word about how well it is known.
+# are few rows: everywhere on the left, and at the right end of both panels. The dashed curve is the
+# truth. The thin one is boosting, which gives a number for every x and does not say how well it is
+# known.
 
 fine = np.linspace(0.0, 6.0, 200)
 figure, panels = plt.subplots(1, 2, figsize=(10.0, 4.2), sharey=True, layout="constrained")
@@ -57,7 +58,7 @@ figure.legend(*handles, loc="outside lower center", ncols=6, frameon=False)
 # Does the interval hold what it promises?
 # ----------------------------------------
 # Twelve sets of 200 rows: the share of new places at which the interval holds the true probability.
-# For one curve the places hang together, so that single sets may be far from 0.9.
+# Errors at neighbouring places are alike, so that single sets may be far from 90 %.
 
 held = []
 for _ in range(12):

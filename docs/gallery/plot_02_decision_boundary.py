@@ -2,7 +2,7 @@
 Where is the boundary between two classes?
 ==========================================
 
-A decision boundary is an estimate as any other. The solid line below is where both classes are
+A decision boundary is an estimate like any other. The solid line below is where both classes are
 equally probable. Between the dashed lines the 90 % interval of the probability holds 1/2: there the
 model leaves open which side of the boundary a point is on.
 """
@@ -21,9 +21,10 @@ model = GPClassifier().fit(X, y)
 # %%
 # Probability, and how well it is known
 # -------------------------------------
-# Colours on the left are the probability of class 1; on the right, the width of its interval. Both
-# are wanted: on the boundary the probability is 1/2 and known well where there are rows. In the
-# lower left and upper right corners it is 1/2 as well, because nothing was seen there.
+# Colours on the left are the probability of class 1; on the right, the width of its interval. The
+# probability is near 1/2 for two reasons: amid the rows because the classes overlap there, and in
+# the lower left and upper right corners because nothing was seen there. The width tells the two
+# apart: in the corners it is 1.
 
 figure, panels = plt.subplots(1, 2, figsize=(11.0, 4.6), layout="constrained")
 display = BoundaryDisplay.from_estimator(model, X, y, ax=panels[0])

@@ -27,8 +27,8 @@ points = np.stack(np.meshgrid(x0, x1), axis=-1).reshape(-1, 2)
 # %%
 # Probabilities before and after the division
 # -------------------------------------------
-# ``latent`` has mean and variance of all three functions. Under the probit likelihood each gives
-# p = Phi(mean / sqrt(1 + variance)) for its class against the rest.
+# ``latent`` has mean and variance of all three functions. Under the probit likelihood each gives p
+# = Phi(mean / sqrt(1 + variance)) for its class against the rest.
 
 mean, variance = model.latent(points)
 alone = norm.cdf(mean / np.sqrt(1.0 + variance))
@@ -39,10 +39,10 @@ print(f"sums of the three lie between {total.min():.2f} and {total.max():.2f}")
 # %%
 # Where the sum is far from 1
 # ---------------------------
-# The three panels on the left are the probabilities after the division. The sum before it is on
-# the right. Amid the rows of one class it is near 1, and the division changes little. Between
-# classes, and where nothing was seen, it is as low as 0.55 and as high as 1.36: there the three
-# models do not agree, and what the division leaves is a compromise, not a posterior.
+# The three panels on the left are the probabilities after the division. The sum before it is on the
+# right. Amid the rows of one class it is near 1, and the division changes little. Between classes,
+# and where nothing was seen, it is as low as 0.55 and as high as 1.36: there the three models do
+# not agree, and what the division leaves is a compromise, not a posterior.
 
 figure, panels = plt.subplots(1, 4, figsize=(13.0, 3.9), sharey=True, layout="constrained")
 colours, markers = ("#0072B2", "#D55E00", "#009E73"), ("o", "^", "s")

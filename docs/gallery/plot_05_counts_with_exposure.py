@@ -2,9 +2,9 @@
 Counts with exposure
 ====================
 
-Twelve accidents in a year of heavy traffic may be fewer than two in a quiet week. What is to be
-learnt is the rate per unit of exposure: per hour, per vehicle, per policy. ``GPPoissonRegressor``
-takes the exposure of every row and multiplies the rate by it.
+Twelve accidents in a year of heavy traffic may mean a lower risk than two in a quiet week. What is
+to be learnt is the rate per unit of exposure: per hour, per vehicle, per policy.
+``GPPoissonRegressor`` takes the exposure of every row and multiplies the rate by it.
 """
 
 import matplotlib.pyplot as plt

@@ -3,8 +3,8 @@ A likelihood of your own: values below a detection limit
 ========================================================
 
 A sensor reports nothing below its limit. Leaving such rows out, or taking them for the limit, makes
-the curve too high. All that is needed to treat them rightly is the log density of one observation y
-given one latent value f, as a Python function.
+the curve too high. All that is needed to treat them correctly is the log density of one observation
+y given one latent value f, as a Python function.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 Leave-one-out without fitting again
 ===================================
 
-How probable is each observation, given all others? The honest way takes N more fits. EP and QP
-know the answer as they end: the cavity of a row is the posterior without it, and log Z of that
-cavity is the leave-one-out log density. ``Posterior.loo`` returns it.
+How probable is each observation, given all others? The direct way takes N more fits. EP and QP have
+the answer when they end: the cavity of a row is the posterior without it, and log Z of that cavity
+is the leave-one-out log density. ``Posterior.loo`` returns it.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 Rows that arrive one after another
 ==================================
 
-A monitor reports good or bad every few seconds, and what is wanted is the probability of bad, now,
-with an interval. ``SeriesPosterior.extend`` adds rows to a posterior. What is later than all others
-costs a sweep over the rows shortly before it, however long the series has become.
+A monitor reports good or bad about once a second, and what is wanted is the probability of bad,
+now, with an interval. ``SeriesPosterior.extend`` adds rows to a posterior. What is later than all
+others costs a sweep over the rows shortly before it, however long the series has become.
 """
 
 import matplotlib.pyplot as plt

@@ -44,8 +44,8 @@ print("margins of the two tests:", np.round(passes(best), 5))
 # %%
 # What it did
 # -----------
-# Crosses are trials that did not pass: they are not in vain, for they tell where the edge is. A
-# recommendation may lie between trials, and be better than the best of them.
+# Crosses are trials that did not pass. They tell where the edge is. The recommendation may lie
+# between trials, and be better than the best of them.
 
 display = ProgressDisplay.from_optimizer(opt, optimum=BEST)
 display.ax_.set_ylabel("cost")

@@ -6,8 +6,8 @@ A table of sigma* is made of chunks that do not depend on each other. Any dask c
 them; the file is written by the process that asked. Its bytes do not depend on who computed what,
 and it carries a certificate: its error at nodes and between them, by a second rule of quadrature.
 
-The cluster here is one of two workers on this machine. Of another one, hand over the address:
-``tablegen build --scheduler tcp://host:8786`` does the same from a shell.
+The cluster here has two workers, both on this machine. For any other one only the address differs,
+and ``tablegen build --scheduler tcp://host:8786`` does the same from a shell.
 """
 
 import tempfile
@@ -31,6 +31,8 @@ folder = Path(tempfile.mkdtemp())
 # %%
 # On the cluster and without it
 # -----------------------------
+# Both files are compared byte by byte. The errors are those of the certificate: at nodes, and amid
+# cells, where bilinear interpolation is worst.
 
 options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "protocol": "tcp://"}
 with LocalCluster(dashboard_address=None, host="127.0.0.1", **options) as cluster:

@@ -35,7 +35,8 @@ def poisson(f, y):
 # The standard deviation of the tilted density
 # --------------------------------------------
 # That is what EP takes: of p(y | f) N(f | mu, sigma^2), normalised. ``hermite`` has it by n nodes,
-# ``project`` by its own rules, which are right to 1e-9.
+# ``project`` by its own rules, which are right to 1e-9. At the right end of each panel the
+# likelihood changes much faster than the normal. A hundred nodes fail as well, only later.
 
 
 def hermite(log_prob, mu, sigma, y, n=20):

@@ -47,9 +47,8 @@ def basis(t):
     return jnp.sum(signs * jnp.maximum(at[..., None] - shifts, 0.0) ** 5, axis=-1) / 120.0
 
 
-def ratio(mu, sigma, y):
-    """sigma*/sigma_EP of the label y under the cavity N(mu, sigma^2)."""
-    k = y * mu / jnp.sqrt(1.0 + sigma**2)
+def ratio(k, sigma):
+    """sigma*/sigma_EP, by k = y mu / sqrt(1 + sigma^2) and sigma of the cavity."""
     root = jnp.sqrt(16.0 + k**2)
     places = (k / root, jnp.log10(sigma / jnp.sqrt(1.0 + 0.25 * (root - k) ** 2)))
     cells, weights = [], []
@@ -83,7 +82,7 @@ def sweep(sites, qp):
     new_mean = mu + y * s2 * r / jnp.sqrt(1.0 + s2)
     new_variance = s2 - s2**2 * r * (z + r) / (1.0 + s2)
     if qp:
-        new_variance = new_variance * ratio(mu, jnp.sqrt(s2), y) ** 2
+        new_variance = new_variance * ratio(z, jnp.sqrt(s2)) ** 2
     target = jnp.stack([1.0 / new_variance - cavity, new_mean / new_variance - cavity * mu])
     return sites + 0.8 * (target - sites), mean, variance
 
@@ -103,15 +102,15 @@ def settle(qp):
     return *sweep(sites, qp)[1:], n
 
 
-ours, own = {}, {}
+stds = {}
 for method in ("ep", "qp"):
     post = infer(K, y, method=method, tol=1e-11)
-    ours[method] = np.sqrt(post.variance)
+    stds[method, "infer"] = np.sqrt(post.variance)
     if jax is not None:
         with jax.enable_x64(True):
             found = jax.jit(settle, static_argnums=0)(method == "qp")
         mean, variance, n = map(np.asarray, found)
-        own[method] = np.sqrt(variance)
+        stds[method, "the loop in JAX"] = np.sqrt(variance)
         off = max(np.abs(mean - post.mean).max(), np.abs(variance - post.variance).max())
         print(f"{method.upper()}: {n} sweeps; differs from infer by {off:.1e}")
         assert off < 1e-8
@@ -121,9 +120,9 @@ for method in ("ep", "qp"):
 # ------------------------------------
 
 figure, ax = plt.subplots(figsize=(7.4, 4.0), layout="constrained")
-ax.plot(x, ours["qp"] / ours["ep"], color="#0072B2", label="by infer")
-if own:
-    ax.plot(x, own["qp"] / own["ep"], ".", color="#D55E00", label="by the loop in JAX")
+for name, style in (("infer", "-"), ("the loop in JAX", ".")):
+    if ("qp", name) in stds:
+        ax.plot(x, stds["qp", name] / stds["ep", name], style, label=f"by {name}")
 ax.plot(x, np.where(y > 0, 1.0, ax.get_ylim()[0]), "|", color="0.35", label="labels, up and down")
 ax.set(xlabel="x", ylabel="standard deviation of f, QP by EP")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)

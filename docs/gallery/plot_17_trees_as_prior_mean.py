@@ -2,7 +2,7 @@
 Trees and a Gaussian process together
 =====================================
 
-Thresholds are easy for trees and hard for a smooth function; slow changes are the other way round.
+Thresholds are easy for trees and hard for a smooth function; with smooth changes it is the reverse.
 ``prior_mean=`` takes any classifier of scikit-learn's manner as the prior mean of the Gaussian
 process, which then learns what that one leaves, and keeps its intervals.
 """
@@ -31,7 +31,7 @@ y, hidden = ((rng.random(len(a)) < truth(a)).astype(int) for a in (X, new))
 # Three models of the same rows
 # -----------------------------
 # The log loss of new rows, smaller is better, stands above each map; that of the true probabilities
-# is printed first. Here both parts are needed: boosting alone sees steps in the wave, the smooth
+# is printed first. Here both parts are needed: boosting alone makes steps of the wave, the smooth
 # process alone has no edges. With fewer thresholds the process alone can be the best of the three.
 
 print(f"log loss of the truth: {log_loss(hidden, truth(new)):.4f}")

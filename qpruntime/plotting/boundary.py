@@ -12,7 +12,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.plotting.bands import known_level
 from qpruntime.plotting.canvas import CLASSES, axes_of, legend_below, probabilities
-from qpruntime.plotting.slices import Rows, ends
+from qpruntime.plotting.slices import Rows, ends, pair
 from qpruntime.validation import choice, shown, whole
 
 __all__ = ["BoundaryDisplay"]
@@ -130,18 +130,14 @@ class BoundaryDisplay:
                 f"a fitted classifier of two classes is needed, got {shown(estimator)}; of several "
                 "classes fit one against the rest, y == label"
             )
-        if len(rows.names) < 2 or len(features) != 2:
-            raise InputError(
-                f"a map takes two features, X has {len(rows.names)} columns and features="
-                f"{shown(features)}; FunctionDisplay draws one"
-            )
-        seen, columns = rows.observed(y), [rows.column(f) for f in features]
+        if len(rows.names) < 2:
+            raise InputError("a map takes two features, X has one column: FunctionDisplay draws it")
+        seen, both = rows.observed(y), pair(features, "features", "columns")
+        columns = [rows.column(one) for one in both]
         if columns[0] == columns[1]:
             raise InputError(f"features must be two columns, got {shown(features)}")
         known, side = known_level(level), whole(grid, "grid", 2)
-        given = (None, None) if limits is None else tuple(limits)
-        if len(given) != 2:
-            raise InputError(f"limits must be two pairs (low, high), got {shown(limits)}")
+        given = (None, None) if limits is None else pair(limits, "limits", "pairs (low, high)")
         axes = [
             np.linspace(*ends(rows.values[:, j], own, "limits"), side)
             for j, own in zip(columns, given, strict=True)

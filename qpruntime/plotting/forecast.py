@@ -13,7 +13,7 @@ from qpruntime.errors import InputError
 from qpruntime.plotting.bands import Band, band, drawn, known_level, natural
 from qpruntime.plotting.canvas import BLUE, GREEN, GREY, axes_of, legend_below
 from qpruntime.plotting.function import label_of
-from qpruntime.plotting.slices import Rows
+from qpruntime.plotting.slices import Rows, pair
 from qpruntime.validation import finite, number, whole
 
 __all__ = ["ForecastDisplay"]
@@ -130,11 +130,11 @@ class ForecastDisplay:
         wanted = natural(estimator) if hasattr(estimator, "classes_") else wanted
         outside = hasattr(estimator, "predict_quantiles")
         if later is not None:
-            new = Rows(later[0])
-            later_t, later_y = _series(estimator, new, later[1], later_exposure)
+            new_X, new_y = pair(later, "later", "arrays (X, y)")
+            later_t, later_y = _series(estimator, Rows(new_X), new_y, later_exposure)
             if outside:
-                _, low, high = band(estimator, later[0], "observation", known, later_exposure)
-                found = finite(later[1], "later")
+                _, low, high = band(estimator, new_X, "observation", known, later_exposure)
+                found = finite(new_y, "later")
                 covered = (low <= found) & (found <= high)
         first, last = float(t.min()), float(t.max())
         end = float(later_t.max()) if later is not None else last + 0.25 * (last - first)

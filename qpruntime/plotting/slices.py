@@ -11,7 +11,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.validation import finite, shown, whole
 
-__all__ = ["Rows", "ends"]
+__all__ = ["Rows", "ends", "pair"]
 
 # Of the range of a feature, on either side of it.
 _MARGIN = 0.05
@@ -84,3 +84,12 @@ def ends(values: Array, given: Any, name: str) -> tuple[float, float]:
     low, high = float(values.min()), float(values.max())
     margin = _MARGIN * (high - low) or 0.5
     return low - margin, high + margin
+
+
+def pair(given: Any, name: str, what: str) -> tuple[Any, Any]:
+    """Return the two things that are given, or raise `InputError` that says `what` they are."""
+    try:
+        first, second = given
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be two {what}, got {shown(given)}") from error
+    return first, second

@@ -24,6 +24,7 @@ PACKAGES = {
     "qpruntime.bayesopt": "",
     "qpruntime.kernels": "",
     "qpruntime.likelihoods": "",
+    "qpruntime.plotting": "",
     "tablegen": "",
     "qpruntime.deep": "jax",
     "qpruntime.bayesopt.optuna_sampler": "optuna",

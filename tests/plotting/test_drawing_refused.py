@@ -51,8 +51,10 @@ def test_functions(labels, closed, options, words):
     ("options", "words"),
     [
         ({"features": (0, 0)}, "features must be two columns"),
-        ({"features": (0,)}, "a map takes two features"),
+        ({"features": (0,)}, "features must be two columns"),
+        ({"features": 1}, "features must be two columns, got 1"),
         ({"limits": ((0, 1),)}, "limits must be two pairs"),
+        ({"limits": 3.0}, "limits must be two pairs"),
         ({"level": "wide"}, "level must be"),
         ({"show": "variance"}, "show must be one of"),
     ],
@@ -69,10 +71,14 @@ def test_rows_of_other_shapes(labels, line, closed):
         FunctionDisplay.from_estimator(model, X, y[1:])
     with pytest.raises(InputError, match=r"one column is X\[:, None\]"):
         FunctionDisplay.from_estimator(model, X[:, 0], y)
-    with pytest.raises(InputError, match="X has 1 columns and features"):
+    with pytest.raises(InputError, match="a map takes two features, X has one column"):
         BoundaryDisplay.from_estimator(line[0], line[1], line[2])
     with pytest.raises(InputError, match="a series has one column, X has 2"):
         ForecastDisplay.from_estimator(model, X, y)
+    with pytest.raises(InputError, match=r"later must be two arrays \(X, y\), got 3"):
+        ForecastDisplay.from_estimator(*line, later=3)
+    with pytest.raises(InputError, match=r"y must have shape \(30,\) like X, got \(3,\)"):
+        ForecastDisplay.from_estimator(*line, later=(line[1], line[2][:3]))
     with pytest.raises(InputError, match="until must be finite and above"):
         ForecastDisplay.from_estimator(*line, until=0.0)
     assert closed() == []

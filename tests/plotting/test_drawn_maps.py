@@ -132,6 +132,9 @@ def test_several_models_in_one_diagram(labels):
     mine = p < 1.0 / 3.0
     assert_allclose(second.predicted[0], p[mine].mean())
     assert_allclose(second.observed[0], (y[mine] == "down").mean())
+    p = model.predict_proba(X)[:, 1]
+    assert_allclose(first.predicted[-1], p[p >= 2.0 / 3.0].mean())
+    assert_allclose(first.observed[-1], (y[p >= 2.0 / 3.0] == "up").mean())
     words = [text.get_text() for text in first.ax_.get_legend().get_texts()]
     assert words == ["GPClassifier, 90 % intervals", "linear, 90 % intervals"]
 
