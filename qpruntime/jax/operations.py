@@ -17,12 +17,19 @@ __all__ = ["JAX"]
 class JAX(Operations):
     """By `jax.numpy`; what has a derivative of its own is a `jax.custom_jvp`."""
 
-    exp, log, log1p, expm1, sqrt = map(
-        staticmethod, (jnp.exp, jnp.log, jnp.log1p, jnp.expm1, jnp.sqrt)
-    )
-    abs, tanh, floor = map(staticmethod, (jnp.abs, jnp.tanh, jnp.floor))
-    where, maximum, minimum = map(staticmethod, (jnp.where, jnp.maximum, jnp.minimum))
-    erfc, lgamma = map(staticmethod, (erfc, gammaln))
+    exp = staticmethod(jnp.exp)
+    log = staticmethod(jnp.log)
+    log1p = staticmethod(jnp.log1p)
+    expm1 = staticmethod(jnp.expm1)
+    sqrt = staticmethod(jnp.sqrt)
+    abs = staticmethod(jnp.abs)
+    tanh = staticmethod(jnp.tanh)
+    floor = staticmethod(jnp.floor)
+    where = staticmethod(jnp.where)
+    maximum = staticmethod(jnp.maximum)
+    minimum = staticmethod(jnp.minimum)
+    erfc = staticmethod(erfc)
+    lgamma = staticmethod(gammaln)
     held = staticmethod(jax.lax.stop_gradient)
 
     def arrays(self, *values: Any) -> list[Any]:

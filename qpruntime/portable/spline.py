@@ -36,7 +36,7 @@ class Spline:
     def __init__(self, ops: Operations, table: Table) -> None:
         self._ops, self._axes = ops, [float(v) for v in table.axes()]
         self._shape = table.values.shape
-        self._flat = np.ascontiguousarray(table.values, dtype=float).reshape(-1)
+        self._flat = np.array(table.values, dtype=float).reshape(-1)
         self.rows = self._shape[0]
 
     def __call__(self, row: Any, u: Any, v: Any) -> Any:

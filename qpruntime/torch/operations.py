@@ -15,9 +15,17 @@ __all__ = ["Torch"]
 class Torch(Operations):
     """By `torch`; what has a derivative of its own is a `torch.autograd.Function`."""
 
-    exp, log, log1p, expm1 = map(staticmethod, (torch.exp, torch.log, torch.log1p, torch.expm1))
-    sqrt, abs, tanh, floor = map(staticmethod, (torch.sqrt, torch.abs, torch.tanh, torch.floor))
-    erfc, lgamma, where = map(staticmethod, (torch.erfc, torch.lgamma, torch.where))
+    exp = staticmethod(torch.exp)
+    log = staticmethod(torch.log)
+    log1p = staticmethod(torch.log1p)
+    expm1 = staticmethod(torch.expm1)
+    sqrt = staticmethod(torch.sqrt)
+    abs = staticmethod(torch.abs)
+    tanh = staticmethod(torch.tanh)
+    floor = staticmethod(torch.floor)
+    where = staticmethod(torch.where)
+    erfc = staticmethod(torch.erfc)
+    lgamma = staticmethod(torch.lgamma)
 
     def maximum(self, x: Any, y: Any) -> Any:
         return torch.maximum(x, y) if isinstance(y, torch.Tensor) else torch.clamp(x, min=y)
@@ -78,4 +86,5 @@ class Torch(Operations):
         return Derived.apply
 
     def along(self, function: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
-        return torch.func.jvp(function, (x,), (torch.ones_like(x),))
+        value, slope, *_ = torch.func.jvp(function, (x,), (torch.ones_like(x),))
+        return value, slope

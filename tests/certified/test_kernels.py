@@ -33,6 +33,7 @@ def test_a_compiled_loop_has_the_numbers_of_the_method(name):
     np.testing.assert_allclose(found, own.sigma_star(mu, sigma, y), rtol=1e-15, atol=0.0)
 
 
+@pytest.mark.slow
 def test_counts_without_a_row_are_integrated():
     kernel = functions("poisson").kernel("sigma_star")
     for mu, y in ((0.2, 4), (0.2, 0), (0.0, 600), (90.0, 600)):
@@ -40,6 +41,7 @@ def test_counts_without_a_row_are_integrated():
         assert kernel(mu, 1.0, y) == pytest.approx(float(want), rel=1e-14)
 
 
+@pytest.mark.slow
 @every_case("name", NAMES)
 def test_every_function_of_student_t(name):
     own = functions("student-t")
@@ -48,6 +50,7 @@ def test_every_function_of_student_t(name):
     )
 
 
+@pytest.mark.slow
 def test_own_log_densities_and_failures():
     own = functions(Likelihood.from_log_prob(lambda f, y: -abs(f - y), name="own-kernel"))
     for name in ("log_partition", "expected_log_prob"):
