@@ -41,7 +41,8 @@ class Torch(Operations):
             kind = tensor.dtype if tensor is floats[0] else torch.promote_types(kind, tensor.dtype)
         for tensor in given:
             place = tensor.device
-        made = [torch.as_tensor(v, device=place).to(kind) for v in values]
+        # At once of this type: a number of Python would go through single precision.
+        made = [torch.as_tensor(v, dtype=kind, device=place) for v in values]
         return list(torch.broadcast_tensors(*made))
 
     def constant(self, value: Any, like: Any) -> Any:
