@@ -49,6 +49,7 @@ FLOORS = [
     },
     {"qpruntime.certified", "qpruntime.inference", "tablegen.files", "tablegen.splines"},
     {
+        "qpruntime.gpy",
         "qpruntime.learning",
         "qpruntime.portable",
         "tablegen.c_export",
