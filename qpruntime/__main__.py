@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-_NAMES = ("dense", "sparse", "series", "corrections", "optimiser", "wasserstein")
+_NAMES = ("dense", "sparse", "series", "corrections", "functions", "optimiser", "wasserstein")
 _REMEDY = "set NUMBA_CACHE_DIR to a folder that can be written, here and where the kernels are used"
 
 

@@ -16,6 +16,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from qpruntime import jit
 from qpruntime.bayesopt import Optimizer
+from qpruntime.certified.functions_of import functions
 from qpruntime.errors import InputError
 from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.estimators.poisson import GPPoissonRegressor
@@ -189,6 +190,15 @@ def _optimiser() -> None:
     optimizer.recommend()
 
 
+def _functions() -> None:
+    for name, y in (("probit", 1.0), ("student-t", 0.3)):
+        own = functions(name)
+        for method in (own.log_partition, own.moments, own.sigma_star, own.expected_log_prob):
+            method(0.0, 1.0, y)
+            method(0.0, 1.0, y, derivatives=True)
+    functions("logistic").log_partition(5.0, 0.01, 1, derivatives=True)
+
+
 _Step = tuple[str, Callable[[], None]]
 
 #: What can be warmed up, by the name of its group.
@@ -220,6 +230,7 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
         ("marginals and evidence", _corrections),
         ('correction="blend"', _corrected_fits),
     ),
+    "functions": (("values and derivatives", _functions),),
     "optimiser": (("Optimizer", _optimiser),),
     "wasserstein": (('method="wp", p = 1.5', _wasserstein),),
 }

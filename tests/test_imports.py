@@ -49,7 +49,9 @@ FLOORS = [
     },
     {"qpruntime.certified", "qpruntime.inference", "tablegen.files", "tablegen.splines"},
     {
+        "qpruntime.gpy",
         "qpruntime.learning",
+        "qpruntime.portable",
         "tablegen.c_export",
         "tablegen.compact",
         "tablegen.grid",
@@ -58,6 +60,8 @@ FLOORS = [
     {
         "qpruntime.bayesopt",
         "qpruntime.estimators",
+        "qpruntime.jax",
+        "qpruntime.torch",
         "tablegen.artifacts",
         "tablegen.request",
         "tablegen.verify",
@@ -200,13 +204,14 @@ def test_every_room_is_on_the_map():
 
 
 def test_what_an_import_loads():
-    infer = "dask zarr numcodecs google_crc32c h5py sklearn tablegen scipy.optimize scipy.stats jax"
+    infer = "dask zarr numcodecs google_crc32c h5py sklearn tablegen scipy.optimize scipy.stats"
+    infer += " jax torch"
     # In one process what comes later loads more: ever fewer are absent.
     of_qpruntime = {
         "import qpruntime": f"{infer} distributed scipy numba matplotlib",
         "from qpruntime import infer, project, open_table": infer,
-        "from qpruntime import GPClassifier": "dask distributed zarr tablegen matplotlib jax",
-        "import qpruntime.plotting": "dask distributed zarr tablegen matplotlib jax",
+        "from qpruntime import GPClassifier": "dask distributed zarr tablegen matplotlib jax torch",
+        "import qpruntime.plotting": "dask distributed zarr tablegen matplotlib jax torch",
     }
     of_tablegen = {
         "import tablegen.console.cli": "dask distributed zarr h5py scipy sklearn matplotlib",
@@ -221,19 +226,26 @@ def test_what_an_import_loads():
         assert run.stdout.splitlines() == [""] * len(process), run.stdout
 
 
-def test_only_deep_models_import_jax():
-    """Also where JAX is not installed, which the test above needs to see it loaded."""
+#: Libraries that are extras, and the rooms that may import them.
+FOREIGN = {
+    "jax": {"qpruntime.deep", "qpruntime.jax"},
+    "jaxlib": {"qpruntime.deep", "qpruntime.jax"},
+    "optax": {"qpruntime.deep"},
+    "torch": {"qpruntime.torch"},
+    "gpytorch": {"qpruntime.torch"},
+    "GPy": {"qpruntime.gpy"},
+}
+
+
+def test_only_their_rooms_import_extras():
+    """Also where they are not installed, which the test above needs to see them loaded."""
     wrong = []
     for module, path in files().items():
-        if room(module) != "qpruntime.deep":
-            tree = ast.walk(ast.parse(path.read_text()))
-            roots = {
-                name.split(".")[0]
-                for node in tree
-                if isinstance(node, ast.Import | ast.ImportFrom)
-                for name in [getattr(node, "module", None) or node.names[0].name]
-            }
-            wrong += [module] if roots & {"jax", "jaxlib", "optax"} else []
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                root = (getattr(node, "module", None) or node.names[0].name).split(".")[0]
+                if root in FOREIGN and room(module) not in FOREIGN[root]:
+                    wrong.append(module)
     assert wrong == []
 
 

@@ -106,7 +106,8 @@ def _looked_up(projector: Projector) -> Callable[..., Any]:
     coordinates = _inner(likelihood.coordinates())
     _, _, _, values, axes, _ = projector.source
     rows = float(values.shape[0])
-    exact = _integrated(projector)
+    # A table of one row serves every outcome.
+    exact = _integrated(projector) if rows > 1.0 else _jitted(lambda mu, sigma, y: math.nan)
 
     def sigma_star(mu, sigma, y):  # type: ignore[no-untyped-def]
         mu, sigma, y = float(mu), float(sigma), float(y)

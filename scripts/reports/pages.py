@@ -15,6 +15,7 @@ from collections.abc import Callable
 from scripts.records import TOP
 from scripts.reports import (
     bayesopt,
+    certified,
     deep,
     middle,
     passes,
@@ -78,6 +79,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "wrong": truth.wrong,
         "said": truth.by_word,
     },
+    "other-libraries.md": {"failures": certified.failures, "costs": certified.costs},
     "corrections.md": {
         "weights": weights.by_group,
         "held out": weights.held_out,

@@ -1,0 +1,65 @@
+"""JAX for the formulas of `qpruntime.portable`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import erfc, gammaln
+
+from qpruntime.portable.operations import Operations
+
+__all__ = ["JAX"]
+
+
+class JAX(Operations):
+    """By `jax.numpy`; what has a derivative of its own is a `jax.custom_jvp`."""
+
+    exp = staticmethod(jnp.exp)
+    log = staticmethod(jnp.log)
+    log1p = staticmethod(jnp.log1p)
+    expm1 = staticmethod(jnp.expm1)
+    sqrt = staticmethod(jnp.sqrt)
+    abs = staticmethod(jnp.abs)
+    tanh = staticmethod(jnp.tanh)
+    floor = staticmethod(jnp.floor)
+    where = staticmethod(jnp.where)
+    maximum = staticmethod(jnp.maximum)
+    minimum = staticmethod(jnp.minimum)
+    erfc = staticmethod(erfc)
+    lgamma = staticmethod(gammaln)
+    held = staticmethod(jax.lax.stop_gradient)
+
+    def arrays(self, *values: Any) -> list[Any]:
+        found = [jnp.asarray(v) for v in values]
+        kind = jnp.result_type(*found, jnp.float32)
+        if not any(jnp.issubdtype(a.dtype, jnp.floating) for a in found):
+            kind = jnp.result_type(float)
+        return list(jnp.broadcast_arrays(*(a.astype(kind) for a in found)))
+
+    def constant(self, value: Any, like: Any) -> Any:
+        return jnp.asarray(value, like.dtype)
+
+    def take(self, table: Any, index: Any) -> Any:
+        return table[index.astype(jnp.int32)]
+
+    def total(self, x: Any) -> Any:
+        return x.sum(axis=-1)
+
+    def largest(self, x: Any) -> Any:
+        return x.max(axis=-1)
+
+    def derived(self, value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
+        function = jax.custom_jvp(value)
+
+        @function.defjvp
+        def _(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+            (z,), (dz,) = primals, tangents
+            return function(z), slope(z) * dz
+
+        return function
+
+    def along(self, function: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
+        return jax.jvp(function, (x,), (jnp.ones_like(x),))

@@ -1,0 +1,1 @@
+"""Functions of likelihoods in plain array operations, for any library that derives them itself."""

@@ -1,0 +1,116 @@
+"""The functions of `qpruntime.functions` by one array library, which derives them itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from qpruntime.certified.arguments import is_own
+from qpruntime.certified.functions_of import Derivatives, Moments
+from qpruntime.errors import InputError
+from qpruntime.portable.forms import FORMS
+from qpruntime.portable.operations import Operations
+from qpruntime.portable.spline import Spline
+from qpruntime.projection.projector import Projector
+from qpruntime.projection.table import Table
+from qpruntime.validation import flag
+
+__all__ = ["PortableFunctions"]
+
+
+class PortableFunctions:
+    """Functions of one likelihood of the package in plain operations of an array library.
+
+    Methods take ``mu``, ``sigma`` and ``y``, which broadcast; sigma is a standard deviation.
+    Arguments are not checked, for they may be traced: sigma has to be positive, y observations.
+    With ``derivatives=True`` they return `Derivatives` in mu and sigma; what the library derives
+    itself, to any order, is the same.
+
+    Parameters
+    ----------
+    ops : Operations
+    likelihood : str or Likelihood
+    table : None, path, name or Table
+        A compact table.
+    """
+
+    def __init__(
+        self,
+        ops: Operations,
+        likelihood: Any = None,
+        table: Table | str | os.PathLike[str] | None = None,
+    ) -> None:
+        projector = Projector(likelihood, "qp", table)
+        self.likelihood, self.table = projector.likelihood, projector.table
+        if not is_own(self.likelihood) or self.likelihood.name not in FORMS:
+            raise InputError(
+                f"{self.likelihood.name!r} has no formulas in plain operations; there are "
+                f"{', '.join(FORMS)}; qpruntime.functions takes any likelihood"
+            )
+        if self.table is not None and self.table.metadata.kind != "compact":
+            raise InputError(
+                f"{self.table.path} holds {self.table.metadata.kind}: plain operations look up in "
+                "compact tables; leave it out"
+            )
+        self._ops, self._form = ops, FORMS[self.likelihood.name](ops, self.likelihood)
+        self._spline = Spline(ops, self.table) if self.table is not None else None
+
+    def __repr__(self) -> str:
+        return f"<functions of {self.likelihood.spelt}>"
+
+    def log_partition(self, mu: Any, sigma: Any, y: Any, derivatives: bool = False) -> Any:
+        """Log Z, Z = int p(y|f) N(f | mu, sigma^2) df."""
+        return self._given(lambda *a: self._form.sums(*a).log_z, mu, sigma, y, derivatives)
+
+    def log_predictive(self, mu: Any, sigma: Any, y: Any, derivatives: bool = False) -> Any:
+        """Log density of an observation whose f ~ N(mu, sigma^2), which is log Z."""
+        return self.log_partition(mu, sigma, y, derivatives)
+
+    def moments(self, mu: Any, sigma: Any, y: Any, derivatives: bool = False) -> Any:
+        """Mean and standard deviation of the tilted density, as `Moments`."""
+        return self._given(self._moments, mu, sigma, y, derivatives)
+
+    def sigma_star(self, mu: Any, sigma: Any, y: Any, derivatives: bool = False) -> Any:
+        """Standard deviation of QP's projection, from the compact table.
+
+        Raises
+        ------
+        InputError
+            If the likelihood has no such table.
+        """
+        if self._spline is None:
+            raise InputError(
+                f"{self.likelihood.spelt!r} has no compact table, from which sigma* comes here; "
+                "heaviside, poisson and probit have; qpruntime.functions integrates it"
+            )
+        return self._given(self._star, mu, sigma, y, derivatives)
+
+    def expected_log_prob(self, mu: Any, sigma: Any, y: Any, derivatives: bool = False) -> Any:
+        """E log p(y|f) for f ~ N(mu, sigma^2)."""
+        return self._given(self._form.expected, mu, sigma, y, derivatives)
+
+    def _moments(self, mu: Any, sigma: Any, y: Any) -> Moments:
+        found = self._form.sums(mu, sigma, y)
+        return Moments(found.mean, self._ops.sqrt(found.variance))
+
+    def _star(self, mu: Any, sigma: Any, y: Any) -> Any:
+        assert self._spline is not None
+        std = self._ops.sqrt(self._form.sums(mu, sigma, y).variance)
+        return std * self._ops.minimum(self._form.ratio(self._spline, mu, sigma, y), 1.0)
+
+    def _given(
+        self, function: Callable[..., Any], mu: Any, sigma: Any, y: Any, derivatives: bool
+    ) -> Any:
+        """Call with arrays of one shape and type."""
+        columns = self.likelihood.columns
+        if columns > 1:
+            [y] = self._ops.arrays(y)
+        parts = [y] if columns == 1 else [y[..., k] for k in range(columns)]
+        m, s, *parts = self._ops.arrays(mu, sigma, *parts)
+        label = parts[0] if columns == 1 else tuple(parts)
+        if not flag(derivatives, "derivatives"):
+            return function(m, s, label)
+        value, d_mu = self._ops.along(lambda a: function(a, s, label), m)
+        _, d_sigma = self._ops.along(lambda a: function(m, a, label), s)
+        return Derivatives(value, d_mu, d_sigma)

@@ -1,0 +1,65 @@
+"""A likelihood for GPyTorch whose integrals are those of `qpruntime.torch.functions`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+try:
+    from gpytorch.likelihoods import Likelihood
+except ImportError as error:
+    raise ImportError(
+        f'this likelihood needs GPyTorch: pip install "qpruntime[gpytorch]" ({error})'
+    ) from error
+
+from qpruntime.errors import InputError
+from qpruntime.torch import functions
+
+__all__ = ["CertifiedLikelihood"]
+
+
+class CertifiedLikelihood(Likelihood):
+    """E log p(y|f) and log E p(y|f) of a likelihood of the package, for GPyTorch's objectives.
+
+    Parameters
+    ----------
+    likelihood : str or Likelihood
+        For example ``"student-t(nu=4, scale=0.1)"``. Its parameters are fixed.
+
+    Notes
+    -----
+    `VariationalELBO` takes `expected_log_prob`, `PredictiveLogLikelihood` takes `log_marginal`.
+    Neither is 20-point Gauss-Hermite quadrature, which GPyTorch has for most likelihoods.
+    """
+
+    def __init__(self, likelihood: Any) -> None:
+        super().__init__()
+        self.functions = functions(likelihood)
+
+    def expected_log_prob(
+        self, observations: Any, function_dist: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """E log p(y|f) of every observation, under the marginals of `function_dist`."""
+        return self.functions.expected_log_prob(*_marginals(function_dist), observations)
+
+    def log_marginal(self, observations: Any, function_dist: Any, *args: Any, **kwargs: Any) -> Any:
+        """Log E p(y|f) of every observation, under the marginals of `function_dist`."""
+        return self.functions.log_predictive(*_marginals(function_dist), observations)
+
+    def forward(self, function_samples: Any, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: no distribution of observations is made of samples of f.
+
+        Raises
+        ------
+        InputError
+        """
+        raise InputError(
+            "CertifiedLikelihood gives densities, not samples: use log_marginal, or "
+            "functions.moments of the latent values"
+        )
+
+
+def _marginals(distribution: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Means and standard deviations."""
+    return distribution.mean, distribution.variance.sqrt()

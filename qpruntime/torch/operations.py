@@ -1,0 +1,91 @@
+"""PyTorch for the formulas of `qpruntime.portable`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from qpruntime.portable.operations import Operations
+
+__all__ = ["Torch"]
+
+
+class Torch(Operations):
+    """By `torch`; what has a derivative of its own is a `torch.autograd.Function`."""
+
+    exp = staticmethod(torch.exp)
+    log = staticmethod(torch.log)
+    log1p = staticmethod(torch.log1p)
+    expm1 = staticmethod(torch.expm1)
+    sqrt = staticmethod(torch.sqrt)
+    abs = staticmethod(torch.abs)
+    tanh = staticmethod(torch.tanh)
+    floor = staticmethod(torch.floor)
+    where = staticmethod(torch.where)
+    erfc = staticmethod(torch.erfc)
+    lgamma = staticmethod(torch.lgamma)
+
+    def maximum(self, x: Any, y: Any) -> Any:
+        return torch.maximum(x, y) if isinstance(y, torch.Tensor) else torch.clamp(x, min=y)
+
+    def minimum(self, x: Any, y: Any) -> Any:
+        return torch.minimum(x, y) if isinstance(y, torch.Tensor) else torch.clamp(x, max=y)
+
+    def arrays(self, *values: Any) -> list[Any]:
+        given = [v for v in values if isinstance(v, torch.Tensor)]
+        floats = [v for v in given if v.is_floating_point()]
+        kind, place = torch.float64, None
+        for tensor in floats:
+            kind = tensor.dtype if tensor is floats[0] else torch.promote_types(kind, tensor.dtype)
+        for tensor in given:
+            place = tensor.device
+        # At once of this type: a number of Python would go through single precision.
+        made = [torch.as_tensor(v, dtype=kind, device=place) for v in values]
+        return list(torch.broadcast_tensors(*made))
+
+    def constant(self, value: Any, like: Any) -> Any:
+        return torch.as_tensor(value, dtype=like.dtype, device=like.device)
+
+    def held(self, x: Any) -> Any:
+        return x.detach()
+
+    def take(self, table: Any, index: Any) -> Any:
+        return table[index.long()]
+
+    def total(self, x: Any) -> Any:
+        return x.sum(-1)
+
+    def largest(self, x: Any) -> Any:
+        return x.amax(-1)
+
+    def derived(self, value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
+        class Derived(torch.autograd.Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(z: Any) -> Any:
+                return value(z)
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                (z,) = inputs
+                ctx.save_for_backward(z)
+                ctx.save_for_forward(z)
+
+            @staticmethod
+            def backward(ctx: Any, grad: Any) -> Any:
+                (z,) = ctx.saved_tensors
+                return grad * slope(z)
+
+            @staticmethod
+            def jvp(ctx: Any, tangent: Any) -> Any:
+                (z,) = ctx.saved_tensors
+                return tangent * slope(z)
+
+        return Derived.apply
+
+    def along(self, function: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
+        value, slope, *_ = torch.func.jvp(function, (x,), (torch.ones_like(x),))
+        return value, slope

@@ -1,0 +1,67 @@
+"""Functions for loops that users compile: equal to the methods, and refusals."""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+import pytest
+
+from cases import every_case
+from qpruntime import InputError, Likelihood, functions
+from qpruntime.certified.compiled import NAMES
+
+
+def loop_over(kernel):
+    @numba.njit
+    def loop(mu, sigma, y, found):
+        for i in range(mu.size):
+            found[i] = kernel(mu[i], sigma[i], y[i])
+
+    return loop
+
+
+@every_case("name", ["probit", "heaviside"])
+def test_a_compiled_loop_has_the_numbers_of_the_method(name):
+    """To the last digits: sums may be fused in one and not in the other."""
+    rng = np.random.default_rng(3)
+    mu, sigma = 4.0 * rng.standard_normal(300), 10.0 ** rng.uniform(-3.0, 3.0, 300)
+    y, found = rng.choice([-1.0, 1.0], 300), np.empty(300)
+    own = functions(name)
+    loop_over(own.kernel("sigma_star"))(mu, sigma, y, found)
+    np.testing.assert_allclose(found, own.sigma_star(mu, sigma, y), rtol=1e-15, atol=0.0)
+
+
+@pytest.mark.slow
+def test_counts_without_a_row_are_integrated():
+    kernel = functions("poisson").kernel("sigma_star")
+    for mu, y in ((0.2, 4), (0.2, 0), (0.0, 600), (90.0, 600)):
+        want = functions("poisson").sigma_star(mu, 1.0, y)
+        assert kernel(mu, 1.0, y) == pytest.approx(float(want), rel=1e-14)
+
+
+@pytest.mark.slow
+@every_case("name", NAMES)
+def test_every_function_of_student_t(name):
+    own = functions("student-t")
+    np.testing.assert_allclose(
+        own.kernel(name)(0.3, 0.8, 1.0), getattr(own, name)(0.3, 0.8, 1.0), rtol=1e-14
+    )
+
+
+@pytest.mark.slow
+def test_own_log_densities_and_failures():
+    own = functions(Likelihood.from_log_prob(lambda f, y: -abs(f - y), name="own-kernel"))
+    for name in ("log_partition", "expected_log_prob"):
+        want = getattr(own, name)(0.3, 0.8, 1.0)
+        assert own.kernel(name)(0.3, 0.8, 1.0) == pytest.approx(float(want), rel=1e-12)
+    growing = functions(Likelihood.from_log_prob(lambda f, y: f * f, name="growing-kernel"))
+    assert math.isnan(growing.kernel("sigma_star")(0.0, 1.0, 0.0))
+
+
+def test_refusals():
+    with pytest.raises(InputError, match="name must be one of"):
+        functions("probit").kernel("sigma")
+    with pytest.raises(InputError, match="'binomial' has 2; call the methods"):
+        functions("binomial").kernel("moments")

@@ -1,0 +1,120 @@
+"""Functions on JAX: derivatives of two orders, transformations, single precision."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from cases import every_case
+from qpruntime import functions as core
+
+MU, SIGMA = np.array([0.4, -1.5, 3.0]), np.array([0.8, 4.0, 0.05])
+#: An observation of each likelihood.
+SEEN = {
+    "probit": 1.0,
+    "heaviside": -1.0,
+    "poisson": 3.0,
+    "student-t": 0.3,
+    "laplace": 0.2,
+    "step": 0.7,
+    "logistic": -1.0,
+    "poisson-exp": 4.0,
+    "negative-binomial": 2.0,
+    "binomial": np.array([2.0, 7.0]),
+}
+METHODS = ("log_partition", "moments", "expected_log_prob")
+
+
+def test_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    for name in [name for name in sys.modules if name.startswith("qpruntime.jax")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ImportError, match=r'pip install "qpruntime\[jax\]"'):
+        import qpruntime.jax  # noqa: F401
+
+
+@pytest.fixture
+def double():
+    jax = pytest.importorskip("jax", reason="the extra jax is not installed")
+    with jax.enable_x64(True):
+        yield
+
+
+def leaves(found):
+    """Value, d/d mu and d/d sigma; of moments those of both in one."""
+    return [np.asarray(part) for part in found]
+
+
+@every_case("name, y", SEEN.items())
+def test_values_and_derivatives(double, name, y):
+    import jax
+
+    from qpruntime.jax import functions
+
+    ours, own = functions(name), core(name)
+    for method in METHODS:
+        if (name, method) == ("heaviside", "expected_log_prob"):
+            continue
+        call = jax.jit(lambda m, s, method=method: getattr(ours, method)(m, s, y, derivatives=True))
+        want = getattr(own, method)(MU, SIGMA, y, derivatives=True)
+        for got, right in zip(leaves(call(MU, SIGMA)), leaves(want), strict=True):
+            # Where little is left of a derivative it is right in units of 1/sigma.
+            np.testing.assert_allclose(got, right, rtol=2e-9, atol=2e-11)
+
+
+@every_case("name", ["probit", "heaviside", "poisson"])
+def test_sigma_star_and_the_slope_of_its_spline(double, name):
+    from qpruntime.jax import functions
+
+    rng = np.random.default_rng(5)
+    mu, sigma = 3.0 * rng.standard_normal(200), 10.0 ** rng.uniform(-2.0, 2.0, 200)
+    found = functions(name).sigma_star(mu, sigma, SEEN[name], derivatives=True)
+    want = core(name).sigma_star(mu, sigma, SEEN[name], derivatives=True)
+    np.testing.assert_allclose(found.value, want.value, rtol=1e-11)
+    # The table's certificate is of values; what its spline is derived to was measured.
+    np.testing.assert_allclose(found.d_mu, want.d_mu, rtol=0.0, atol=1e-7)
+    np.testing.assert_allclose(found.d_sigma, want.d_sigma, rtol=0.0, atol=1e-7)
+
+
+@every_case("name", ["probit", "logistic", "student-t", "poisson"])
+def test_second_derivatives(double, name):
+    """Price's theorem: d log Z/d sigma = sigma (L'' + L'^2), primes by mu."""
+    import jax
+
+    from qpruntime.jax import functions
+
+    call = functions(name).log_partition
+    for mu, sigma in zip(MU, SIGMA, strict=True):
+        first = jax.grad(call)(mu, sigma, SEEN[name])
+        second = jax.hessian(call)(mu, sigma, SEEN[name])
+        by_sigma = jax.grad(call, argnums=1)(mu, sigma, SEEN[name])
+        np.testing.assert_allclose(by_sigma, sigma * (second + first**2), rtol=1e-8)
+
+
+def test_transformations_and_no_call_back(double):
+    import jax
+
+    from qpruntime.jax import functions
+
+    star = functions("probit").sigma_star
+    by_one = jax.vmap(star, (0, 0, None))(MU, SIGMA, 1.0)
+    np.testing.assert_array_equal(by_one, star(MU, SIGMA, 1.0))
+    text = str(jax.make_jaxpr(jax.grad(lambda m: star(m, SIGMA, 1.0).sum()))(MU))
+    assert "callback" not in text
+    assert star(MU, SIGMA, np.array([1, -1, 1])).dtype == np.float64
+
+
+def test_single_precision():
+    jax = pytest.importorskip("jax", reason="the extra jax is not installed")
+    from qpruntime.jax import functions
+
+    with jax.enable_x64(False):
+        mu, sigma = MU.astype(np.float32), SIGMA.astype(np.float32)
+        for name in ("probit", "logistic", "student-t"):
+            found = functions(name).log_partition(mu, sigma, SEEN[name], derivatives=True)
+            want = core(name).log_partition(mu, sigma, SEEN[name], derivatives=True)
+            for got, right in zip(found, want, strict=True):
+                assert got.dtype == np.float32
+                np.testing.assert_allclose(got, right, rtol=2e-4, atol=1e-4)

@@ -1,0 +1,88 @@
+"""Formulas in plain operations, by NumPy: equal to the kernels over the half-plane; refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cases import every_case
+from qpruntime import InputError, Likelihood, functions, likelihoods
+from qpruntime.portable.forms import FORMS
+from qpruntime.portable.functions_of import PortableFunctions
+from qpruntime.portable.operations import NumPy
+from qpruntime.portable.spline import _weights
+from qpruntime.projection.splines import quintic_weights
+
+NAMES = (*FORMS, "student-t(nu=4, scale=0.1)", "negative-binomial(dispersion=50)")
+LABELS = ("heaviside", "logistic", "probit")
+COUNTS = ("negative-binomial", "poisson", "poisson-exp")
+
+
+def cavities(name, n=600):
+    """Widths from 1e-3 to 1e3, means to many of them, observations of the kind."""
+    name, rng = likelihoods.get(name).name, np.random.default_rng(11)
+    sigma = 10.0 ** rng.uniform(-3.0, 3.0, n)
+    mu = rng.standard_normal(n) * 10.0 ** rng.uniform(-1.0, 1.5, n) * np.sqrt(np.maximum(sigma, 1))
+    trials = np.floor(10.0 ** rng.uniform(0.0, 3.0, n))
+    if name in LABELS:
+        return mu, sigma, rng.choice([-1.0, 1.0], n)
+    if name in COUNTS:
+        return np.clip(mu, -60.0, 60.0), sigma, trials - 1.0
+    if name == "binomial":
+        y = np.stack([np.floor(trials * rng.uniform(0.0, 1.0, n)), trials], axis=-1)
+        return np.clip(mu, -60.0, 60.0), sigma, y
+    return mu, sigma, 2.0 * rng.standard_normal(n)
+
+
+def same(got, want, rtol=1e-9, atol=0.0):
+    np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
+@every_case("name", NAMES)
+def test_equal_to_the_kernels(name):
+    mu, sigma, y = cavities(name)
+    ours, core = PortableFunctions(NumPy(), name), functions(name)
+    with np.errstate(all="ignore"):  # branches that are not taken
+        log_z, (mean, std) = ours.log_partition(mu, sigma, y), ours.moments(mu, sigma, y)
+        expected = ours.expected_log_prob(mu, sigma, y)
+    same(log_z, core.log_predictive(mu, sigma, y), atol=1e-12)
+    want = core.moments(mu, sigma, y)
+    same((mean - want.mean) / (want.std + np.abs(want.mean)), 0.0, atol=1e-9)
+    same(std, want.std)
+    # Beyond e^700 nothing is said.
+    closed = core.expected_log_prob(mu, sigma, y)
+    kept = ~(closed < -1e290) | np.isinf(closed)
+    same(expected[kept], closed[kept], atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
+@every_case("name", ["heaviside", "poisson", "probit"])
+def test_the_table_is_looked_up(name):
+    mu, sigma, y = cavities(name)
+    with np.errstate(all="ignore"):
+        found = PortableFunctions(NumPy(), name).sigma_star(mu, sigma, y)
+    want = functions(name).sigma_star(mu, sigma, y)
+    missing = np.isnan(found)
+    assert not missing[y <= 500].any()
+    assert missing.any() == (name == "poisson")
+    same(found[~missing], want[~missing], rtol=1e-11)
+
+
+def test_weights_are_those_of_the_kernels():
+    t = np.linspace(0.0, 1.0, 7)
+    same(np.array(_weights(t)).T, [quintic_weights(v) for v in t], rtol=1e-14, atol=1e-17)
+
+
+def test_every_likelihood_has_a_form():
+    assert set(FORMS) == set(likelihoods.names())
+
+
+def test_refusals():
+    own = Likelihood.from_log_prob(lambda f, y: -abs(f - y), name="own-portable")
+    with pytest.raises(InputError, match="has no formulas in plain operations; there are"):
+        PortableFunctions(NumPy(), own)
+    with pytest.raises(InputError, match=r"'student-t.* has no compact table"):
+        PortableFunctions(NumPy(), "student-t").sigma_star(0.0, 1.0, 0.3)
+    with pytest.raises(InputError, match="derivatives must be True or False"):
+        PortableFunctions(NumPy(), "probit").moments(0.0, 1.0, 1.0, derivatives=1)

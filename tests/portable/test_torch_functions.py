@@ -1,0 +1,170 @@
+"""Functions on PyTorch: autograd and torch.func, two orders; GPyTorch where 20 points fail."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from cases import every_case
+from qpruntime import InputError
+from qpruntime import functions as core
+
+# Of PyTorch about itself.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+
+MU, SIGMA = np.array([0.4, -1.5, 3.0]), np.array([0.8, 4.0, 0.05])
+SEEN = {"probit": 1.0, "poisson": 3.0, "student-t": 0.3, "laplace": 0.2, "logistic": -1.0}
+METHODS = ("log_partition", "moments", "expected_log_prob")
+
+
+@pytest.mark.parametrize("missing", ["torch", "gpytorch"])
+def test_names_the_extra(missing, monkeypatch):
+    if missing == "gpytorch":
+        pytest.importorskip("torch", reason="the extra torch is not installed")
+    for name in (missing, f"{missing}.likelihoods"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in [n for n in sys.modules if n.startswith("qpruntime.torch")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ImportError, match=rf'pip install "qpruntime\[{missing}\]"'):
+        import qpruntime.torch.gpytorch  # noqa: F401
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="the extra torch is not installed")
+
+
+@every_case("name, y", SEEN.items())
+def test_values_and_derivatives(torch, name, y):
+    from qpruntime.torch import functions
+
+    ours, own = functions(name), core(name)
+    mu, sigma = torch.tensor(MU), torch.tensor(SIGMA)
+    for method in METHODS:
+        got = getattr(ours, method)(mu, sigma, y, derivatives=True)
+        want = getattr(own, method)(MU, SIGMA, y, derivatives=True)
+        for part, right in zip(got, want, strict=True):
+            parts = part if isinstance(part, tuple) else (part,)
+            right = right if isinstance(right, tuple) else (right,)
+            for a, b in zip(parts, right, strict=True):
+                # Where little is left of a derivative it is right in units of 1/sigma.
+                np.testing.assert_allclose(a.numpy(), b, rtol=2e-9, atol=2e-11)
+
+
+@every_case("name", SEEN)
+def test_autograd_to_the_second_order(torch, name):
+    """Backwards, twice, and by torch.func: Price's theorem connects them."""
+    from qpruntime.torch import functions
+
+    call = functions(name).log_partition
+    for m, s in zip(MU, SIGMA, strict=True):
+        mu = torch.tensor(m, requires_grad=True)
+        sigma = torch.tensor(s, requires_grad=True)
+        first, by_sigma = torch.autograd.grad(
+            call(mu, sigma, SEEN[name]), (mu, sigma), create_graph=True
+        )
+        (second,) = torch.autograd.grad(first, mu)
+        price = sigma * (second + first**2)
+        np.testing.assert_allclose(by_sigma.item(), price.item(), rtol=1e-8)
+        hessian = torch.func.hessian(lambda a, s=s: call(a, s, SEEN[name]))(mu.detach())
+        np.testing.assert_allclose(hessian.item(), second.item(), rtol=1e-9)
+
+
+def test_vmap_types_and_observations(torch):
+    from qpruntime.torch import functions
+
+    own = functions("probit")
+    mu = torch.tensor(MU)
+    by_one = torch.func.vmap(torch.func.grad(lambda m: own.log_partition(m, 1.0, 1.0)))(mu)
+    want = core("probit").log_partition(MU, 1.0, 1, derivatives=True).d_mu
+    np.testing.assert_allclose(by_one.numpy(), want, rtol=1e-13)
+    single = own.sigma_star(mu.float(), 1.0, 1)
+    assert single.dtype == torch.float32
+    np.testing.assert_allclose(single.numpy(), core("probit").sigma_star(MU, 1.0, 1), rtol=1e-5)
+    pairs = functions("binomial").log_predictive(mu, 1.0, [[1, 3], [2, 3], [0, 5]])
+    want = core("binomial").log_predictive(MU, 1.0, [[1, 3], [2, 3], [0, 5]])
+    np.testing.assert_allclose(pairs.numpy(), want, rtol=1e-10)
+
+
+def trained(torch, likelihood, x, y):
+    """A sparse variational model by the predictive objective, and that objective's true value."""
+    gpytorch = pytest.importorskip("gpytorch", reason="the extra gpytorch is not installed")
+    from qpruntime.torch.gpytorch import CertifiedLikelihood
+
+    class Model(gpytorch.models.ApproximateGP):
+        def __init__(self):
+            Z = torch.linspace(0.0, 1.0, 12, dtype=torch.float64)[:, None]
+            variational = gpytorch.variational
+            super().__init__(
+                variational.VariationalStrategy(
+                    self,
+                    Z,
+                    variational.CholeskyVariationalDistribution(12),
+                    learn_inducing_locations=False,
+                )
+            )
+            self.mean = gpytorch.means.ZeroMean()
+            self.kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+            self.kernel.outputscale, self.kernel.base_kernel.lengthscale = 9.0, 0.1
+            self.kernel.requires_grad_(False)
+
+        def forward(self, x):
+            return gpytorch.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
+
+    torch.manual_seed(0)
+    X, Y = torch.tensor(x), torch.tensor(y)
+    model = Model().double()
+    objective = gpytorch.mlls.PredictiveLogLikelihood(likelihood, model, len(y))
+    judge = gpytorch.mlls.PredictiveLogLikelihood(
+        CertifiedLikelihood("student-t(nu=4, scale=0.01)"), model, len(y)
+    )
+    steps = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 0.05)
+    for _ in range(100):
+        steps.zero_grad()
+        loss = -objective(model(X), Y)
+        loss.backward()
+        steps.step()
+    with torch.no_grad():
+        return judge(model(X), Y).item()
+
+
+@pytest.mark.slow
+def test_a_sparse_model_where_twenty_points_fail(torch):
+    """Precise data with outliers, of which q knows little at first: ours learns."""
+    gpytorch = pytest.importorskip("gpytorch", reason="the extra gpytorch is not installed")
+    from qpruntime.torch.gpytorch import CertifiedLikelihood
+
+    class TwentyPoints(gpytorch.likelihoods.likelihood._OneDimensionalLikelihood):
+        def forward(self, samples):
+            return torch.distributions.StudentT(4.0, samples, 0.01)
+
+    rng = np.random.default_rng(0)
+    x = np.linspace(0.0, 1.0, 60)[:, None]
+    y = 2.0 * np.sin(6.0 * x[:, 0]) + 0.01 * rng.standard_t(4, 60)
+    y[::5] += 3.0 * rng.standard_normal(12)
+    ours = trained(torch, CertifiedLikelihood("student-t(nu=4, scale=0.01)"), x, y)
+    theirs = trained(torch, TwentyPoints(), x, y)
+    assert ours > theirs + 0.5  # nats an observation
+
+
+def test_the_likelihood_of_gpytorch(torch):
+    gpytorch = pytest.importorskip("gpytorch", reason="the extra gpytorch is not installed")
+    from qpruntime.torch.gpytorch import CertifiedLikelihood
+
+    own, y = CertifiedLikelihood("student-t(nu=4, scale=0.1)"), np.zeros(3)
+    q = gpytorch.distributions.MultivariateNormal(
+        torch.tensor(MU), torch.diag(torch.tensor(SIGMA**2))
+    )
+    want = core("student-t(nu=4, scale=0.1)")
+    np.testing.assert_allclose(
+        own.expected_log_prob(torch.tensor(y), q).numpy(),
+        want.expected_log_prob(MU, SIGMA, y),
+        rtol=1e-9,
+    )
+    np.testing.assert_allclose(
+        own.log_marginal(torch.tensor(y), q).numpy(), want.log_predictive(MU, SIGMA, y), rtol=1e-9
+    )
+    with pytest.raises(InputError, match="use log_marginal"):
+        own(torch.zeros(3))
