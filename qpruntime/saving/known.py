@@ -10,8 +10,6 @@ import importlib
 from functools import cache
 from typing import Any
 
-from sklearn.gaussian_process import kernels
-
 __all__ = ["ROOTS", "callable_of", "class_of", "name_of"]
 
 _BY_MODULE = {
@@ -81,6 +79,4 @@ def callable_of(name: str) -> Any:
 @cache
 def _resolved(name: str) -> Any:
     module, _, qualified = name.partition(":")
-    if module == kernels.__name__:
-        return getattr(kernels, qualified)
     return getattr(importlib.import_module(module), qualified)
