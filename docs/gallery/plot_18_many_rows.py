@@ -1,6 +1,6 @@
 """
-Twenty thousand rows
-====================
+Ten thousand rows
+=================
 
 A dense Gaussian process costs the cube of the number of rows. Inducing points take the place of the
 rows: M of them cost N M². By default ``GPClassifier`` takes them where there are more than 1500
@@ -25,7 +25,7 @@ def truth(X):
     return 1.0 / (1.0 + np.exp(-4.0 * np.sin(2.5 * a) * np.cos(2.0 * b) - 2.0 * np.sin(a * b)))
 
 
-X, new = rng.uniform(-2.0, 2.0, (20_000, 2)), rng.uniform(-2.0, 2.0, (5000, 2))
+X, new = rng.uniform(-2.0, 2.0, (10_000, 2)), rng.uniform(-2.0, 2.0, (5000, 2))
 y, hidden = ((rng.random(len(a)) < truth(a)).astype(int) for a in (X, new))
 print(f"log loss of the truth: {log_loss(hidden, truth(new)):.4f}")
 
@@ -36,12 +36,12 @@ print(f"log loss of the truth: {log_loss(hidden, truth(new)):.4f}")
 # beyond some number nothing is gained but time.
 
 figure, panels = plt.subplots(1, 3, figsize=(14.0, 4.8), sharey=True, layout="constrained")
-for ax, m in zip(panels, (8, 30, 80), strict=True):
+for ax, m in zip(panels, (8, 30, 60), strict=True):
     begun = time.process_time()
     model = GPClassifier(inducing=m, random_state=0).fit(X, y)
     seconds = time.process_time() - begun
     loss = log_loss(hidden, model.predict_proba(new))
-    BoundaryDisplay.from_estimator(model, X, y, ax=ax, points=False, bar=m == 80)
+    BoundaryDisplay.from_estimator(model, X, y, ax=ax, points=False, bar=m == 60)
     ax.plot(*model.inducing_points_.T, "k+", markersize=6.0)
     ax.set(title=f"{m} inducing points (+): {loss:.4f}", xlim=(-2, 2), ylim=(-2, 2))
     print(f"M = {m:3}: log loss {loss:.4f}, {seconds:.1f} s of one core")
