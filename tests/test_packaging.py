@@ -71,8 +71,19 @@ def test_the_version_costs_an_import_nothing():
 def test_core_dependencies_are_those_of_the_runtime():
     core = names(PROJECT["dependencies"])
     # What talks to clusters is imported when one is named.
-    # So is what another optimiser's sampler, what deep models and other libraries are made of.
-    late = {"cloudpickle", "dask", "distributed", "optuna", "jax", "optax", "torch", "gpytorch"}
+    # So is what another optimiser's sampler, and what deep models are made of, and what is for
+    # other libraries.
+    late = {
+        "cloudpickle",
+        "dask",
+        "distributed",
+        "optuna",
+        "jax",
+        "optax",
+        "torch",
+        "gpytorch",
+        "GPy",
+    }
     assert imported("qpruntime", top=True) - late == core
     # Anything else comes with an extra, and when it is called for; data frames, if pandas is there.
     extras = names(["qpruntime[cluster,plot,optuna,deep,gpytorch,gpy]"])
