@@ -1,8 +1,12 @@
-"""Say on stderr that kernels compile, for whom, and how long that takes where nothing is cached."""
+"""Say that kernels compile, for whom, and how long that takes where nothing is cached.
+
+A message of the logger "qpruntime", as those of `qpruntime.notice`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import sys
 import time
@@ -13,6 +17,7 @@ from numba.core import event
 
 __all__ = ["Notice", "announcement"]
 
+_LOG = logging.getLogger("qpruntime")
 #: Seconds without a compilation after which the next one is announced again.
 QUIET = 5.0
 
@@ -60,7 +65,7 @@ class Notice(event.Listener):
             return
         if not (self._inside or self.silent) and time.monotonic() - self._ended > QUIET:
             more = self._ended > -math.inf
-            print(announcement(_called() or module, more, self._kept()), file=sys.stderr)
+            _LOG.warning("%s", announcement(_called() or module, more, self._kept()))
         self._inside += 1
 
     def on_end(self, event: Any) -> None:
@@ -71,7 +76,7 @@ class Notice(event.Listener):
 
     @contextlib.contextmanager
     def silenced(self) -> Iterator[None]:
-        """Compile without a line on stderr."""
+        """Compile without a word."""
         before, self.silent = self.silent, True
         try:
             yield
