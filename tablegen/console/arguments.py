@@ -13,6 +13,24 @@ from qpruntime.names import meant, printable
 __all__ = ["USAGE", "parser"]
 
 USAGE = 2
+#: What the help of each command ends with; tests run those lines that stand alone.
+EXAMPLES = {
+    "build": (
+        "tablegen build --likelihood probit --output probit.h5",
+        "tablegen build --likelihood poisson --preset compact --dry-run",
+        "tablegen build --likelihood my_module:likelihood --output mine.h5",
+    ),
+    "info": ("tablegen info probit-compact", "tablegen info probit.h5 --json"),
+    "verify": ("tablegen verify probit-compact --points 200", "tablegen verify probit.h5 --seed 1"),
+    "plot": ("tablegen plot probit-compact --output probit.png",),
+    "export": ("tablegen export probit-compact --format zarr --output probit.zarr",),
+    "publish": ("tablegen publish shelf", "tablegen publish shelf probit poisson"),
+    "fetch": (
+        "tablegen fetch probit-compact --from https://example.org/tables",
+        "tablegen fetch https://example.org/tables/probit-compact.h5 --sha256 HASH",
+    ),
+    "list": ("tablegen list", "tablegen list --json"),
+}
 _FORMATS = "hdf5: one file; zarr: a directory of compressed chunks, for object stores"
 
 
@@ -50,6 +68,23 @@ def _options(parser: argparse.ArgumentParser, command: str | None = None) -> lis
     return [name for action in parser._actions for name in action.option_strings]
 
 
+class _Plain(argparse.RawDescriptionHelpFormatter):
+    """Examples stay lines; a description is filled as ever."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("examples:"):
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+
+class _Completion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, _: Any, shell: Any, *__: Any) -> None:
+        import shtab
+
+        print(shtab.complete(parser, shell))
+        parser.exit()
+
+
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         import qpruntime
@@ -62,6 +97,13 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``tablegen``."""
     made = _Parser(prog="tablegen", description="Build and check lookup tables of sigma*.")
     made.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    made.add_argument(
+        "--print-completion",
+        action=_Completion,
+        choices=("bash", "zsh", "tcsh"),
+        metavar="SHELL",
+        help="print what completes commands and options in bash, zsh or tcsh, and exit",
+    )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _build(commands.add_parser("build", help="build a table; interrupted, the same resumes"))
     info = commands.add_parser("info", help="metadata and certificate of a table")
@@ -72,8 +114,10 @@ def parser() -> argparse.ArgumentParser:
     _publish(commands.add_parser("publish", help="write tables and registry.json for others"))
     _fetch(commands.add_parser("fetch", help="bring a published table, and check it"))
     commands.add_parser("list", help="installed tables, and those inside the package")
-    for command in commands.choices.values():
+    for name, command in commands.choices.items():
         command.add_argument("--json", action="store_true", help="print one JSON document")
+        command.epilog = "\n".join(["examples:", *(f"  {line}" for line in EXAMPLES[name])])
+        command.formatter_class = _Plain
     return made
 
 

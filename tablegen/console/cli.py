@@ -63,7 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    arguments = parser().parse_args(argv)
+    try:
+        arguments = parser().parse_args(argv)
+    except ModuleNotFoundError as error:
+        if error.name != "shtab":
+            raise
+        return _fail("--print-completion needs shtab: pip install 'qpruntime[build]'", FAILED)
     commands = {
         "build": _build,
         "info": _info,
