@@ -53,7 +53,7 @@ def is_there(name):
             if not (error.name or "").startswith(parts[0]):
                 return True  # of an extra that is not installed
             continue
-        except ImportError:
+        except (ImportError, DeprecationWarning):  # or of what an extra says of itself
             return True
         for part in parts[cut:]:
             # Attributes of instances are named with their class.

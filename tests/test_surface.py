@@ -93,7 +93,7 @@ def differing(what, reasons):
         found = {what(use): use.place for use in own if what(use) is not None}
         if len(found) > 1:
             odd[name] = found
-    unused = set(reasons) - set(odd) - (set() if find_spec("jax") else DEEP)
+    unused = set(reasons) - set(odd) - (set() if find_spec("optax") else DEEP)
     return {name: where for name, where in odd.items() if name not in reasons}, unused
 
 
@@ -149,7 +149,9 @@ def test_the_page_says_what_was_renamed():
     rest = {before: now for before, now in rows.items() if before not in options | functions}
     # Extras that are not here, and words of one option.
     for before in rest:
-        known = before.startswith("`Deep") and (not find_spec("jax") or 'dtype="float32"' in before)
+        known = before.startswith("`Deep") and (
+            not find_spec("optax") or 'dtype="float32"' in before
+        )
         known |= before.startswith("`post.") or before.startswith("`infer_series(")
         assert known or (before.startswith("`PESC") and not find_spec("optuna")), before
 

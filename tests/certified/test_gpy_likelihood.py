@@ -37,6 +37,7 @@ def settled(make_gpy, x, y, kernel, likelihood):
     return model, posterior.mean[:, 0], np.diag(posterior.covariance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["wine", "breast_cancer"])
 @pytest.mark.parametrize("method", ["qp", "ep"])
 def test_equal_to_infer(make_gpy, name, method):
@@ -59,6 +60,7 @@ def test_equal_to_infer(make_gpy, name, method):
     np.testing.assert_allclose(probability, want, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_counts(make_gpy):
     from qpruntime.gpy import QuantileLikelihood
 

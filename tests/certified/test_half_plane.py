@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from mpmath import mp, mpf
 
 from qpruntime import functions
@@ -32,6 +33,7 @@ def quotients(mu, sigma, y):
     return np.array(rows)
 
 
+@pytest.mark.slow
 def test_probit_narrow_and_wide_near_and_far():
     rng = np.random.default_rng(20)
     n = 60

@@ -22,6 +22,7 @@ def loop_over(kernel):
     return loop
 
 
+@pytest.mark.slow
 @every_case("name", ["probit", "heaviside"])
 def test_a_compiled_loop_has_the_numbers_of_the_method(name):
     """To the last digits: sums may be fused in one and not in the other."""

@@ -47,6 +47,7 @@ def leaves(found):
     return [np.asarray(part) for part in found]
 
 
+@pytest.mark.slow
 @every_case("name, y", SEEN.items())
 def test_values_and_derivatives(double, name, y):
     import jax
@@ -64,6 +65,7 @@ def test_values_and_derivatives(double, name, y):
             np.testing.assert_allclose(got, right, rtol=2e-9, atol=2e-11)
 
 
+@pytest.mark.slow
 @every_case("name", ["probit", "heaviside", "poisson"])
 def test_sigma_star_and_the_slope_of_its_spline(double, name):
     from qpruntime.jax import functions
@@ -78,6 +80,7 @@ def test_sigma_star_and_the_slope_of_its_spline(double, name):
     np.testing.assert_allclose(found.d_sigma, want.d_sigma, rtol=0.0, atol=1e-7)
 
 
+@pytest.mark.slow
 @every_case("name", ["probit", "logistic", "student-t", "poisson"])
 def test_second_derivatives(double, name):
     """Price's theorem: d log Z/d sigma = sigma (L'' + L'^2), primes by mu."""
@@ -106,6 +109,7 @@ def test_transformations_and_no_call_back(double):
     assert star(MU, SIGMA, np.array([1, -1, 1])).dtype == np.float64
 
 
+@pytest.mark.slow
 def test_single_precision():
     jax = pytest.importorskip("jax", reason="the extra jax is not installed")
     from qpruntime.jax import functions

@@ -37,6 +37,7 @@ def torch():
     return pytest.importorskip("torch", reason="the extra torch is not installed")
 
 
+@pytest.mark.slow
 @every_case("name, y", SEEN.items())
 def test_values_and_derivatives(torch, name, y):
     from qpruntime.torch import functions
@@ -54,6 +55,7 @@ def test_values_and_derivatives(torch, name, y):
                 np.testing.assert_allclose(a.numpy(), b, rtol=2e-9, atol=2e-11)
 
 
+@pytest.mark.slow
 @every_case("name", NAMES)
 def test_two_derivations_of_log_z_over_the_half_plane(torch, name):
     """Autograd through fixed nodes and closed forms, against covariances under tilted densities."""
@@ -73,6 +75,7 @@ def test_two_derivations_of_log_z_over_the_half_plane(torch, name):
         assert (error <= allowed).all(), (mu[error > allowed], sigma[error > allowed])
 
 
+@pytest.mark.slow
 @every_case("name", SEEN)
 def test_autograd_to_the_second_order(torch, name):
     """Backwards, twice, and by torch.func: Price's theorem connects them."""
