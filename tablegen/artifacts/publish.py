@@ -31,7 +31,7 @@ def publish(
     ----------
     directory : path
         Made if it is not there. Any web server or object store may serve a copy of it.
-    tables : iterable of str or path, optional
+    tables : list of str or path, optional
         Files of the format HDF5, or names of installed or shipped ones; by default all that are
         installed, and those that ship with the package.
 

@@ -91,6 +91,7 @@ def test_cavities_at_the_ends_against_80_digits():
             mean, square = cavities(t, lambda x, c=covariance, s=scale: s * c(x), tau, nu)
             own = space.pair is not None or space.trio is not None
             limit = FACTORED if own or most * variance > 1e7 else PLAIN
+            before = []
             for ahead in (True, False):
                 rows.run(ahead=not ahead)
                 report = np.empty((t.size, 4))
@@ -100,6 +101,12 @@ def test_cavities_at_the_ends_against_80_digits():
                 # Means where they are of the size of the data, not of the prior's deviation.
                 off = np.abs(report[:, 0] - mean) / (np.sqrt(square) + np.abs(mean))
                 assert off.max() < (FACTORED if own else CONTRADICTED), case
+                before.append(report[:, 2:])
+            # Both passes report what rows before say, the one back of messages that it found.
+            (mean_one, one), (mean_other, other) = (found.T for found in before)
+            np.testing.assert_allclose(other, one, rtol=limit, err_msg=f"{name}, {kind}")
+            off = np.abs(mean_other - mean_one) / (np.sqrt(one) + np.abs(mean_one))
+            assert off.max() < (FACTORED if own else CONTRADICTED), (name, kind)
 
 
 def test_the_gradient_in_white_noise_under_any_noise_against_50_digits():

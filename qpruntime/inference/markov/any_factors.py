@@ -279,8 +279,12 @@ def careful_pass(chain, steps, observed, sites, messages, ahead, report):
         last = advance(step, last, chain, ahead, (a, B), system, (W, weights, f, gain))
         if report.shape[0]:
             load(buffer, i, b, C)
-            report[i, 0], report[i, 1] = meet(a, B, b, C, heads, mean, F, f, gain, zero)
-            report[i, 2], report[i, 3] = level(a, B, heads, f)
+            if ahead:
+                report[i, 0], report[i, 1] = meet(a, B, b, C, heads, mean, F, f, gain, zero)
+                report[i, 2], report[i, 3] = level(a, B, heads, f)
+            else:
+                report[i, 0], report[i, 1] = meet(b, C, a, B, heads, mean, F, f, gain, zero)
+                report[i, 2], report[i, 3] = level(b, C, heads, f)
         store(buffer, i, a, B)
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
         take_in(T, N, heads, a, B, ahead, f, gain, zero)

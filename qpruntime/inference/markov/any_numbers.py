@@ -74,8 +74,12 @@ def wide_pass(chain, steps, observed, sites, messages, ahead, report):
                 step_back(A, Q, low, high, a, B, system, work)
         if report.shape[0]:
             load(buffer, i, b, C)
-            report[i, 0], report[i, 1] = meet(a, B, b, C, heads, system, work)
-            report[i, 2], report[i, 3] = level(a, B, heads)
+            if ahead:
+                report[i, 0], report[i, 1] = meet(a, B, b, C, heads, system, work)
+                report[i, 2], report[i, 3] = level(a, B, heads)
+            else:
+                report[i, 0], report[i, 1] = meet(b, C, a, B, heads, system, work)
+                report[i, 2], report[i, 3] = level(b, C, heads)
         store(buffer, i, a, B)
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
         take_in(T, N, heads, a, B, ahead, work)

@@ -239,8 +239,9 @@ def trio_pass(chain, steps, observed, sites, messages, ahead, report):
         i, a, move = reach(chain, steps, count, ahead, a, move)
         if report.shape[0]:
             b = taken(buffer, i)
-            report[i, 0], report[i, 1] = meet(a, b)
-            report[i, 2], report[i, 3] = a[0], a[3]
+            one, other = (a, b) if ahead else (b, a)
+            report[i, 0], report[i, 1] = meet(one, other)
+            report[i, 2], report[i, 3] = one[0], one[3]
         put(buffer, i, a)
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
         a = take_in(T, N, a, ahead)

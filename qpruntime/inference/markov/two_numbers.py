@@ -163,7 +163,7 @@ def pair_pass(chain, steps, observed, sites, messages, ahead, report):
 
     `chain` = (kind, rate, variance), `observed` = (noise, scale), `sites` = (tau, nu), `messages` =
     (buffer, edges); `steps` (N + 1) lead to the rows and to what is behind them. A row of the
-    report, of a pass ahead, has mean and variance of f in the cavity, and of the message there.
+    report has mean and variance of f in the cavity, and of the forward message at that place.
     Forwards the buffer holds backward messages and receives forward ones; backwards the other way.
     """
     noise, scale = observed
@@ -174,8 +174,9 @@ def pair_pass(chain, steps, observed, sites, messages, ahead, report):
         i, a, move = reach(chain, steps, count, ahead, a, move)
         b = swap(buffer, i, a)
         if report.shape[0]:
-            report[i, 0], report[i, 1] = meet(a, b)
-            report[i, 2], report[i, 3] = a[0], a[2]
+            one, other = (a, b) if ahead else (b, a)
+            report[i, 0], report[i, 1] = meet(one, other)
+            report[i, 2], report[i, 3] = one[0], one[2]
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
         a = take_in(T, N, a, ahead)
     end(edges, ahead, a)
