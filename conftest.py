@@ -3,5 +3,12 @@
 from importlib.util import find_spec
 
 # Examples are found by importing a module; these cannot be without their extras.
-_EXTRAS = {"optuna": "qpruntime/bayesopt/optuna_sampler.py", "jax": "qpruntime/deep"}
-collect_ignore = [path for needs, path in _EXTRAS.items() if not find_spec(needs)]
+_EXTRAS = {
+    "qpruntime/bayesopt/optuna_sampler.py": "optuna",
+    "qpruntime/deep": "optax",
+    "qpruntime/gpy.py": "GPy",
+    "qpruntime/jax": "jax",
+    "qpruntime/torch": "torch",
+    "qpruntime/torch/gpytorch.py": "gpytorch",
+}
+collect_ignore = [path for path, needs in _EXTRAS.items() if not find_spec(needs)]

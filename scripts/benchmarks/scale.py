@@ -1,6 +1,7 @@
 """The default at 10^5 rows and more: seconds, memory, loss, and microseconds a prediction.
 
     python -m scripts.benchmarks scale --rows 100000 1000000  # each size in a process of its own
+    python -m scripts.benchmarks scale --rows 1000000 --model lightgbm
     python -m scripts.reports pages                           # docs/default-at-scale.md follows
 
 Rows are drawn: twenty features, of which eight matter and four are sums of these. From a million
@@ -24,6 +25,7 @@ from sklearn.datasets import make_classification
 
 from qpruntime import GPClassifier
 from scripts.benchmarks.defaults import our_version
+from scripts.benchmarks.peers.tuned import LARGE, made
 from scripts.benchmarks.timing import Own, peak
 from scripts.records import RESULTS, TOP
 
@@ -58,6 +60,26 @@ def clocks() -> tuple[float, float]:
     return time.process_time(), time.perf_counter()
 
 
+def other(n: int, name: str) -> dict[str, Any]:
+    """Fit a model that is not ours to the same rows, on all cores if it can."""
+    with tempfile.TemporaryDirectory() as folder:
+        X, y, new, labels = drawn(n, folder)
+        begun = clocks()
+        model = made(name, "classes", 0)
+        if name == "lightgbm":
+            model.model.set_params(n_jobs=len(os.sched_getaffinity(0)))
+        model.fit(X, y)
+        cpu, wall = (b - a for a, b in zip(begun, clocks(), strict=True))
+        before = time.process_time()
+        p = model.predict_proba(new)
+        later = (time.process_time() - before) / _NEW
+    loss = float(-np.log(p[np.arange(_NEW), labels]).mean())
+    return {
+        "rows": n, "model": name, "version": "peer", "cores": len(os.sched_getaffinity(0)),
+        "cpu": cpu, "wall": wall, "bytes": peak(), "loss": loss, "later": later,
+    }  # fmt: skip
+
+
 def one(n: int) -> dict[str, Any]:
     """Fit and predict; the kernels have been compiled before."""
     with tempfile.TemporaryDirectory() as folder:
@@ -83,6 +105,7 @@ def one(n: int) -> dict[str, Any]:
 
 OPTIONS = {
     "rows": {"default": [100_000, 300_000]},
+    "model": {"choices": ("default", *LARGE), "default": "default"},
     "here": {"action": "store_true", "help": "in this process; prints one record"},
     "draw": {"type": Path, "help": "write rows to this folder, and nothing else"},
     "out": {"default": RESULTS / "scale.jsonl", "help": "where records go"},
@@ -96,10 +119,11 @@ def main(options: Namespace) -> None:
             np.save(options.draw / f"{name}.npy", values)
         return
     if options.here:
-        print(json.dumps(one(options.rows[0])))
+        n, name = options.rows[0], options.model
+        print(json.dumps(one(n) if name == "default" else other(n, name)))
         return
     for rows in options.rows:
-        command = [*_AGAIN, "--here", "--rows", str(rows)]
+        command = [*_AGAIN, "--here", "--rows", str(rows), "--model", options.model]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=TOP)
         record = done.stdout.strip().splitlines()[-1]
         with options.out.open("a") as file:

@@ -71,7 +71,11 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "intervals": middle.intervals,
         "shapes": shapes.shapes,
     },
-    "default-at-scale.md": {"scale": sparse.scale, "large": middle.large},
+    "default-at-scale.md": {
+        "scale": sparse.scale,
+        "peers": sparse.scale_peers,
+        "large": middle.large,
+    },
     "rows-in-parts-measured.md": {"drift": sparse.drift},
     "which-posterior.md": {
         "by method": truth.by_method,

@@ -7,7 +7,7 @@ from typing import Any
 from scripts.records import lines
 from scripts.reports.tables import Record, Table, spaced, table
 
-__all__ = ["curve", "dense", "drift", "noise", "peers", "products", "scale", "sizes"]
+__all__ = ["curve", "dense", "drift", "noise", "peers", "products", "scale", "scale_peers", "sizes"]
 
 _NAMES = {"own": "ours", "svgp": "SVGP", "fitc": "FITC", "vecchia": "Vecchia"}
 _NOISY = ("counts", "diamonds", "outliers")
@@ -135,6 +135,22 @@ scale = Table(
         "later": lambda some: f"{1e6 * some[-1]['later']:.0f} µs",
     },
     group=("rows",),
+    where=lambda r: "model" not in r,
+    order=lambda key: key,
+)
+scale_peers = Table(
+    "scale.jsonl",
+    {
+        "model": "{model}",
+        "rows": lambda some: spaced(some[-1]["rows"]),
+        "elapsed, two cores": "{wall:.0f} s",
+        "CPU": "{cpu:.0f} s",
+        "memory": lambda some: f"{some[-1]['bytes'] / 1e9:.2f} GB",
+        "log loss": "{loss:.4f}",
+        "a prediction": lambda some: f"{1e6 * some[-1]['later']:.0f} µs",
+    },
+    group=("model", "rows"),
+    where=lambda r: "model" in r,
     order=lambda key: key,
 )
 

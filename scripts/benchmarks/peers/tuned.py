@@ -77,22 +77,22 @@ class _Stopped:
     """CatBoost or LightGBM that ends where a tenth of the rows says."""
 
     def __init__(self, model: Any, seed: int) -> None:
-        self._model, self._seed = model, seed
+        self.model, self._seed = model, seed
 
     def fit(self, X: Any, y: Any) -> _Stopped:
         """Fit to nine tenths of the rows."""
         order = np.random.default_rng(self._seed).permutation(len(y))
         judged, rest = order[: len(y) // 10], order[len(y) // 10 :]
-        self._model.fit(X[rest], y[rest], eval_set=(X[judged], y[judged]))
+        self.model.fit(X[rest], y[rest], eval_set=(X[judged], y[judged]))
         return self
 
     def predict(self, X: Any) -> Any:
         """What the model predicts."""
-        return self._model.predict(X)
+        return self.model.predict(X)
 
     def predict_proba(self, X: Any) -> Any:
         """Probabilities of the classes."""
-        return self._model.predict_proba(X)
+        return self.model.predict_proba(X)
 
 
 def _catboost(kind: str, seed: int) -> Any:
