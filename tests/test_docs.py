@@ -24,7 +24,10 @@ TOP = Path(__file__).parents[1]
 PAGES = sorted((TOP / "docs").glob("*.md"))
 BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
 #: Pages whose blocks have tests of their own, of which `tests/deep` has one.
-ELSEWHERE = {"bring-your-own-likelihood", "deep", "defaults", "from-other-libraries"}
+ELSEWHERE = {
+    *("bring-your-own-likelihood", "deep", "defaults", "from-other-libraries"),
+    "other-libraries",
+}
 RUN = sorted(p.stem for p in PAGES if "```python\n" in p.read_text() and p.stem not in ELSEWHERE)
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
