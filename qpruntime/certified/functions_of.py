@@ -391,6 +391,6 @@ def functions(
     >>> own = functions("student-t(nu=4, scale=0.1)")
     >>> mean, std = own.moments([0.5, 2.0], 1.0, 0.0)
     >>> std.round(4)
-    array([0.1345, 0.3069])
+    array([0.136 , 0.1522])
     """
     return LikelihoodFunctions(likelihood, table)
