@@ -14,7 +14,7 @@ fi
 given=$#
 
 kernels="tests/likelihoods tests/quadrature"
-models="tests/inference tests/learning tests/estimators"
+models="tests/inference tests/learning"
 builds="tests/execution tests/test_tablegen"
 # All that is in none of them.
 others="qpruntime tablegen"
@@ -73,14 +73,14 @@ beside() {
   part "mypy" "$PY" -m mypy
   # While the other lane compiles the kernels that all of the rest uses.
   part "kernels with the jit off: line coverage" interpreted
-  part "tables as files, scripts, documentation and its examples" run_tests "$others" "$@"
+  part "estimators, tables as files, scripts, documentation and its examples" run_tests "$others" "$@"
 }
 
 { beside "$@"; } > "$output" 2>&1 &
 lane=$!
 trap 'pkill -P "$lane" 2>/dev/null || true; rm -f "$output" "$failures"' EXIT
 part "likelihoods, quadrature" run_tests "$kernels" "$@"
-part "inference, learning, estimators" run_tests "$models" "$@"
+part "inference, learning" run_tests "$models" "$@"
 part "tablegen" run_tests "$builds" "$@"
 wait "$lane" || echo "the second lane" >> "$failures"
 cat "$output"
