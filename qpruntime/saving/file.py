@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.errors import InputError, TableError
+from qpruntime.errors import InputError, QPError, TableError
 from qpruntime.memory import require
 from qpruntime.names import printable
 from qpruntime.saving.known import ROOTS, class_of
@@ -114,8 +114,11 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         document, arrays = _parts(data)
         return _model(document, arrays)
-    except Malformed as error:
-        raise TableError(f"{source}: {printable(str(error))}; save the model again") from error
+    except (QPError, MemoryError):
+        raise
+    except Exception as error:  # of values that fit together in no model, whatever they are
+        words = str(error) if isinstance(error, Malformed) else f"no saved model ({error!r:.200})"
+        raise TableError(f"{source}: {printable(words)}; save the model again") from error
 
 
 def _parts(data: bytes) -> tuple[dict[str, Any], list[NDArray[Any]]]:
@@ -141,7 +144,7 @@ def _parts(data: bytes) -> tuple[dict[str, Any], list[NDArray[Any]]]:
     except Malformed:
         raise
     except (zipfile.BadZipFile, ValueError, KeyError, RecursionError, EOFError, OSError) as error:
-        raise Malformed(f"no saved model ({type(error).__name__}: {error})") from error
+        raise Malformed(f"no saved model ({type(error).__name__}: {error!s:.200})") from error
 
 
 def _count(document: Any, members: int) -> int:

@@ -114,9 +114,11 @@ def _bring(
     size = entry.size if entry else None
     transfer = Transfer(partial, known is not None, size, check, report, limits)
     pooch.get_logger().setLevel("WARNING")
-    # pooch keeps a file that is there if its hash is right, and may not replace any other.
+    # pooch keeps a file that is there, and may not replace any other: what an earlier call that was
+    # killed has left goes.
     place = target.with_name(f"{target.name[:60]}.{mark}.whole")
     try:
+        place.unlink(missing_ok=True)
         digest = f"sha256:{entry.sha256}" if entry else None
         pooch.retrieve(url, digest, place.name, place.parent, downloader=transfer)
         os.replace(place, target)

@@ -6,6 +6,7 @@ right. Until then the bytes are in a file beside it, from which the next call go
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,10 @@ from urllib.parse import unquote, urlsplit
 
 from qpruntime.errors import TableError
 from qpruntime.names import printable, size
+
+fcntl: Any = None
+with contextlib.suppress(ImportError):  # not there on Windows
+    import fcntl
 
 __all__ = ["Cut", "Limits", "Transfer"]
 
@@ -77,12 +82,17 @@ class Transfer:
         limits: Limits | None = None,
     ) -> None:
         self._partial, self._nbytes, self._check = partial, nbytes, check
-        self._report, self._limits = report, limits or Limits()
-        if not resumes:
-            partial.unlink(missing_ok=True)
+        self._report, self._limits, self._resumes = report, limits or Limits(), resumes
 
     def __call__(self, url: str, output_file: str, pooch: Any, check_only: bool = False) -> None:
-        """Bring all bytes of the URL; `TableError` if that cannot be."""
+        """Bring all bytes of the URL; `TableError` if it cannot be, or another process does."""
+        lock = self._partial.with_name(f".{self._partial.name}.lock")
+        with _held(lock, url):
+            if not self._resumes:
+                self._partial.unlink(missing_ok=True)
+            self._bring_all(url, output_file)
+
+    def _bring_all(self, url: str, output_file: str) -> None:
         for attempt in range(self._limits.tries):
             before = self._there()
             if self._nbytes is not None and before == self._nbytes:
@@ -143,6 +153,23 @@ class Transfer:
                     began, marked = now, there
             if total is not None and there < total:
                 raise Cut(f"the connection ended at {there} of {total} bytes")
+
+
+@contextlib.contextmanager
+def _held(lock: Path, url: str) -> Iterator[None]:
+    """Hold a lock that the system takes back when the process ends; its file goes with it."""
+    with lock.open("ab") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise TableError(
+                    f"another process is fetching {printable(url)} to {lock.parent}: wait for it"
+                ) from error
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 @dataclass

@@ -217,6 +217,46 @@ def test_hostile_files_with_right_hashes(what, written, tmp_path):
     refused(forged(written, change), tmp_path, words)
 
 
+def parts(tree, place=()):
+    """Places of all values of a tree."""
+    yield place
+    if not isinstance(tree, (dict, list)):
+        return
+    for name, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        yield from parts(value, (*place, name))
+
+
+VALUES = [
+    *(None, True, -1, 10**30, 0.5, "", "x", [], {}, [[]], {"float": "nan"}, {"array": 0}),
+    *({"scalar": 0}, {"dtype": "zzz"}, {"set": [{"list": []}]}, {"dict": [[{"list": []}, 1]]}),
+    *({"slice": [1, 2]}, {"objects": [1], "shape": [2]}, {"tuple": [1]}, {"list": ["a"]}),
+    an_object("qpruntime.inference.sites:Sites", {"tuple": []}),
+    an_object("qpruntime.likelihoods.registry:get", "no such", kind="call"),
+]  # fmt: skip
+
+
+def test_trees_with_a_changed_value_end_in_our_errors_or_a_model(written, tmp_path):
+    """Two hundred at random, with hashes that are right; most are refused."""
+    rng = np.random.default_rng(2)
+    with zipfile.ZipFile(io.BytesIO(written)) as archive:
+        plain = archive.read("model.json")
+    places = [place for place in parts(json.loads(plain)["tree"]) if place]
+    refusals = 0
+    for _ in range(200):
+        document = json.loads(plain)
+        *path, last = places[rng.integers(len(places))]
+        inside = document["tree"]
+        for name in path:
+            inside = inside[name]
+        inside[last] = VALUES[rng.integers(len(VALUES))]
+        (tmp_path / "m").write_bytes(forged(written, in_document(tree=document["tree"])))
+        try:
+            qpruntime.load(tmp_path / "m")
+        except (TableError, InputError):
+            refusals += 1
+    assert refusals > 60
+
+
 def test_a_file_that_is_made_again_is_read(written, tmp_path):
     """The forger of the tests above makes files that are good but for what it changes."""
     (tmp_path / "good").write_bytes(forged(written, lambda _: None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import pickle
@@ -137,6 +138,21 @@ def test_a_later_call_goes_on(shelf, installed):
         spans = [span for _, span in server.asked if span]
         assert spans == [f"bytes={len(BYTES) // 2}-"]
     assert path.read_bytes() == BYTES
+    assert left(installed) == ["probit-compact.h5"]
+
+
+def test_one_process_at_a_time_and_what_a_killed_one_has_left(shelf, installed):
+    installed.mkdir()
+    with on_a_server(shelf) as server:
+        url = f"{server.url}/t/probit-compact.h5"
+        mark = hashlib.sha256(url.encode()).hexdigest()[:16]
+        # Checked and not yet in place when the process was killed; the URL has another table now.
+        (installed / f"probit-compact.h5.{mark}.whole").write_bytes(b"of before")
+        with (installed / f".probit-compact.h5.{mark}.part.lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with pytest.raises(TableError, match="another process is fetching"):
+                tablegen.fetch(url)
+        assert tablegen.fetch(url)[0].read_bytes() == BYTES
     assert left(installed) == ["probit-compact.h5"]
 
 
