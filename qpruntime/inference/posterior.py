@@ -126,6 +126,20 @@ class Posterior(Outcome, Savable):
         found: Array = self._solution.moments()[1]
         return found
 
+    def latent(self) -> tuple[Array, Array]:
+        """Posterior mean and variance of the latent values, each of shape (n,).
+
+        Of `qpruntime.infer` with an operator: those of f, of which observations see functionals;
+        of other posteriors `mean` and `variance`. `sample` without points draws them.
+
+        Raises
+        ------
+        InputError
+            Of a pickle whose latent values were never asked for: `with_covariance` first.
+        """
+        own = getattr(self._solution, "latent", None)
+        return (self.mean, self.variance) if own is None else own()
+
     @property
     def n_negative(self) -> int:
         """Sites of negative precision: there the observation widens the posterior.

@@ -1,0 +1,227 @@
+"""What inference along an operator leaves behind: functionals settled, and f to be asked of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.inference.contract import Crossed, prior_mean
+from qpruntime.inference.corrections.corrected import Points
+from qpruntime.inference.covariance import covariance
+from qpruntime.inference.joint import draws
+from qpruntime.inference.observed import Observed
+from qpruntime.inference.operator.functionals import Functionals
+from qpruntime.inference.operator.stored import LatentKept, RowsKept
+from qpruntime.inference.sites import Sites
+from qpruntime.memory import require, squares
+from qpruntime.validation import finite, real
+
+__all__ = ["OperatorSolution"]
+
+#: Two covariances are one if the posterior means that they give agree to this, in units of them.
+_SAME = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorSolution:
+    """As `qpruntime.inference.contract.Solution` has it; rows are those of the operator.
+
+    Attributes
+    ----------
+    own : Sites
+    mean_rows, variance_rows, log_z : ndarray, shape (N,)
+        Of the functionals; the last are leave-one-out log densities.
+    kept : RowsKept or LatentKept
+    functionals : Functionals
+    prior : ndarray, shape (n,)
+        Prior mean of f.
+    data : Observed
+        Of the functionals, without a covariance.
+    K : ndarray, shape (n, n), or None
+        Prior covariance of f; pickles leave it out.
+    moments_latent : tuple or None
+        Posterior means and variances of f, once they are known.
+    """
+
+    own: Sites
+    mean_rows: Array
+    variance_rows: Array
+    log_z: Array
+    kept: RowsKept | LatentKept
+    functionals: Functionals
+    prior: Array
+    data: Observed
+    K: Array | None
+    moments_latent: tuple[Array, Array] | None = None
+
+    lines = ()
+    where = ("K_star", "k_star_diag")
+    name, corrects = "operator", True
+
+    @property
+    def words(self) -> str:
+        """What a line about the posterior says."""
+        return f" along an operator of {self.functionals.latent} latent values"
+
+    @property
+    def algebra(self) -> int:
+        """Rows of the factor."""
+        return min(self.functionals.n, self.functionals.latent)
+
+    @property
+    def held_rows(self) -> int:
+        """All rows."""
+        return self.functionals.n
+
+    @property
+    def width(self) -> int:
+        """Numbers that a prediction makes of a point."""
+        return self.functionals.latent
+
+    def sites(self) -> Sites:
+        """Sites of the functionals."""
+        return self.own
+
+    def moments(self) -> tuple[Array, Array]:
+        """Posterior means and variances of the functionals."""
+        return self.mean_rows, self.variance_rows
+
+    def latent(self) -> tuple[Array, Array]:
+        """Posterior means and variances of f, each of shape (n,)."""
+        if self.moments_latent is None:
+            K = self._covariance()
+            found = self.kept.predict(K, K.diagonal(), self.prior)
+            object.__setattr__(self, "moments_latent", found)
+        assert self.moments_latent is not None
+        return self.moments_latent
+
+    def loo(self, rows: NDArray[np.intp] | None) -> Array:
+        """Leave-one-out log densities of some observations."""
+        found: Array = self.log_z.copy() if rows is None else self.log_z[rows]
+        return found
+
+    def least(self) -> tuple[float, int]:
+        """The least of them, and its row."""
+        row = int(np.argmin(self.log_z))
+        return float(self.log_z[row]), row
+
+    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Latent means and variances at points of these prior covariances with f, and variances."""
+        K_star, diagonal = self._crossed(at[0]), finite(at[1], "k_star_diag")
+        if diagonal.shape not in ((), (len(K_star),)):
+            raise InputError(f"k_star_diag must have shape {(len(K_star),)}, got {diagonal.shape}")
+        return self.kept.predict(K_star, diagonal, prior_mean(mean, self.usual, (len(K_star),)))
+
+    def _crossed(self, K_star: ArrayLike) -> Array:
+        K_star, n = real(K_star, "K_star"), self.functionals.latent
+        if K_star.ndim != 2 or K_star.shape[1] != n:
+            raise InputError(
+                f"K_star must have shape (T, {n}), prior covariances with the {n} latent values "
+                f"of K; got {K_star.shape}"
+            )
+        return finite(K_star, "K_star")
+
+    def points(self, at: tuple[Any, ...], mean: Any) -> Points:
+        """Points for corrections."""
+        K_star = self._crossed(at[0])
+        self.predict(at, mean)  # checks the arguments
+        diagonal = np.asarray(at[1], dtype=float)
+        offset = prior_mean(mean, self.usual, (len(K_star),))
+        seen = np.ascontiguousarray(self.functionals.times(np.ascontiguousarray(K_star.T)).T)
+        both = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
+        return Points(seen, *both)
+
+    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
+        """Joint draws at points of these prior covariances with f, and with each other.
+
+        Of f itself where there are none.
+        """
+        if not at:
+            K = self._covariance()
+            at, mean = (K, K), self.prior if mean is None else mean
+        K_star, K_new = self._crossed(at[0]), finite(at[1], "K_new")
+        count_new = len(K_star)
+        if K_new.shape != (count_new, count_new):
+            raise InputError(
+                f"joint draws at {count_new} points take their prior covariance (T, T) for a "
+                f"second argument, got shape {K_new.shape}"
+            )
+        require(squares(count_new, 3.0), f"joint draws at {count_new} points", "take fewer points")
+        offset = prior_mean(mean, self.usual, (count_new,))
+        centre = self.kept.predict(K_star, K_new.diagonal(), offset)[0]
+        return draws(centre, K_new - self.kept.reduced(K_star), count, rng)
+
+    def gradient(self, change: Any) -> Array | float:
+        """Slope of the log evidence where the covariance of f changes so."""
+        n = self.functionals.latent
+        dK = finite(change, "dK") if change is not None else np.empty(0)
+        if dK.shape[:2] != (n, n):
+            raise InputError(
+                f"evidence_gradient takes dK of the latent values here, {(n, n)} or {(n, n)} and "
+                f"p, got shape {dK.shape}"
+            )
+        return self.kept.evidence_gradient(dK)
+
+    def observed(self) -> Observed:
+        """Data and prior covariance of the functionals."""
+        if self.K is None:
+            return self.data
+        return replace(self.data, K=self.functionals.covariance(self.K))
+
+    @property
+    def knows_covariance(self) -> bool:
+        """Whether the covariance is at hand."""
+        return self.K is not None
+
+    def _covariance(self) -> Array:
+        if self.K is None:
+            raise InputError("the latent values take post.with_covariance(K) of a pickle")
+        return self.K
+
+    def with_covariance(self, K: ArrayLike) -> OperatorSolution:
+        """Return the same with the prior covariance of f, which pickles leave out."""
+        own, _ = covariance(K)
+        n = self.functionals.latent
+        if own.shape != (n, n):
+            raise InputError(f"K must have shape {(n, n)}, got {own.shape}")
+        found = self.functionals.times(self.prior + own @ self.kept.latent_weights)
+        scale = np.abs(self.mean_rows) + np.sqrt(self.variance_rows)
+        gap = np.abs(found - self.mean_rows)
+        if not (gap <= _SAME * scale).all():
+            raise InputError(
+                f"K is not the prior covariance of this posterior: with it the posterior mean of "
+                f"observation {int(np.argmax(gap))} would be off by {gap.max():.3g}"
+            )
+        return replace(self, K=own)
+
+    def facts(self) -> dict[str, Any]:
+        """What this engine adds to a summary."""
+        return {"n_negative": int((self.own.tau < 0.0).sum()), "latent": self.functionals.latent}
+
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
+        """Covariances of the points."""
+        return crossed()
+
+    def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> OperatorSolution:
+        """The same: it does not know its inputs."""
+        return self
+
+    @property
+    def usual(self) -> float | None:
+        """The prior mean, if it is one number."""
+        low, high = float(self.prior.min()), float(self.prior.max())
+        return low if low == high else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.K is not None:
+            self.latent()
+        return {**vars(self), "K": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
