@@ -8,6 +8,7 @@ _EXTRAS = {
     "qpruntime/deep": "optax",
     "qpruntime/gpy.py": "GPy",
     "qpruntime/jax": "jax",
+    "qpruntime/onnx": "onnx",
     "qpruntime/torch": "torch",
     "qpruntime/torch/gpytorch.py": "gpytorch",
 }

@@ -69,6 +69,7 @@ FLOORS = [
     {
         "qpruntime.about",
         "qpruntime.deep",
+        "qpruntime.onnx",
         "qpruntime.plotting",
         "qpruntime.warmup",
         "tablegen.builder",
