@@ -26,7 +26,7 @@ def games(seed=0, n=15, count=60):
 
 @pytest.mark.parametrize("method", ["ep", "qp"])
 def test_all_inputs_inducing_is_dense(method):
-    """Nothing is left out: evidence, densities and predictions are those of `infer` (jitter 1e-10)."""
+    """Nothing is left out: evidence, densities and predictions are those of `infer` (1e-6)."""
     X, A, y = games()
     mean = np.linspace(-0.2, 0.3, len(X))
     options = {"method": method, "tol": 1e-10, "operator": A}

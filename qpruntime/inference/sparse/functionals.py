@@ -1,9 +1,9 @@
 """Rows that see functionals of few inputs each, as a game between two players does.
 
-A row a with inputs x_1, x_2, ... sees g = sum_j a_j f(x_j). With inducing inputs of f its features are
-sums of theirs, its variance is exact, and what Z leaves out is taken as independent between rows,
-as everywhere in this engine: of rows that share an input it is not. `AlongRows` is the kernel that
-says so to the passes over rows, whose inputs are a's entries and the x_j, side by side.
+A row a with inputs x_1, x_2, ... sees g = sum_j a_j f(x_j). With inducing inputs of f its features
+are sums of theirs, its variance is exact, and what Z leaves out is taken as independent between
+rows, as everywhere in this engine: of rows that share an input it is not. `AlongRows` is the kernel
+that says so to the passes over rows, whose inputs are a's entries and the x_j, side by side.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def inputs_along(operator: Any, X: Array) -> tuple[Functionals, Array]:
     most = int(entries.max())
     if most > _ENTRIES:
         raise InputError(
-            f"row {int(np.argmax(entries))} of the operator has {most} entries, and inducing inputs "
-            f"take {_ENTRIES} at most: infer(kernel(X), y, operator=A) takes any"
+            f"row {int(np.argmax(entries))} of the operator has {most} entries, and inducing "
+            f"inputs take {_ENTRIES} at most: infer(kernel(X), y, operator=A) takes any"
         )
     n, d = functionals.n, X.shape[1]
     require(8.0 * n * most * (d + 1), f"the inputs of {n} rows of {most} entries", "pass fewer")
