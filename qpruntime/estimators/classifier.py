@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, ndtri
+from scipy.special import ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
 
@@ -16,6 +16,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import commit, draft_of, renewed
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.coupling import coupled, coupling_of
 from qpruntime.estimators.cross_fitted import Target
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import fitted_table, table_to_fit
@@ -31,6 +32,7 @@ from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
+from qpruntime.estimators.process import all_of
 from qpruntime.estimators.scores import OfClasses
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
@@ -51,6 +53,7 @@ class _Fitted(GPEstimator):
     classes_: NDArray[Any]
     kernel_: Kernel | tuple[Kernel, ...]
     posterior_: Posterior | tuple[Posterior, ...]
+    coupling_: float
     optimum_: Optimum | tuple[Optimum | None, ...] | None
     optima_: tuple[Optimum, ...] | tuple[tuple[Optimum, ...], ...]
     _likelihood_: Likelihood | None
@@ -126,6 +129,9 @@ class GPClassifier(ClassifierMixin, _Fitted):
         The labels; of two, the second is the positive class.
     kernel_, posterior_ : scikit-learn kernel and Posterior
         With the fitted parameters, and at the training points; K-tuples for K > 2 classes.
+    coupling_ : float
+        Of K > 2 classes, from 0 to 1: how far what the other classes' processes say counts, as
+        leave-one-out probabilities of the rows have it; see `predict_log_proba`. 0 for two.
     optimum_ : Optimum or None
         The best optimiser run; a K-tuple for K > 2 classes.
     optima_ : tuple of Optimum
@@ -219,6 +225,10 @@ class GPClassifier(ClassifierMixin, _Fitted):
             return Target(codes, weights, score, True, boosted_classes)
 
         draft._train([Data(points, y, projector, prior, weights) for y in signs], settings, target)
+        draft.coupling_ = 0.0
+        if draft.classes_.size > 2:
+            codes = np.searchsorted(draft.classes_, labels)
+            draft.coupling_ = coupling_of(all_of(draft.posterior_), codes, weights)
         return commit(self, draft)
 
     @with_inducing
@@ -306,14 +316,15 @@ class GPClassifier(ClassifierMixin, _Fitted):
         """Log class probabilities, exact where the probabilities underflow, shape (T, K).
 
         The normaliser of the likelihood under the latent predictive density; for K > 2 classes
-        the probabilities of each class against the rest, scaled to sum to 1.
+        p_c/(1 - p_c)^b, scaled to sum to 1, of the probability p_c of each class against the rest
+        and b the `coupling_` that was learnt.
         """
-        points = self._new_data(X)
+        points, b = self._new_data(X), getattr(self, "coupling_", 0.0)
 
         def joined(minus: Array, plus: Array) -> Array:
             if minus.ndim == 1:
                 return np.column_stack([minus, plus])
-            return plus - logsumexp(plus, axis=1, keepdims=True)
+            return coupled(minus, plus, b)
 
         if self.correction is not None:
             return joined(*self._log_probabilities(points))

@@ -71,6 +71,11 @@ def to_onnx(model: GPClassifier, path: str | os.PathLike[str] | None = None) -> 
         scores.insert(0, graph.add("Neg", scores[0]))
     score = graph.add("Concat", *scores, axis=1)
     logs = log_cdf(graph, score)
+    # p_c/(1 - p_c)^b of several classes, each against the rest.
+    b = getattr(model, "coupling_", 0.0) if len(model.classes_) > 2 else 0.0
+    if b:
+        others = log_cdf(graph, graph.add("Neg", score))
+        logs = graph.add("Sub", logs, graph.add("Mul", others, b))
     top = graph.add("ReduceMax", logs, axes=[1], keepdims=1)
     shares = graph.add("Exp", graph.add("Sub", logs, top))
     total = graph.add("ReduceSum", shares, graph.constant([1], np.int64), keepdims=1)
