@@ -9,7 +9,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from cases import every_case
 from qpruntime import infer
+from qpruntime.inference.operator import features
 from qpruntime.inference.operator.functionals import Functionals
+from qpruntime.inference.operator.latent import LatentPrior
+from qpruntime.inference.sites import Sites
 from qpruntime.learning.along import AlongFamily
 from qpruntime.learning.maximise import maximise
 from qpruntime.learning.objective import LeaveOneOut, Objective
@@ -90,3 +93,34 @@ def test_the_evidence_is_maximised():
     assert best.value == pytest.approx(top, abs=1e-6)
     assert low < top
     assert high < top
+
+
+@every_case("copies", [0, 1])
+def test_many_sparse_rows(monkeypatch, copies):
+    """Variances and slopes entry by entry are those by rows; also where differences cancel."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=9)
+    x[8] = x[7] + (1e-6 if copies else 1.0)
+    K = np.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-13 * np.eye(9)
+    pairs = [(i, j) for i in range(9) for j in range(9) if i != j]
+    A = np.array([np.eye(9)[i] - np.eye(9)[j] for i, j in pairs])
+    found = []
+    for many in (False, True):
+        monkeypatch.setattr(features.Features, "many", property(_many(many)))
+        prior = LatentPrior(Functionals(sparse.csr_array(A), 9), K, np.zeros(9))
+        solved = prior.factor(Sites(np.linspace(0.2, 0.9, 72), np.linspace(-1, 1, 72)))
+        found.append((prior.variance, *solved.marginals(), solved.slope()))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-8, atol=1e-10 * np.abs(one).max())
+    exact = np.einsum("ij,jk,ik->i", A, K, A)
+    np.testing.assert_allclose(found[1][0], exact, rtol=1e-3 if copies else 1e-12)
+
+
+def _many(value):
+    return lambda _: value
+
+
+def test_when_rows_are_many():
+    A = sparse.random_array((9000, 1000), density=0.002, rng=np.random.default_rng(0)).tocsr()
+    assert features.Features(Functionals(A, 1000), np.eye(1000)).many
+    assert not features.Features(Functionals(A[:900], 1000), np.eye(1000)).many
