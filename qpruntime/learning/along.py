@@ -6,11 +6,14 @@ values; the solver is what fits ask for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
+from qpruntime.errors import ConvergenceWarning, warn
+from qpruntime.inference.arguments import check_powers
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point.complaints import warn_unsettled
 from qpruntime.inference.operator.functionals import Functionals
@@ -21,14 +24,19 @@ from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.summary import summarise
 from qpruntime.kernels.gradient import covariance_function
+from qpruntime.learning import starts
 from qpruntime.learning.data import Data
+from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.family import Family
+from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.objective import OBJECTIVES, Objective, settle_fast
-from qpruntime.learning.progress import expect
+from qpruntime.learning.progress import expect, reporting
+from qpruntime.learning.runs import optimise
 from qpruntime.learning.settings import Settings
+from qpruntime.learning.training import Fit
 from qpruntime.memory import require, squares
 
-__all__ = ["Along", "AlongFamily"]
+__all__ = ["Along", "AlongFamily", "train_along"]
 
 # Arrays of the smaller side, squared: covariance, root, factor, inverse, slope, and one of work.
 _ARRAYS = 6.0
@@ -122,3 +130,49 @@ class Along:
         end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
         warn_unsettled(end, settings.tol, len(data.y), of_estimator=True)
         return along(summarise(problem, end), self.functionals, K, data.prior)
+
+
+def train_along(
+    data: Data,
+    begin: Start,
+    settings: Settings,
+    functionals: Functionals,
+    rng: np.random.Generator,
+) -> Fit:
+    """Maximise the objective from the kernel's parameters and from restarts, then infer.
+
+    Parameters
+    ----------
+    data : Data
+        `X` and `prior` have a row for each latent value, `y` and `weights` one for each functional.
+    begin : Start
+        The kernel, whatever the settings say, and where to begin.
+    settings : Settings
+    functionals : Functionals
+    rng : Generator
+        For restarts.
+    """
+    kernel, solver = begin.kernel, Along(settings, functionals)
+    check_powers(1.0, data.weights, data.projector, functionals.n)
+    learns = bool(settings.optimize and kernel.n_dims)
+    solver.require(len(data.X), kernel, learns)
+    optima: tuple[Optimum, ...] = ()
+    sites: Sites | None = None
+    if learns:
+        solver.expect(data, kernel)
+        # What is said of kernels whose matrix is diagonal is not for values of their own.
+        own = replace(settings, kernel=None)
+        with reporting(settings.verbose, settings.objective, 1 + settings.n_restarts) as report:
+            optima, sites, advice = optimise(data, begin, own, rng, report, solver)
+        best = optima[0]
+        if settings.given:
+            advice += starts.at_bounds(kernel, data.X, best.theta, best.slope, settings.objective)
+        if not best.success:
+            advice.append(
+                f"the {settings.objective} was not maximised: {best.message}; raise max_iter of "
+                "optimize=Search(...) or widen the kernel's bounds"
+            )
+        for text in advice:
+            warn(text, ConvergenceWarning)
+        kernel = kernel.clone_with_theta(best.theta)
+    return Fit(kernel, data.projector.likelihood, solver.infer(kernel, data, sites), optima)

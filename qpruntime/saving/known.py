@@ -15,6 +15,7 @@ __all__ = ["ROOTS", "callable_of", "class_of", "name_of"]
 _BY_MODULE = {
     "qpruntime.estimators.classifier": ("GPClassifier",),
     "qpruntime.estimators.poisson": ("GPPoissonRegressor",),
+    "qpruntime.estimators.preference": ("GPPreference",),
     "qpruntime.estimators.robust": ("GPRobustRegressor",),
     "qpruntime.inference.posterior": ("Posterior",),
     "qpruntime.inference.markov.posterior": ("SeriesPosterior",),
@@ -37,7 +38,9 @@ _BY_MODULE = {
     "qpruntime.inference.sites": ("Sites",),
     "qpruntime.inference.sparse.inducing": ("Inducing",),
     "qpruntime.inference.sparse.solution": ("SparseSolution",),
+    "qpruntime.kernels.columns": ("On",),
     "qpruntime.kernels.markov": ("Factor", "States", "Term"),
+    "qpruntime.kernels.same": ("Same",),
     "qpruntime.kernels.state": ("StateSpace",),
     "qpruntime.learning.maximise": ("Optimum",),
     "qpruntime.learning.options": ("Search", "Series"),
