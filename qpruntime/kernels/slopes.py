@@ -99,8 +99,9 @@ def _values(node: Node, one: Asked, other: Asked | None) -> Array:
     if node.parts.constant:
         return node.value * valued.astype(float)
     if node.parts.noise:
-        found: Array = np.diag(node.value * (one.feature < 0)) if other is None else 0.0 * valued
-        return found
+        if other is not None:
+            return np.zeros(valued.shape)
+        return np.diag(np.where(one.feature < 0, node.value, 0.0))
     return _Pairs(node, one, far).covariance()
 
 

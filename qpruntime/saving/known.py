@@ -43,6 +43,7 @@ _BY_MODULE = {
     "qpruntime.kernels.same": ("Same",),
     "qpruntime.kernels.state": ("StateSpace",),
     "qpruntime.learning.maximise": ("Optimum",),
+    "qpruntime.learning.slopes": ("Slopes",),
     "qpruntime.learning.options": ("Search", "Series"),
     "qpruntime.learning.options_inducing": ("Inducing",),
     "qpruntime.learning.policy.judged": ("Stage",),
