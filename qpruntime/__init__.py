@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from qpruntime.estimators.classifier import GPClassifier
     from qpruntime.estimators.poisson import GPPoissonRegressor
+    from qpruntime.estimators.preference import GPPreference
     from qpruntime.estimators.robust import GPRobustRegressor
     from qpruntime.inference.infer import infer
     from qpruntime.inference.markov.posterior import SeriesPosterior
@@ -45,6 +46,7 @@ _HOME = {
     "CorrectionWarning": "errors",
     "GPClassifier": "estimators.classifier",
     "GPPoissonRegressor": "estimators.poisson",
+    "GPPreference": "estimators.preference",
     "GPRobustRegressor": "estimators.robust",
     "Inducing": "learning.options_inducing",
     "InputError": "errors",
@@ -78,6 +80,7 @@ __all__ = [
     "CorrectionWarning",
     "GPClassifier",
     "GPPoissonRegressor",
+    "GPPreference",
     "GPRobustRegressor",
     "Inducing",
     "InputError",

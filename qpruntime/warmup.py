@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from qpruntime import jit
@@ -20,9 +21,11 @@ from qpruntime.certified.functions_of import functions
 from qpruntime.errors import InputError
 from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.estimators.poisson import GPPoissonRegressor
+from qpruntime.estimators.preference import GPPreference
 from qpruntime.estimators.robust import GPRobustRegressor
 from qpruntime.inference.infer import infer
 from qpruntime.inference.markov.series import infer_series
+from qpruntime.inference.operator.entries import quadratic_forms
 from qpruntime.inference.sparse.infer import infer_sparse
 from qpruntime.learning.options import Search
 from qpruntime.learning.options_inducing import Inducing
@@ -87,6 +90,18 @@ def _outliers(**options: Any) -> None:
     model.predict(X, return_std=True)
     model.predict_quantiles(X)
     model.predict_log_density(X, f)
+
+
+def _preferences() -> None:
+    """Of few comparisons and of many, which take another side of the algebra; with ties."""
+    X, f, _ = _data()
+    pairs = np.array([(i, j) for i in range(8) for j in range(8) if f[i] > f[j]])
+    for count in (6, len(pairs)):
+        scores = np.where(np.arange(count) % 5, 1.0, 0.5)
+        for ties in (None, scores):
+            model = GPPreference(**_FEW).fit(X[:8], pairs[:count], scores=ties)
+            model.predict_proba(pairs)
+    quadratic_forms(csr_array(np.eye(2)), np.eye(2))
 
 
 def _loo() -> None:
@@ -214,6 +229,7 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
         ("GPPoissonRegressor, exponential link", lambda: _counts(link="exp")),
         ("counts that vary more", _varied_counts),
         ("GPRobustRegressor", _outliers),
+        ("GPPreference", _preferences),
     ),
     "sparse": (
         ("infer_sparse", _sparse_posterior),

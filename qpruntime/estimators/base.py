@@ -19,6 +19,7 @@ from qpruntime.estimators.data import checked, no_text
 from qpruntime.estimators.fitted_table import remember
 from qpruntime.estimators.idle import refuse_idle
 from qpruntime.estimators.mean_choice import with_mean
+from qpruntime.estimators.monotone import monotone_data
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
 from qpruntime.estimators.units import train_all, whole
@@ -30,6 +31,7 @@ from qpruntime.inference.posterior import solution_of
 from qpruntime.learning.data import Data
 from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.settings import Settings, generator, settings_of
+from qpruntime.learning.slopes import Slopes
 from qpruntime.learning.training import Fit
 from qpruntime.learning.warp import Warp
 from qpruntime.memory import require, squares
@@ -54,6 +56,7 @@ class GPEstimator(Parameters):
     stages_: tuple[Stage, ...]
     nearest_: int
     warp_: Warp | None
+    slopes_: Slopes | None
     prior_mean_: CrossFitted | None
     n_features_in_: int
     n_iter_: int
@@ -106,7 +109,11 @@ class GPEstimator(Parameters):
     def _processes(self) -> list[Process]:
         """The fitted processes."""
         pairs = zip(all_of(self.posterior_), all_of(self.kernel_), strict=True)
-        return [Process(posterior, kernel, self.X_train_) for posterior, kernel in pairs]
+        # Models of before, unpickled, have no slopes.
+        slopes = getattr(self, "slopes_", None)
+        return [
+            Process(posterior, kernel, self.X_train_, slopes=slopes) for posterior, kernel in pairs
+        ]
 
     def _restore(self) -> list[Process]:
         """The processes for corrections; unpickled ones are given their prior covariances again."""
@@ -201,6 +208,7 @@ class GPEstimator(Parameters):
         default kernel may begin at `theta`. What is observed is `scale` times the latent function
         and what is `besides`, and ``target()`` is what another estimator learns of it.
         """
+        processes, settings, slopes = monotone_data(self, processes, settings)
         X = processes[0].X
         refuse_idle(self, settings, processes)
         drawn = generator(self.random_state)
@@ -211,6 +219,7 @@ class GPEstimator(Parameters):
         )
         remember(self, processes[0].projector.table)
         sparse = settings.sparse is not None or (choice is not None and choice.engine != "dense")
+        self.slopes_ = slopes
         self.warp_ = None if choice is None else choice.warp
         self.stages_ = () if choice is None else choice.stages
         self.engine_ = engine_of(fits[0].posterior) if choice is None else choice.engine

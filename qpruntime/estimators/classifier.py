@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +86,10 @@ class GPClassifier(ClassifierMixin, _Fitted):
         Where QP finds sigma*; see `qpruntime.infer`.
     p : float, optional
         Order of method "wp", from 1 to 10.
+    monotone : mapping, optional
+        Features along which the latent function rises, and with it the probability of the second of
+        two classes, +1, or falls, -1: ``{"age": +1}``, or numbers of columns. The sign of the slope
+        is observed at up to 40 rows far from each other; ``docs/monotone.md``.
     optimize : bool, "evidence", "loo" or Search
         Whether hyper-parameters are learnt, and what they maximise: "evidence", which is True, or
         "loo", the leave-one-out density; `qpruntime.Search` has restarts, limits and a callback.
@@ -156,6 +161,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         Rows that correct each prediction; the model holds its rows if there are any.
     prior_mean_ : CrossFitted or None
         The prior mean that was taken: the `estimators` of the folds, `slope` and `shift`.
+    slopes_ : Slopes or None
+        Where the sign of the slope was observed; of `posterior_` these are rows after the others.
     warp_ : callable or None
         Where ranks of features were chosen, the map of features to them: `kernel_`, `X_train_` and
         `inducing_points_` are of these.
@@ -174,6 +181,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
     likelihood: str | Likelihood | None = None
     method: Inference = "qp"
     p: float | None = None
+    monotone: Mapping[str | int, int] | None = None
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None

@@ -15,6 +15,9 @@ from qpruntime.arrays import Array
 from qpruntime.inference.corrections.corrected import Correction
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import solution_of
+from qpruntime.kernels.slopes import Asked, covariance
+from qpruntime.learning.monotone import joint_covariance
+from qpruntime.learning.slopes import Slopes
 
 __all__ = ["Process", "all_of", "one_or_all", "one_or_columns"]
 
@@ -23,13 +26,15 @@ __all__ = ["Process", "all_of", "one_or_all", "one_or_columns"]
 class Process:
     """A posterior with the kernel and the inputs (N, d) of its prior.
 
-    What was observed are `slope` times the latent values. Prior means are of these.
+    What was observed are `slope` times the latent values, and then `slopes` of the latent function.
+    Prior means are of these values.
     """
 
     posterior: Any
     kernel: Kernel
     X_train: Array
     slope: Array | None = None
+    slopes: Slopes | None = None
 
     def at(self, points: Array, prior: ArrayLike) -> tuple[Array, Array]:
         """Latent mean and variance at points (T, d), of these prior means (T,)."""
@@ -53,6 +58,11 @@ class Process:
 
     def _crossed(self, points: Array) -> tuple[Array, Array]:
         """Prior covariances with what was observed (T, N), and prior variances (T,)."""
+        if self.slopes is not None:
+            asked = self.slopes.asked(self.X_train)
+            K_star = covariance(self.kernel, Asked.values(points), asked)
+            K_star *= self.slopes.scales(len(self.X_train), self.slope)
+            return K_star, self.kernel.diag(points)
         K_star = self.kernel(points, self.X_train)
         if self.slope is not None:
             K_star *= self.slope
@@ -60,6 +70,9 @@ class Process:
 
     def covariance(self) -> Array:
         """Prior covariance (N, N) of what was observed."""
+        if self.slopes is not None:
+            scale = self.slopes.scales(len(self.X_train), self.slope)
+            return joint_covariance(self.kernel, self.slopes.asked(self.X_train), scale)
         K: Array = self.kernel(self.X_train)
         if self.slope is not None:
             K *= self.slope

@@ -11,6 +11,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
+from qpruntime.estimators.monotone import train_monotone
 from qpruntime.inference.posterior import moved_to
 from qpruntime.inference.sparse.lazy import is_lazy, read
 from qpruntime.inference.sparse.mapped import mapped
@@ -44,6 +45,8 @@ def train_all(
     for latent functions that vary by about `latent_scale`; they may begin at `theta`.
     """
     X = processes[0].X
+    if processes[0].slopes is not None:
+        return train_monotone(processes, settings, rng, latent_scale, theta), None
     if acts(processes[0], settings):
         return fitted(processes, settings, rng, latent_scale)
     if settings.sparse is None and is_lazy(X):

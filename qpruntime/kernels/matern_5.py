@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from qpruntime.arrays import Array
 from qpruntime.jit import contracted, kernel
 from qpruntime.kernels.exponential import half_integer
 from qpruntime.kernels.gamma import gamma_share
@@ -13,7 +17,7 @@ from qpruntime.kernels.markov import States
 
 __all__ = ["PARTS", "step", "value_and_slope"]
 
-_THIRD = 1.0 / 3.0
+_THIRD, _ROOT_5 = 1.0 / 3.0, math.sqrt(5.0)
 STATES = States(
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -3.0, -3.0]],
     [[1.0, 0.0, -_THIRD], [0.0, _THIRD, 0.0], [-_THIRD, 0.0, 1.0]],
@@ -27,9 +31,17 @@ def profile(u: Any, e: Any) -> tuple[Any, Any]:
     return (1.0 + u + u * u / 3.0) * e, (5.0 / 3.0) * (1.0 + u) * e
 
 
+def bends(kernel: Any, r: Array) -> tuple[Array, Array, Array, Array]:
+    """f, g = 5/3 (1 + u) e, h = 25/3 e and q = 125/3 e/u, with e = exp(-u)."""
+    u = _ROOT_5 * r
+    e = np.exp(-u)
+    f, g = profile(u, e)
+    return f, g, 25.0 / 3.0 * e, 125.0 / 3.0 * e / np.maximum(u, 1e-300)
+
+
 #: `profile` for compiled loops.
 value_and_slope = contracted(profile)
-PARTS = half_integer(5, profile, STATES)
+PARTS = replace(half_integer(5, profile, STATES), bends=bends)
 
 
 @kernel

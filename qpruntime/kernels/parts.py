@@ -47,6 +47,9 @@ class KernelParts:
     shape : callable (kernel, r^2, slope) -> (f, -f'(r)/r)
         Both at once and in the place of the squares, where that is quicker; the second counts if
         `slope`. Made of `radial` and `slope` if it is not given.
+    bends : callable (kernel, r) -> (f, g, h, q)
+        f and three times -1/r d/dr of the one before, for covariances of slopes of functions; what
+        is infinite at 0 may be anything there.
     compiled : int
         Number of the shape in `qpruntime.kernels.radial.fill_radial`, -1 if it has none.
     constant, noise : str
@@ -68,6 +71,7 @@ class KernelParts:
     frequencies: Callable[[Any, int, np.random.Generator], Array] | None = None
     scaled: bool = True
     shape: Callable[[Any, Array, bool], tuple[Array, Array]] | None = None
+    bends: Callable[[Any, Array], tuple[Array, Array, Array, Array]] | None = None
     compiled: int = -1
     constant: str = ""
     noise: str = ""

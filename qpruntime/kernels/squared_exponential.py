@@ -44,6 +44,12 @@ def shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
     return f, f
 
 
+def bends(kernel: Any, r: Array) -> tuple[Array, Array, Array, Array]:
+    """All derivatives are the value."""
+    f = np.exp(-0.5 * r * r)
+    return f, f, f, f
+
+
 def frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
     """Normal as they are."""
     return np.ones(count)
@@ -92,4 +98,6 @@ def _filter(sections: Sequence[tuple[float, float]]) -> States:
     return States(F, 0.5 * (P + P.T), forgets=_SLOWEST, short=_SHORT)
 
 
-PARTS = KernelParts(shape=shape, frequencies=frequencies, compiled=RBF, approximate=approximate)
+PARTS = KernelParts(
+    shape=shape, frequencies=frequencies, bends=bends, compiled=RBF, approximate=approximate
+)

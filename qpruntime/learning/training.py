@@ -81,14 +81,14 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
         )
     if settings.sparse is not None:
         return Fit(*train_sparse(data, begin, settings, rng))
-    check_powers(1.0, data.weights, projector, len(data.X))
+    check_powers(1.0, data.weights, projector, len(data.y))
     solver_of = solvers(data, kernel, settings)
     solver = solver_of(kernel)
     optima: tuple[Optimum, ...] = ()
     sites: Sites | None = None
     advice: list[str] = []
     learns = bool(settings.optimize and (kernel.n_dims or data.learn))
-    solver.require(len(data.X), kernel, learns)
+    solver.require(len(data.y), kernel, learns)
     if learns:
         solver.expect(data, kernel)
         # Where N is large no kernel is tried that takes another solver.

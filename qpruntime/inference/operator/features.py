@@ -10,6 +10,7 @@ from scipy.linalg import qr, solve_triangular
 
 from qpruntime.arrays import Array
 from qpruntime.inference.dense import tiles
+from qpruntime.inference.operator.entries import quadratic_forms
 from qpruntime.inference.operator.functionals import Functionals, root_of, weighted_square
 from qpruntime.memory import require
 
@@ -19,6 +20,10 @@ __all__ = ["Features"]
 _ROUNDED = 1e-9
 #: Likewise of all rows, before they are rotated into the factor instead.
 _LOST = 1e-12
+#: Numbers of Phi from which on sparse rows take their variances from a covariance of all columns.
+_LARGE = 8_000_000
+#: Such a variance has lost digits below this share of what its terms could come to.
+_CANCELLED = 1e-6
 
 
 class Features:
@@ -78,8 +83,30 @@ class Features:
                 found: Array = np.einsum("ij,ij->j", half, half)
                 return found
             root = solve_triangular(factor, root.T, lower=True, check_finite=False).T
-        found = np.empty(self.n)
-        for some, block in self.functionals.blocks(root):
+        if self.many:
+            return self._by_entries(root)
+        return self._by_blocks(self.functionals, root)
+
+    @cached_property
+    def many(self) -> bool:
+        """Whether sparse rows are so many, and of so few entries, that Phi costs most."""
+        if not self._sparse or self.n * self.width < _LARGE:
+            return False
+        entries = np.diff(self.functionals.rows.indptr).astype(float)
+        return bool((entries * entries).sum() < 0.1 * self.n * self.width)
+
+    def _by_entries(self, root: Array) -> Array:
+        """Squares by a' S a, S = root root', where that keeps its digits."""
+        S = root @ root.T
+        found, reach = quadratic_forms(self.functionals.rows, S)
+        lost = np.flatnonzero(found < _CANCELLED * reach)
+        if lost.size:
+            found[lost] = self._by_blocks(Functionals(self.functionals.rows[lost], len(S)), root)
+        return found
+
+    def _by_blocks(self, functionals: Functionals, root: Array) -> Array:
+        found = np.empty(functionals.n)
+        for some, block in functionals.blocks(root):
             np.einsum("ij,ij->i", block, block, out=found[some])
         return found
 

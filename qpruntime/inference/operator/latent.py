@@ -28,6 +28,8 @@ __all__ = ["LatentPrior", "LatentSolved"]
 
 #: Below this share 1 - tau variance has lost digits, and is found without the site.
 _STRONG = 1e-5
+#: Sites of less precision, times the prior variance, leave most digits of a difference of theirs.
+_WEAK = 1e3
 
 
 class LatentPrior(Prior):
@@ -191,7 +193,19 @@ class LatentSolved(Solved):
 
     def slope(self) -> Array:
         """Derivative of the log evidence by K, the latent values' covariance, shape (n, n)."""
-        return self.keep().slope()
+        features, tau = self.features, self.tau
+        largest = float(np.abs(tau * self._prior.variance).max())
+        if not features.many or largest > _WEAK:
+            return self.keep().slope()
+        # (K + H^-1)^-1 = H - H S H of a sparse sum, where no site is so strong that it cancels.
+        H = features.functionals.precision(tau)
+        half = solve_triangular(self.factor, features.root.T @ H, lower=True, check_finite=False)
+        back = features.functionals.back(self.weights)
+        found: Array = half.T @ half
+        found -= H
+        found += np.outer(back, back)
+        found *= 0.5
+        return found
 
     def pullback(self, marginals: tuple[Array, Array]) -> LatentPullback:
         half = solve_triangular(self.factor, self.features.rows.T, lower=True, check_finite=False)

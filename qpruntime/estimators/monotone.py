@@ -1,0 +1,156 @@
+"""`monotone=` of the estimators: which features, at which rows slopes are observed, and the fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.kernels.slopes import require_slopes
+from qpruntime.kernels.units import Units
+from qpruntime.learning.data import Data
+from qpruntime.learning.default_kernel import Start, automatic_start, default_start
+from qpruntime.learning.monotone import with_slopes
+from qpruntime.learning.settings import Settings
+from qpruntime.learning.slopes import Slopes
+from qpruntime.learning.training import Fit, train
+from qpruntime.validation import shown
+
+__all__ = ["monotone_data", "train_monotone"]
+
+# Rows at which the slope along each feature is observed, at most.
+_ROWS = 40
+# Scale of the probit of a slope, for features in units of their spread.
+_SHARP = 1e-3
+
+
+def monotone_data(
+    model: Any, processes: Sequence[Data], settings: Settings
+) -> tuple[list[Data], Settings, Slopes | None]:
+    """Return data and settings of an estimator with the slopes that it asks for.
+
+    Raises
+    ------
+    InputError
+        If ``model.monotone`` is not usable, or something is asked for that has no slopes.
+    """
+    asked = getattr(model, "monotone", None)
+    if asked is None or (isinstance(asked, Mapping) and not asked):
+        return list(processes), settings, None
+    if not isinstance(asked, Mapping):
+        raise InputError(
+            f'monotone must be a mapping of features to +1 or -1, {{"age": +1}}; got {shown(asked)}'
+        )
+    if settings.sparse is not None:
+        raise InputError("monotone takes the dense engine: use inducing=None with it")
+    if settings.solver == "markov":
+        raise InputError('monotone takes covariance matrices: use solver="dense" with it')
+    if model.prior_mean is not None:
+        raise InputError(
+            "monotone is of the Gaussian process alone, and prior_mean may fall: leave one out, or "
+            "give both to boosting, as monotonic_cst"
+        )
+    if len(processes) > 1:
+        raise InputError(
+            f"monotone has a direction for two classes, towards the second; there are "
+            f"{len(processes)}: join classes, or leave it out"
+        )
+    data = processes[0]
+    if data.projector.method == "wp":
+        raise InputError('monotone takes method "qp", "ep" or "vb"')
+    if settings.given:
+        require_slopes(settings.kernel)
+    X = np.asarray(data.X, dtype=float)
+    units = Units.of(X, data.weights)
+    slopes, signs = _slopes(X, units, _directions(model, asked, units))
+    settings = replace(settings, auto=None, solver="dense")
+    return [with_slopes(replace(data, X=X), slopes, signs)], settings, slopes
+
+
+def train_monotone(
+    processes: Sequence[Data],
+    settings: Settings,
+    rng: np.random.Generator,
+    latent_scale: float,
+    theta: Array | None,
+) -> list[Fit]:
+    """Return fits with slopes; by default in units of each feature's spread."""
+    if isinstance(settings.kernel, Kernel):
+        return [train(data, Start(settings.kernel), settings, rng) for data in processes]
+    found = []
+    for data in processes:
+        assert data.slopes is not None
+        weights = None if data.weights is None else data.weights[: len(data.X)]
+        units = Units.of(data.X, weights)
+        begin = (default_start if settings.kernel is None else automatic_start)(units, latent_scale)
+        if theta is not None:
+            begin = replace(begin, thetas=(theta,))
+        scaled = replace(data, X=units.scaled(data.X), slopes=data.slopes.scaled(units))
+        scaled = replace(scaled, scale=_rescaled(data, scaled))
+        fit = train(scaled, begin, settings, rng)
+        found.append(replace(fit, kernel=units.kernel_of_features(fit.kernel)))
+    return found
+
+
+def _rescaled(data: Data, scaled: Data) -> Array:
+    assert data.scale is not None
+    assert scaled.slopes is not None
+    return scaled.slopes.scales(len(data.X), data.scale[: len(data.X)])
+
+
+def _directions(model: Any, asked: Mapping[Any, Any], units: Units) -> dict[int, float]:
+    """Directions by numbers of features."""
+    names = list(getattr(model, "feature_names_in_", ()))
+    count = units.spread.size
+    found: dict[int, float] = {}
+    for key, value in asked.items():
+        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        if not number or float(value) not in (1.0, -1.0):
+            raise InputError(
+                f"monotone must be +1 for a feature along which the function rises, or -1; got "
+                f"{shown(value)} for {key!r}"
+            )
+        if isinstance(key, str):
+            if key not in names:
+                have = f"it has {shown(names)}" if names else "X had no names, use numbers"
+                raise InputError(f"monotone names the feature {key!r}, which X has not: {have}")
+            k = names.index(key)
+        elif isinstance(key, (int, np.integer)) and not isinstance(key, bool) and 0 <= key < count:
+            k = int(key)
+        else:
+            raise InputError(
+                f"monotone must name features, or number them from 0 to {count - 1}; got {key!r}"
+            )
+        if not units.spread[k] > 0.0:
+            raise InputError(
+                f"monotone names the feature {key!r}, which is the same in every row: leave it out"
+            )
+        if found.setdefault(k, float(value)) != float(value):
+            raise InputError(f"monotone has two directions for feature {k}: leave one out")
+    return found
+
+
+def _slopes(X: Array, units: Units, directions: dict[int, float]) -> tuple[Slopes, Array]:
+    """Slopes along features at rows far from each other, and their signs."""
+    rows = spread_rows(units.scaled(X), _ROWS)
+    feature = np.repeat(list(directions), len(rows)).astype(np.intp)
+    signs = np.repeat([*directions.values()], len(rows))
+    where = np.tile(X[rows], (len(directions), 1))
+    return Slopes(where, feature, units.spread[feature] / _SHARP), signs
+
+
+def spread_rows(X: Array, count: int) -> NDArray[np.intp]:
+    """Return so many distinct rows, each the farthest from those before it, from the middle on."""
+    distance = ((X - X.mean(axis=0)) ** 2).sum(axis=1)
+    rows = [int(np.argmin(distance))]
+    distance = ((X - X[rows[0]]) ** 2).sum(axis=1)
+    while len(rows) < count and distance.max() > 0.0:
+        rows.append(int(np.argmax(distance)))
+        distance = np.minimum(distance, ((X - X[rows[-1]]) ** 2).sum(axis=1))
+    return np.array(rows)

@@ -1,0 +1,346 @@
+"""Utilities of items from comparisons of two at a time, as a Gaussian process."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+from sklearn.base import BaseEstimator, clone
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils.validation import check_is_fitted
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.estimators.atomic import commit, draft_of
+from qpruntime.estimators.comparisons import (
+    Items,
+    differences,
+    distinct,
+    items_of,
+    pairs_of,
+    times_of,
+    won,
+)
+from qpruntime.estimators.utilities import Utilities
+from qpruntime.inference.operator.functionals import Functionals
+from qpruntime.kernels.units import Units
+from qpruntime.learning.along import train_along
+from qpruntime.learning.data import Data
+from qpruntime.learning.options import Search
+from qpruntime.learning.preference_kernel import own_start, preference_start
+from qpruntime.learning.settings import Settings, generator, search_of
+from qpruntime.projection.projector import Inference, Projector
+from qpruntime.saving.savable import Savable
+from qpruntime.validation import no_kernel, number, whole
+
+__all__ = ["GPPreference"]
+
+
+@dataclass(eq=False, repr=False, match_args=False)
+class GPPreference(Savable, BaseEstimator):
+    """Utilities from comparisons: item i is preferred to j with probability Phi(f_i - f_j).
+
+    The utility f is a Gaussian process over features of items, or a value of each item's own.
+    Differences in units of the noise are all that comparisons tell: the noise of one comparison is
+    1, so that utilities are in its units and the variance of f, which is learnt, is relative to
+    it. Utilities are those relative to the mean of all items, for a shift of all changes nothing.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel or None
+        Of the rows of X; with times in a further column. By default a variance times a Matérn 5/2
+        with a length-scale for each feature, or independent values; with times a share of it
+        drifts, as a Matérn 3/2. A kernel without a free variance is multiplied by one.
+    method : {"qp", "ep"}
+        How the final posterior is computed.
+    optimize : bool, "evidence", "loo" or Search
+        Whether hyper-parameters are learnt, and what they maximise; as in `GPClassifier`.
+    tol, max_sweeps
+        Of every EP or QP run; see `qpruntime.infer`.
+    n_jobs : int, optional
+        Threads for restarts.
+    random_state : int, RandomState, Generator or None
+        For restarts.
+    verbose : int
+        If not 0, print every evaluation of the objective to stderr.
+
+    Attributes
+    ----------
+    items_ : ndarray, shape (n,)
+        Names of the items, sorted; row numbers where they have features.
+    kernel_ : scikit-learn kernel
+        With the fitted parameters.
+    noise_ : float
+        Standard deviation of the noise of one comparison, in units of the prior standard
+        deviation of utilities.
+    posterior_ : Posterior
+        Of the differences that were compared, and of f; see ``operator`` of `qpruntime.infer`.
+    log_marginal_likelihood_value_ : float
+        Log evidence of the comparisons.
+    optimum_, optima_ : Optimum or None, tuple of Optimum
+        The best optimiser run, and all.
+    X_train_ : ndarray, shape (m, d)
+        Where the latent values are: items, each at every time of a comparison of its own.
+
+    Examples
+    --------
+    >>> from qpruntime import GPPreference
+    >>> games = [["ann", "bob"], ["ann", "cid"], ["bob", "cid"], ["ann", "bob"]]
+    >>> model = GPPreference().fit(None, games)
+    >>> model.predict([["cid", "ann"]]).tolist()
+    ['ann']
+    """
+
+    kernel: Kernel | None = None
+    _: KW_ONLY
+    method: Inference = "qp"
+    optimize: bool | Literal["evidence", "loo"] | Search = True
+    tol: float = 1e-6
+    max_sweeps: int = 100
+    n_jobs: int | None = None
+    random_state: int | np.random.RandomState | np.random.Generator | None = None
+    verbose: int = 0
+
+    def fit(
+        self,
+        X: ArrayLike | None,
+        pairs: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        scores: ArrayLike | None = None,
+        times: ArrayLike | None = None,
+    ) -> GPPreference:
+        """Fit hyper-parameters and utilities.
+
+        Parameters
+        ----------
+        X : array-like, shape (n, d) or (n,), or None
+            Features of the items, which pairs name by row numbers; or names of all items. None
+            takes the names in pairs. Items with names have utilities of their own.
+        pairs : array-like, shape (P, 2)
+            Two items a row; the first is preferred, unless scores say otherwise.
+        sample_weight : array-like, shape (P,), optional
+            Powers of the single likelihoods: how many times a comparison came out like this.
+        scores : array-like, shape (P,), optional
+            1 where the first item won, 0 where the second did, and 1/2 for a tie, which is half a
+            win of either.
+        times : array-like, shape (P,), optional
+            When each comparison was, as numbers or dates, which are taken in days: utilities then
+            change in time.
+
+        Raises
+        ------
+        InputError
+            If an argument is not usable; the message says which and what to do.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the optimiser or the sites have not settled.
+        """
+        settings = self._settings()
+        projector = Projector("probit", self.method, None)
+        compared = pairs_of(pairs)
+        items = items_of(X, compared)
+        wins = won(len(compared), scores, sample_weight)
+        when = times_of(times, len(compared))
+        numbers = items.numbers(compared, "pairs")
+        if (alike := np.flatnonzero(numbers[:, 0] == numbers[:, 1])).size:
+            raise InputError(
+                f"comparison {alike[0]} is of an item and itself, and tells nothing: leave it out"
+            )
+        own = np.where(wins.swapped[:, None], numbers[wins.of][:, ::-1], numbers[wins.of])
+        # Every item has a latent value, at least one: also those that were not compared.
+        points, places = _points(items, own, None if when is None else when[wins.of])
+        functionals = Functionals(differences(places[:, 0], places[:, 1], len(points)), len(points))
+        if self.kernel is None:
+            spread = None if items.names is not None else Units.of(items.rows).spread
+            begin = preference_start(spread, None if when is None else float(np.ptp(when)) or 1.0)
+        else:
+            begin = own_start(settings.kernel)
+        data = Data(points, np.ones(functionals.n), projector, np.zeros(len(points)), wins.weights)
+        fit = train_along(data, begin, settings, functionals, generator(self.random_state))
+        draft = draft_of(self)
+        draft._rows_, draft._named_, draft.X_train_ = items.rows, items.names is not None, points
+        draft._last_ = None if when is None else float(when.max())
+        draft.items_ = np.arange(len(items.rows)) if items.names is None else items.names
+        draft.kernel_, draft.posterior_ = fit.kernel, fit.posterior
+        draft.optima_, draft.optimum_ = fit.optima, fit.optimum
+        draft.n_iter_ = 0 if fit.optimum is None else fit.optimum.n_iterations
+        draft.log_marginal_likelihood_value_ = fit.posterior.log_evidence
+        variance = draft._utilities().prior_spread()
+        draft.noise_ = float(variance**-0.5)
+        return commit(self, draft)
+
+    def predict_proba(
+        self, pairs: ArrayLike, X: ArrayLike | None = None, *, times: ArrayLike | None = None
+    ) -> Array:
+        """Probability that the first item is preferred, and that the second is, shape (Q, 2).
+
+        Parameters
+        ----------
+        pairs : array-like, shape (Q, 2)
+            Items of the fit; with X its row numbers.
+        X : array-like, shape (T, d), optional
+            Features of other items.
+        times : float or array-like, shape (Q,), optional
+            When; by default at the last comparison of the fit.
+        """
+        mean, variance = self._compared(pairs, X, times)
+        score = mean / np.sqrt(1.0 + variance)
+        return np.column_stack([ndtr(score), ndtr(-score)])
+
+    def predict(
+        self, pairs: ArrayLike, X: ArrayLike | None = None, *, times: ArrayLike | None = None
+    ) -> NDArray[Any]:
+        """The item that is preferred, shape (Q,); arguments as of `predict_proba`."""
+        mean = self._compared(pairs, X, times)[0]
+        items = pairs_of(pairs)
+        return np.where(mean >= 0.0, items[:, 0], items[:, 1])
+
+    def predict_interval(
+        self,
+        pairs: ArrayLike,
+        X: ArrayLike | None = None,
+        *,
+        times: ArrayLike | None = None,
+        level: float = 0.9,
+    ) -> Array:
+        """Central interval of the probability that the first item is preferred, shape (Q, 2)."""
+        if not 0.0 < number(level, "level") < 1.0:
+            raise InputError(f"level must be between 0 and 1, got {level}")
+        mean, variance = self._compared(pairs, X, times)
+        reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
+        return np.column_stack([ndtr(mean - reach), ndtr(mean + reach)])
+
+    def utility(
+        self, X: ArrayLike | None = None, *, times: ArrayLike | None = None
+    ) -> tuple[Array, Array]:
+        """Mean and standard deviation of utilities, relative to the mean of all items of the fit.
+
+        In units of the noise of one comparison.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d) or (T,), optional
+            Features, or names, of items; by default those of the fit, as in ``items_``.
+        times : float or array-like, shape (T,), optional
+            When; by default at the last comparison of the fit.
+
+        Returns
+        -------
+        mean, std : ndarray, shape (T,)
+        """
+        check_is_fitted(self)
+        known = items = self._items()
+        if X is None:
+            numbers = np.arange(len(known.rows))
+        elif known.names is not None:
+            numbers = known.numbers(np.ravel(np.asarray(X)), "X")
+        else:
+            items = self._others(X)
+            numbers = np.arange(len(items.rows))
+        rows = self._placed(items.rows[numbers], self._when(times, len(numbers)))
+        mean, variance = self._utilities().relative(rows)
+        return mean, np.sqrt(variance)
+
+    def rank_proba(
+        self,
+        *,
+        times: float | None = None,
+        n_samples: int = 10_000,
+        random_state: int | np.random.Generator | None = 0,
+    ) -> Array:
+        """Probability of each item of the fit to have each rank, shape (n, n); rank 0 is the best.
+
+        By joint draws of all utilities: off by 0.5 / sqrt(n_samples) at most, one standard error.
+
+        Parameters
+        ----------
+        times : float, optional
+            When; by default at the last comparison of the fit.
+        n_samples : int
+        random_state : int, Generator or None
+        """
+        check_is_fitted(self)
+        count = whole(n_samples, "n_samples", 1)
+        n = len(self._items().rows)
+        rows = self._placed(self._items().rows, self._when(times, n))
+        draws = self._utilities().draws(rows, count, random_state)
+        best_first = np.argsort(-draws, axis=1, kind="stable")
+        found = np.zeros((n, n))
+        np.add.at(found, (best_first, np.broadcast_to(np.arange(n), best_first.shape)), 1.0 / count)
+        return found
+
+    def _settings(self) -> Settings:
+        kernel = self.kernel
+        if not (kernel is None or isinstance(kernel, Kernel)):
+            raise no_kernel(kernel, "None or ")
+        if self.method not in ("qp", "ep"):
+            raise InputError(f'method must be "qp" or "ep", got {self.method!r}')
+        search = search_of(self.optimize)
+        sought = Search() if search is None else search
+        return Settings(
+            kernel=None if kernel is None else clone(kernel),
+            objective=sought.objective,
+            optimize=search is not None,
+            n_restarts=sought.restarts,
+            max_iter=sought.max_iter,
+            ftol=sought.ftol,
+            tol=number(self.tol, "tol", above=0.0),
+            max_sweeps=whole(self.max_sweeps, "max_sweeps", 1),
+            n_jobs=self.n_jobs,
+            verbose=whole(int(self.verbose), "verbose", 0),
+            callback=sought.callback,
+        )
+
+    def _items(self) -> Items:
+        return Items(self.items_ if self._named_ else None, self._rows_)
+
+    def _utilities(self) -> Utilities:
+        return Utilities(self.posterior_, self.kernel_, self.X_train_, self._rows_)
+
+    def _when(self, times: ArrayLike | None, count: int) -> Array | None:
+        if self._last_ is None:
+            if times is not None:
+                raise InputError("the model was fitted without times: leave them out, or fit with")
+            return None
+        found = times_of(self._last_ if times is None else times, count)
+        return found
+
+    def _placed(self, rows: Array, when: Array | None) -> Array:
+        return rows if when is None else np.column_stack([rows, when])
+
+    def _others(self, X: ArrayLike) -> Items:
+        width, shape = self._items().rows.shape[1], np.shape(X)
+        if len(shape) != 2 or shape[1] != width:
+            raise InputError(f"X must have {width} columns as in the fit, got shape {shape}")
+        found = np.array(X, dtype=float)
+        if not np.isfinite(found).all():
+            raise InputError("X must be finite")
+        return Items(None, found)
+
+    def _compared(
+        self, pairs: ArrayLike, X: ArrayLike | None, times: ArrayLike | None
+    ) -> tuple[Array, Array]:
+        """Mean and variance of the differences of utilities, (Q,)."""
+        check_is_fitted(self)
+        if X is not None and self._items().names is not None:
+            raise InputError("items of this fit have no features: leave X out")
+        asked = pairs_of(pairs)
+        items = self._items() if X is None else self._others(X)
+        numbers = items.numbers(asked, "pairs")
+        when = self._when(times, len(asked))
+        both = None if when is None else np.repeat(when[:, None], 2, axis=1)
+        points, which = distinct(items.rows, numbers, both)
+        return self._utilities().compared(points, which)
+
+
+def _points(items: Items, numbers: NDArray[np.intp], when: Array | None) -> tuple[Array, Any]:
+    """Points of the latent values, and which of them comparisons (W, 2) are of."""
+    if when is None:
+        return items.rows, numbers
+    return distinct(items.rows, numbers, np.repeat(when[:, None], 2, axis=1))

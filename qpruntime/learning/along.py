@@ -1,0 +1,178 @@
+"""Fits where observations see linear functionals of the latent values, rows of an operator.
+
+The family takes the slope of either side of the algebra back to the covariance of the latent
+values; the solver is what fits ask for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.arrays import Array
+from qpruntime.errors import ConvergenceWarning, warn
+from qpruntime.inference.arguments import check_powers
+from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.fixed_point.complaints import warn_unsettled
+from qpruntime.inference.operator.functionals import Functionals
+from qpruntime.inference.operator.latent import LatentPrior
+from qpruntime.inference.operator.prior import along, functionals_prior, takes_latent_side
+from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.sites import Sites
+from qpruntime.inference.summary import summarise
+from qpruntime.kernels.gradient import covariance_function
+from qpruntime.learning import starts
+from qpruntime.learning.data import Data
+from qpruntime.learning.default_kernel import Start
+from qpruntime.learning.family import Family
+from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.objective import OBJECTIVES, Objective, settle_fast
+from qpruntime.learning.progress import expect, reporting
+from qpruntime.learning.runs import optimise
+from qpruntime.learning.settings import Settings
+from qpruntime.learning.training import Fit
+from qpruntime.memory import require, squares
+
+__all__ = ["Along", "AlongFamily", "train_along"]
+
+# Arrays of the smaller side, squared: covariance, root, factor, inverse, slope, and one of work.
+_ARRAYS = 6.0
+
+
+class AlongFamily(Family):
+    """Priors of A f, where f has the covariance ``kernel(X)``.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel
+    X : ndarray, shape (n, d)
+        Inputs of the n latent values.
+    mean : ndarray, shape (n,)
+        Prior mean of f.
+    functionals : Functionals
+        The N rows of A.
+    latent : bool
+        Whether the algebra is that of the latent values, or that of the observations.
+    """
+
+    def __init__(
+        self, kernel: Kernel, X: Array, mean: Array, functionals: Functionals, latent: bool
+    ) -> None:
+        self._kernel, self._mean = kernel, mean
+        self._functionals, self._latent = functionals, latent
+        self._covariance = covariance_function(kernel, X)
+
+    @property
+    def theta(self) -> Array:
+        theta: Array = self._kernel.theta
+        return theta
+
+    @property
+    def bounds(self) -> Array:
+        bounds: Array = self._kernel.bounds
+        return bounds.reshape(-1, 2)
+
+    def at(self, theta: Array) -> DensePrior | LatentPrior:
+        K = self._covariance.at(theta)
+        return functionals_prior(self._functionals, K, self._mean, self._latent)
+
+    def contract(self, slope: Array) -> Array:
+        if not self._latent:
+            # g = A f: a number whose slope by Cov(g) is M has the slope A' M A by K.
+            slope = self._functionals.back(self._functionals.back(slope).T)
+        return self._covariance.contract(slope)
+
+
+@dataclass(frozen=True)
+class Along:
+    """The solver of observations along functionals; see `qpruntime.learning.solvers.Solver`.
+
+    Rows of `Data.X` are those of the latent values, and so is its prior mean.
+    """
+
+    settings: Settings
+    functionals: Functionals
+
+    @property
+    def objective(self) -> type[Objective]:
+        """What is maximised."""
+        return OBJECTIVES[self.settings.objective]
+
+    def _latent(self, data: Data) -> bool:
+        return takes_latent_side(self.functionals, data.projector.method)
+
+    def _side(self) -> int:
+        return min(self.functionals.n, self.functionals.latent)
+
+    def require(self, n: int, kernel: Kernel, learns: bool) -> None:
+        """Raise `InputError` if a fit of n latent values cannot fit into memory."""
+        need = squares(n, 3.0) + squares(self._side(), _ARRAYS)
+        what = f"a fit of {n} latent values to {self.functionals.n} observations"
+        require(need, what, "pass fewer of the one or the other")
+
+    def expect(self, data: Data, kernel: Kernel) -> None:
+        """Say before how long a fit will take, if that is long."""
+        runs = 1 + self.settings.n_restarts
+        expect(self._side(), runs * (12 + 3 * kernel.n_dims), "fewer latent values or observations")
+
+    def family(self, kernel: Kernel, data: Data) -> AlongFamily:
+        """Return the priors of a kernel."""
+        return AlongFamily(kernel, data.X, data.prior, self.functionals, self._latent(data))
+
+    def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
+        """Return the posterior under a kernel as it is; warn if it has not settled."""
+        K, settings = kernel(data.X), self.settings
+        prior = functionals_prior(self.functionals, K, data.prior, self._latent(data))
+        problem = Problem(prior, data.y, data.projector, weights=data.weights)
+        end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
+        warn_unsettled(end, settings.tol, len(data.y), of_estimator=True)
+        return along(summarise(problem, end), self.functionals, K, data.prior)
+
+
+def train_along(
+    data: Data,
+    begin: Start,
+    settings: Settings,
+    functionals: Functionals,
+    rng: np.random.Generator,
+) -> Fit:
+    """Maximise the objective from the kernel's parameters and from restarts, then infer.
+
+    Parameters
+    ----------
+    data : Data
+        `X` and `prior` have a row for each latent value, `y` and `weights` one for each functional.
+    begin : Start
+        The kernel, whatever the settings say, and where to begin.
+    settings : Settings
+    functionals : Functionals
+    rng : Generator
+        For restarts.
+    """
+    kernel, solver = begin.kernel, Along(settings, functionals)
+    check_powers(1.0, data.weights, data.projector, functionals.n)
+    learns = bool(settings.optimize and kernel.n_dims)
+    solver.require(len(data.X), kernel, learns)
+    optima: tuple[Optimum, ...] = ()
+    sites: Sites | None = None
+    if learns:
+        solver.expect(data, kernel)
+        # What is said of kernels whose matrix is diagonal is not for values of their own.
+        own = replace(settings, kernel=None)
+        with reporting(settings.verbose, settings.objective, 1 + settings.n_restarts) as report:
+            optima, sites, advice = optimise(data, begin, own, rng, report, solver)
+        best = optima[0]
+        if settings.given:
+            advice += starts.at_bounds(kernel, data.X, best.theta, best.slope, settings.objective)
+        if not best.success:
+            advice.append(
+                f"the {settings.objective} was not maximised: {best.message}; raise max_iter of "
+                "optimize=Search(...) or widen the kernel's bounds"
+            )
+        for text in advice:
+            warn(text, ConvergenceWarning)
+        kernel = kernel.clone_with_theta(best.theta)
+    return Fit(kernel, data.projector.likelihood, solver.infer(kernel, data, sites), optima)

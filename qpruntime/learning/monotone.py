@@ -1,0 +1,116 @@
+"""Fits where slopes of the latent function are observed beside its values: of one sign, it rises.
+
+Riihimäki & Vehtari (2010): at some places a slope is seen to be positive, or negative, by a probit
+whose scale is small. Nothing here knows features by name, nor chooses the places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.arrays import Array
+from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.fixed_point.complaints import warn_unsettled
+from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.sites import Sites
+from qpruntime.inference.summary import summarise
+from qpruntime.kernels.slopes import Asked, contract, covariance
+from qpruntime.learning.data import Data
+from qpruntime.learning.dense import Dense
+from qpruntime.learning.family import Family
+from qpruntime.learning.objective import settle_fast
+from qpruntime.learning.slopes import Slopes
+from qpruntime.memory import require, squares
+
+__all__ = ["SlopeFamily", "WithSlopes", "joint_covariance", "with_slopes"]
+
+# Slopes make K ill-conditioned: their variances are raised by this share.
+_JITTER = 1e-8
+# N x N arrays of a fit: of pairs and their derivatives, K, a factor, its inverse and the slope.
+_ARRAYS = 14.0
+
+
+def with_slopes(data: Data, slopes: Slopes, signs: Array) -> Data:
+    """Return the data with these slopes, of signs -1 and +1, as rows after the others."""
+    more, n = len(signs), len(data.y)
+    weights = data.weights
+    return replace(
+        data,
+        y=np.concatenate([data.y, signs]),
+        prior=np.concatenate([data.prior, np.zeros(more)]),
+        weights=None if weights is None else np.concatenate([weights, np.ones(more)]),
+        scale=slopes.scales(n, data.scale),
+        slopes=slopes,
+    )
+
+
+def joint_covariance(kernel: Kernel, asked: Asked, scale: Array) -> Array:
+    """Covariance of what is observed."""
+    K = covariance(kernel, asked)
+    K.flat[:: len(K) + 1] *= 1.0 + _JITTER * (asked.feature >= 0)
+    K *= np.outer(scale, scale)
+    return K
+
+
+class SlopeFamily(Family):
+    """Priors of values and slopes of f, whose covariance is a kernel's.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel
+    asked : Asked
+    mean : ndarray, shape (N + M,)
+        Prior mean of what is observed.
+    scale : ndarray, shape (N + M,)
+    """
+
+    def __init__(self, kernel: Kernel, asked: Asked, mean: Array, scale: Array) -> None:
+        self._kernel, self._asked, self._mean, self._scale = kernel, asked, mean, scale
+        self._at = kernel
+
+    @property
+    def theta(self) -> Array:
+        theta: Array = self._kernel.theta
+        return theta
+
+    @property
+    def bounds(self) -> Array:
+        bounds: Array = self._kernel.bounds
+        return bounds.reshape(-1, 2)
+
+    def at(self, theta: Array) -> DensePrior:
+        self._at = self._kernel.clone_with_theta(theta)
+        return DensePrior(joint_covariance(self._at, self._asked, self._scale), self._mean)
+
+    def contract(self, slope: Array) -> Array:
+        slope *= np.outer(self._scale, self._scale)
+        slope.flat[:: len(slope) + 1] *= 1.0 + _JITTER * (self._asked.feature >= 0)
+        return contract(self._at, self._asked, slope)
+
+
+class WithSlopes(Dense):
+    """The solver of covariance matrices of values and slopes."""
+
+    def require(self, n: int, kernel: Kernel, learns: bool) -> None:
+        require(
+            squares(n, _ARRAYS),
+            f"a fit of N = {n} rows with slopes",
+            "leave out monotone, or rows: every slope is a row more",
+        )
+
+    def family(self, kernel: Kernel, data: Data) -> SlopeFamily:  # type: ignore[override]
+        assert data.slopes is not None
+        assert data.scale is not None
+        return SlopeFamily(kernel, data.slopes.asked(data.X), data.observed_prior, data.scale)
+
+    def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
+        settings = self.settings
+        prior = self.family(kernel, data).at(kernel.theta)
+        problem = Problem(prior, data.y, data.projector, weights=data.weights)
+        end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
+        warn_unsettled(end, settings.tol, len(data.y), of_estimator=True)
+        return summarise(problem, end)
