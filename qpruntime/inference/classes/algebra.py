@@ -13,6 +13,7 @@ I + R_c K_c R_c, R_c^2 = D_c, E_c = R_c B_c^-1 R_c and O = sum E_c = L L':
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrs
 
 from qpruntime.arrays import Array
@@ -93,16 +94,19 @@ class Blocks:
             return found
         return np.array([K @ b for K, b in zip(self.K, weights, strict=True)])
 
-    def covariances(self) -> tuple[Array, Array]:
-        """Return Cov(z_i), shape (N, C, C), and the shares 1 - D_ic Cov(z_i)_cc, (N, C)."""
+    def covariances(self, own: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Return Cov(z_i), shape (N, C, C), and the shares 1 - D_ic Cov(z_i)_cc, (N, C).
+
+        What has to do with a row's own class is not filled: no site is along it.
+        """
         C, n = self.D.shape
-        halves = [half_of(E, self.lower) for E in self.E]
-        found, kept = np.empty((n, C, C)), np.empty((n, C))
+        halves, found, kept = np.zeros((C, n, n)), np.empty((n, C, C)), np.empty((n, C))
         for c in range(C):
+            rows = np.flatnonzero(own != c)
+            halves[c][rows] = tiles.solve_lower(self.lower, self.E[c][rows].T).T
             for d in range(c + 1):
-                found[:, c, d] = found[:, d, c] = products_of_rows(halves[c], halves[d])
-                found[:, c, d] /= self.D[c] * self.D[d]
-                found[:, d, c] = found[:, c, d]
+                shared = products_of_rows(halves[c], halves[d]) / (self.D[c] * self.D[d])
+                found[:, c, d] = found[:, d, c] = shared
             kept[:, c] = self._share[c] - self.D[c] * found[:, c, c]
             found[:, c, c] += self.alone(c)
         return found, kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,13 @@ class ClassPrior(Prior):
         rows, others = self.layout.rows, self.layout.others
         return 1.0 + self.squares[self.layout.own[rows], rows] + self.squares[others, rows]
 
+    def rows(self) -> tuple[Array, Array]:
+        """As `ClassSolved.rows`, of the prior: z_c is f_c less f_own and u."""
+        layout, n = self.layout, np.arange(self.layout.n)
+        own = 1.0 + self.squares[layout.own, n]
+        covariance = own[:, None, None] + np.eye(layout.classes) * self.squares.T[:, None, :]
+        return covariance, np.ones((layout.n, layout.classes))
+
     def factor(self, sites: Sites) -> ClassSolved:
         return ClassSolved(self, sites)
 
@@ -60,17 +68,34 @@ class ClassPrior(Prior):
 
 
 class ClassSolved(Solved):
-    """The posterior of given sites; `blocks` is None where these say nothing."""
+    """The posterior of given sites; nothing is factorised where these say nothing.
+
+    Raises
+    ------
+    NumericalError
+        If double precision does not suffice.
+    ImproperPosterior
+        If a precision is negative.
+    """
 
     def __init__(self, prior: ClassPrior, sites: Sites) -> None:
-        layout = prior.layout
         if (sites.tau < 0.0).any():
             raise ImproperPosterior("site precisions of classes are not negative")
-        self._prior, self._layout, self.tau = prior, layout, sites.tau
-        D = np.maximum(layout.whole(sites.tau, 1.0).T, _FLOOR / prior.squares)
-        self.blocks = Blocks(prior.K, np.ascontiguousarray(D))
-        self._rows: Array | None = None
+        self._prior, self._layout, self.tau = prior, prior.layout, sites.tau
+        self._rows: tuple[Array, Array] | None = None
         self.relocate(sites.nu)
+        if sites.tau.any():
+            self.blocks  # noqa: B018  what fails here is the caller's to know
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The factorisations."""
+        D = np.maximum(self._layout.whole(self.tau, 1.0).T, _FLOOR / self._prior.squares)
+        return Blocks(self._prior.K, np.ascontiguousarray(D))
+
+    @property
+    def _is_prior(self) -> bool:
+        return not self.tau.any()
 
     def relocate(self, nu: Array) -> None:
         self._nu = nu
@@ -81,7 +106,10 @@ class ClassSolved(Solved):
         if self._solution is None:
             # g = -z, and so are the precision-weighted means.
             nu = np.ascontiguousarray(-self._layout.whole(self._nu, 0.0).T)
-            self._solution = self.blocks.solve(nu)
+            if self._is_prior and not nu.any():
+                self._solution = nu, nu, nu[0]
+            else:
+                self._solution = self.blocks.solve(nu)
         return self._solution
 
     @property
@@ -95,17 +123,21 @@ class ClassSolved(Solved):
 
     @property
     def log_det(self) -> float:
-        return self.blocks.log_det
+        return 0.0 if self._is_prior else self.blocks.log_det
 
-    def rows(self) -> Array:
-        """Cov(z_i) of each row, shape (N, C, C)."""
+    def rows(self) -> tuple[Array, Array]:
+        """Cov(z_i), shape (N, C, C), and the shares of variance that are not the sites' own."""
         if self._rows is None:
-            self._rows, self._kept = self.blocks.covariances()
+            if self._is_prior:
+                self._rows = self._prior.rows()
+            else:
+                self._rows = self.blocks.covariances(self._layout.own)
         return self._rows
 
     def marginals(self) -> tuple[Array, Array]:
-        variance = np.ascontiguousarray(np.diagonal(self.rows(), axis1=1, axis2=2))
-        return self._layout.flat(variance), self._layout.flat(self._kept)
+        covariance, kept = self.rows()
+        variance = np.diagonal(covariance, axis1=1, axis2=2)
+        return self._layout.flat(variance), self._layout.flat(kept)
 
     def propose(
         self,
@@ -148,7 +180,7 @@ class ClassSolved(Solved):
         status, site = visit_rows(
             asked.rules(),
             asked.observations,
-            self.rows(),
+            self.rows()[0],
             self._layout.others,
             (*Marginals(self.mean, *marginals, self.weights),),
             (tau, nu),
@@ -162,7 +194,7 @@ class ClassSolved(Solved):
     def discard(self) -> None:
         self.solution()
         self._rows = None
-        del self.blocks
+        vars(self).pop("blocks", None)
 
     def keep(self) -> ClassKept:
         return ClassKept(self.blocks, self.solution()[0], self.weights)
