@@ -18,9 +18,9 @@ from scipy.linalg.lapack import dpotrs
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
+from qpruntime.inference.classes.products import products_of_rows, scale_and_add
 from qpruntime.inference.dense import tiles
-from qpruntime.inference.dense.triangles import mirror_upper, scaled_upper
-from qpruntime.jit import kernel, summed
+from qpruntime.inference.dense.triangles import scaled_upper
 
 __all__ = ["Blocks", "slope_of"]
 
@@ -134,28 +134,3 @@ def slope_of(E: Array, lower: Array, weights: Array) -> Array:
     found += np.outer(weights, weights)
     found *= 0.5
     return found
-
-
-@kernel
-def scale_and_add(upper, root, E, total):
-    """Fill E = R B^-1 R, of the upper triangle of B^-1, and add its upper triangle to `total`."""
-    n = root.size
-    for i in range(n):
-        scale, row, right, out, sums = root[i], upper[i, i:], root[i:], E[i, i:], total[i, i:]
-        for j in range(n - i):
-            out[j] = scale * row[j] * right[j]
-            sums[j] += out[j]
-    mirror_upper(E)
-
-
-@summed
-def products_of_rows(a, b):
-    """Inner products of the rows of two matrices, shape (N,)."""
-    n, width = a.shape
-    out = np.empty(n)
-    for i in range(n):
-        total, first, second = 0.0, a[i], b[i]
-        for j in range(width):
-            total += first[j] * second[j]
-        out[i] = total
-    return out

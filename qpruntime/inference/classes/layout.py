@@ -68,8 +68,8 @@ class Layout:
             sign = 1.0 * (own == c) - (self.others == c)
             some = np.flatnonzero(sign)
             rows = self.rows[some]
-            found[np.ix_(some, some)] += np.outer(sign[some], sign[some]) * (
-                K[c % len(K)][np.ix_(rows, rows)]
+            found[np.ix_(some, some)] += (
+                np.outer(sign[some], sign[some]) * (K[c % len(K)][np.ix_(rows, rows)])
             )
         return found
 

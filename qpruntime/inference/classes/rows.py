@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from qpruntime.inference.classes.orthant import log_passes
+from qpruntime.inference.classes.three import log_quadrant
 from qpruntime.inference.site_update import Marginals, Observations, propose
 from qpruntime.inference.sites import Sites
 from qpruntime.jit import kernel
 from qpruntime.quadrature.sigma_star import OK
 
-__all__ = ["visit_rows"]
+__all__ = ["leave_rows_out", "visit_rows"]
 
 
 @kernel
@@ -74,3 +76,42 @@ def visit_rows(rules, observed, covariances, others, marginals, sites, visits, t
             if largest < tol:
                 break
     return OK, 0
+
+
+@kernel
+def leave_rows_out(covariances, others, marginals, sites, out):
+    """Fill log p(own class) of every row without its own sites, shape (N,); return the row that has
+    no such posterior, or -1.
+    """
+    mean_0, _, kept_0, _ = marginals
+    tau_0, nu_0 = sites
+    k = covariances.shape[1] - 1
+    V, G, work, spread = np.empty((k, k)), np.empty((k, k)), np.empty((6, k)), np.empty(k)
+    mean, kept = np.empty(k), np.empty(k)
+    for i in range(covariances.shape[0]):
+        first = i * k
+        tau, nu = tau_0[first : first + k].copy(), nu_0[first : first + k]
+        for j in range(k):
+            mean[j], kept[j] = mean_0[first + j], kept_0[first + j]
+            for other in range(k):
+                V[j, other] = covariances[i, others[first + j], others[first + other]]
+        for j in range(k):
+            if not kept[j] > 0.0:
+                return i
+            scale, step = -tau[j] / kept[j], (tau[j] * mean[j] - nu[j]) / kept[j]
+            tau[j] = 0.0
+            for other in range(k):
+                spread[other] = V[j, other]
+            for other in range(k):
+                mean[other] += step * spread[other]
+                kept[other] += tau[other] * scale * spread[other] * spread[other]
+            for other in range(k):
+                line, factor = V[other], scale * spread[other]
+                for last in range(k):
+                    line[last] -= factor * spread[last]
+        if k == 2:
+            wide = V[0, 0] + 1.0, V[1, 1] + 1.0
+            out[i] = log_quadrant(mean[0], mean[1], wide[0], wide[1], V[0, 1])
+        else:
+            out[i] = log_passes(mean, V, G, work)
+    return -1

@@ -12,9 +12,10 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.classes.algebra import Blocks
 from qpruntime.inference.classes.layout import Layout
+from qpruntime.inference.classes.means import settle_means
 from qpruntime.inference.classes.rows import visit_rows
 from qpruntime.inference.classes.stored import ClassKept
-from qpruntime.inference.proposals import match_means
+from qpruntime.inference.proposals import propose_all
 from qpruntime.inference.site_update import Marginals
 from qpruntime.inference.sites import Counts, ImproperPosterior, Sites
 from qpruntime.inference.solver import Asked, Prior, Pullback, Solved
@@ -23,8 +24,10 @@ __all__ = ["ClassPrior", "ClassSolved"]
 
 # Precisions along z are at least this share of that of the prior: in factorisations only.
 _FLOOR = 1e-12
-# Visits to the sites of a row from one factorisation, and until they settle.
-_VISITS, _MOST, _SETTLED = 2, 100, 1e-10
+# Steps of the means from one factorisation.
+_MEANS = 6
+# Visits to the sites of a row until they settle.
+_MOST, _SETTLED = 100, 1e-10
 
 
 class ClassPrior(Prior):
@@ -101,6 +104,14 @@ class ClassSolved(Solved):
         self._nu = nu
         self._solution: tuple[Array, Array, Array] | None = None
 
+    def between(self, start: tuple[Array, ...], share: float) -> None:
+        """Go back to this share of the way from a solution to the present one: it is linear."""
+        nu, *solution = start
+        here = self.solution()
+        self._nu = nu + share * (self._nu - nu)
+        first, second, third = (a + share * (b - a) for a, b in zip(solution, here, strict=True))
+        self._solution = first, second, third
+
     def solution(self) -> tuple[Array, Array, Array]:
         """Weights and means of all classes, each of shape (C, N), and s, shape (N,)."""
         if self._solution is None:
@@ -147,9 +158,11 @@ class ClassSolved(Solved):
         steps: int,
         counts: Counts,
     ) -> tuple[Sites, Array, Array]:
-        for _ in range(steps):
-            sites = match_means(self, asked, marginals, sites)
-        return sites, *self._visit(asked, marginals, sites, _VISITS, counts)
+        # More than are asked for: they cost little beside a factorisation.
+        if steps:
+            sites = settle_means(self, asked, marginals, sites, _MEANS)
+        here = Marginals(self.mean, *marginals, self.weights)
+        return sites, *propose_all(asked, asked.rules(), here, sites, counts)
 
     def sweep(
         self,
