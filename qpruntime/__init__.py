@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from qpruntime.estimators.poisson import GPPoissonRegressor
     from qpruntime.estimators.preference import GPPreference
     from qpruntime.estimators.robust import GPRobustRegressor
+    from qpruntime.inference.classes.infer import infer_classes
+    from qpruntime.inference.classes.posterior import ClassPosterior
     from qpruntime.inference.infer import infer
     from qpruntime.inference.markov.posterior import SeriesPosterior
     from qpruntime.inference.markov.series import infer_series
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from qpruntime.saving.file import load
 
 _HOME = {
+    "ClassPosterior": "inference.classes.posterior",
     "ConvergenceWarning": "errors",
     "CorrectionWarning": "errors",
     "GPClassifier": "estimators.classifier",
@@ -66,6 +69,7 @@ _HOME = {
     "TableError": "errors",
     "functions": "certified.functions_of",
     "infer": "inference.infer",
+    "infer_classes": "inference.classes.infer",
     "infer_series": "inference.markov.series",
     "infer_sparse": "inference.sparse.infer",
     "load": "saving.file",
@@ -76,6 +80,7 @@ _HOME = {
 }
 
 __all__ = [
+    "ClassPosterior",
     "ConvergenceWarning",
     "CorrectionWarning",
     "GPClassifier",
@@ -100,6 +105,7 @@ __all__ = [
     "TableError",
     "functions",
     "infer",
+    "infer_classes",
     "infer_series",
     "infer_sparse",
     "load",
