@@ -42,4 +42,5 @@ def test_kernels_of_others_are_left_alone(notice):
     notice.on_start(event("somebody.else"))
     assert gc.isenabled()
     notice.on_end(event("somebody.else"))
-    assert gc.isenabled() and notice.count == 0
+    assert gc.isenabled()
+    assert notice.count == 0
