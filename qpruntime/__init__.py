@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from qpruntime.estimators.poisson import GPPoissonRegressor
     from qpruntime.estimators.preference import GPPreference
     from qpruntime.estimators.robust import GPRobustRegressor
+    from qpruntime.inference.bins import count_bins
     from qpruntime.inference.infer import infer
     from qpruntime.inference.markov.posterior import SeriesPosterior
     from qpruntime.inference.markov.series import infer_series
@@ -64,6 +65,7 @@ _HOME = {
     "SparsePosterior": "inference.sparse.posterior",
     "Table": "projection.table",
     "TableError": "errors",
+    "count_bins": "inference.bins",
     "functions": "certified.functions_of",
     "infer": "inference.infer",
     "infer_series": "inference.markov.series",
@@ -98,6 +100,7 @@ __all__ = [
     "SparsePosterior",
     "Table",
     "TableError",
+    "count_bins",
     "functions",
     "infer",
     "infer_series",
