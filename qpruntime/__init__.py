@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from qpruntime.estimators.poisson import GPPoissonRegressor
     from qpruntime.estimators.preference import GPPreference
     from qpruntime.estimators.robust import GPRobustRegressor
+    from qpruntime.inference.bins import count_bins
     from qpruntime.inference.classes.infer import infer_classes
     from qpruntime.inference.classes.posterior import ClassPosterior
     from qpruntime.inference.infer import infer
@@ -67,6 +68,7 @@ _HOME = {
     "SparsePosterior": "inference.sparse.posterior",
     "Table": "projection.table",
     "TableError": "errors",
+    "count_bins": "inference.bins",
     "functions": "certified.functions_of",
     "infer": "inference.infer",
     "infer_classes": "inference.classes.infer",
@@ -103,6 +105,7 @@ __all__ = [
     "SparsePosterior",
     "Table",
     "TableError",
+    "count_bins",
     "functions",
     "infer",
     "infer_classes",

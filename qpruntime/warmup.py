@@ -23,6 +23,7 @@ from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.estimators.poisson import GPPoissonRegressor
 from qpruntime.estimators.preference import GPPreference
 from qpruntime.estimators.robust import GPRobustRegressor
+from qpruntime.inference.bins import count_bins
 from qpruntime.inference.classes.infer import infer_classes
 from qpruntime.inference.infer import infer
 from qpruntime.inference.markov.series import infer_series
@@ -82,6 +83,12 @@ def _counts(**options: Any) -> None:
     model.predict(X)
     model.predict_quantiles(X)
     model.predict_log_pmf(X, counts)
+
+
+def _binned_counts() -> None:
+    kernel: Any = ConstantKernel(1.0) * RBF(4.0)
+    points, operator, mean = count_bins(np.arange(7.0), kernel)
+    infer(kernel(points), np.arange(6), "poisson-exp", "ep", operator=operator, mean=mean)
 
 
 def _varied_counts() -> None:
@@ -238,6 +245,7 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
         ("GPPoissonRegressor, square link", _counts),
         ("GPPoissonRegressor, exponential link", lambda: _counts(link="exp")),
         ("counts that vary more", _varied_counts),
+        ("counts over bins", _binned_counts),
         ("GPRobustRegressor", _outliers),
         ("GPPreference", _preferences),
     ),

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError
+from qpruntime.estimators.components import Components, components_of
 from qpruntime.estimators.cross_fitted import CrossFitted, Target
 from qpruntime.estimators.data import checked, no_text
 from qpruntime.estimators.fitted_table import remember
@@ -174,6 +175,41 @@ class GPEstimator(Parameters):
         """
         found = self._marginals(self._new_data(X), correction)
         return found[0] if len(found) == 1 else tuple(found)
+
+    @sized(_rows)
+    def components(self, X: ArrayLike) -> Components | tuple[Components, ...]:
+        """Parts of the latent function at `X`, one for each kernel that ``kernel_`` adds up.
+
+        Each has its mean and its variance; means and `Components.offset` add up to those of
+        ``latent``. Of models that were fitted by covariance matrices, without correction. Where
+        there are several processes, a tuple.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+
+        Raises
+        ------
+        InputError
+            If the model was fitted by states or by inducing points.
+        """
+        points = self._new_data(X)
+        inputs, priors = self._warped(points), self._prior_at(points)
+        centre, unit = self._units()
+        found = [
+            self._of_latent(components_of(one, inputs, prior), centre, unit)
+            for one, prior in zip(self._processes(), priors, strict=True)
+        ]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    @staticmethod
+    def _of_latent(found: Components, centre: float, unit: float) -> Components:
+        names, mean, variance, offset = found
+        return Components(names, unit * mean, unit**2 * variance, centre + unit * offset)
+
+    def _units(self) -> tuple[float, float]:
+        """What ``latent`` adds to the latent function of the posterior, and times what it is."""
+        return 0.0, 1.0
 
     @sized(_rows)
     def _predicted(

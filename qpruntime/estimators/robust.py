@@ -224,6 +224,9 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         settled = self.converged_ and changed["posterior_"].converged
         return renewed(self, changed | {"converged_": settled})
 
+    def _units(self) -> tuple[float, float]:
+        return self._centre_, self._unit_
+
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the function without noise at `X`, each of shape (T,)."""
         mean, variance = self._latent_at(X)

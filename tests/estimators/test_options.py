@@ -207,6 +207,7 @@ IDLE = {
     "correction": {"correction": "fact", "inducing": 9},
     "inducing": {"inducing": Inducing(power=1.0), "kernel": KERNEL},
     "solver": {"solver": Series(1e-3)},
+    "monotone": {"monotone": {0: 1}, "inducing": 9},
     "prior_mean": None,
     "scheduler": {"scheduler": "tcp://127.0.0.1:1", "kernel": KERNEL},
     "n_jobs": None,
