@@ -5,6 +5,8 @@ set -eu
 cd "$(dirname "$0")/.."
 extras=test
 . scripts/env.sh
+# One thread for each lane: with more, those of one lane wait for the core that the other has.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
 select="not slow"
 if [ "${1:-}" = "--all" ]; then
