@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qpruntime.arrays import Array
+from qpruntime.inference.classes.layout import Layout
 from qpruntime.projection.projector import Projector
 
 __all__ = ["Data"]
@@ -17,7 +18,8 @@ class Data:
 
     The projector is of the method that the posterior is to have; `prior` is the prior mean of f.
     Rows observe `scale` times f. Weights and scales are positive, and None if all are 1. `discrete`
-    says that p(y|f) is a probability, not a density.
+    says that p(y|f) is a probability, not a density. `joint` has the rows of classes fitted
+    jointly; `y` then are those of its sites.
     """
 
     X: Array
@@ -28,6 +30,7 @@ class Data:
     scale: Array | None = None
     learn: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     discrete: bool = True
+    joint: Layout | None = None
 
     @property
     def observed_prior(self) -> Array:
