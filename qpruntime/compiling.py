@@ -69,8 +69,8 @@ class Notice(event.Listener):
             more = self._ended > -math.inf
             _LOG.warning("%s", announcement(_called() or module, more, self._kept()))
         if not self._inside:
-            # Compilers make many small objects, and a fifth of the time would go into walks over all
-            # that there are.
+            # Compilers make many small objects, and a fifth of the time would go into walks over
+            # all that there are.
             self._collected = gc.isenabled()
             gc.disable()
         self._inside += 1

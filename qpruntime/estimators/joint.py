@@ -67,6 +67,7 @@ def joint_settings(model: Any) -> Settings:
         ),
         (model.prior_mean is not None, "prior_mean: use prior_mean=None"),
         (settings.scheduler is not None, "scheduler: leave it out"),
+        (model.monotone is not None, "monotone: leave it out, or join classes to two"),
         (
             model.correction not in (None, RATIO),
             f"correction={shown(model.correction)}, from which no probabilities follow: use "

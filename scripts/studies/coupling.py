@@ -101,7 +101,7 @@ OPTIONS = {
     "sets": {"default": (*CHOOSING, *OTHERS), "choices": (*CHOOSING, *OTHERS)},
     "rows": {"default": [150, 500]},
     "seeds": {"default": 2},
-    "models": {"default": ["default", "linear", "forest", "boosting"]},
+    "models": {"default": ["default", "linear", "boosting"]},
     "kept": {"default": RESULTS / "coupling.jsonl"},
 }
 
