@@ -123,9 +123,6 @@ class GPClassifier(ClassifierMixin, _Fitted):
         probabilities for rows that it was not fitted to, in five folds, on the latent scale and
         times a slope that is learnt. The Gaussian process learns the rest. "auto" fits with and
         without boosting, in twice the time, and takes the former where rows left out gain by it.
-    scheduler : str, optional
-        Address of a dask scheduler whose workers compute chunks of rows where there are
-        inducing points.
     n_jobs : int, optional
         Threads for restarts, as in joblib, and for passes over rows.
     random_state : int, RandomState, Generator or None

@@ -96,4 +96,4 @@ def test_on_a_cluster(tmp_path, monkeypatch):
     rows = kinds(tmp_path)
     with two_workers(tmp_path / "cluster", monkeypatch) as cluster:
         for inputs in (X, *rows):
-            same(fitted(inputs, scheduler=cluster.address), plain)
+            same(fitted(inputs, of_inducing={"scheduler": cluster.address}), plain)
