@@ -36,7 +36,7 @@ from qpruntime.learning.slopes import Slopes
 from qpruntime.learning.training import Fit
 from qpruntime.learning.warp import Warp
 from qpruntime.memory import require, squares
-from qpruntime.validation import choice
+from qpruntime.validation import choice, flag
 
 __all__ = ["GPEstimator", "settings_to_fit"]
 
@@ -177,7 +177,9 @@ class GPEstimator(Parameters):
         return found[0] if len(found) == 1 else tuple(found)
 
     @sized(_rows)
-    def components(self, X: ArrayLike) -> Components | tuple[Components, ...]:
+    def components(
+        self, X: ArrayLike, *, centred: bool = False
+    ) -> Components | tuple[Components, ...]:
         """Parts of the latent function at `X`, one for each kernel that ``kernel_`` adds up.
 
         Each has its mean and its variance; means and `Components.offset` add up to those of
@@ -187,17 +189,21 @@ class GPEstimator(Parameters):
         Parameters
         ----------
         X : array-like, shape (T, d)
+        centred : bool
+            Take each part's mean over the rows of the fit off, and add it to the offset: two smooth
+            parts may share a level in any way, which makes the band of each wide otherwise.
 
         Raises
         ------
         InputError
             If the model was fitted by states or by inducing points.
         """
+        flag(centred, "centred")
         points = self._new_data(X)
         inputs, priors = self._warped(points), self._prior_at(points)
         centre, unit = self._units()
         found = [
-            self._of_latent(components_of(one, inputs, prior), centre, unit)
+            self._of_latent(components_of(one, inputs, prior, centred), centre, unit)
             for one, prior in zip(self._processes(), priors, strict=True)
         ]
         return found[0] if len(found) == 1 else tuple(found)

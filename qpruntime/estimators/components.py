@@ -6,7 +6,7 @@ K_j(points, rows) with what was observed: its posterior is a prediction of the o
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ class Components(NamedTuple):
         Of each part; the means and the offset add up to those of ``latent``. Parts depend on each
         other, so that variances do not add up.
     offset : ndarray, shape (T,)
-        What is no part: the prior mean.
+        What is no part: the prior mean, and means of parts that were taken off.
     """
 
     names: tuple[str, ...]
@@ -52,8 +52,12 @@ def parts_of_sum(kernel: Kernel) -> list[Kernel]:
     return [kernel]
 
 
-def components_of(process: Process, points: Array, prior: ArrayLike) -> Components:
+def components_of(
+    process: Process, points: Array, prior: ArrayLike, centred: bool = False
+) -> Components:
     """Return the parts of a fitted process at points (T, d), of these prior means.
+
+    Parts that are centred have a mean of 0 over the rows of the fit, and the offset has the rest.
 
     Raises
     ------
@@ -67,11 +71,51 @@ def components_of(process: Process, points: Array, prior: ArrayLike) -> Componen
         )
     parts = parts_of_sum(process.kernel)
     own = [replace(process, kernel=part) for part in parts]
+    middles = [_Middle.of(one) if centred else None for one in own]
 
     def moments(some: slice) -> tuple[Array, Array]:
-        found = [one.at(points[some], 0.0) for one in own]
+        found = [
+            one.at(points[some], 0.0) if middle is None else middle.away(one, points[some])
+            for one, middle in zip(own, middles, strict=True)
+        ]
         return np.column_stack([m for m, _ in found]), np.column_stack([v for _, v in found])
 
     mean, variance = in_blocks(moments, len(points), len(process.X_train))
     offset = np.array(np.broadcast_to(np.asarray(prior, dtype=float), len(points)))
+    offset += sum(middle.mean for middle in middles if middle is not None)
     return Components(tuple(str(part) for part in parts), mean, variance, offset)
+
+
+@dataclass(frozen=True)
+class _Middle:
+    """The mean of one part over the rows of the fit.
+
+    Attributes
+    ----------
+    crossed : ndarray, shape (N,)
+        Its prior covariances with what was observed.
+    variance, mean : float
+        Prior variance, and posterior mean.
+    """
+
+    crossed: Array
+    variance: float
+    mean: float
+
+    @classmethod
+    def of(cls, part: Process) -> _Middle:
+        """The mean of the part of a process."""
+        X = part.X_train
+        crossed = part.crossed(X)[0].mean(axis=0)
+        variance = float(part.kernel(X, X).mean())
+        mean = part.posterior.predict(crossed[None], np.array([variance]), mean=0.0)[0]
+        return cls(crossed, variance, float(mean[0]))
+
+    def away(self, part: Process, points: Array) -> tuple[Array, Array]:
+        """Mean and variance of the part at points, less this mean."""
+        crossed, variance = part.crossed(points)
+        variance = variance - 2.0 * part.kernel(points, part.X_train).mean(axis=1) + self.variance
+        found: tuple[Array, Array] = part.posterior.predict(
+            crossed - self.crossed, np.maximum(variance, 0.0), mean=0.0
+        )
+        return found

@@ -52,11 +52,11 @@ class Process:
     def _asked(self, points: Array) -> tuple[Any, ...]:
         """What the posterior takes of points (T, d)."""
         found: tuple[Any, ...] = solution_of(self.posterior).inputs(
-            points, partial(self._crossed, points)
+            points, partial(self.crossed, points)
         )
         return found
 
-    def _crossed(self, points: Array) -> tuple[Array, Array]:
+    def crossed(self, points: Array) -> tuple[Array, Array]:
         """Prior covariances with what was observed (T, N), and prior variances (T,)."""
         if self.slopes is not None:
             asked = self.slopes.asked(self.X_train)

@@ -54,6 +54,28 @@ def test_of_classes(kernel):
     np.testing.assert_allclose(found.variance[new[:, 2] > 3, 2], 0.5)
 
 
+def test_centred():
+    """Less their means over the rows of the fit, by the same algebra with rows of differences."""
+    X, f, rng = drawn()
+    model = GPClassifier(KERNEL, method="ep", tol=1e-10).fit(X, f + rng.normal(size=40) > 0.0)
+    new = np.column_stack([rng.normal(size=(9, 2)), rng.integers(0, 6, 9)])
+    found, plain = model.components(new, centred=True), model.components(new)
+    sites = model.posterior_.sites
+    gain = np.linalg.inv(KERNEL(X) + np.diag(1.0 / sites.tau))
+    both = np.vstack([new, X])
+    less = np.hstack([np.eye(9), np.full((9, 40), -1.0 / 40.0)])
+    for j, part in enumerate(PARTS):
+        crossed = less @ part(both, X)
+        mean = crossed @ gain @ (sites.nu / sites.tau)
+        wide = less @ part(both, both) @ less.T - crossed @ gain @ crossed.T
+        np.testing.assert_allclose(found.mean[:, j], mean, atol=1e-8)
+        np.testing.assert_allclose(found.variance[:, j], np.diag(wide), atol=1e-8)
+    total = found.mean.sum(axis=1) + found.offset
+    np.testing.assert_allclose(total, model.latent(new)[0], atol=1e-8)
+    assert np.ptp(found.offset) < 1e-12
+    assert found.variance.mean() < plain.variance.mean()
+
+
 def test_of_counts_with_exposure():
     X, f, rng = drawn()
     exposure = rng.uniform(0.5, 2.0, 40)

@@ -1,0 +1,67 @@
+"""
+Who is best, and how sure that is
+=================================
+
+Results of games in, strengths with bands and probabilities of ranks out. Where games have dates,
+strength is a series.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from qpruntime import GPPreference
+
+rng = np.random.default_rng(4)
+names = np.array(["Ada", "Ben", "Cleo", "Dov", "Eve", "Finn"])
+pairs = np.array([rng.choice(6, 2, replace=False) for _ in range(240)])
+days = np.sort(rng.uniform(0.0, 360.0, 240))
+
+
+def strength(player, day):
+    """What nobody knows: two of the six change places."""
+    level = np.array([0.8, 0.4, 0.0, -0.2, -0.6, -0.9])[player]
+    drift = np.where(player == 0, -1.0, np.where(player == 4, 1.0, 0.0))
+    return level + drift * (day - 180.0) / 180.0
+
+
+f = strength(pairs, days[:, None])
+scores = (f[:, 0] - f[:, 1] + rng.normal(size=240) > 0.0).astype(float)
+
+# %%
+# With dates and without
+# ----------------------
+# The evidence says whether strengths changed.
+
+still = GPPreference().fit(None, names[pairs], scores=scores)
+moving = GPPreference().fit(None, names[pairs], scores=scores, times=days)
+print(f"log evidence: {still.log_marginal_likelihood_value_:.1f} without dates,")
+print(f"              {moving.log_marginal_likelihood_value_:.1f} with dates")
+
+figure, panels = plt.subplots(1, 2, figsize=(11.0, 4.2), layout="constrained")
+grid = np.linspace(0.0, 360.0, 61)
+for k, colour in ((0, "#0072B2"), (2, "#5A5A5A"), (4, "#D55E00")):
+    mean, std = np.array([moving.utility([names[k]], times=day) for day in grid])[:, :, 0].T
+    panels[0].fill_between(grid, mean - 1.645 * std, mean + 1.645 * std, color=colour, alpha=0.2)
+    panels[0].plot(grid, mean, color=colour, label=names[k])
+    truth = strength(k, grid) - np.mean([strength(np.array(j), grid) for j in range(6)], axis=0)
+    panels[0].plot(grid, truth, color=colour, linestyle="--")
+panels[0].set(title="three of six, 90 % bands; dashed: truth", xlabel="day", ylabel="utility")
+panels[0].legend(frameon=False)
+
+# %%
+# Ranks on the last day
+# ---------------------
+# From joint draws of all strengths: a row is a player, a column a place.
+
+ranks = moving.rank_proba()
+image = panels[1].imshow(ranks, cmap="Blues", vmin=0.0, vmax=1.0)
+for i in range(6):
+    for j in range(6):
+        if ranks[i, j] >= 0.05:
+            colour = "white" if ranks[i, j] > 0.6 else "black"
+            panels[1].text(j, i, f"{ranks[i, j]:.2f}", ha="center", va="center", color=colour)
+panels[1].set_xticks(range(6), [str(place) for place in range(1, 7)])
+panels[1].set_yticks(range(6), moving.items_)
+panels[1].set(title="probability of each place on the last day", xlabel="place")
+
+plt.show()
