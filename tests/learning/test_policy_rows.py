@@ -14,7 +14,7 @@ from qpruntime.inference.nearest import disk
 from qpruntime.learning.policy import acts, contest, inducing
 from qpruntime.learning.policy import fit as policy
 
-N, D = 400, 11
+N, D = 300, 11
 RNG = np.random.default_rng(8)
 X = RNG.standard_normal((N, D)) * np.linspace(1.0, 20.0, D)
 LABELS = np.sin(2.0 * X[:, 0]) + 0.05 * X[:, 1] + 0.2 * RNG.standard_normal(N) > 0.0
