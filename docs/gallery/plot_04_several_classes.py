@@ -4,7 +4,7 @@ Several classes, one against the rest
 
 For K > 2 classes ``GPClassifier`` fits K Gaussian processes, each of one class against the rest.
 Each gives a probability of its own, and the K need not sum to 1: ``predict_proba`` divides them by
-their sum. A joint model of all classes, by a softmax of K functions for instance, is not there yet.
+their sum. A joint model of all classes is ``multi_class="joint"``.
 
 This example shows what the division does, on two columns of Fisher's irises.
 """

@@ -94,22 +94,37 @@ class Blocks:
             return found
         return np.array([K @ b for K, b in zip(self.K, weights, strict=True)])
 
-    def covariances(self, own: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Return Cov(z_i), shape (N, C, C), and the shares 1 - D_ic Cov(z_i)_cc, (N, C).
+    def marginals(self, own: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Return Cov(z_i)_cc and the shares 1 - D_ic Cov(z_i)_cc, each of shape (N, C).
 
         What has to do with a row's own class is not filled: no site is along it.
         """
         C, n = self.D.shape
-        halves, found, kept = np.zeros((C, n, n)), np.empty((n, C, C)), np.empty((n, C))
+        found, kept = np.zeros((n, C)), np.ones((n, C))
         for c in range(C):
-            rows = np.flatnonzero(own != c)
-            halves[c][rows] = tiles.solve_lower(self.lower, self.E[c][rows].T).T
+            rows, half = self._half(c, own)
+            gained = products_of_rows(half, half) / self.D[c][rows]
+            kept[rows, c] = self._share[c][rows] - gained
+            found[rows, c] = self.alone(c)[rows] + gained / self.D[c][rows]
+        return found, kept
+
+    def covariances(self, own: NDArray[np.intp]) -> Array:
+        """Return Cov(z_i), shape (N, C, C), but for what has to do with a row's own class."""
+        C, n = self.D.shape
+        halves, found = np.zeros((C, n, n)), np.empty((n, C, C))
+        for c in range(C):
+            rows, half = self._half(c, own)
+            halves[c][rows] = half
             for d in range(c + 1):
                 shared = products_of_rows(halves[c], halves[d]) / (self.D[c] * self.D[d])
                 found[:, c, d] = found[:, d, c] = shared
-            kept[:, c] = self._share[c] - self.D[c] * found[:, c, c]
             found[:, c, c] += self.alone(c)
-        return found, kept
+        return found
+
+    def _half(self, c: int, own: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
+        """Rows of other classes, and those rows of Y_c', C-ordered."""
+        rows = np.flatnonzero(own != c)
+        return rows, tiles.solve_lower(self.lower, self.E[c][rows].T).T
 
     def alone(self, c: int) -> Array:
         """(K_c E_c)_ii/D_ic, shape (N,): the variances of f_c under its own sites."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from qpruntime.arrays import Array
@@ -27,32 +29,38 @@ def problem_of(K: Array, layout: Layout, projector: Projector) -> Problem:
 
 
 def solution_of(
-    solved: ClassSolved, layout: Layout, K: Array, sites: Sites, log_z: Array
+    solved: ClassSolved, layout: Layout, K: Array, sites: Sites, left_out: Callable[[], Array]
 ) -> ClassSolution:
-    """Return what is left of a posterior of these sites."""
+    """Return what is left of a posterior of these sites; `left_out` computes their densities."""
     mean = np.ascontiguousarray(solved.solution()[1].T)
-    return ClassSolution(layout, sites, mean, log_z, solved.keep(), K)
+    return ClassSolution(layout, sites, mean, left_out, solved.keep(), K)
 
 
 def concluded(problem: Problem, end: Settled, jitter: float = 0.0) -> ClassPosterior:
-    """Compute evidence and leave-one-out probabilities of settled sites.
+    """Return the posterior of settled sites.
 
     Raises
     ------
     NumericalError
-        If a row has no posterior without its sites, or the evidence is not finite.
+        If a site has no proper cavity, or the evidence is not finite.
     """
     solved, prior = end.factor, problem.prior
     assert isinstance(solved, ClassSolved)
     assert isinstance(prior, ClassPrior)
-    layout, log_z = prior.layout, np.empty(prior.layout.n)
+    layout = prior.layout
     evidence, _ = log_evidence(problem, end)
-    row = leave_rows_out(solved.rows()[0], layout.others, (*end.marginals,), (*end.sites,), log_z)
-    if row >= 0:
-        raise NumericalError(
-            f"row {row} has no posterior without its own sites: K is too close to singular there "
-            "for double precision; add jitter to its diagonal"
-        )
+
+    def left_out() -> Array:
+        log_z = np.empty(layout.n)
+        sites = tuple(end.marginals), tuple(end.sites)
+        row = leave_rows_out(solved.rows(), layout.others, *sites, log_z)
+        if row >= 0:
+            raise NumericalError(
+                f"row {row} has no posterior without its own sites: K is too close to singular "
+                "there for double precision; add jitter to its diagonal"
+            )
+        return log_z
+
     trace, projector = end.trace, problem.projector
     outcome = Outcome(
         likelihood=projector.likelihood.spelt,
@@ -70,4 +78,4 @@ def concluded(problem: Problem, end: Settled, jitter: float = 0.0) -> ClassPoste
         jitter=jitter,
         fixed_points=(evidence,) if end.status == "converged" else (),
     )
-    return ClassPosterior._of(outcome, solution_of(solved, layout, prior.K, end.sites, log_z))
+    return ClassPosterior._of(outcome, solution_of(solved, layout, prior.K, end.sites, left_out))

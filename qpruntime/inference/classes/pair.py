@@ -61,4 +61,4 @@ def joined(post: Posterior, K: Array, layout: Layout) -> ClassPosterior:
     own = tau / (2.0 - tau)
     sites = Sites(own, nu * signs(layout) * (1.0 + own) / math.sqrt(2.0))
     solved = ClassPrior(K, layout).factor(sites)
-    return ClassPosterior._of(post, solution_of(solved, layout, K, sites, post.loo()))
+    return ClassPosterior._of(post, solution_of(solved, layout, K, sites, post.loo))

@@ -182,7 +182,7 @@ class ClassPosterior(Outcome, Savable):
 
         By the posterior without all sites of the row; their sum is not the log evidence.
         """
-        return self._solution.log_z.copy()
+        return self._solution.loo().copy()
 
     @sized(_rows)
     def evidence_gradient(self, dK: ArrayLike) -> Array | float:
@@ -263,7 +263,7 @@ class ClassPosterior(Outcome, Savable):
 
     def summary(self) -> dict[str, str | int | float | bool]:
         """What `print` shows, as plain values; see `Posterior.summary`."""
-        log_z = self._solution.log_z
+        log_z = self._solution.loo()
         row = int(np.argmin(log_z))
         return {
             "likelihood": "multinomial probit",

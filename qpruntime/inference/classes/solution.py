@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,26 +59,36 @@ class ClassSolution:
     own : Sites
         Of g, each of shape (N (C - 1),).
     mean : ndarray, shape (N, C)
-    log_z : ndarray, shape (N,)
-        Leave-one-out log probabilities.
+    left_out : callable or None
+        Computes the leave-one-out log probabilities; pickles have these instead.
     kept : ClassKept
     K : ndarray, shape (C, N, N) or (1, N, N), or None
         Pickles leave it out.
     spread : ndarray, shape (N, C, C), or None
         Posterior covariances of rows, once they are known.
+    densities : ndarray, shape (N,), or None
+        Leave-one-out log probabilities, once they are known.
     """
 
     layout: Layout
     own: Sites
     mean: Array
-    log_z: Array
+    left_out: Callable[[], Array] | None
     kept: ClassKept
     K: Array | None
     spread: Array | None = None
+    densities: Array | None = None
 
     def sites(self) -> Sites:
         """Sites of all classes, (N, C) each, not a number at the own class."""
         return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
+
+    def loo(self) -> Array:
+        """Leave-one-out log probabilities, shape (N,)."""
+        if self.densities is None and self.left_out is not None:
+            object.__setattr__(self, "densities", self.left_out())
+        assert self.densities is not None
+        return self.densities
 
     def covariance(self) -> Array:
         """Posterior covariances at the rows, shape (N, C, C)."""
@@ -174,7 +185,8 @@ class ClassSolution:
     def __getstate__(self) -> dict[str, Any]:
         if self.K is not None:
             self.covariance()
-        return {**vars(self), "K": None}
+        self.loo()
+        return {**vars(self), "K": None, "left_out": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

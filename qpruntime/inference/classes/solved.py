@@ -56,12 +56,13 @@ class ClassPrior(Prior):
         rows, others = self.layout.rows, self.layout.others
         return 1.0 + self.squares[self.layout.own[rows], rows] + self.squares[others, rows]
 
-    def rows(self) -> tuple[Array, Array]:
+    def rows(self) -> Array:
         """As `ClassSolved.rows`, of the prior: z_c is f_c less f_own and u."""
         layout, n = self.layout, np.arange(self.layout.n)
         own = 1.0 + self.squares[layout.own, n]
-        covariance = own[:, None, None] + np.eye(layout.classes) * self.squares.T[:, None, :]
-        return covariance, np.ones((layout.n, layout.classes))
+        covariance: Array = np.eye(layout.classes) * self.squares.T[:, None, :]
+        covariance += own[:, None, None]
+        return covariance
 
     def factor(self, sites: Sites) -> ClassSolved:
         return ClassSolved(self, sites)
@@ -85,7 +86,6 @@ class ClassSolved(Solved):
         if (sites.tau < 0.0).any():
             raise ImproperPosterior("site precisions of classes are not negative")
         self._prior, self._layout, self.tau = prior, prior.layout, sites.tau
-        self._rows: tuple[Array, Array] | None = None
         self.relocate(sites.nu)
         if sites.tau.any():
             self.blocks  # noqa: B018  what fails here is the caller's to know
@@ -136,19 +136,16 @@ class ClassSolved(Solved):
     def log_det(self) -> float:
         return 0.0 if self._is_prior else self.blocks.log_det
 
-    def rows(self) -> tuple[Array, Array]:
-        """Cov(z_i), shape (N, C, C), and the shares of variance that are not the sites' own."""
-        if self._rows is None:
-            if self._is_prior:
-                self._rows = self._prior.rows()
-            else:
-                self._rows = self.blocks.covariances(self._layout.own)
-        return self._rows
+    def rows(self) -> Array:
+        """Cov(z_i), shape (N, C, C), but for what has to do with a row's own class."""
+        return self._prior.rows() if self._is_prior else self.blocks.covariances(self._layout.own)
 
     def marginals(self) -> tuple[Array, Array]:
-        covariance, kept = self.rows()
-        variance = np.diagonal(covariance, axis1=1, axis2=2)
-        return self._layout.flat(variance), self._layout.flat(kept)
+        layout = self._layout
+        if self._is_prior:
+            return self._prior.variance, np.ones(layout.sites)
+        variance, kept = self.blocks.marginals(layout.own)
+        return layout.flat(variance), layout.flat(kept)
 
     def propose(
         self,
@@ -193,7 +190,7 @@ class ClassSolved(Solved):
         status, site = visit_rows(
             asked.rules(),
             asked.observations,
-            self.rows()[0],
+            self.rows(),
             self._layout.others,
             (*Marginals(self.mean, *marginals, self.weights),),
             (tau, nu),
@@ -206,7 +203,6 @@ class ClassSolved(Solved):
 
     def discard(self) -> None:
         self.solution()
-        self._rows = None
         vars(self).pop("blocks", None)
 
     def keep(self) -> ClassKept:
