@@ -4,7 +4,7 @@ Classes jointly, and how sure their probabilities are
 
 ``GPClassifier(multi_class="joint")`` is one model of all classes: a latent function for each, unit
 noise on each, and the label of the largest. Its probabilities are those of one posterior, and have
-intervals; those of one class against the rest are scaled to sum to 1.
+intervals; those of one class against the rest are joined to sum to 1.
 
 This example shows both on two columns of Fisher's irises, along a line through the classes.
 """
@@ -30,7 +30,7 @@ print(f"joint log evidence {joint.log_marginal_likelihood_value_:.1f}, kernel {j
 
 way = np.linspace(-0.2, 1.3, 160)[:, None]
 line = X.min(axis=0) * (1.0 - way) + X.max(axis=0) * way
-p, bands, scaled = (
+p, bands, apart_p = (
     joint.predict_proba(line),
     joint.predict_interval(line),
     apart.predict_proba(line),
@@ -41,9 +41,9 @@ colours = ("#0072B2", "#D55E00", "#009E73")
 for c, (name, colour) in enumerate(zip(iris.target_names, colours, strict=True)):
     axes[0].fill_between(line[:, 0], *bands[:, c].T, color=colour, alpha=0.2, linewidth=0.0)
     axes[0].plot(line[:, 0], p[:, c], color=colour, label=name)
-    axes[0].plot(line[:, 0], scaled[:, c], color=colour, linestyle=":")
+    axes[0].plot(line[:, 0], apart_p[:, c], color=colour, linestyle=":")
 axes[0].set(
-    xlabel=iris.feature_names[2], ylabel="probability", title="joint; dotted: apart, scaled"
+    xlabel=iris.feature_names[2], ylabel="probability", title="joint; dotted: one against the rest"
 )
 axes[0].legend(loc="center left")
 
