@@ -261,7 +261,7 @@ class GPEstimator(Parameters):
         )
         remember(self, processes[0].projector.table)
         sparse = settings.sparse is not None or (choice is not None and choice.engine != "dense")
-        self.slopes_ = slopes
+        self.slopes_ = slopes if fits[0].slopes is None else fits[0].slopes
         self.warp_ = None if choice is None else choice.warp
         self.stages_ = () if choice is None else choice.stages
         self.engine_ = engine_of(fits[0].posterior) if choice is None else choice.engine

@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import qmc
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
-from qpruntime.errors import InputError
-from qpruntime.kernels.slopes import require_slopes
+from qpruntime.errors import ConvergenceWarning, InputError, warn
+from qpruntime.inference.posterior import solution_of
+from qpruntime.kernels.slopes import Asked, covariance, require_slopes
 from qpruntime.kernels.units import Units
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, automatic_start, default_start
-from qpruntime.learning.monotone import with_slopes
+from qpruntime.learning.monotone import and_slopes, with_slopes
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.slopes import Slopes
 from qpruntime.learning.training import Fit, train
@@ -26,6 +28,8 @@ __all__ = ["monotone_data", "train_monotone"]
 
 # Rows at which the slope along each feature is observed, at most.
 _ROWS = 40
+# After a fit, so many further places along each at most, and so many fits.
+_FURTHER, _ROUNDS = 20, 4
 # Scale of the probit of a slope, for features in units of their spread.
 _SHARP = 1e-3
 
@@ -80,9 +84,13 @@ def train_monotone(
     latent_scale: float,
     theta: Array | None,
 ) -> list[Fit]:
-    """Return fits with slopes; by default in units of each feature's spread."""
+    """Return fits with slopes; by default in units of each feature's spread.
+
+    Where the mean still falls after a fit, slopes are seen as well, and the fit is done again.
+    """
     if isinstance(settings.kernel, Kernel):
-        return [train(data, Start(settings.kernel), settings, rng) for data in processes]
+        begin = Start(settings.kernel)
+        return [_settled(data, begin, settings, rng) for data in processes]
     found = []
     for data in processes:
         assert data.slopes is not None
@@ -91,17 +99,69 @@ def train_monotone(
         begin = (default_start if settings.kernel is None else automatic_start)(units, latent_scale)
         if theta is not None:
             begin = replace(begin, thetas=(theta,))
-        scaled = replace(data, X=units.scaled(data.X), slopes=data.slopes.scaled(units))
-        scaled = replace(scaled, scale=_rescaled(data, scaled))
-        fit = train(scaled, begin, settings, rng)
-        found.append(replace(fit, kernel=units.kernel_of_features(fit.kernel)))
+        slopes = data.slopes.scaled(units)
+        scaled = replace(data, X=units.scaled(data.X), slopes=slopes)
+        assert data.scale is not None
+        scaled = replace(scaled, scale=slopes.scales(len(data.X), data.scale[: len(data.X)]))
+        fit = _settled(scaled, begin, settings, rng)
+        assert fit.slopes is not None
+        more = fit.slopes.unscaled(units, data.slopes)
+        found.append(replace(fit, kernel=units.kernel_of_features(fit.kernel), slopes=more))
     return found
 
 
-def _rescaled(data: Data, scaled: Data) -> Array:
+def _settled(data: Data, begin: Start, settings: Settings, rng: np.random.Generator) -> Fit:
+    """Fit, and fit again with slopes where the mean is on the wrong side."""
+    fit, places = train(data, begin, settings, rng), _places(data.X)
+    for left in range(_ROUNDS, -1, -1):
+        wrong = _wrong(fit, data, places)
+        if not any(len(rows) for rows in wrong.values()):
+            break
+        if not left:
+            warn(
+                f"the function still has slopes of the wrong sign at "
+                f"{max(map(len, wrong.values()))} of {len(places)} places: rows contradict "
+                "monotone; leave the feature out, or turn its direction",
+                ConvergenceWarning,
+            )
+            break
+        for (k, sign, times), rows in wrong.items():
+            some = rows[spread_rows(rows, _FURTHER)] if len(rows) else rows
+            ones = np.ones(len(some))
+            data = and_slopes(data, Slopes(some, np.full(len(some), k), times * ones), sign * ones)
+        start = () if fit.optimum is None else (fit.optimum.theta,)
+        fit = train(data, Start(fit.kernel, _prior(begin, fit), start), settings, rng)
+    return replace(fit, slopes=data.slopes)
+
+
+def _wrong(fit: Fit, data: Data, places: Array) -> dict[tuple[int, float, float], Array]:
+    """Places at which the mean is on the wrong side, by features, their signs and scales."""
+    assert data.slopes is not None
     assert data.scale is not None
-    assert scaled.slopes is not None
-    return scaled.slopes.scales(len(data.X), data.scale[: len(data.X)])
+    slopes, signs, found = data.slopes, data.y[len(data.X) :], {}
+    weights = data.scale * solution_of(fit.posterior).kept.weights
+    for k in np.unique(slopes.feature):
+        first = int(np.argmax(slopes.feature == k))
+        at = Asked(places, np.full(len(places), k))
+        mean = covariance(fit.kernel, at, slopes.asked(data.X)) @ weights
+        key = int(k), float(signs[first]), float(slopes.times[first])
+        found[key] = places[signs[first] * mean < 0.0]
+    return found
+
+
+def _prior(begin: Start, fit: Fit) -> Any:
+    """Prior of the parameters of a fitted kernel, which may have got a length-scale a feature."""
+    prior = begin.log_prior
+    if prior is None or begin.kernel.n_dims == fit.kernel.n_dims:
+        return prior
+    return replace(prior, mean=prior.mean[:-1], deviation=prior.deviation[:-1])
+
+
+def _places(X: Array) -> Array:
+    """Rows, and as many points again in the box that they span, where slopes are looked at."""
+    drawn = qmc.Sobol(X.shape[1], seed=0).random_base2(8)
+    low, high = X.min(axis=0), X.max(axis=0)
+    return np.vstack([X, low + drawn * (high - low)])
 
 
 def _directions(model: Any, asked: Mapping[Any, Any], units: Units) -> dict[int, float]:

@@ -7,6 +7,7 @@ whose scale is small. Nothing here knows features by name, nor chooses the place
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
@@ -22,11 +23,19 @@ from qpruntime.kernels.slopes import Asked, contract, covariance
 from qpruntime.learning.data import Data
 from qpruntime.learning.dense import Dense
 from qpruntime.learning.family import Family
-from qpruntime.learning.objective import settle_fast
+from qpruntime.learning.objective import Objective, settle_fast
 from qpruntime.learning.slopes import Slopes
 from qpruntime.memory import require, squares
+from qpruntime.projection.projector import Projector
 
-__all__ = ["SlopeFamily", "WithSlopes", "joint_covariance", "with_slopes"]
+__all__ = [
+    "GivenSlopes",
+    "SlopeFamily",
+    "WithSlopes",
+    "and_slopes",
+    "joint_covariance",
+    "with_slopes",
+]
 
 # Slopes make K ill-conditioned: their variances are raised by this share.
 _JITTER = 1e-8
@@ -46,6 +55,15 @@ def with_slopes(data: Data, slopes: Slopes, signs: Array) -> Data:
         scale=slopes.scales(n, data.scale),
         slopes=slopes,
     )
+
+
+def and_slopes(data: Data, slopes: Slopes, signs: Array) -> Data:
+    """Return the data with further slopes after those that it has."""
+    assert data.slopes is not None
+    assert data.scale is not None
+    found = with_slopes(replace(data, slopes=None), slopes, signs)
+    scale = np.concatenate([data.scale, slopes.times])
+    return replace(found, scale=scale, slopes=data.slopes.joined(slopes))
 
 
 def joint_covariance(kernel: Kernel, asked: Asked, scale: Array) -> Array:
@@ -73,6 +91,17 @@ class SlopeFamily(Family):
         self._at = kernel
 
     @property
+    def count(self) -> int:
+        """How many slopes there are."""
+        return int((self._asked.feature >= 0).sum())
+
+    def slopes_alone(self) -> SlopeFamily:
+        """The same family without the values."""
+        some = self._asked.feature >= 0
+        asked = Asked(self._asked.points[some], self._asked.feature[some])
+        return SlopeFamily(self._kernel, asked, self._mean[some], self._scale[some])
+
+    @property
     def theta(self) -> Array:
         theta: Array = self._kernel.theta
         return theta
@@ -92,8 +121,34 @@ class SlopeFamily(Family):
         return contract(self._at, self._asked, slope)
 
 
+class GivenSlopes(Objective):
+    """The evidence of the values given the slopes: log Z of both, less that of slopes alone.
+
+    Signs of slopes are a part of the prior. The evidence of both is higher the more probable they
+    are before any value, and so the smoother the function: length-scales would be too long.
+    """
+
+    def __init__(self, family: SlopeFamily, y: Array, projector: Projector, *rest: Any) -> None:
+        super().__init__(family, y, projector, *rest)
+        own, count = family.slopes_alone(), family.count
+        tol, max_sweeps = rest[:2]
+        self._alone = Objective(own, y[-count:], projector, tol, max_sweeps)
+
+    def evaluate(self, theta: Array) -> tuple[float, Array]:
+        value, slope = super().evaluate(theta)
+        own = theta[: theta.size - len(self.learn)]
+        less, by_prior = self._alone.evaluate(own)
+        slope[: own.size] -= by_prior
+        return value - less, slope
+
+
 class WithSlopes(Dense):
     """The solver of covariance matrices of values and slopes."""
+
+    @property
+    def objective(self) -> type[Objective]:
+        found = super().objective
+        return GivenSlopes if found is Objective else found
 
     def require(self, n: int, kernel: Kernel, learns: bool) -> None:
         require(

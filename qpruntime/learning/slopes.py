@@ -37,6 +37,19 @@ class Slopes:
         times = self.times / units.spread[self.feature]
         return Slopes(units.scaled(self.where), kept[self.feature], times)
 
+    def unscaled(self, units: Units, first: Slopes) -> Slopes:
+        """The same of the features themselves, of which the first are these already."""
+        kept = np.flatnonzero(units.spread > 0.0)
+        feature = kept[self.feature]
+        where = units.unscaled(self.where)
+        where[: len(first.where)] = first.where
+        return Slopes(where, feature, self.times * units.spread[feature])
+
+    def joined(self, other: Slopes) -> Slopes:
+        """These, and then others."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Slopes(*(np.concatenate(pair) for pair in pairs))
+
     def asked(self, X: Array) -> Asked:
         """The function at rows X, and then these slopes."""
         return Asked.both(X, self.where, self.feature)

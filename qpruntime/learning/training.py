@@ -24,6 +24,7 @@ from qpruntime.learning.parameter_slopes import learnt
 from qpruntime.learning.progress import Report, reporting
 from qpruntime.learning.runs import optimise
 from qpruntime.learning.settings import Settings
+from qpruntime.learning.slopes import Slopes
 from qpruntime.learning.solvers import Solver, solvers
 from qpruntime.learning.sparse import train_sparse
 from qpruntime.likelihoods import Likelihood
@@ -41,13 +42,14 @@ _EARLY, _STEPS = 1e-3, 15
 class Fit:
     """One fitted process: its kernel, its posterior, and every optimiser run, best first.
 
-    `likelihood` has the parameters that were learnt.
+    `likelihood` has the parameters that were learnt, `slopes` those that were seen at last.
     """
 
     kernel: Kernel
     likelihood: Likelihood
     posterior: Any
     optima: tuple[Optimum, ...]
+    slopes: Slopes | None = None
 
     @property
     def optimum(self) -> Optimum | None:
