@@ -80,13 +80,13 @@ beside() {
   part "mypy" "$PY" -m mypy
   # While the other lane compiles the kernels that all of the rest uses.
   part "kernels with the jit off: line coverage" interpreted
-  part "estimators, tables as files, scripts, documentation and its examples" run_tests "$others" "$@"
+  part "estimators, scripts, documentation and its examples" run_tests "$others" "$@"
 }
 
 { beside "$@"; } > "$output" 2>&1 &
 lane=$!
 trap 'pkill -P "$lane" 2>/dev/null || true; rm -f "$output" "$failures"' EXIT
-part "likelihoods, quadrature, tablegen, inference, learning" \
+part "likelihoods, quadrature, tables, inference, learning" \
   run_tests "$kernels $models" "$@"
 wait "$lane" || echo "the second lane" >> "$failures"
 cat "$output"
