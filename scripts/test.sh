@@ -19,7 +19,7 @@ given=$#
 # Both keep compiled kernels in the same files, and what one lane has compiled the other reads. So
 # this one begins with rules of quadrature and tables, and comes to inference when the other,
 # which begins with what compiles inference, is through.
-kernels="tests/likelihoods tests/quadrature tests/execution tests/artifact tests/test_tablegen"
+kernels="tests/likelihoods tests/quadrature tests/execution tests/test_tablegen"
 models="tests/inference tests/learning"
 others="qpruntime tests/estimators tests/test_docs.py tests/test_memory.py tests/test_inputs.py"
 # And all that is in none of them.
@@ -80,13 +80,13 @@ beside() {
   part "mypy" "$PY" -m mypy
   # While the other lane compiles the kernels that all of the rest uses.
   part "kernels with the jit off: line coverage" interpreted
-  part "estimators, scripts, documentation and its examples" run_tests "$others" "$@"
+  part "estimators, tables as files, scripts, documentation and its examples" run_tests "$others" "$@"
 }
 
 { beside "$@"; } > "$output" 2>&1 &
 lane=$!
 trap 'pkill -P "$lane" 2>/dev/null || true; rm -f "$output" "$failures"' EXIT
-part "likelihoods, quadrature, tables, inference, learning" \
+part "likelihoods, quadrature, tablegen, inference, learning" \
   run_tests "$kernels $models" "$@"
 wait "$lane" || echo "the second lane" >> "$failures"
 cat "$output"
