@@ -208,6 +208,8 @@ IDLE = {
     "inducing": {"inducing": Inducing(power=1.0), "kernel": KERNEL},
     "solver": {"solver": Series(1e-3)},
     "prior_mean": None,
+    "multi_class": None,
+    "kernel_per_class": None,
     "scheduler": {"scheduler": "tcp://127.0.0.1:1", "kernel": KERNEL},
     "n_jobs": None,
     "random_state": None,
