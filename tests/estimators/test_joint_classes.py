@@ -269,3 +269,13 @@ def test_checks_of_scikit_learn():
     names = "check_sample_weights_list", "check_sample_weight_equivalence_on_dense_data"
     why = "weights other than 0 and 1 are refused"
     check_contract(GPClassifier(KERNEL, multi_class="joint"), dict.fromkeys(names, why))
+
+
+def test_what_does_not_fit_into_memory():
+    many = np.linspace(0.0, 1.0, 90_000)[:, None]
+    labels = np.arange(90_000) % 3
+    with pytest.raises(InputError, match=r'N = 90000 rows of 3 classes takes .*"one_vs_rest"'):
+        GPClassifier(multi_class="joint").fit(many, labels)
+    K = np.broadcast_to(1.0, (90_000, 90_000))
+    with pytest.raises(InputError, match="3 classes jointly with N = 90000 takes"):
+        infer_classes(K, labels)

@@ -148,7 +148,7 @@ def test_ten_classes_in_a_tenth_of_a_millisecond():
     log_probabilities(mean[:1], covariance[:1])
     times = []
     for _ in range(5):
-        begun = time.perf_counter()
+        begun = time.process_time()
         log_probabilities(mean, covariance)
-        times.append(time.perf_counter() - begun)
+        times.append(time.process_time() - begun)
     assert min(times) / 500 < 1e-4
