@@ -33,7 +33,7 @@ def test_values():
 
 
 def test_slopes():
-    """scikit-learn's gradient, and that contracted with a matrix, by differences of fourth order."""
+    """The gradient, and what is contracted with a matrix, by differences of fourth order."""
     X = rows()
     gradient, M = KERNEL(X, eval_gradient=True)[1], np.cov(rows(9, 3) @ rows(7, 4).T, rowvar=False)
     covariance = covariance_function(KERNEL, X)
