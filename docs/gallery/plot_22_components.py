@@ -2,7 +2,8 @@
 What each feature contributes
 =============================
 
-A kernel that is a sum makes the latent function a sum. Each part has a band of its own.
+A kernel that is a sum makes the latent function a sum: here of an hour, a temperature and a shop.
+Each part has a band of its own, and together they are the whole.
 """
 
 import matplotlib.pyplot as plt
