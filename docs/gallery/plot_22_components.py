@@ -55,6 +55,10 @@ for k, (label, grid) in enumerate(
     panels[k].set(xlabel=label)
 panels[0].set_ylabel("part of the log rate")
 
+# %%
+# The parts are the whole
+# -----------------------
+
 parts = model.components(X, centred=True)
 gap = np.abs(parts.mean.sum(axis=1) + parts.offset - model.latent(X)[0]).max()
 print(f"parts and offset add up to the whole within {gap:.0e}")
