@@ -38,4 +38,11 @@ for ax, monotone in zip(panels, (None, {0: +1}), strict=True):
 panels[0].set_ylabel("probability of a cure")
 panels[1].legend(frameon=False, loc="lower right")
 
+# %%
+# Where the sign was seen
+# -----------------------
+# At rows of the fit far from each other, and where the curve still fell after a first one.
+
+print(f"slopes were observed at {len(model.slopes_.where)} places")
+
 plt.show()

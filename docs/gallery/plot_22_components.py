@@ -2,7 +2,8 @@
 What each feature contributes
 =============================
 
-A kernel that is a sum makes the latent function a sum. Each part has a band of its own.
+A kernel that is a sum makes the latent function a sum: here of an hour, a temperature and a shop.
+Each part has a band of its own, and together they are the whole.
 """
 
 import matplotlib.pyplot as plt
@@ -53,6 +54,10 @@ for k, (label, grid) in enumerate(
         panels[k].plot(grid, curve(grid) - curve(X[:, k]).mean(), "k--")
     panels[k].set(xlabel=label)
 panels[0].set_ylabel("part of the log rate")
+
+# %%
+# The parts are the whole
+# -----------------------
 
 parts = model.components(X, centred=True)
 gap = np.abs(parts.mean.sum(axis=1) + parts.offset - model.latent(X)[0]).max()

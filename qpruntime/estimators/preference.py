@@ -153,8 +153,14 @@ class GPPreference(Savable, BaseEstimator):
                 f"comparison {alike[0]} is of an item and itself, and tells nothing: leave it out"
             )
         own = np.where(wins.swapped[:, None], numbers[wins.of][:, ::-1], numbers[wins.of])
-        # Every item has a latent value, at least one: also those that were not compared.
+        # Every item has a latent value, or with times one for each time at which it was compared.
         points, places = _points(items, own, None if when is None else when[wins.of])
+        same = (points[places[:, 0]] == points[places[:, 1]]).all(axis=1)
+        if (alike := np.flatnonzero(same)).size:
+            raise InputError(
+                f"comparison {wins.of[alike[0]]} is of two items with the same features, of which "
+                "no kernel prefers one: leave it out, or add a feature that tells them apart"
+            )
         functionals = Functionals(differences(places[:, 0], places[:, 1], len(points)), len(points))
         if self.kernel is None:
             spread = None if items.names is not None else Units.of(items.rows).spread

@@ -21,7 +21,7 @@ from qpruntime import GPClassifier
 
 OPTIONS = {
     "repeats": {"type": int, "default": 10, "help": "seeds from 0"},
-    "rows": {"type": int, "nargs": "+", "default": [40, 80, 160]},
+    "rows": {"default": [40, 80, 160]},
 }
 
 

@@ -220,6 +220,7 @@ def test_manners(tmp_path):
         ((np.eye(3), [["0", "1"]]), "from 0 to 2"),
         (([[np.nan], [1.0]], [[0, 1]]), "X"),
         ((np.zeros((2, 2)), [[0, 1]]), "same features"),
+        (([[0.0], [1.0], [1.0]], [[0, 1], [1, 2]]), "comparison 1 is of two items with the same"),
         ((None, [["a", "b"]], [-1.0]), "sample_weight"),
         ((None, [["a", "b"]], [0.0]), "sample_weight"),
         ((None, [["a", "b"]], [1.0, 2.0]), "sample_weight"),
