@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.metadata import version as installed
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "site"))
@@ -35,6 +36,13 @@ extensions = [
 ]
 root_doc = "index"
 exclude_patterns = ["_build", "inventories", "gallery", "site", "**/GALLERY_HEADER.rst"]
+# The quick build leaves out what is written about extras that are not installed.
+EXTRAS = {"deep": "optax", "onnx": "onnx", "optuna": "optuna"}
+if "QP_DOCS_EXAMPLES" in os.environ:
+    absent = [name for name, module in EXTRAS.items() if not find_spec(module)]
+    exclude_patterns += [f"api/{name}.rst" for name in absent]
+    suppress_warnings = ["toc.excluded"]
+    nitpick_ignore_regex = [(r"py:.*", rf"(qpruntime\.)?(bayesopt\.)?{name}.*") for name in absent]
 templates_path = ["_templates"]
 nitpicky = True
 smartquotes = False

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from qpruntime.estimators.preference import GPPreference
     from qpruntime.estimators.robust import GPRobustRegressor
     from qpruntime.inference.bins import count_bins
+    from qpruntime.inference.classes.infer import infer_classes
+    from qpruntime.inference.classes.posterior import ClassPosterior
     from qpruntime.inference.infer import infer
     from qpruntime.inference.markov.posterior import SeriesPosterior
     from qpruntime.inference.markov.series import infer_series
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from qpruntime.saving.file import load
 
 _HOME = {
+    "ClassPosterior": "inference.classes.posterior",
     "ConvergenceWarning": "errors",
     "CorrectionWarning": "errors",
     "GPClassifier": "estimators.classifier",
@@ -68,6 +71,7 @@ _HOME = {
     "count_bins": "inference.bins",
     "functions": "certified.functions_of",
     "infer": "inference.infer",
+    "infer_classes": "inference.classes.infer",
     "infer_series": "inference.markov.series",
     "infer_sparse": "inference.sparse.infer",
     "load": "saving.file",
@@ -78,6 +82,7 @@ _HOME = {
 }
 
 __all__ = [
+    "ClassPosterior",
     "ConvergenceWarning",
     "CorrectionWarning",
     "GPClassifier",
@@ -103,6 +108,7 @@ __all__ = [
     "count_bins",
     "functions",
     "infer",
+    "infer_classes",
     "infer_series",
     "infer_sparse",
     "load",

@@ -6,6 +6,7 @@ A message of the logger "qpruntime", as those of `qpruntime.notice`.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import math
 import sys
@@ -58,6 +59,7 @@ class Notice(event.Listener):
         self._ended = -math.inf
         self.count = 0
         self.silent = False
+        self._collected = False
 
     def on_start(self, event: Any) -> None:
         module = _own(event)
@@ -66,11 +68,18 @@ class Notice(event.Listener):
         if not (self._inside or self.silent) and time.monotonic() - self._ended > QUIET:
             more = self._ended > -math.inf
             _LOG.warning("%s", announcement(_called() or module, more, self._kept()))
+        if not self._inside:
+            # Compilers make many small objects, and a fifth of the time would go into walks over
+            # all that there are.
+            self._collected = gc.isenabled()
+            gc.disable()
         self._inside += 1
 
     def on_end(self, event: Any) -> None:
         if _own(event):
             self._inside -= 1
+            if self._collected and not self._inside:
+                gc.enable()
             self.count += 1
             self._ended = time.monotonic()
 

@@ -52,6 +52,7 @@ OPTIONS = {
     "budget": Option("inducing", "Inducing", "budget"),
     "checkpoint": Option("inducing", "Inducing", "checkpoint"),
     "resume": Option("inducing", "Inducing", "resume"),
+    "scheduler": Option("inducing", "Inducing", "scheduler"),
     "nu_bounds": Option("noise_bounds", "dict", "nu"),
     "scale_bounds": Option("noise_bounds", "dict", "scale"),
 }

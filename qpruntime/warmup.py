@@ -24,6 +24,7 @@ from qpruntime.estimators.poisson import GPPoissonRegressor
 from qpruntime.estimators.preference import GPPreference
 from qpruntime.estimators.robust import GPRobustRegressor
 from qpruntime.inference.bins import count_bins
+from qpruntime.inference.classes.infer import infer_classes
 from qpruntime.inference.infer import infer
 from qpruntime.inference.markov.series import infer_series
 from qpruntime.inference.operator.entries import quadratic_forms
@@ -66,6 +67,14 @@ def _classes(**options: Any) -> None:
 def _three_classes() -> None:
     X, f, _ = _data()
     GPClassifier(**_FEW).fit(X, np.digitize(f, [-0.5, 0.5])).predict_proba(X)
+
+
+def _joint_posterior() -> None:
+    X, f, _ = _data()
+    K = RBF(1.0)(X)
+    for method, limits in (("qp", [-0.5, 0.5]), ("ep", [-0.5, 0.0, 0.5])):
+        post = infer_classes(K, np.digitize(f, limits), method)  # type: ignore[arg-type]
+        post.predict_log_proba(K[:3], np.diag(K)[:3])
 
 
 def _counts(**options: Any) -> None:
@@ -230,6 +239,7 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
         ("infer: QP, EP and VB", _covariances),
         ("GPClassifier", _classes),
         ("GPClassifier, three classes", _three_classes),
+        ("infer_classes", _joint_posterior),
         ("GPClassifier, leave-one-out", _loo),
         ("GPClassifier, EP and logistic", lambda: _classes(method="ep", likelihood="logistic")),
         ("GPPoissonRegressor, square link", _counts),

@@ -25,6 +25,9 @@ if [ ! -x .venv/bin/python ]; then
   fi
 fi
 PY=.venv/bin/python
+# Images of containers often set it. Then every process compiles all modules that it imports: 2000
+# of them, three times as long as the import takes without.
+unset PYTHONDONTWRITEBYTECODE
 
 # The stamp holds what was installed: another pyproject.toml or place installs again.
 stamp=".venv/installed-$extras"

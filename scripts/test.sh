@@ -5,6 +5,8 @@ set -eu
 cd "$(dirname "$0")/.."
 extras=test
 . scripts/env.sh
+# One thread for each lane: with more, those of one lane wait for the core that the other has.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
 select="not slow"
 if [ "${1:-}" = "--all" ]; then
@@ -13,20 +15,22 @@ if [ "${1:-}" = "--all" ]; then
 fi
 given=$#
 
-kernels="tests/likelihoods tests/quadrature"
+# Two lanes, one for each of two cores: this one prints as it goes, `beside` is shown at the end.
+# Both keep compiled kernels in the same files, and what one lane has compiled the other reads. So
+# this one begins with rules of quadrature and tables, and comes to inference when the other,
+# which begins with what compiles inference, is through.
+kernels="tests/likelihoods tests/quadrature tests/execution tests/test_tablegen"
 models="tests/inference tests/learning"
-builds="tests/execution tests/test_tablegen"
-# All that is in none of them.
-others="qpruntime tablegen"
-for path in tests/test_*.py tests/[a-z]*/; do
+others="qpruntime tests/estimators tests/test_docs.py tests/test_memory.py tests/test_inputs.py"
+# And all that is in none of them.
+for path in tablegen tests/test_*.py tests/[a-z]*/; do
   path=${path%/}
-  case " $kernels $models $builds tests/tools tests/reference " in
+  case " $kernels $models $others tests/tools tests/reference " in
     *" $path "*) ;;
     *) others="$others $path" ;;
   esac
 done
 
-# Two lanes, one for each of two cores: `tests` prints as it goes, `beside` is shown at the end.
 output="$(mktemp)"
 failures="$(mktemp)"
 
@@ -59,9 +63,12 @@ lint() {
 }
 
 interpreted() {
+  # The files that have such tests: the others take seconds to import.
+  files="$(grep -rl --include='test_*.py' 'mark\.interpreted' tests)"
+  # shellcheck disable=SC2086 # paths are several words
   NUMBA_DISABLE_JIT=1 "$PY" -m pytest -q -m "interpreted and not slow" -p no:cacheprovider \
     --cov=qpruntime --cov-report= --cov-config=pyproject.toml \
-    tests &&
+    $files &&
   "$PY" -m coverage report --fail-under=95 \
     --omit='*/contract.py,*/claims.py,*/user_function.py,*/own_density.py,*/observations.py,*/absent.py,*/__init__.py' \
     --include='qpruntime/special.py,qpruntime/likelihoods/*,qpruntime/projection/splines.py,qpruntime/quadrature/sigma_star.py,qpruntime/projection/kernel.py,qpruntime/inference/site_*.py,qpruntime/inference/dense/sweep.py'
@@ -79,9 +86,8 @@ beside() {
 { beside "$@"; } > "$output" 2>&1 &
 lane=$!
 trap 'pkill -P "$lane" 2>/dev/null || true; rm -f "$output" "$failures"' EXIT
-part "likelihoods, quadrature" run_tests "$kernels" "$@"
-part "inference, learning" run_tests "$models" "$@"
-part "tablegen" run_tests "$builds" "$@"
+part "likelihoods, quadrature, tablegen, inference, learning" \
+  run_tests "$kernels $models" "$@"
 wait "$lane" || echo "the second lane" >> "$failures"
 cat "$output"
 if [ -s "$failures" ]; then

@@ -69,9 +69,16 @@ def features():
     return binding.get_host_cpu_features()
 
 
-# The number of threads is folded in: one, two, and more than there are cores.
+# The number of threads is folded in: one, two, and more than there are cores. Zen has the kernels
+# of Haswell.
 @pytest.mark.parametrize(
-    ("core", "threads"), [("Nehalem", 8), ("Haswell", 2), ("Zen", 1), ("SkylakeX", 1)]
+    ("core", "threads"),
+    [
+        ("Nehalem", 8),
+        ("Haswell", 2),
+        ("SkylakeX", 1),
+        pytest.param("Zen", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_hard_problems_end_as_anywhere_under_other_blas_kernels(core, threads):
     needs = {"Nehalem": "sse4.2", "SkylakeX": "avx512f"}.get(core, "avx2")

@@ -69,6 +69,7 @@ FLOORS = [
     {
         "qpruntime.about",
         "qpruntime.deep",
+        "qpruntime.onnx",
         "qpruntime.plotting",
         "qpruntime.warmup",
         "tablegen.builder",
@@ -116,7 +117,7 @@ def named(node):
         full = [f"{node.module}.{name}" for name in names]
         found = [name if name in files() else node.module for name in full]
     else:
-        found = []
+        return []
     ours = [name for name in found if name.split(".")[0] in ("qpruntime", "tablegen")]
     assert set(ours) <= set(files()), f"no such module: {ours}"
     return ours

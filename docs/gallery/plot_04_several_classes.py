@@ -3,10 +3,11 @@ Several classes, one against the rest
 =====================================
 
 For K > 2 classes ``GPClassifier`` fits K Gaussian processes, each of one class against the rest.
-Each gives a probability of its own, and the K need not sum to 1: ``predict_proba`` divides them by
-their sum. A joint model of all classes, by a softmax of K functions for instance, is not there yet.
+Each gives a probability p of its own, and the K need not sum to 1: ``predict_proba`` takes shares
+of p/(1 - p)^b, with a b between 0 and 1 that is learnt from the rows, each left out. A joint model
+of all classes is ``multi_class="joint"``.
 
-This example shows what the division does, on two columns of Fisher's irises.
+This example shows what joining does, on two columns of Fisher's irises.
 """
 
 import matplotlib.pyplot as plt
@@ -25,29 +26,32 @@ x0, x1 = (np.linspace(X[:, j].min() - 0.4, X[:, j].max() + 0.4, side) for j in (
 points = np.stack(np.meshgrid(x0, x1), axis=-1).reshape(-1, 2)
 
 # %%
-# Probabilities before and after the division
-# -------------------------------------------
+# Probabilities before and after
+# ------------------------------
 # ``latent`` has mean and variance of all three functions. Under the probit likelihood each gives p
 # = Phi(mean / sqrt(1 + variance)) for its class against the rest.
 
 mean, variance = model.latent(points)
 alone = norm.cdf(mean / np.sqrt(1.0 + variance))
 total = alone.sum(axis=1)
-print("largest difference:", np.abs(alone / total[:, None] - model.predict_proba(points)).max())
+weighed = alone / (1.0 - alone) ** model.coupling_
+shares = weighed / weighed.sum(axis=1, keepdims=True)
+print("largest difference:", np.abs(shares - model.predict_proba(points)).max())
 print(f"sums of the three lie between {total.min():.2f} and {total.max():.2f}")
+print(f"b is {model.coupling_:.2f}: where classes overlap, the three say much the same thing")
 
 # %%
 # Where the sum is far from 1
 # ---------------------------
-# The three panels on the left are the probabilities after the division. The sum before it is on the
-# right. Amid the rows of one class it is near 1, and the division changes little. Between classes,
-# and where nothing was seen, it is as low as 0.55 and as high as 1.36: there the three models do
-# not agree, and what the division leaves is a compromise, not a posterior.
+# The three panels on the left are the probabilities after joining. The sum before it is on the
+# right. Amid the rows of one class it is near 1, and joining changes little. Between classes, and
+# where nothing was seen, it is as low as 0.55 and as high as 1.36: there the three models do not
+# agree, and what is left is a compromise, not a posterior.
 
 figure, panels = plt.subplots(1, 4, figsize=(13.0, 3.9), sharey=True, layout="constrained")
 colours, markers = ("#0072B2", "#D55E00", "#009E73"), ("o", "^", "s")
 maps = [*model.predict_proba(points).T, total]
-titles = [f"P({name})" for name in iris.target_names] + ["sum before the division"]
+titles = [f"P({name})" for name in iris.target_names] + ["sum before"]
 for k, (ax, values, title) in enumerate(zip(panels, maps, titles, strict=True)):
     last = k == 3
     levels = np.linspace(0.4, 1.6, 13) if last else np.linspace(0.0, 1.0, 11)

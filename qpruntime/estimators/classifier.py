@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, ndtri
+from scipy.special import ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
 
@@ -17,9 +17,11 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import commit, draft_of, renewed
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.coupling import coupled, coupling_of
 from qpruntime.estimators.cross_fitted import Target
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import fitted_table, table_to_fit
+from qpruntime.estimators.joint import JointClasses, fit_joint, is_joint, joint_settings
 from qpruntime.estimators.labels import (
     check_announced,
     check_labels,
@@ -32,16 +34,19 @@ from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
+from qpruntime.estimators.process import all_of
 from qpruntime.estimators.scores import OfClasses
+from qpruntime.inference.classes.posterior import ClassPosterior
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.settings import settings_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import number, shown
+from qpruntime.validation import choice, flag, number, shown
 
 __all__ = ["GPClassifier"]
 
@@ -51,7 +56,8 @@ class _Fitted(GPEstimator):
 
     classes_: NDArray[Any]
     kernel_: Kernel | tuple[Kernel, ...]
-    posterior_: Posterior | tuple[Posterior, ...]
+    posterior_: Posterior | tuple[Posterior, ...] | ClassPosterior
+    coupling_: float
     optimum_: Optimum | tuple[Optimum | None, ...] | None
     optima_: tuple[Optimum, ...] | tuple[tuple[Optimum, ...], ...]
     _likelihood_: Likelihood | None
@@ -62,7 +68,8 @@ class _Fitted(GPEstimator):
 class GPClassifier(ClassifierMixin, _Fitted):
     """Gaussian-process classification by QP or EP.
 
-    Two classes take one Gaussian process; K > 2 take K of them, each class against the rest.
+    Two classes take one Gaussian process; K > 2 take K of them, each class against the rest, or
+    with ``multi_class="joint"`` one model of all.
 
     Parameters
     ----------
@@ -97,6 +104,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
         of `method` as it is, as published: corrected predictions score no better and cost more per
         point, but their intervals cover what they should; see ``docs/which-posterior.md``.
+        Classes fitted jointly have ``"ratio"`` alone, for few points: ratios of evidences with one
+        row more, see `ClassPosterior.predict_log_proba`.
     inducing : None, int, "auto", "judged", "variance", array-like, shape (M, d), or Inducing
         Fit by M inducing points, in time that grows with N M^2 and in memory with N M; None is the
         dense engine, whatever it takes. "auto" is that up to 1500 rows, of whose
@@ -114,9 +123,6 @@ class GPClassifier(ClassifierMixin, _Fitted):
         probabilities for rows that it was not fitted to, in five folds, on the latent scale and
         times a slope that is learnt. The Gaussian process learns the rest. "auto" fits with and
         without boosting, in twice the time, and takes the former where rows left out gain by it.
-    scheduler : str, optional
-        Address of a dask scheduler whose workers compute chunks of rows where there are
-        inducing points.
     n_jobs : int, optional
         Threads for restarts, as in joblib, and for passes over rows.
     random_state : int, RandomState, Generator or None
@@ -125,19 +131,35 @@ class GPClassifier(ClassifierMixin, _Fitted):
         If not 0, print every evaluation of the objective to stderr, with parameters by their names
         in ``kernel_.get_params()``; those of the default kernel are in units of features' spreads.
 
+    multi_class : {"one_vs_rest", "joint"}
+        What K > 2 classes take. "joint" is the multinomial probit: the label is the class whose
+        latent value, with unit noise, is the largest; one evidence and one kernel for all classes;
+        probabilities by the whole covariance of the latent values. It has the probit, methods "qp"
+        and "ep", the dense engine, weights 0 and 1, and no other predictions than these: see
+        ``docs/joint-classes.md``.
+    kernel_per_class : bool
+        With "joint" a kernel for each class, learnt from the one for all. More often worse than
+        better.
+
     Attributes
     ----------
     classes_ : ndarray, shape (K,)
         The labels; of two, the second is the positive class.
     kernel_, posterior_ : scikit-learn kernel and Posterior
-        With the fitted parameters, and at the training points; K-tuples for K > 2 classes.
+        With the fitted parameters, and at the training points; K-tuples for K > 2 classes. Jointly
+        one kernel, or with `kernel_per_class` a K-tuple, and one `ClassPosterior`.
+    coupling_ : float
+        Of K > 2 classes, from 0 to 1: how far what the other classes' processes say counts, as
+        leave-one-out probabilities of the rows have it; see `predict_log_proba`. 0 for two classes
+        and jointly.
     optimum_ : Optimum or None
-        The best optimiser run; a K-tuple for K > 2 classes.
+        The best optimiser run; a K-tuple for K > 2 classes, one if joint.
     optima_ : tuple of Optimum
-        Every optimiser run, best first; a K-tuple of such for K > 2 classes.
+        Every optimiser run, best first; a K-tuple of such for K > 2 classes, one if joint; that of
+        a kernel for each class first.
     log_marginal_likelihood_value_ : float
         Log evidence of the posterior, or its bound for "vb"; for K > 2 classes the mean of K, as
-        in scikit-learn.
+        in scikit-learn, or the joint evidence.
     n_iter_ : int
         Optimiser iterations of the longest best run, at least 1.
     table_sha256_ : str or None
@@ -176,6 +198,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
     method: Inference = "qp"
     p: float | None = None
     monotone: Mapping[str | int, int] | None = None
+    multi_class: Literal["one_vs_rest", "joint"] = "one_vs_rest"
+    kernel_per_class: bool = False
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -207,7 +231,11 @@ class GPClassifier(ClassifierMixin, _Fitted):
             change with them, or a bound holds one back. Without restarts one more run then starts
             from the distances between rows; both are in ``optima_``.
         """
-        settings = settings_to_fit(self)
+        choice(self.multi_class, "multi_class", ("one_vs_rest", "joint"))
+        flag(self.kernel_per_class, "kernel_per_class")
+        jointly = self.multi_class == "joint"
+        # Two classes are one process either way, with the options of one.
+        settings = settings_of(self) if jointly else settings_to_fit(self)
         projector = Projector(self.likelihood, self.method, table_to_fit(self), self.p)
         check_signs(projector.likelihood)
         own, draft = projector.likelihood, draft_of(self)
@@ -217,6 +245,25 @@ class GPClassifier(ClassifierMixin, _Fitted):
         check_labels(labels)
         weights, points, labels = weighed(sample_weight, points, labels)
         draft.classes_ = classes_of(labels, "GPClassifier")
+        if draft.classes_.size > 2 and not jointly and self.kernel_per_class:
+            raise InputError(
+                "kernel_per_class=True cannot act: each class against the rest has a kernel of its "
+                'own; leave it out, or use multi_class="joint"'
+            )
+        if draft.classes_.size > 2 and jointly:
+            if weights is not None:
+                raise InputError(
+                    f'sample weights must be 0 or 1 with multi_class="joint", got '
+                    f"{float(weights[np.argmax(weights != 1.0)]):g}: repeat a row for a whole "
+                    'weight, or use multi_class="one_vs_rest"'
+                )
+            settings = joint_settings(self)
+            codes = np.searchsorted(draft.classes_, labels)
+            fit_joint(draft, points, codes, projector, settings)
+            draft.coupling_ = 0.0
+            return commit(self, draft)
+        if jointly:
+            settings = settings_to_fit(self)
         # Rows that are read in parts may be many, and are made floats chunk by chunk.
         signs = signs_of(labels, draft.classes_, np.int8 if is_lazy(points) else np.float64)
         prior = np.zeros(len(labels))
@@ -227,6 +274,10 @@ class GPClassifier(ClassifierMixin, _Fitted):
             return Target(codes, weights, score, True, boosted_classes)
 
         draft._train([Data(points, y, projector, prior, weights) for y in signs], settings, target)
+        draft.coupling_ = 0.0
+        if draft.classes_.size > 2:
+            codes = np.searchsorted(draft.classes_, labels)
+            draft.coupling_ = coupling_of(all_of(draft.posterior_), codes, weights)
         return commit(self, draft)
 
     @with_inducing
@@ -283,6 +334,9 @@ class GPClassifier(ClassifierMixin, _Fitted):
 
         Each of shape (T,) for two classes, (T, K) for K > 2.
         """
+        if is_joint(self):
+            mean, covariance = JointClasses(self).latent(self._new_data(X))
+            return mean, np.diagonal(covariance, axis1=1, axis2=2).copy()
         return self._latent_at(X)
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -292,6 +346,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         sign and order where probabilities round to 1/2, or to 0 and 1.
         """
         points = self._new_data(X)
+        if is_joint(self):
+            return JointClasses(self).log_probabilities(points, self.correction)
         if self.correction is not None:
             return quantile(*self._log_probabilities(points))
         own, table = self._likelihood_, self._table_if_needed()
@@ -314,14 +370,17 @@ class GPClassifier(ClassifierMixin, _Fitted):
         """Log class probabilities, exact where the probabilities underflow, shape (T, K).
 
         The normaliser of the likelihood under the latent predictive density; for K > 2 classes
-        the probabilities of each class against the rest, scaled to sum to 1.
+        p_c/(1 - p_c)^b, scaled to sum to 1, of the probability p_c of each class against the rest
+        and b the `coupling_` that was learnt; jointly those of one model of all classes.
         """
-        points = self._new_data(X)
+        points, b = self._new_data(X), getattr(self, "coupling_", 0.0)
+        if is_joint(self):
+            return JointClasses(self).log_probabilities(points, self.correction)
 
         def joined(minus: Array, plus: Array) -> Array:
             if minus.ndim == 1:
                 return np.column_stack([minus, plus])
-            return plus - logsumexp(plus, axis=1, keepdims=True)
+            return coupled(minus, plus, b)
 
         if self.correction is not None:
             return joined(*self._log_probabilities(points))
@@ -333,10 +392,11 @@ class GPClassifier(ClassifierMixin, _Fitted):
         return self._predicted(points, finish)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
-        """Credible interval of p(second class), shape (T, 2); two classes.
+        """Credible interval of p(second class), shape (T, 2); of all classes, (T, K, 2), if joint.
 
         For likelihoods with a `Likelihood.link`, the probit and the logistic: p(y|f) is monotone in
-        f, so its quantiles are at those of the latent function. No sampling.
+        f, so its quantiles are at those of the latent function. No sampling. Of classes fitted
+        jointly they are those of 2000 draws of the latent normal, always the same ones.
 
         Parameters
         ----------
@@ -358,6 +418,10 @@ class GPClassifier(ClassifierMixin, _Fitted):
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
         points, own = self._new_data(X), self._likelihood_
+        if is_joint(self):
+            found = JointClasses(self)
+            p = np.exp(found.log_probabilities(points, self.correction))
+            return found.intervals(points, level, p)
         link = own.link if own else None
         if self.classes_.size > 2 or own is None or link is None:
             known = [name for name in likelihoods.names() if likelihoods.get(name).link]
@@ -385,6 +449,11 @@ class GPClassifier(ClassifierMixin, _Fitted):
             return around(ends, log_probabilities(own, mean, variance)[1])
 
         return self._predicted(points, finish, spread)
+
+    def _marginals(self, points: Array, correction: Any) -> Any:
+        if is_joint(self):
+            return JointClasses(self).marginals(points, correction)
+        return super()._marginals(points, correction)
 
     def _log_probabilities(self, points: Array) -> tuple[Array, Array]:
         """Log p(-1) and log p(+1) by corrected marginals, each (T,) or (T, K)."""

@@ -40,7 +40,6 @@ class Parameters(Savable, BaseEstimator):
     inducing: int | str | ArrayLike | Inducing | None = "auto"
     solver: Literal["auto", "dense", "markov"] | Series = "auto"
     prior_mean: Any = None
-    scheduler: str | None = None
     n_jobs: int | None = None
     random_state: int | np.random.RandomState | np.random.Generator | None = None
     verbose: int = 0

@@ -100,7 +100,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         square link, and warns; predictions with a correction are then those of ``|f|``.
     optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
-    scheduler, n_jobs, random_state, verbose
+    n_jobs, random_state, verbose
         As for `GPClassifier`.
     prior_mean : estimator, "auto" or None
         As for `GPClassifier`, any regressor of rates, counts over exposures, with exposures as

@@ -88,7 +88,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         either is learnt, the result is integrated instead.
     optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
-    scheduler, n_jobs, random_state, verbose
+    n_jobs, random_state, verbose
         As for `GPClassifier`.
     prior_mean : estimator, "auto" or None
         As for `GPClassifier`, any regressor: its predictions of rows that it was not fitted to.

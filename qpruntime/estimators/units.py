@@ -51,7 +51,8 @@ def train_all(
         return fitted(processes, settings, rng, latent_scale)
     if settings.sparse is None and is_lazy(X):
         X = whole(X)
-        processes = [replace(data, X=X) for data in processes]
+        # As they are where X is held: kernels would compile once more for small integers.
+        processes = [replace(data, X=X, y=np.asarray(data.y, dtype=float)) for data in processes]
     if isinstance(settings.kernel, Kernel):
         return _trained(processes, [Start(settings.kernel)] * len(processes), settings, rng), None
     looked = look(processes, settings, latent_scale)

@@ -71,7 +71,7 @@ def infer(
     sites: Sites | Sequence[ArrayLike] | None = None,
     n_restarts: int = 0,
     random_state: int | np.random.Generator | None = None,
-    operator: ArrayLike | Any | None = None,
+    operator: Any = None,
 ) -> Posterior:
     """Approximate the posterior of a Gaussian process by EP, QP or a variational Gaussian.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qpruntime.arrays import Array
+from qpruntime.inference.classes.layout import Layout
 from qpruntime.learning.slopes import Slopes
 from qpruntime.projection.projector import Projector
 
@@ -19,7 +20,8 @@ class Data:
     The projector is of the method that the posterior is to have; `prior` is the prior mean of f.
     Rows observe `scale` times f. Weights and scales are positive, and None if all are 1. `discrete`
     says that p(y|f) is a probability, not a density. With `slopes` of f these are rows after those
-    of X, of all that has a row for each observation.
+    of X, of all that has a row for each observation. `joint` has the rows of classes fitted
+    jointly; `y` then are those of its sites.
     """
 
     X: Array
@@ -31,6 +33,7 @@ class Data:
     learn: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     discrete: bool = True
     slopes: Slopes | None = None
+    joint: Layout | None = None
 
     @property
     def observed_prior(self) -> Array:

@@ -63,6 +63,9 @@ class Inducing(Options):
         Needs a whole number as ``random_state``. Not with "auto" and "judged".
     resume : bool
         Go on from `checkpoint`, if that is there, with the same data and parameters; else begin.
+    scheduler : str, optional
+        Address of a dask scheduler whose workers compute chunks of rows, to the same bits on
+        processors of one kind: ``docs/rows-on-a-cluster.md``.
 
     Raises
     ------
@@ -87,6 +90,7 @@ class Inducing(Options):
     budget: float | None = None
     checkpoint: str | os.PathLike[str] | None = None
     resume: bool = False
+    scheduler: str | None = None
 
     def __post_init__(self) -> None:
         self._set(
@@ -108,6 +112,8 @@ class Inducing(Options):
             path_of(self.checkpoint, "checkpoint")
         elif self.resume:
             raise InputError("resume=True needs checkpoint=, the file to go on from")
+        if not (self.scheduler is None or isinstance(self.scheduler, str)):
+            raise InputError(f"scheduler must be None or an address, got {shown(self.scheduler)}")
         remedy = "inducing=200" if self.open else "inducing='auto'"
         for name in _NUMBERED if self.open else _CHOSEN:
             if name in self.changed():

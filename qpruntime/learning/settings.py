@@ -127,9 +127,6 @@ def settings_of(model: Any) -> Settings:
     verbose = model.verbose
     if isinstance(verbose, (bool, np.bool_)):
         verbose = int(verbose)
-    scheduler = model.scheduler
-    if not (scheduler is None or isinstance(scheduler, str)):
-        raise InputError(f"scheduler must be None or an address, got {shown(scheduler)}")
     if solver == "markov" and not (chosen or inducing is None):
         raise InputError('solver="markov" has no inducing points: leave one of the two out')
     checkpointed = inducing is not None and inducing.checkpoint is not None
@@ -151,7 +148,7 @@ def settings_of(model: Any) -> Settings:
         verbose=whole(verbose, "verbose", 0),
         callback=sought.callback,
         solver=solver,
-        scheduler=scheduler,
+        scheduler=None if inducing is None else inducing.scheduler,
         approximate=approximate,
         sparse=None if inducing is None or chosen else _sparse_of(inducing),
         auto=_auto_of(inducing) if inducing is not None and chosen else None,

@@ -14,6 +14,7 @@ from qpruntime.errors import InputError
 from qpruntime.inference.sites import Sites
 from qpruntime.learning.data import Data
 from qpruntime.learning.dense import Dense
+from qpruntime.learning.joint import Joint
 from qpruntime.learning.monotone import WithSlopes
 from qpruntime.learning.objective import Objective
 from qpruntime.learning.series import States, why_not
@@ -57,8 +58,11 @@ def solvers(data: Data, kernel: Kernel, settings: Settings) -> Callable[[Kernel]
         If ``solver="markov"`` or a scheduler is asked for and this kernel has no states.
     """
     if data.slopes is not None:
-        joint = WithSlopes(settings)
-        return lambda kernel: joint
+        sloped = WithSlopes(settings)
+        return lambda _: sloped
+    if data.joint is not None:
+        joint = Joint(settings, data.joint)
+        return lambda _: joint
     few = settings.solver == "auto" and len(data.X) < _FEWEST
     dense = Dense(settings)
 

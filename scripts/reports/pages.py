@@ -16,6 +16,7 @@ from scripts.records import TOP
 from scripts.reports import (
     bayesopt,
     certified,
+    coupling,
     deep,
     middle,
     passes,
@@ -76,6 +77,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "peers": sparse.scale_peers,
         "large": middle.large,
     },
+    "several-classes-measured.md": {"coupling": coupling.coupling},
     "rows-in-parts-measured.md": {"drift": sparse.drift},
     "which-posterior.md": {
         "by method": truth.by_method,

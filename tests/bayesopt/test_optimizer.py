@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, DotProduct
 
 from qpruntime import ConvergenceWarning, InputError
-from qpruntime.bayesopt import Optimizer, asking, saved
+from qpruntime.bayesopt import Optimizer, asking
 
 
 def gramacy(x):
@@ -186,12 +187,12 @@ def test_telling_twice_is_telling_once(tmp_path):
         Optimizer.load(tmp_path / "a", kernel=RBF())
 
 
+# Imports once; every run is a child of it, which dies at the given write.
 KILLED = """
-import os, sys
-from qpruntime.bayesopt import Optimizer
-calls, limit = 0, int(sys.argv[2])
+import json, os, sys
+from qpruntime.bayesopt import Optimizer, saved
 
-def dying(name):
+def dying(name, limit):
     whole = getattr(os, name)
     def call(*args):
         global calls
@@ -201,14 +202,29 @@ def dying(name):
         return whole(*args)
     return call
 
-os.fsync, os.replace = dying("fsync"), dying("replace")
-try:
-    opt = Optimizer.load(sys.argv[1], keep=True)
-except Exception:
-    opt = Optimizer([(0, 1)], n_initial=50, random_state=0, path=sys.argv[1])
-while len(opt.columns()["id"]) < 4 or opt.pending:
-    for x in list(opt.pending.values()) or [opt.ask()]:
-        opt.tell(x, f=float(x[0]))
+def run(path, limit):
+    os.fsync, os.replace = dying("fsync", limit), dying("replace", limit)
+    try:
+        opt = Optimizer.load(path, keep=True)
+    except Exception:
+        opt = Optimizer([(0, 1)], n_initial=50, random_state=0, path=path)
+    while len(opt.columns()["id"]) < 4 or opt.pending:
+        for x in list(opt.pending.values()) or [opt.ask()]:
+            opt.tell(x, f=float(x[0]))
+
+calls = 0
+for path, limit in json.loads(sys.argv[1]):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            run(path, limit)
+            code = 0
+        finally:
+            os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    if os.path.exists(path):
+        assert saved.read_json(path)["format"]
 """
 
 
@@ -239,18 +255,17 @@ def test_a_file_is_not_lost_and_a_failed_write_changes_nothing(tmp_path):
 
 def test_killed_between_any_two_calls(tmp_path):
     """Killed at every write in turn, the run goes on to the same table."""
-    tables = []
-    for limit in (1, 4, 10**6):
-        path = tmp_path / f"run{limit}"
-        for attempt in (limit, 10**6) if limit < 10**6 else (limit,):
-            done = subprocess.run(
-                [sys.executable, "-c", KILLED, str(path), str(attempt)], capture_output=True
-            )
-            assert done.returncode == (9 if attempt < 10**6 else 0), done.stderr
-            if path.exists():
-                assert saved.read_json(path)["format"]
-        tables.append(json.loads(path.read_text())["evaluations"])
-        assert len(tables[-1]) == 4
+    limits, never = range(1, 9), 10**6
+    paths = {limit: str(tmp_path / f"run{limit}") for limit in (*limits, never)}
+    runs = [(paths[limit], attempt) for limit in limits for attempt in (limit, never)]
+    runs.append((paths[never], never))
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, json.dumps(runs)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["9", "0"] * len(limits) + ["0"], done.stderr
+    tables = [json.loads(Path(path).read_text())["evaluations"] for path in paths.values()]
+    assert len(tables[-1]) == 4
     assert all(table == tables[-1] for table in tables)
 
 

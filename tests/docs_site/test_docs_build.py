@@ -87,7 +87,6 @@ def test_the_whole_site(whole_site):
         assert "sphx-glr-single-img" in page.read_text() or "multi-img" in page.read_text(), page
 
 
-@pytest.mark.slow
 def test_the_site_with_three_examples(tmp_path):
     chosen = runpy.run_path(str(DOCS / "site" / "cheap_examples.py"))["pattern"]()
     check(built(tmp_path, chosen))

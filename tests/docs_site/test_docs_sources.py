@@ -27,6 +27,7 @@ PACKAGES = {
     "qpruntime.plotting": "",
     "tablegen": "",
     "qpruntime.deep": "jax",
+    "qpruntime.onnx": "onnx",
     "qpruntime.bayesopt.optuna_sampler": "optuna",
 }
 

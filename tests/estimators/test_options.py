@@ -133,6 +133,7 @@ OLD = {
     "budget": 4.0,
     "checkpoint": "fit.npz",
     "resume": True,
+    "scheduler": "tcp://127.0.0.1:1",
     "nu_bounds": (1.0, 9.0),
     "scale_bounds": "fixed",
 }
@@ -208,8 +209,9 @@ IDLE = {
     "inducing": {"inducing": Inducing(power=1.0), "kernel": KERNEL},
     "solver": {"solver": Series(1e-3)},
     "monotone": {"monotone": {0: 1}, "inducing": 9},
+    "multi_class": None,
+    "kernel_per_class": None,
     "prior_mean": None,
-    "scheduler": {"scheduler": "tcp://127.0.0.1:1", "kernel": KERNEL},
     "n_jobs": None,
     "random_state": None,
     "verbose": None,
@@ -222,6 +224,7 @@ IDLE = {
     "normalize_y": None,
 }
 FURTHER = [
+    {"inducing": Inducing(scheduler="tcp://127.0.0.1:1"), "kernel": KERNEL},
     {"inducing": "judged", "kernel": KERNEL},
     {"inducing": Inducing(nearest=3), "optimize": "loo"},
     {"inducing": Inducing(budget=9.0), "optimize": Search(restarts=1)},

@@ -64,8 +64,8 @@ TWO_SITES = {
     ("estimator", "expected"),
     [
         (GPPoissonRegressor(), REAL_TARGETS | TWO_SITES),
-        (Rounded(), TWO_SITES),
-        (Rounded(link="exp"), TWO_SITES),
+        (Rounded(optimize=Search(max_iter=5)), TWO_SITES),
+        (Rounded(link="exp", optimize=Search(max_iter=5)), TWO_SITES),
     ],
 )
 def test_scikit_learn_contract(estimator, expected):

@@ -41,7 +41,7 @@ EXPECTED_FAILURES = {
 
 
 def test_scikit_learn_contract():
-    check_contract(GPRobustRegressor(method="ep", optimize=Search(max_iter=5)), EXPECTED_FAILURES)
+    check_contract(GPRobustRegressor(method="ep", optimize=Search(max_iter=2)), EXPECTED_FAILURES)
 
 
 def objective_at(kind, method, names, theta, weights=None):

@@ -80,11 +80,11 @@ def test_wherever_rows_are(data, plain, cluster, tmp_path):
         there, labels = client.persist([unknown, da.from_array(y, chunks=5000)])
         same(fitted(there, labels), plain)
         for inputs, outputs in ((stored, y), (unknown, y), (there, labels)):
-            same(fitted(inputs, outputs, scheduler=cluster.address), plain)
+            same(fitted(inputs, outputs, {"scheduler": cluster.address}), plain)
     cluster.add_worker()
     cluster.add_worker()
     cluster.wait_for_workers(4)
-    same(fitted(chunked, y, scheduler=cluster.address), plain)
+    same(fitted(chunked, y, {"scheduler": cluster.address}), plain)
 
 
 def test_data_frames(data, plain, cluster):
@@ -94,10 +94,10 @@ def test_data_frames(data, plain, cluster):
 
     frame = pd.DataFrame(data[0], columns=["a", "b"]).assign(y=data[1])
     rows = dd.from_pandas(frame, npartitions=5)
-    same(fitted(rows[["a", "b"]], rows["y"], scheduler=cluster.address), plain)
+    same(fitted(rows[["a", "b"]], rows["y"], {"scheduler": cluster.address}), plain)
 
 
-def disturbed(data, cluster, monkeypatch, action, **options):
+def disturbed(data, cluster, monkeypatch, action, kept=None, **options):
     """Fit on the cluster; `action` takes place during the second evaluation of all rows."""
     evaluate, seen = Search.evaluate, []
 
@@ -108,7 +108,7 @@ def disturbed(data, cluster, monkeypatch, action, **options):
         return evaluate(self, place)
 
     monkeypatch.setattr(Search, "evaluate", watched)
-    return fitted(*data, scheduler=cluster.address, **options)
+    return fitted(*data, {"scheduler": cluster.address, **(kept or {})}, **options)
 
 
 def test_failures(data, cluster, monkeypatch, tmp_path):
@@ -146,4 +146,4 @@ def test_failures(data, cluster, monkeypatch, tmp_path):
     assert not list(tmp_path.glob("fit*"))
     assert again.posterior_.log_evidence > plain.posterior_.log_evidence - 1e-5 * N
     with pytest.raises(ExecutorError, match=r"no scheduler answers .* fit again, from the first"):
-        fitted(*data, scheduler=cluster.address)
+        fitted(*data, {"scheduler": cluster.address})

@@ -32,7 +32,7 @@ Y = {
     "poisson-exp": RNG.poisson(np.exp(F)).astype(float),
     "student-t(nu=4, scale=0.4)": F + 0.3 * RNG.standard_t(4, 40),
 }
-ENGINES = ("dense", "series", "sparse", "nearest")
+ENGINES = ("dense", "series", "sparse", "nearest", "operator")
 
 
 def posterior(engine, likelihood="probit", y=None, kernel=KERNEL, **options):
@@ -41,6 +41,8 @@ def posterior(engine, likelihood="probit", y=None, kernel=KERNEL, **options):
     options = {"method": "ep", "likelihood": likelihood, "tol": 1e-9, **options}
     if engine == "dense":
         return infer(kernel(T[:, None]), y, **options)
+    if engine == "operator":
+        return infer(kernel(T[:, None]), y, operator=np.eye(40), **options)
     if engine == "series":
         return infer_series(T, y, kernel, **options)
     few = {"nearest": 40} if engine == "nearest" else {}
@@ -50,7 +52,7 @@ def posterior(engine, likelihood="probit", y=None, kernel=KERNEL, **options):
 
 def at(engine, points=NEW):
     """Where an engine is asked."""
-    if engine == "dense":
+    if engine in ("dense", "operator"):
         points = points[:, None]
         return KERNEL(points, T[:, None]), KERNEL.diag(points)
     return (points,) if engine == "series" else (points[:, None],)
@@ -65,21 +67,22 @@ def test_engines_that_must_agree_do(likelihood, method):
     # Inducing inputs at white noise are of f without it, so that noisy kernels are not FITC's.
     smooth = KERNEL.k1
     plain = posterior("dense", likelihood, method=method, kernel=smooth)
-    for engine in ("series", "sparse"):
-        own = KERNEL if engine == "series" else smooth
-        right = dense if engine == "series" else plain
+    for engine in ("series", "sparse", "operator"):
+        own = smooth if engine == "sparse" else KERNEL
+        right = plain if engine == "sparse" else dense
         post = posterior(engine, likelihood, method=method, kernel=own)
         assert post.log_evidence == pytest.approx(right.log_evidence, abs=2e-8)
         for name in ("mean", "variance"):
             np.testing.assert_allclose(getattr(post, name), getattr(right, name), atol=5e-7)
         np.testing.assert_allclose(post.loo(), right.loo(), atol=5e-7)
         np.testing.assert_allclose(post.loo([3, 0, 3]), right.loo([3, 0, 3]), atol=5e-7)
-        if engine == "series":
+        if engine != "sparse":
             np.testing.assert_allclose(post.predict(*at(engine)), expected, atol=5e-7)
         if method == "ep":
             slopes = own(T[:, None], eval_gradient=True)[1]
             gradient = right.evidence_gradient(slopes)
-            np.testing.assert_allclose(post.evidence_gradient(), gradient, atol=2e-6)
+            known = () if engine != "operator" else (slopes,)
+            np.testing.assert_allclose(post.evidence_gradient(*known), gradient, atol=2e-6)
 
 
 def independent(likelihood, method, max_sweeps=100, order="parallel"):
@@ -228,7 +231,7 @@ def test_what_is_missing_is_named(engine):
     with pytest.raises(InputError, match="whole numbers"):
         post.loo([0.5])
     with pytest.raises(InputError, match=r"evidence_gradient takes dK|takes no dK"):
-        post.evidence_gradient(*([] if engine == "dense" else [np.eye(40)]))
+        post.evidence_gradient(*([] if engine in ("dense", "operator") else [np.eye(40)]))
 
 
 def test_corrections_of_a_series_are_those_of_its_covariance():

@@ -219,6 +219,6 @@ def test_a_row_takes_sixteen_bytes_beside_the_data(monkeypatch):
     finally:
         tracemalloc.stop()
     assert found.n == n
-    # Two blocks of features, 4 MB, stay; a chunk of 32 768 rows needs some 25 numbers a row.
-    assert held < 16 * n + 6e6
-    assert most < 16 * n + 14e6
+    # Two blocks of features, 4 MB each, stay; a chunk of 32 768 rows needs some 25 numbers a row.
+    assert held < 16 * n + 9e6
+    assert most < 16 * n + 17e6

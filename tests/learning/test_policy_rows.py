@@ -14,7 +14,7 @@ from qpruntime.inference.nearest import disk
 from qpruntime.learning.policy import acts, contest, inducing
 from qpruntime.learning.policy import fit as policy
 
-N, D = 400, 11
+N, D = 300, 11
 RNG = np.random.default_rng(8)
 X = RNG.standard_normal((N, D)) * np.linspace(1.0, 20.0, D)
 LABELS = np.sin(2.0 * X[:, 0]) + 0.05 * X[:, 1] + 0.2 * RNG.standard_normal(N) > 0.0
@@ -96,4 +96,4 @@ def test_on_a_cluster(tmp_path, monkeypatch):
     rows = kinds(tmp_path)
     with two_workers(tmp_path / "cluster", monkeypatch) as cluster:
         for inputs in (X, *rows):
-            same(fitted(inputs, scheduler=cluster.address), plain)
+            same(fitted(inputs, of_inducing={"scheduler": cluster.address}), plain)

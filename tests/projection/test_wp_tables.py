@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ def log_prob(f, y, theta):
     return -x - math.log1p(math.exp(-x)) if x > 0.0 else -math.log1p(math.exp(x))
 
 
+@cache  # compiled once
 def graded(slope=1.7):
     """A logistic likelihood of one's own."""
     made = Likelihood.from_log_prob(

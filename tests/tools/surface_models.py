@@ -1,8 +1,12 @@
-"""Likelihoods of a user's own, for the tests of tables of surfaces: 15 lines each, at most."""
+"""Likelihoods of a user's own, for the tests of tables of surfaces: 15 lines each, at most.
+
+Each is made once: what a user hands over is compiled for every object anew, and kept nowhere.
+"""
 
 from __future__ import annotations
 
 import math
+from functools import cache
 
 from qpruntime.likelihoods import Likelihood
 
@@ -27,6 +31,7 @@ def gumbel_log_prob(f, y, theta):
     return (y - f) - math.exp(y - f)
 
 
+@cache
 def ordinal(low=-1.0, high=1.0):
     return Likelihood.from_log_prob(
         ordinal_log_prob,
@@ -37,6 +42,7 @@ def ordinal(low=-1.0, high=1.0):
     )
 
 
+@cache
 def gumbel(location=True):
     return Likelihood.from_log_prob(
         gumbel_log_prob, name="gumbel", outcomes=(-1.0, 1.5), log_concave=True, location=location
@@ -47,6 +53,7 @@ def at_the_observation(y, theta):
     return [y]
 
 
+@cache
 def marked():
     """`gumbel` with a landmark, which is called back in Python."""
     return Likelihood.from_log_prob(
@@ -67,6 +74,7 @@ def cloglog_log_prob(f, y, theta):
     return math.log(-math.expm1(-rate)) if rate > 1e-300 else f
 
 
+@cache
 def cloglog():
     return Likelihood.from_log_prob(
         cloglog_log_prob, name="cloglog", outcomes=[-1, 1], log_concave=True

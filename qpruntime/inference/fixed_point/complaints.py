@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -32,13 +32,21 @@ class HowItEnded(Protocol):
         """Precisions held at zero."""
 
 
-def warn_unsettled(end: HowItEnded, tol: float, n: int, *, of_estimator: bool = False) -> None:
+def warn_unsettled(
+    end: HowItEnded,
+    tol: float,
+    n: int,
+    *,
+    of_estimator: bool = False,
+    words: Callable[[str], str] = str,
+) -> None:
     """Warn if n sites have not settled freely, or may in several ways.
 
-    Remedies are arguments that the caller has: those of `infer`, or those `of_estimator`.
+    Remedies are arguments that the caller has: those of `infer`, or those `of_estimator`. `words`
+    may call sites by other names than their numbers.
     """
     for text in _complaints(end, tol, n, of_estimator):
-        warn(text, ConvergenceWarning)
+        warn(words(text), ConvergenceWarning)
 
 
 def _complaints(end: HowItEnded, tol: float, n: int, of_estimator: bool) -> Iterator[str]:

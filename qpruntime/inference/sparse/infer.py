@@ -17,9 +17,11 @@ from qpruntime.inference.fixed_point.complaints import warn_unsettled
 from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.nearest.disk import held_inputs
 from qpruntime.inference.nearest.posterior import LocalPosterior, local_of
+from qpruntime.inference.posterior import moved_to
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.checkpoint import SitesFile
 from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.functionals import AlongRows, along
 from qpruntime.inference.sparse.kept_features import MEMORY
 from qpruntime.inference.sparse.lazy import as_array, inputs_of
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
@@ -62,6 +64,7 @@ def infer_sparse(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
     nearest: int = 0,
+    operator: Any = None,
 ) -> SparsePosterior | LocalPosterior:
     """Approximate the posterior of a Gaussian process by sparse power EP or QP, in O(N M^2).
 
@@ -111,6 +114,12 @@ def infer_sparse(
         So many nearest rows of each point correct its prediction: what Z leaves out is local. The
         posterior holds all rows for that; where `X` is read in chunks and takes more than `memory`
         bytes, in files in the folder for temporary ones, which go when it does.
+    operator : scipy sparse or array-like, shape (N, n), optional
+        Observation i then sees ``operator[i] @ f(X)`` for X (n, d), of at most 32 entries that are
+        not 0: games of many players, say. `y`, `weights`, `scale`, `sites` and what the posterior
+        has of rows are of the N observations, `mean` and predictions of f. What Z leaves out is
+        independent between observations, also where they share an input; of inputs as few as some
+        thousand `qpruntime.infer` leaves nothing out.
 
     Returns
     -------
@@ -145,7 +154,16 @@ def infer_sparse(
         raise no_kernel(kernel)
     projector = Projector(likelihood, method, table, p)
     inducing = inputs_of(as_array(Z, "Z"), "Z")
-    checked = checked_rows(X, y, projector, power, weights, mean, inducing.shape[1], scale)
+    own = kernel
+    if operator is None:
+        checked = checked_rows(X, y, projector, power, weights, mean, inducing.shape[1], scale)
+    else:
+        if nearest:
+            raise InputError("nearest cannot act along an operator: leave it out")
+        X, mean, prior = along(operator, X, mean, inducing.shape[1])
+        kernel = AlongRows(kernel, inducing.shape[1])
+        checked = checked_rows(X, y, projector, power, weights, mean, X.shape[1], scale)
+        checked = checked._replace(prior=prior)
     limits = Limits(
         number(tol, "tol", above=0.0),
         whole(max_sweeps, "max_sweeps", 1),
@@ -166,6 +184,8 @@ def infer_sparse(
                 engine.sites = about_prior(start, checked.rows)
             ended = settle(engine, limits, kept.offer if kept else None)
             posterior = conclude(engine, ended, checked.prior, limits)
+            if operator is not None:
+                posterior = moved_to(posterior, own, None, lambda Z: Z)
         except ExecutorError as error:
             raise ExecutorError(f"{error}{kept.hint() if kept else ''}") from error
     engine.executor = Threads(threads_of(n_jobs))

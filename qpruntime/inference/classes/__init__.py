@@ -1,0 +1,1 @@
+"""Classes jointly: C Gaussian processes, of which a label says that one is the largest."""

@@ -1,0 +1,151 @@
+"""Linear algebra of C priors of N rows under diagonal sites, by C + 1 factorisations of N x N.
+
+Of z_ic = f_ic + s_i for a flat s_i all sites are diagonal: precisions D_c, which are those of the
+sites for classes other than the row's own and 1 for that one, which is the density of u. With B_c =
+I + R_c K_c R_c, R_c^2 = D_c, E_c = R_c B_c^-1 R_c and O = sum E_c = L L':
+
+- log |I + K~ diag tau| = sum log |B_c| + log |O| for the covariance K~ of g;
+- K^-1 (mean of f_c) = E_c (nu_c/D_c - s), s = O^-1 sum E_c (nu_c/D_c), which does not cancel as
+  nu - E K nu does;
+- Cov(z_i)_cd = delta_cd (K_c E_c)_ii/D_ic + (Y_c' Y_d)_ii/(D_ic D_id), Y_c = L^-1 E_c.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrs
+
+from qpruntime.arrays import Array
+from qpruntime.errors import NumericalError
+from qpruntime.inference.classes.products import products_of_rows, scale_and_add
+from qpruntime.inference.dense import tiles
+from qpruntime.inference.dense.triangles import scaled_upper
+
+__all__ = ["Blocks", "slope_of"]
+
+# Below this share 1 - (B^-1)_ii has lost too many digits to give a variance.
+_LOST = 1e-4
+
+
+class Blocks:
+    """Factorisations for given precisions.
+
+    Parameters
+    ----------
+    K : ndarray, shape (C, N, N) or (1, N, N)
+        Prior covariances, one for each class or one for all.
+    D : ndarray, shape (C, N)
+        Precisions along z, all positive.
+
+    Attributes
+    ----------
+    E : ndarray, shape (C, N, N)
+    lower : ndarray, shape (N, N)
+        L, Fortran-ordered; what is above its diagonal is not read.
+    log_det : float
+
+    Raises
+    ------
+    NumericalError
+        If one of the matrices is not positive definite in double precision.
+    """
+
+    def __init__(self, K: Array, D: Array) -> None:
+        self.K, self.D = K, D
+        (C, n), root = D.shape, np.sqrt(D)
+        self.E, self._share = np.empty((C, n, n)), np.empty((C, n))
+        total, self.log_det = np.zeros((n, n)), 0.0
+        for c in range(C):
+            lower, info = tiles.cholesky(scaled_upper(K[c % len(K)], root[c]).T)
+            self._check(info, lower, f"I + R K R of class {c}")
+            self.log_det += 2.0 * float(np.log(lower.diagonal()).sum())
+            inverse = tiles.square(tiles.inverse_triangle(lower))
+            self._share[c] = inverse.diagonal()
+            scale_and_add(inverse.T, root[c], self.E[c], total)
+        self.lower, info = tiles.cholesky(total.T)
+        self._check(info, self.lower, "the sum of the precisions of all classes")
+        self.log_det += 2.0 * float(np.log(self.lower.diagonal()).sum())
+
+    @staticmethod
+    def _check(info: int, lower: Array, what: str) -> None:
+        if info != 0 or not np.isfinite(lower.diagonal()).all():
+            raise NumericalError(
+                f"{what} is not positive definite (row {abs(info)}): K has eigenvalues below zero, "
+                "or K or the sites are too large for double precision; add jitter to its diagonal"
+            )
+
+    def solve(self, nu: Array) -> tuple[Array, Array, Array]:
+        """Return K^-1 m, m, both of shape (C, N), and s, (N,), for precision-weighted means of z.
+
+        `nu` has shape (C, N).
+        """
+        right = nu / self.D
+        weights = np.array([E @ one for E, one in zip(self.E, right, strict=True)])
+        shift = dpotrs(self.lower, weights.sum(axis=0), lower=1)[0]
+        for c in range(len(nu)):
+            weights[c] -= self.E[c] @ shift
+        return weights, self.spread(weights), shift
+
+    def spread(self, weights: Array) -> Array:
+        """K_c times the weights of each class, shape (C, N)."""
+        if len(self.K) == 1:
+            found: Array = weights @ self.K[0]
+            return found
+        return np.array([K @ b for K, b in zip(self.K, weights, strict=True)])
+
+    def marginals(self, own: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Return Cov(z_i)_cc and the shares 1 - D_ic Cov(z_i)_cc, each of shape (N, C).
+
+        What has to do with a row's own class is not filled: no site is along it.
+        """
+        C, n = self.D.shape
+        found, kept = np.zeros((n, C)), np.ones((n, C))
+        for c in range(C):
+            rows, half = self._half(c, own)
+            gained = products_of_rows(half, half) / self.D[c][rows]
+            kept[rows, c] = self._share[c][rows] - gained
+            found[rows, c] = self.alone(c)[rows] + gained / self.D[c][rows]
+        return found, kept
+
+    def covariances(self, own: NDArray[np.intp]) -> Array:
+        """Return Cov(z_i), shape (N, C, C), but for what has to do with a row's own class."""
+        C, n = self.D.shape
+        halves, found = np.zeros((C, n, n)), np.empty((n, C, C))
+        for c in range(C):
+            rows, half = self._half(c, own)
+            halves[c][rows] = half
+            for d in range(c + 1):
+                shared = products_of_rows(halves[c], halves[d]) / (self.D[c] * self.D[d])
+                found[:, c, d] = found[:, d, c] = shared
+            found[:, c, c] += self.alone(c)
+        return found
+
+    def _half(self, c: int, own: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
+        """Rows of other classes, and those rows of Y_c', C-ordered."""
+        rows = np.flatnonzero(own != c)
+        return rows, tiles.solve_lower(self.lower, self.E[c][rows].T).T
+
+    def alone(self, c: int) -> Array:
+        """(K_c E_c)_ii/D_ic, shape (N,): the variances of f_c under its own sites."""
+        lost = np.flatnonzero(1.0 - self._share[c] < _LOST)
+        found = (1.0 - self._share[c]) / self.D[c]
+        if lost.size:
+            K, E = self.K[c % len(self.K)][lost], self.E[c][lost]
+            found[lost] = np.einsum("ij,ij->i", K, E) / self.D[c][lost]
+        return found
+
+
+def half_of(E: Array, lower: Array) -> Array:
+    """Y_c' = E_c L^-T, shape (N, N), C-ordered: its rows are those of the data."""
+    return tiles.solve_lower(lower, E.T.copy(order="F")).T
+
+
+def slope_of(E: Array, lower: Array, weights: Array) -> Array:
+    """Derivative of the log evidence by K_c, the sites being fixed, shape (N, N)."""
+    half = half_of(E, lower)
+    found = half @ half.T
+    found -= E
+    found += np.outer(weights, weights)
+    found *= 0.5
+    return found

@@ -1,0 +1,169 @@
+"""`infer_classes`: prior covariances and labels in, the joint posterior of all classes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError, NumericalError
+from qpruntime.execution.blas_threads import sized
+from qpruntime.inference.arguments import check_sites
+from qpruntime.inference.classes.conclude import concluded, problem_of
+from qpruntime.inference.classes.layout import Layout
+from qpruntime.inference.classes.pair import halved, joined, signs, single
+from qpruntime.inference.classes.posterior import ClassPosterior
+from qpruntime.inference.classes.solution import priors
+from qpruntime.inference.fixed_point.complaints import warn_unsettled
+from qpruntime.inference.fixed_point.ended import Limits
+from qpruntime.inference.fixed_point.settle import settle
+from qpruntime.inference.infer import infer
+from qpruntime.inference.sites import Sites
+from qpruntime.memory import require, squares
+from qpruntime.projection.projector import Projector
+from qpruntime.validation import choice, finite, number, shown, whole
+
+__all__ = ["infer_classes", "require_blocks"]
+
+
+def _rows(K: Any, *_: Any, **__: Any) -> int:
+    """How many rows K has, if it is anything like a matrix."""
+    shape = getattr(K, "shape", (0,))
+    return int(shape[-1]) if len(shape) else 0
+
+
+@sized(_rows)
+def infer_classes(
+    K: ArrayLike,
+    labels: ArrayLike,
+    method: Literal["qp", "ep"] = "qp",
+    *,
+    n_classes: int | None = None,
+    tol: float = 1e-6,
+    max_sweeps: int = 100,
+    sites: Sites | Sequence[ArrayLike] | None = None,
+) -> ClassPosterior:
+    """Approximate the joint posterior of C Gaussian processes, one for each class, by EP or QP.
+
+    The label of a row is the class whose latent value is the largest, with unit normal noise on
+    each: the multinomial probit. All classes are inferred at once, in C + 1 factorisations of
+    N x N for each sweep. Two classes are one binary problem, whose posterior is brought to the same
+    form.
+
+    Parameters
+    ----------
+    K : array-like, shape (N, N) or (C, N, N)
+        Prior covariance of every class's latent function, or that of each.
+    labels : array-like of int, shape (N,)
+        Classes of the rows, from 0 to C - 1; some may have no rows.
+    method : {"qp", "ep"}
+    n_classes : int, optional
+        C; by default the number of covariances, or with one for all the largest label and 1.
+    tol, max_sweeps
+        As of `qpruntime.infer`.
+    sites : (tau, nu), optional
+        Start from these sites, each of shape (N, C), as `ClassPosterior.sites` has them.
+
+    Returns
+    -------
+    ClassPosterior
+
+    Raises
+    ------
+    InputError
+        If an argument is not usable; the message says which and what to do.
+    NumericalError
+        If double precision does not suffice.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the sites have not settled after `max_sweeps`.
+
+    Notes
+    -----
+    Sites of nested EP (Riihimaki, Jylanki & Vehtari, JMLR 2013), found without its inner loop: by
+    the schedule of `qpruntime.infer` on N (C - 1) one-dimensional probits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import infer_classes
+    >>> x = np.linspace(-1.0, 1.0, 6)
+    >>> K = 4.0 * np.exp(-2.0 * (x[:, None] - x) ** 2)
+    >>> post = infer_classes(K, [0, 0, 1, 1, 2, 2], method="ep")
+    >>> post.converged, post.mean.argmax(axis=1).tolist()
+    (True, [0, 0, 1, 1, 2, 2])
+    """
+    choice(method, "method", ("qp", "ep"))
+    require_blocks(K, n_classes)
+    covariances, jitter = priors(K)
+    layout = _layout(labels, covariances, n_classes)
+    tol, max_sweeps = number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1)
+    start = _start(sites, layout)
+    if layout.classes == 2:
+        half, own = halved(covariances), single(start, layout)
+        post = infer(half, signs(layout), method=method, tol=tol, max_sweeps=max_sweeps, sites=own)
+        return replace(joined(post, covariances, layout), jitter=jitter)
+    problem = problem_of(covariances, layout, Projector("probit", method, None, None))
+    try:
+        end = settle(problem, Limits(tol, max_sweeps, 1.0), order="parallel", sites=start)
+        warn_unsettled(end, tol, layout.sites, words=layout.words)
+        return concluded(problem, end, jitter)
+    except NumericalError as error:
+        raise NumericalError(layout.words(str(error))) from error
+
+
+def require_blocks(K: Any, n_classes: int | None = None) -> None:
+    """Raise `InputError` if the matrices of all classes cannot fit into memory."""
+    shape: Any = getattr(K, "shape", ())
+    if len(shape) in (2, 3):
+        several = len(shape) == 3
+        C = shape[0] if several else n_classes if isinstance(n_classes, int) else 3
+        what = f"inference of {C} classes jointly with N = {shape[-1]}"
+        require(squares(shape[-1], 2.0 * C + 2.0), what, "pass fewer rows")
+
+
+def _layout(labels: ArrayLike, K: Array, n_classes: int | None) -> Layout:
+    given = np.asarray(labels)
+    n = K.shape[1]
+    if given.shape != (n,):
+        raise InputError(f"labels must have shape ({n},) like K, got {given.shape}")
+    if given.dtype.kind not in "iu":
+        raise InputError(
+            f"labels must be whole numbers from 0, the classes of the rows; got {given.dtype}: "
+            "numpy.unique(labels, return_inverse=True) makes them of any other"
+        )
+    least, most = int(given.min()), int(given.max())
+    several = len(K) if len(K) > 1 else None
+    count = several or most + 1
+    if n_classes is not None:
+        count = whole(n_classes, "n_classes", 2)
+        if several not in (None, count):
+            raise InputError(f"n_classes={count} and {several} covariances: leave n_classes out")
+    if least < 0 or most >= count:
+        raise InputError(f"labels must be from 0 to {count - 1}, got {least} to {most}")
+    if count < 2:
+        raise InputError(
+            "labels are all 0, which is one class: say of how many with n_classes, or hand over a "
+            "covariance for each"
+        )
+    return Layout(given.astype(np.intp), count)
+
+
+def _start(sites: Any, layout: Layout) -> Sites | None:
+    """Flat sites to start from."""
+    if sites is None:
+        return None
+    try:
+        parts = [np.asarray(part, dtype=float) for part in sites]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sites must be a pair (tau, nu), got {shown(sites)}") from error
+    shape = layout.n, layout.classes
+    if len(parts) != 2 or any(part.shape != shape for part in parts):
+        raise InputError(f"sites must be a pair (tau, nu) of arrays of shape {shape}")
+    return check_sites(tuple(finite(layout.flat(p), "sites") for p in parts), layout.sites)

@@ -1,0 +1,117 @@
+"""Visits to the sites of every row in turn, each row for itself, from one posterior.
+
+A row's other sites know at once what one of them has changed; those of other rows do not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qpruntime.inference.classes.orthant import log_passes
+from qpruntime.inference.classes.three import log_quadrant
+from qpruntime.inference.site_update import Marginals, Observations, propose
+from qpruntime.inference.sites import Sites
+from qpruntime.jit import kernel
+from qpruntime.quadrature.sigma_star import OK
+
+__all__ = ["leave_rows_out", "visit_rows"]
+
+
+@kernel
+def visit_rows(rules, observed, covariances, others, marginals, sites, visits, tol, record):
+    """Update the C - 1 sites of every row in turn, `visits` times or until they change less.
+
+    Returns a status and the site it belongs to. Sites, of shape (N (C - 1),), and the counts of
+    `record` change in place. `covariances` (N, C, C) are of z in a row, `others` the classes of
+    sites, and `marginals` those of all sites, which are not changed.
+    """
+    mean_0, _, kept_0, pull_0 = marginals
+    tau_0, nu_0 = sites
+    y, exponents = observed
+    k = covariances.shape[1] - 1
+    V, scratch, spread = np.empty((k, k)), np.empty((1, 4)), np.empty(k)
+    mean, kept, pull = np.empty(k), np.empty(k), np.empty(k)
+    for i in range(covariances.shape[0]):
+        first = i * k
+        tau, nu = tau_0[first : first + k], nu_0[first : first + k]
+        for j in range(k):
+            site = first + j
+            mean[j], kept[j], pull[j] = mean_0[site], kept_0[site], pull_0[site]
+            for other in range(k):
+                V[j, other] = covariances[i, others[site], others[first + other]]
+        for _ in range(visits):
+            largest = 0.0
+            for j in range(k):
+                variance = V[j, j]
+                status, d_tau, d_nu = propose(
+                    rules,
+                    Observations(y[first + j], exponents[first + j]),
+                    Marginals(mean[j], variance, kept[j], pull[j]),
+                    Sites(tau[j], nu[j]),
+                    scratch,
+                    record,
+                )
+                if status != OK:
+                    return status, first + j
+                shrink = 1.0 + d_tau * variance
+                if not shrink > 0.0:
+                    continue
+                scale, step = d_tau / shrink, (d_nu - d_tau * mean[j]) / shrink
+                largest = max(largest, abs(d_tau) * variance, abs(d_nu) * np.sqrt(variance))
+                own_kept, own_pull = kept[j] / shrink, pull[j] + step * kept[j]
+                for other in range(k):
+                    spread[other] = V[j, other]
+                for other in range(k):
+                    # From these sums follow `kept` and `pull` without cancelling.
+                    mean[other] += step * spread[other]
+                    pull[other] -= tau[other] * step * spread[other]
+                    kept[other] += tau[other] * scale * spread[other] * spread[other]
+                kept[j], pull[j] = own_kept, own_pull
+                tau[j] += d_tau
+                nu[j] += d_nu
+                for other in range(k):
+                    line, factor = V[other], scale * spread[other]
+                    for last in range(k):
+                        line[last] -= factor * spread[last]
+            if largest < tol:
+                break
+    return OK, 0
+
+
+@kernel
+def leave_rows_out(covariances, others, marginals, sites, out):
+    """Fill log p(own class) of every row without its own sites, shape (N,); return the row that has
+    no such posterior, or -1.
+    """
+    mean_0, _, kept_0, _ = marginals
+    tau_0, nu_0 = sites
+    k = covariances.shape[1] - 1
+    V, G, work, spread = np.empty((k, k)), np.empty((k, k)), np.empty((6, k)), np.empty(k)
+    mean, kept = np.empty(k), np.empty(k)
+    for i in range(covariances.shape[0]):
+        first = i * k
+        tau, nu = tau_0[first : first + k].copy(), nu_0[first : first + k]
+        for j in range(k):
+            mean[j], kept[j] = mean_0[first + j], kept_0[first + j]
+            for other in range(k):
+                V[j, other] = covariances[i, others[first + j], others[first + other]]
+        for j in range(k):
+            if not kept[j] > 0.0:
+                return i
+            scale, step = -tau[j] / kept[j], (tau[j] * mean[j] - nu[j]) / kept[j]
+            tau[j] = 0.0
+            for other in range(k):
+                spread[other] = V[j, other]
+            for other in range(k):
+                mean[other] += step * spread[other]
+                kept[other] += tau[other] * scale * spread[other] * spread[other]
+            for other in range(k):
+                line, factor = V[other], scale * spread[other]
+                for last in range(k):
+                    line[last] -= factor * spread[last]
+        if k == 2:
+            wide = V[0, 0] + 1.0, V[1, 1] + 1.0
+            out[i] = log_quadrant(mean[0], mean[1], wide[0], wide[1], V[0, 1])
+        else:
+            out[i] = log_passes(mean, V, G, work)
+    return -1

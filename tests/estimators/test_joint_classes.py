@@ -1,0 +1,281 @@
+"""`GPClassifier(multi_class="joint")`: fits, predictions, refusals, and what did not change."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+import qpruntime
+from cases import every_case
+from contract import check_contract
+from qpruntime import GPClassifier, InputError, Series, infer_classes
+from qpruntime.estimators import joint
+from qpruntime.estimators.joint import given_latent
+from qpruntime.inference.classes.layout import Layout
+from qpruntime.learning.joint import JointFamily
+from qpruntime.learning.objective import Objective
+from qpruntime.projection.projector import Projector
+
+KERNEL = ConstantKernel(4.0) * RBF(1.0)
+
+
+def drawn(seed, n=30, C=3):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3.0, 3.0, (n, 2))
+    K = 9.0 * RBF(1.2)(X) + 1e-8 * np.eye(n)
+    f = np.linalg.cholesky(K) @ rng.normal(size=(n, C))
+    y = np.argmax(f + 0.5 * rng.normal(size=(n, C)), axis=1)
+    y[:C] = np.arange(C)
+    return X, y
+
+
+X, Y = drawn(0)
+NEW = np.random.default_rng(9).uniform(-3.0, 3.0, (7, 2))
+
+
+def fitted(**options):
+    return GPClassifier(KERNEL, multi_class="joint", **options).fit(X, np.array(list("abc"))[Y])
+
+
+def test_a_fit_is_infer_classes_at_its_kernel():
+    """Predictions, evidence and latent values of the posterior under the learnt kernel."""
+    model = fitted(method="ep")
+    K, K_star = model.kernel_(X), model.kernel_(NEW, X)
+    post = infer_classes(K, Y, "ep", tol=1e-9)
+    assert abs(model.log_marginal_likelihood_value_ - post.log_evidence) < 1e-7
+    log_p = post.predict_log_proba(K_star, model.kernel_.diag(NEW))
+    np.testing.assert_allclose(model.predict_log_proba(NEW), log_p, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(model.predict_proba(NEW).sum(axis=1), 1.0, atol=1e-14)
+    mean, covariance = post.predict(K_star, model.kernel_.diag(NEW))
+    latent = model.latent(NEW)
+    np.testing.assert_allclose(latent[0], mean, rtol=0, atol=1e-5)
+    diagonal = np.diagonal(covariance, axis1=1, axis2=2)
+    np.testing.assert_allclose(latent[1], diagonal, rtol=0, atol=1e-5)
+    labels = np.array(list("abc"))[log_p.argmax(axis=1)]
+    np.testing.assert_array_equal(model.predict(NEW), labels)
+    np.testing.assert_array_equal(model.decision_function(NEW), model.predict_log_proba(NEW))
+    assert model.engine_ == "dense"
+    assert model.optimum_.success
+    found = model.marginals(NEW)
+    assert len(found) == 3
+    wanted = post.marginals(K_star, model.kernel_.diag(NEW))
+    np.testing.assert_allclose(found[2].mean, wanted[2].mean, rtol=0, atol=1e-4)
+
+
+def test_the_optimum_is_a_top_of_the_joint_evidence():
+    model = fitted(method="ep")
+    theta, best = model.kernel_.theta, model.log_marginal_likelihood_value_
+    for step in 0.02 * np.vstack([np.eye(2), -np.eye(2)]):
+        K = model.kernel_.clone_with_theta(theta + step)(X)
+        assert infer_classes(K, Y, "ep").log_evidence < best - 1e-6
+
+
+class Exact(Objective):
+    """The evidence of sites that have settled."""
+
+    def tolerance(self):
+        return 1e-11
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_slopes_by_parameters_are_those_of_differences(each):
+    """One kernel for all, and one for each, with a length-scale for each feature."""
+    kernel = ConstantKernel(0.5) + ConstantKernel(4.0) * Matern([1.0, 1.4], nu=2.5)
+    layout = Layout(Y, 3)
+    family = JointFamily([kernel] * (3 if each else 1), X, layout)
+    ep, y = Projector("probit", "ep", None, None), np.ones(layout.sites)
+    theta = family.theta + 0.1 * np.sin(np.arange(family.theta.size))
+
+    def at(theta):
+        return Exact(family, y, ep, 1e-11, 400)(theta)
+
+    found = at(theta)[1]
+    for k, step in enumerate(1e-4 * np.eye(theta.size)):
+        slope = (at(theta + step)[0] - at(theta - step)[0]) / 2e-4
+        assert abs(found[k] - slope) < 1e-6
+
+
+def test_a_kernel_for_each_class():
+    """It begins at the one for all, whose evidence it exceeds; K kernels, one posterior."""
+    one, each = fitted(method="ep"), fitted(method="ep", kernel_per_class=True)
+    assert isinstance(each.kernel_, tuple)
+    assert len(each.kernel_) == 3
+    assert each.log_marginal_likelihood_value_ > one.log_marginal_likelihood_value_ + 1e-3
+    K = np.array([kernel(X) for kernel in each.kernel_])
+    assert abs(infer_classes(K, Y, "ep").log_evidence - each.log_marginal_likelihood_value_) < 1e-6
+    post = infer_classes(K, Y, "ep", tol=1e-9)
+    K_star = np.array([kernel(NEW, X) for kernel in each.kernel_])
+    diagonal = np.array([kernel.diag(NEW) for kernel in each.kernel_])
+    known = post.predict_log_proba(K_star, diagonal)
+    np.testing.assert_allclose(each.predict_log_proba(NEW), known, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(each.optima_[0].start, np.tile(one.optimum_.theta, 3), atol=1e-12)
+
+
+def test_two_classes_ignore_both():
+    y = Y > 0
+    plain = GPClassifier(KERNEL).fit(X, y)
+    other = GPClassifier(KERNEL, multi_class="joint", kernel_per_class=True, solver="dense")
+    other.fit(X, y)
+    np.testing.assert_array_equal(other.predict_proba(NEW), plain.predict_proba(NEW))
+    corrected = clone(other).set_params(correction="blend").fit(X, y)
+    assert corrected.predict_proba(NEW).shape == (7, 2)
+
+
+def test_probabilities_by_ratios_of_evidences():
+    """Beside evidences of all rows and one more, by another call; they differ from the others."""
+    model = fitted(method="qp", optimize=False)
+    plain = model.predict_proba(NEW[:2])
+    model.set_params(correction="ratio")
+    found = model.predict_log_proba(NEW[:2])
+    for t in range(2):
+        rows = np.vstack([X, NEW[t]])
+        values = [
+            infer_classes(KERNEL(rows), np.append(Y, c), "ep", n_classes=3, tol=1e-8)
+            .corrected_evidence()
+            .value
+            for c in range(3)
+        ]
+        known = values - np.logaddexp.reduce(values)
+        np.testing.assert_allclose(found[t], known, rtol=0, atol=1e-6)
+    assert 1e-5 < np.abs(np.exp(found) - plain).max() < 0.05
+
+
+def test_probabilities_given_latent_values():
+    f = np.array([[0.3, -0.5, 1.1], [40.0, 0.0, 39.0], [0.0, 0.0, 0.0]])
+    found = given_latent(f)
+
+    def one(row, c):
+        others = np.delete(row, c)
+
+        def density(z):
+            return norm.pdf(z - row[c]) * norm.cdf(z - others).prod()
+
+        return quad(density, row.max() - 9.0, row.max() + 9.0, epsabs=1e-12)[0]
+
+    known = [[one(row, c) for c in range(3)] for row in f]
+    np.testing.assert_allclose(found, known, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(given_latent(np.zeros((1, 10))), 0.1, rtol=0, atol=1e-9)
+
+
+def test_intervals_are_quantiles_of_the_latent_normal():
+    """Beside draws of another seed, within their noise; the prediction is inside."""
+    model = fitted(method="ep")
+    found, p = model.predict_interval(NEW, 0.8), model.predict_proba(NEW)
+    assert found.shape == (7, 3, 2)
+    assert (found[..., 0] <= p).all()
+    assert (p <= found[..., 1]).all()
+    np.testing.assert_array_equal(model.predict_interval(NEW, 0.8), found)
+    mean, covariance = joint.JointClasses(model).latent(NEW)
+    rng = np.random.default_rng(5)
+    for t in range(len(NEW)):
+        draws = given_latent(rng.multivariate_normal(mean[t], covariance[t], 20_000))
+        low, high = np.quantile(draws, [0.1, 0.9], axis=0)
+        np.testing.assert_allclose(found[t, :, 0], np.minimum(low, p[t]), rtol=0, atol=0.06)
+        np.testing.assert_allclose(found[t, :, 1], np.maximum(high, p[t]), rtol=0, atol=0.06)
+        # The mean of the draws is the prediction, by another way than its own.
+        np.testing.assert_allclose(draws.mean(axis=0), p[t], rtol=0, atol=0.012)
+
+
+def test_units_of_features_do_not_count():
+    scale, shift = np.array([1e-3, 200.0]), np.array([5.0, -1e4])
+    one = GPClassifier(multi_class="joint").fit(X, Y)
+    other = GPClassifier(multi_class="joint").fit(X * scale + shift, Y)
+    known = one.predict_proba(NEW)
+    np.testing.assert_allclose(other.predict_proba(NEW * scale + shift), known, atol=1e-4)
+    assert GPClassifier("auto", multi_class="joint", optimize=False).fit(X, Y).kernel_
+
+
+def test_fits_are_repeated_to_the_bit_and_travel(tmp_path):
+    model = GPClassifier(multi_class="joint").fit(X, Y)
+    known = model.predict_proba(NEW)
+    again = clone(model).fit(X, Y)
+    np.testing.assert_array_equal(again.predict_proba(NEW), known)
+    model.save(tmp_path / "model.qp")
+    for other in (pickle.loads(pickle.dumps(model)), qpruntime.load(tmp_path / "model.qp")):
+        np.testing.assert_array_equal(other.predict_proba(NEW), known)
+        np.testing.assert_array_equal(other.predict_interval(NEW), model.predict_interval(NEW))
+        gap = other.marginals(NEW)[0].mean - model.marginals(NEW)[0].mean
+        assert np.abs(gap).max() < 1e-8
+
+
+def test_a_failed_fit_leaves_the_model_as_it_was(monkeypatch):
+    model = fitted()
+    known, names = model.predict_proba(NEW), sorted(vars(model))
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(joint, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X[:, :1], Y + 5)
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="repeat a row"):
+        model.fit(X[:, :1], Y + 5, sample_weight=np.linspace(0.5, 2.0, 30))
+    np.testing.assert_array_equal(model.predict_proba(NEW), known)
+    assert sorted(vars(model)) == names
+
+
+def test_rows_of_weight_zero_are_dropped():
+    weights = np.ones(30)
+    weights[-6:] = 0.0
+    model = GPClassifier(KERNEL, multi_class="joint", optimize=False)
+    known = clone(model).fit(X[:-6], Y[:-6]).predict_proba(NEW)
+    np.testing.assert_array_equal(model.fit(X, Y, weights).predict_proba(NEW), known)
+
+
+@every_case(
+    "options, words",
+    [
+        ({"method": "vb"}, 'method=\'vb\': use "qp" or "ep"'),
+        ({"likelihood": "logistic"}, "has the probit, got likelihood='logistic'"),
+        ({"optimize": "loo"}, 'use optimize="evidence"'),
+        ({"inducing": 5}, "inducing=5: use inducing=None"),
+        ({"inducing": "judged"}, "use inducing=None"),
+        ({"solver": "markov"}, 'use solver="auto"'),
+        ({"solver": Series(1e-3, required=False)}, 'use solver="auto"'),
+        ({"prior_mean": "auto"}, "use prior_mean=None"),
+        ({"monotone": {0: 1}}, "does not have monotone"),
+        ({"correction": "blend"}, 'use correction="ratio" for few points'),
+        ({"multi_class": "one_vs_one"}, "multi_class must be one of"),
+        ({"kernel_per_class": 1}, "kernel_per_class must be True or False"),
+        ({"multi_class": "one_vs_rest", "kernel_per_class": True}, "cannot act"),
+        ({"multi_class": "one_vs_rest", "correction": "ratio"}, "correction must be one of"),
+    ],
+)
+def test_what_does_not_go_with_it(options, words):
+    with pytest.raises(InputError, match=words):
+        GPClassifier(**{"multi_class": "joint"} | options).fit(X, Y)
+
+
+def test_ratios_are_for_few_sites(monkeypatch):
+    monkeypatch.setattr(joint, "CORRECTED", 50)
+    with pytest.raises(InputError, match=r"50 sites at most, N \(C - 1\) = 60"):
+        fitted(correction="ratio")
+
+
+def test_parts_are_refused():
+    with pytest.raises(InputError, match="use inducing=None"):
+        GPClassifier(multi_class="joint", inducing=5).partial_fit(X, Y)
+    with pytest.raises(InputError, match="inducing points"):
+        GPClassifier(multi_class="joint").partial_fit(X, Y)
+
+
+@pytest.mark.slow
+def test_checks_of_scikit_learn():
+    names = "check_sample_weights_list", "check_sample_weight_equivalence_on_dense_data"
+    why = "weights other than 0 and 1 are refused"
+    check_contract(GPClassifier(KERNEL, multi_class="joint"), dict.fromkeys(names, why))
+
+
+def test_what_does_not_fit_into_memory():
+    many = np.linspace(0.0, 1.0, 90_000)[:, None]
+    labels = np.arange(90_000) % 3
+    with pytest.raises(InputError, match=r'N = 90000 rows of 3 classes takes .*"one_vs_rest"'):
+        GPClassifier(multi_class="joint").fit(many, labels)
+    K = np.broadcast_to(1.0, (90_000, 90_000))
+    with pytest.raises(InputError, match="3 classes jointly with N = 90000 takes"):
+        infer_classes(K, labels)

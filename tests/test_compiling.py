@@ -1,0 +1,46 @@
+"""While kernels compile nothing looks for garbage; afterwards all is as it was."""
+
+import gc
+from types import SimpleNamespace
+
+import pytest
+
+from qpruntime.compiling import Notice
+
+
+def event(module):
+    return SimpleNamespace(
+        data={"dispatcher": SimpleNamespace(py_func=SimpleNamespace(__module__=module))}
+    )
+
+
+@pytest.fixture
+def notice():
+    was = gc.isenabled()
+    made = Notice(lambda: True)
+    made.silent = True
+    yield made
+    gc.enable() if was else gc.disable()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_as_it_was(notice, enabled):
+    gc.enable() if enabled else gc.disable()
+    outer, inner = event("qpruntime.special"), event("qpruntime.projection.kernel")
+    notice.on_start(outer)
+    assert not gc.isenabled()
+    notice.on_start(inner)
+    notice.on_end(inner)
+    assert not gc.isenabled()
+    notice.on_end(outer)
+    assert gc.isenabled() == enabled
+    assert notice.count == 2
+
+
+def test_kernels_of_others_are_left_alone(notice):
+    gc.enable()
+    notice.on_start(event("somebody.else"))
+    assert gc.isenabled()
+    notice.on_end(event("somebody.else"))
+    assert gc.isenabled()
+    assert notice.count == 0
