@@ -30,6 +30,7 @@ from qpruntime.estimators.labels import (
     signs_of,
 )
 from qpruntime.estimators.mean_choice import boosted_classes
+from qpruntime.estimators.monotone import one_direction
 from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.grid import signs_by_grid
@@ -250,6 +251,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
                 "kernel_per_class=True cannot act: each class against the rest has a kernel of its "
                 'own; leave it out, or use multi_class="joint"'
             )
+        one_direction(self, draft.classes_.size)
         if draft.classes_.size > 2 and jointly:
             if weights is not None:
                 raise InputError(

@@ -24,7 +24,7 @@ from qpruntime.learning.slopes import Slopes
 from qpruntime.learning.training import Fit, train
 from qpruntime.validation import shown
 
-__all__ = ["monotone_data", "train_monotone"]
+__all__ = ["monotone_data", "one_direction", "train_monotone"]
 
 # Rows at which the slope along each feature is observed, at most.
 _ROWS = 40
@@ -60,11 +60,6 @@ def monotone_data(
             "monotone is of the Gaussian process alone, and prior_mean may fall: leave one out, or "
             "give both to boosting, as monotonic_cst"
         )
-    if len(processes) > 1:
-        raise InputError(
-            f"monotone has a direction for two classes, towards the second; there are "
-            f"{len(processes)}: join classes, or leave it out"
-        )
     data = processes[0]
     if data.projector.method == "wp":
         raise InputError('monotone takes method "qp", "ep" or "vb"')
@@ -75,6 +70,15 @@ def monotone_data(
     slopes, signs = _slopes(X, units, _directions(model, asked, units))
     settings = replace(settings, auto=None, solver="dense")
     return [with_slopes(replace(data, X=X), slopes, signs)], settings, slopes
+
+
+def one_direction(model: Any, count: int) -> None:
+    """Raise `InputError` if a classifier of more than two classes asks for a direction."""
+    if model.monotone and count > 2:
+        raise InputError(
+            f"monotone has a direction for two classes, towards the second; there are {count}: "
+            "join classes, or leave it out"
+        )
 
 
 def train_monotone(

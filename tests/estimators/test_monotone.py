@@ -215,3 +215,5 @@ def test_what_data_refuse():
         GPClassifier(monotone={1: 1}).fit(X * [1.0, 0.0], y)
     with pytest.raises(InputError, match="two classes"):
         GPClassifier(monotone={1: 1}).fit(X, np.arange(18) % 3)
+    with pytest.raises(InputError, match="two classes"):
+        GPClassifier(monotone={1: 1}, multi_class="joint").fit(X, np.arange(18) % 3)
