@@ -66,7 +66,6 @@ def joint_settings(model: Any) -> Settings:
             f'solver={shown(model.solver)}: use solver="auto"',
         ),
         (model.prior_mean is not None, "prior_mean: use prior_mean=None"),
-        (model.monotone is not None, "monotone: leave it out, or join classes to two"),
         (
             model.correction not in (None, RATIO),
             f"correction={shown(model.correction)}, from which no probabilities follow: use "

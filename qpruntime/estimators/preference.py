@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import commit, draft_of
+from qpruntime.estimators.choices import probabilities_of, rows_of, seen
 from qpruntime.estimators.comparisons import (
     Items,
     differences,
@@ -120,8 +121,9 @@ class GPPreference(Savable, BaseEstimator):
         X : array-like, shape (n, d) or (n,), or None
             Features of the items, which pairs name by row numbers; or names of all items. None
             takes the names in pairs. Items with names have utilities of their own.
-        pairs : array-like, shape (P, 2)
-            Two items a row; the first is preferred, unless scores say otherwise.
+        pairs : array-like, shape (P, 2), or sequence of rows of several items
+            Two items a row; the first is preferred, unless scores say otherwise. Of three or more
+            the first was chosen among them all; rows may differ in length, and have no scores.
         sample_weight : array-like, shape (P,), optional
             Powers of the single likelihoods: how many times a comparison came out like this.
         scores : array-like, shape (P,), optional
@@ -143,6 +145,17 @@ class GPPreference(Savable, BaseEstimator):
         """
         settings = self._settings()
         projector = Projector("probit", self.method, None)
+        shown = rows_of(pairs)
+        if any(len(row) > 2 for row in shown):
+            if scores is not None:
+                raise InputError(
+                    "scores are of pairs: of three items or more the first is the one chosen; "
+                    "leave scores out"
+                )
+            items = items_of(X, np.concatenate(shown))
+            when = times_of(times, len(shown))
+            points, functionals = seen(items, shown, sample_weight, when)
+            return self._fitted(items, points, functionals, None, when, projector, settings)
         compared = pairs_of(pairs)
         items = items_of(X, compared)
         wins = won(len(compared), scores, sample_weight)
@@ -162,12 +175,25 @@ class GPPreference(Savable, BaseEstimator):
                 "no kernel prefers one: leave it out, or add a feature that tells them apart"
             )
         functionals = Functionals(differences(places[:, 0], places[:, 1], len(points)), len(points))
+        return self._fitted(items, points, functionals, wins.weights, when, projector, settings)
+
+    def _fitted(
+        self,
+        items: Items,
+        points: Array,
+        functionals: Functionals,
+        weights: Array | None,
+        when: Array | None,
+        projector: Projector,
+        settings: Settings,
+    ) -> GPPreference:
+        """Learn the kernel of utilities at points from what functionals of them are positive."""
         if self.kernel is None:
             spread = None if items.names is not None else Units.of(items.rows).spread
             begin = preference_start(spread, None if when is None else float(np.ptp(when)) or 1.0)
         else:
             begin = own_start(settings.kernel)
-        data = Data(points, np.ones(functionals.n), projector, np.zeros(len(points)), wins.weights)
+        data = Data(points, np.ones(functionals.n), projector, np.zeros(len(points)), weights)
         fit = train_along(data, begin, settings, functionals, generator(self.random_state))
         draft = draft_of(self)
         draft._rows_, draft._named_, draft.X_train_ = items.rows, items.names is not None, points
@@ -184,17 +210,21 @@ class GPPreference(Savable, BaseEstimator):
     def predict_proba(
         self, pairs: ArrayLike, X: ArrayLike | None = None, *, times: ArrayLike | None = None
     ) -> Array:
-        """Probability that the first item is preferred, and that the second is, shape (Q, 2).
+        """Probability of each item of a row to be the one preferred, shape (Q, k).
 
         Parameters
         ----------
-        pairs : array-like, shape (Q, 2)
-            Items of the fit; with X its row numbers.
+        pairs : array-like, shape (Q, k)
+            Two items or more a row, of the fit; with X its row numbers.
         X : array-like, shape (T, d), optional
             Features of other items.
         times : float or array-like, shape (Q,), optional
             When; by default at the last comparison of the fit.
         """
+        if len(np.shape(pairs)) == 2 and np.shape(pairs)[1] > 2:
+            points, which = self._asked(np.asarray(pairs), X, times)
+            mean, covariance = self._utilities().joint(points)
+            return np.stack([probabilities_of(mean[k], covariance[np.ix_(k, k)]) for k in which])
         mean, variance = self._compared(pairs, X, times)
         score = mean / np.sqrt(1.0 + variance)
         return np.column_stack([ndtr(score), ndtr(-score)])
@@ -203,6 +233,10 @@ class GPPreference(Savable, BaseEstimator):
         self, pairs: ArrayLike, X: ArrayLike | None = None, *, times: ArrayLike | None = None
     ) -> NDArray[Any]:
         """The item that is preferred, shape (Q,); arguments as of `predict_proba`."""
+        items = np.asarray(pairs)
+        if items.ndim == 2 and items.shape[1] > 2:
+            best = np.argmax(self.predict_proba(pairs, X, times=times), axis=1)
+            return items[np.arange(len(items)), best]
         mean = self._compared(pairs, X, times)[0]
         items = pairs_of(pairs)
         return np.where(mean >= 0.0, items[:, 0], items[:, 1])
@@ -333,16 +367,21 @@ class GPPreference(Savable, BaseEstimator):
         self, pairs: ArrayLike, X: ArrayLike | None, times: ArrayLike | None
     ) -> tuple[Array, Array]:
         """Mean and variance of the differences of utilities, (Q,)."""
+        return self._utilities().compared(*self._asked(pairs_of(pairs), X, times))
+
+    def _asked(
+        self, asked: NDArray[Any], X: ArrayLike | None, times: ArrayLike | None
+    ) -> tuple[Array, Any]:
+        """Distinct points of the items asked for (Q, k), and which of them each is."""
         check_is_fitted(self)
         if X is not None and self._items().names is not None:
             raise InputError("items of this fit have no features: leave X out")
-        asked = pairs_of(pairs)
         items = self._items() if X is None else self._others(X)
         numbers = items.numbers(asked, "pairs")
         when = self._when(times, len(asked))
-        both = None if when is None else np.repeat(when[:, None], 2, axis=1)
+        both = None if when is None else np.repeat(when[:, None], asked.shape[1], axis=1)
         points, which = distinct(items.rows, numbers, both)
-        return self._utilities().compared(points, which)
+        return points, which
 
 
 def _points(items: Items, numbers: NDArray[np.intp], when: Array | None) -> tuple[Array, Any]:

@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
-from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.posterior import Posterior, solution_of
 
 __all__ = ["Utilities"]
 
@@ -43,7 +43,7 @@ class Utilities:
 
         def moments(some: slice) -> tuple[Array, Array]:
             rows = crossed[first[some]] - crossed[second[some]]
-            found: tuple[Array, Array] = self.posterior.predict(rows, variance[some])
+            found: tuple[Array, Array] = self.posterior.predict(self._all(rows), variance[some])
             return found
 
         found: tuple[Array, Array] = in_blocks(moments, len(which), len(self.X_train))
@@ -54,7 +54,9 @@ class Utilities:
         mean, variance = np.empty((2, len(points)))
         for some, own in self._by_time(points):
             crossed, covariance = self._centred(points[some], own)
-            mean[some], variance[some] = self.posterior.predict(crossed, covariance.diagonal())
+            mean[some], variance[some] = self.posterior.predict(
+                self._all(crossed), covariance.diagonal()
+            )
         return mean, variance
 
     def draws(
@@ -62,10 +64,22 @@ class Utilities:
     ) -> Array:
         """Joint draws of utilities, relative to the mean of all items, (count, T), at one time."""
         own = self._items_at(points[0])
+        crossed, covariance = self._centred(points, own)
         found: Array = self.posterior.sample(
-            *self._centred(points, own), n_samples=count, random_state=random_state
+            self._all(crossed), covariance, n_samples=count, random_state=random_state
         )
         return found
+
+    def joint(self, points: Array) -> tuple[Array, Array]:
+        """Means (T,) and covariance (T, T) of utilities at points."""
+        crossed, own = self._all(self.kernel(points, self.X_train)), self.kernel(points)
+        mean, _ = self.posterior.predict(crossed, own.diagonal())
+        return mean, own - solution_of(self.posterior).kept.reduced(crossed)
+
+    def _all(self, crossed: Array) -> Array:
+        """Prior covariances with all latent values: none with the noise that choices share."""
+        more = solution_of(self.posterior).functionals.latent - len(self.X_train)
+        return np.pad(crossed, ((0, 0), (0, more))) if more else crossed
 
     def prior_spread(self) -> float:
         """Mean prior variance of the utilities of all items, about their mean."""

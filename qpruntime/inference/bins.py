@@ -86,7 +86,7 @@ def count_bins(
     >>> post = infer(kernel(points), counts, "poisson-exp", "ep", operator=operator, mean=mean)
     >>> f, variance = post.predict(kernel([[2.5]], points), [1.0], mean=1.0)
     >>> np.exp(f).round(1).tolist()
-    [5.4]
+    [4.3]
     """
     if not isinstance(kernel, Kernel):
         raise no_kernel(kernel)

@@ -36,7 +36,7 @@ from qpruntime.learning.settings import Settings
 from qpruntime.learning.training import Fit
 from qpruntime.memory import require, squares
 
-__all__ = ["Along", "AlongFamily", "train_along"]
+__all__ = ["Along", "AlongFamily", "train_along", "with_units"]
 
 # Arrays of the smaller side, squared: covariance, root, factor, inverse, slope, and one of work.
 _ARRAYS = 6.0
@@ -56,14 +56,19 @@ class AlongFamily(Family):
         The N rows of A.
     latent : bool
         Whether the algebra is that of the latent values, or that of the observations.
+
+    Columns of A beyond the n are of independent latent values of mean 0 and variance 1, whatever
+    the kernel.
     """
 
     def __init__(
         self, kernel: Kernel, X: Array, mean: Array, functionals: Functionals, latent: bool
     ) -> None:
-        self._kernel, self._mean = kernel, mean
+        self._kernel = kernel
         self._functionals, self._latent = functionals, latent
         self._covariance = covariance_function(kernel, X)
+        self._units = functionals.latent - len(X)
+        self._mean = np.concatenate([mean, np.zeros(self._units)])
 
     @property
     def theta(self) -> Array:
@@ -76,14 +81,24 @@ class AlongFamily(Family):
         return bounds.reshape(-1, 2)
 
     def at(self, theta: Array) -> DensePrior | LatentPrior:
-        K = self._covariance.at(theta)
+        K = with_units(self._covariance.at(theta), self._units)
         return functionals_prior(self._functionals, K, self._mean, self._latent)
 
     def contract(self, slope: Array) -> Array:
         if not self._latent:
             # g = A f: a number whose slope by Cov(g) is M has the slope A' M A by K.
             slope = self._functionals.back(self._functionals.back(slope).T)
-        return self._covariance.contract(slope)
+        own = len(slope) - self._units
+        return self._covariance.contract(np.ascontiguousarray(slope[:own, :own]))
+
+
+def with_units(K: Array, units: int) -> Array:
+    """Return K and so many independent values of variance 1 beside it, as one covariance."""
+    if not units:
+        return K
+    found = np.eye(len(K) + units)
+    found[: len(K), : len(K)] = K
+    return found
 
 
 @dataclass(frozen=True)
@@ -109,7 +124,7 @@ class Along:
 
     def require(self, n: int, kernel: Kernel, learns: bool) -> None:
         """Raise `InputError` if a fit of n latent values cannot fit into memory."""
-        need = squares(n, 3.0) + squares(self._side(), _ARRAYS)
+        need = squares(self.functionals.latent, 3.0) + squares(self._side(), _ARRAYS)
         what = f"a fit of {n} latent values to {self.functionals.n} observations"
         require(need, what, "pass fewer of the one or the other")
 
@@ -124,12 +139,13 @@ class Along:
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
         """Return the posterior under a kernel as it is; warn if it has not settled."""
-        K, settings = kernel(data.X), self.settings
-        prior = functionals_prior(self.functionals, K, data.prior, self._latent(data))
+        units, settings = self.functionals.latent - len(data.X), self.settings
+        K, mean = with_units(kernel(data.X), units), np.concatenate([data.prior, np.zeros(units)])
+        prior = functionals_prior(self.functionals, K, mean, self._latent(data))
         problem = Problem(prior, data.y, data.projector, weights=data.weights)
         end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
         warn_unsettled(end, settings.tol, len(data.y), of_estimator=True)
-        return along(summarise(problem, end), self.functionals, K, data.prior)
+        return along(summarise(problem, end), self.functionals, K, mean)
 
 
 def train_along(

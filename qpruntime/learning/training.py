@@ -90,7 +90,9 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
     sites: Sites | None = None
     advice: list[str] = []
     learns = bool(settings.optimize and (kernel.n_dims or data.learn))
-    solver.require(len(data.y), kernel, learns)
+    # With slopes there are more observations than rows of X, and of joint classes they are counted
+    # by rows.
+    solver.require(len(data.X if data.joint else data.y), kernel, learns)
     if learns:
         solver.expect(data, kernel)
         # Where N is large no kernel is tried that takes another solver.

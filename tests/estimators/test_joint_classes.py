@@ -238,7 +238,7 @@ def test_rows_of_weight_zero_are_dropped():
         ({"solver": "markov"}, 'use solver="auto"'),
         ({"solver": Series(1e-3, required=False)}, 'use solver="auto"'),
         ({"prior_mean": "auto"}, "use prior_mean=None"),
-        ({"monotone": {0: 1}}, "does not have monotone"),
+        ({"monotone": {0: 1}}, "join classes, or leave it out"),
         ({"correction": "blend"}, 'use correction="ratio" for few points'),
         ({"multi_class": "one_vs_one"}, "multi_class must be one of"),
         ({"kernel_per_class": 1}, "kernel_per_class must be True or False"),

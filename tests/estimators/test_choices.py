@@ -1,0 +1,161 @@
+"""Choices of one among several: the product of probits, integrated over the noise they share."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal, norm
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+import qpruntime
+from cases import every_case
+from qpruntime import GPPreference, infer
+from qpruntime.errors import InputError
+from qpruntime.estimators.choices import choice_operator, probabilities_of
+from qpruntime.inference.operator.functionals import Functionals
+from qpruntime.learning.along import AlongFamily, with_units
+
+X = np.random.default_rng(3).normal(size=(12, 2))
+KERNEL = ConstantKernel(3.0) * RBF([1.0, 1.5])
+
+
+def exact(mean, covariance, chosen=0):
+    """P(f_chosen + e_chosen is the largest), noise of variance 1/2 each, by Genz's integral."""
+    others = [j for j in range(len(mean)) if j != chosen]
+    D = np.zeros((len(others), len(mean)))
+    D[:, chosen] = 1.0
+    D[np.arange(len(others)), others] = -1.0
+    spread = D @ (covariance + 0.5 * np.eye(len(mean))) @ D.T
+    return multivariate_normal.cdf(D @ mean, np.zeros(len(others)), spread, abseps=1e-7)
+
+
+def drawn(seed, count, sizes=(2, 3, 5)):
+    rng = np.random.default_rng(seed)
+    f = 2.0 * X[:, 0] - X[:, 1]
+    rows = []
+    for _ in range(count):
+        own = rng.choice(len(X), rng.choice(sizes), replace=False)
+        best = np.argmax(f[own] + np.sqrt(0.5) * rng.normal(size=own.size))
+        rows.append([own[best], *np.delete(own, best)])
+    return rows
+
+
+def test_one_choice_beside_the_exact_integral():
+    """Three alike have 1/3 each; EP's evidence is off by a hundredth, corrected by less than 1e-3."""
+    A = choice_operator([np.arange(3)], 3)
+    for K, value in (
+        (np.eye(3), np.log(1.0 / 3.0)),
+        (KERNEL(X[:3]), np.log(exact(np.zeros(3), KERNEL(X[:3])))),
+    ):
+        post = infer(with_units(K, 1), np.ones(2), method="ep", operator=A)
+        assert abs(post.log_evidence - value) < 2e-2
+        assert abs(post.corrected_evidence().value - value) < 1e-3
+
+
+def test_the_operator_is_the_product_of_probits_over_the_shared_noise():
+    """One choice of four at given utilities, by quadrature over u."""
+    f = np.array([0.3, -0.2, 0.9, 0.1])
+    A = choice_operator([np.array([2, 0, 1, 3])], 4).toarray()
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    g = np.array([A @ np.append(f, u) for u in nodes])
+    by_sites = (weights / np.sqrt(2.0 * np.pi)) @ norm.cdf(g).prod(axis=1)
+    assert abs(by_sites - exact(f, np.zeros((4, 4)), 2)) < 1e-7
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 5])
+def test_probabilities_of_new_choices(k):
+    """Beside Genz's integral; of two a comparison with noise of variance 1."""
+    rng = np.random.default_rng(k)
+    mean, root = rng.normal(size=k), rng.normal(size=(k, k))
+    covariance = root @ root.T
+    found = probabilities_of(mean, covariance)
+    known = [exact(mean, covariance, c) for c in range(k)]
+    np.testing.assert_allclose(found, known, atol=1e-6 if k < 4 else 5e-4)
+    assert abs(found.sum() - 1.0) < 1e-12
+    if k == 2:
+        spread = covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]
+        assert abs(found[0] - norm.cdf((mean[0] - mean[1]) / np.sqrt(1.0 + spread))) < 1e-12
+
+
+@pytest.mark.parametrize("latent", [True, False])
+def test_slopes_of_the_evidence(latent):
+    """By the kernel's parameters, with the shared noise beside it: differences to 1e-6."""
+    places = [np.array(row) for row in drawn(0, 25)]
+    A = choice_operator(places, len(X))
+    rows = Functionals(A, A.shape[1])
+
+    def evidence(theta):
+        K = with_units(KERNEL.clone_with_theta(theta)(X), rows.latent - len(X))
+        return infer(K, np.ones(rows.n), method="ep", operator=A, tol=1e-11, max_sweeps=300)
+
+    family = AlongFamily(KERNEL, X, np.zeros(len(X)), rows, latent)
+    solved = family.at(KERNEL.theta).factor(evidence(KERNEL.theta).sites)
+    slopes = family.contract(solved.slope())
+    for k, slope in enumerate(slopes):
+        step = 1e-4 * np.eye(3)[k]
+        up, down = (evidence(KERNEL.theta + s * step).log_evidence for s in (1.0, -1.0))
+        assert abs(slope - (up - down) / 2e-4) < 1e-6 * max(1.0, abs(slope))
+
+
+def test_pairs_in_rows_are_pairs():
+    rows = drawn(1, 30, sizes=(2,))
+    one, two = (
+        GPPreference(KERNEL, optimize=False).fit(X, given) for given in (rows, np.array(rows))
+    )
+    np.testing.assert_array_equal(one.utility(), two.utility())
+
+
+def test_choices_are_learnt_from(tmp_path):
+    """80 choices of up to five: new ones are foretold far better than by chance, and it saves."""
+    model = GPPreference(random_state=0).fit(X, drawn(2, 80))
+    new = np.array(drawn(5, 40, sizes=(4,)))
+    p = model.predict_proba(new)
+    assert p.shape == (40, 4)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    truth = 2.0 * X[:, 0] - X[:, 1]
+    best = np.array([exact(truth[row], np.zeros((4, 4))) for row in new])
+    loss, least = -np.log(p[:, 0]).mean(), -np.log(best).mean()
+    assert least < loss < least + 0.3 < np.log(4.0)
+    assert (model.predict(new) == new[np.arange(40), p.argmax(axis=1)]).all()
+    mean, _ = model.utility()
+    assert np.corrcoef(mean, truth)[0, 1] > 0.95
+    np.testing.assert_allclose(model.rank_proba(n_samples=1000).sum(axis=0), 1.0)
+    model.save(tmp_path / "model")
+    again = qpruntime.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(new), p)
+
+
+def test_names_and_times():
+    names = [["tea", "ale", "rye"], ["tea", "rye"], ["ale", "tea", "rye"], ["tea", "ale"]]
+    model = GPPreference().fit(None, names, times=[0.0, 1.0, 2.0, 3.0])
+    assert model.predict_proba([["tea", "ale", "rye"]], times=3.0).shape == (1, 3)
+    assert model.posterior_.n == 6
+    dropped = GPPreference(optimize=False).fit(None, names, sample_weight=[1.0, 1.0, 0.0, 1.0])
+    left = GPPreference(optimize=False).fit(None, [names[k] for k in (0, 1, 3)])
+    np.testing.assert_array_equal(dropped.utility(), left.utility())
+
+
+@every_case(
+    "rows, options, said",
+    [
+        ([[0, 1, 2], [1]], {}, "row 1 has shape"),
+        ([[0, 1, 1]], {}, "choice 0 has an item twice"),
+        ([[0, 1, 99]], {}, "from 0 to 11"),
+        ([[0, 1, 2]], {"scores": [1.0]}, "scores are of pairs"),
+        ([[0, 1, 2]], {"sample_weight": [2.0]}, "repeat a choice"),
+        ([[0, 1, 2]], {"sample_weight": [0.0]}, "1 for one of them"),
+        ([], {}, "pairs must have"),
+    ],
+)
+def test_what_is_refused(rows, options, said):
+    model = GPPreference(KERNEL, optimize=False)
+    with pytest.raises(InputError, match=said):
+        model.fit(X, rows, **options)
+    assert not hasattr(model, "posterior_")
+
+
+def test_items_that_are_alike():
+    twins = np.vstack([X, X[:1]])
+    with pytest.raises(InputError, match="same features"):
+        GPPreference(KERNEL, optimize=False).fit(twins, [[0, 3, 12]])
+    model = GPPreference(KERNEL, optimize=False).fit(X, drawn(3, 10))
+    with pytest.raises(InputError, match=r"shape \(P, 2\)"):
+        model.predict_interval([[0, 1, 2]])
