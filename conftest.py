@@ -9,6 +9,7 @@ _EXTRAS = {
     "qpruntime/deep": "optax",
     "qpruntime/gpy.py": "GPy",
     "qpruntime/jax": "jax",
+    "qpruntime/jax/gpjax.py": "gpjax",
     "qpruntime/onnx": "onnx",
     "qpruntime/torch": "torch",
     "qpruntime/torch/gpytorch.py": "gpytorch",

@@ -235,6 +235,7 @@ FOREIGN = {
     "torch": {"qpruntime.torch"},
     "gpytorch": {"qpruntime.torch"},
     "GPy": {"qpruntime.gpy"},
+    "gpjax": {"qpruntime.jax"},
 }
 
 

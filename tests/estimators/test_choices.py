@@ -39,7 +39,7 @@ def drawn(seed, count, sizes=(2, 3, 5)):
 
 
 def test_one_choice_beside_the_exact_integral():
-    """Three alike have 1/3 each; EP's evidence is off by a hundredth, corrected by less than 1e-3."""
+    """Three alike have 1/3 each; EP's evidence is off by a hundredth, corrected below 1e-3."""
     A = choice_operator([np.arange(3)], 3)
     for K, value in (
         (np.eye(3), np.log(1.0 / 3.0)),
