@@ -81,13 +81,14 @@ def test_core_dependencies_are_those_of_the_runtime():
         "jax",
         "optax",
         "torch",
+        "gpjax",
         "gpytorch",
         "GPy",
         "onnx",
     }
     assert imported("qpruntime", top=True) - late == core
     # Anything else comes with an extra, and when it is called for; data frames, if pandas is there.
-    extras = names(["qpruntime[cluster,plot,optuna,deep,gpytorch,gpy,onnx]"])
+    extras = names(["qpruntime[cluster,plot,optuna,deep,gpytorch,gpjax,gpy,onnx]"])
     assert imported("qpruntime", top=False) - core <= extras | {"pandas"}
     assert "h5py" in names(EXTRAS["build"]) - core
 

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 try:
     from gpjax.integrators import AbstractIntegrator
 except ImportError as error:
-    raise ImportError(f"this integrator needs GPJax: pip install gpjax ({error})") from error
+    raise ImportError(
+        f'this integrator needs GPJax: pip install "qpruntime[gpjax]" ({error})'
+    ) from error
 
 from qpruntime.errors import InputError
 from qpruntime.jax import functions

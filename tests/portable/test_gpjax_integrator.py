@@ -9,7 +9,7 @@ import qpruntime
 from qpruntime.errors import InputError
 
 jax = pytest.importorskip("jax", reason="the extra jax is not installed")
-gpjax = pytest.importorskip("gpjax", reason="GPJax is not installed: no extra of ours brings it")
+gpjax = pytest.importorskip("gpjax", reason="the extra gpjax is not installed")
 
 jax.config.update("jax_enable_x64", True)
 
