@@ -235,7 +235,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         choice(self.multi_class, "multi_class", ("one_vs_rest", "joint"))
         flag(self.kernel_per_class, "kernel_per_class")
         jointly = self.multi_class == "joint"
-        # Two classes are one process either way, with the options of one.
+        # Options that cannot act are refused before data are looked at; of joint fits, later.
         settings = settings_of(self) if jointly else settings_to_fit(self)
         projector = Projector(self.likelihood, self.method, table_to_fit(self), self.p)
         check_signs(projector.likelihood)
@@ -259,12 +259,12 @@ class GPClassifier(ClassifierMixin, _Fitted):
                     f"{float(weights[np.argmax(weights != 1.0)]):g}: repeat a row for a whole "
                     'weight, or use multi_class="one_vs_rest"'
                 )
-            settings = joint_settings(self)
             codes = np.searchsorted(draft.classes_, labels)
-            fit_joint(draft, points, codes, projector, settings)
+            fit_joint(draft, points, codes, projector, joint_settings(self))
             draft.coupling_ = 0.0
             return commit(self, draft)
         if jointly:
+            # Two classes are one process either way, with the options of one.
             settings = settings_to_fit(self)
         # Rows that are read in parts may be many, and are made floats chunk by chunk.
         signs = signs_of(labels, draft.classes_, np.int8 if is_lazy(points) else np.float64)

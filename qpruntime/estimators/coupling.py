@@ -24,8 +24,8 @@ __all__ = ["coupled", "coupling_of"]
 _ROWS = 2000
 #: Values of b, and the rate of its exponential prior.
 _GRID, _RATE = np.linspace(0.0, 1.0, 51), 2.0
-#: A log density left out is so far from 0 at least: what rounding has left of 1 - p.
-_LEAST = 1e-15
+#: A log density left out is so far from 0: what rounding has left of 1 - p, and of p.
+_LEAST, _MOST = 1e-15, 700.0
 
 
 def coupled(minus: Array, plus: Array, b: float) -> Array:
@@ -56,7 +56,7 @@ def coupling_of(posteriors: Sequence[Any], codes: NDArray[np.intp], weights: Arr
     own = codes[some]
     minus, plus = np.empty((2, len(some), len(posteriors)))
     for c, posterior in enumerate(posteriors):
-        said = np.minimum(posterior.loo(None if len(some) == n else some), -_LEAST)
+        said = np.clip(posterior.loo(None if len(some) == n else some), -_MOST, -_LEAST)
         other = np.log(-np.expm1(said))
         true = own == c
         plus[:, c], minus[:, c] = np.where(true, said, other), np.where(true, other, said)

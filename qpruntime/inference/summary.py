@@ -10,16 +10,13 @@ from qpruntime.inference.outcome import Lookups, Outcome
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
 
-__all__ = ["summarise"]
+__all__ = ["outcome_of", "summarise"]
 
 
-def summarise(problem: Problem, end: Settled) -> Posterior:
-    """Compute evidence and cavities of settled sites."""
-    evidence, log_z = log_evidence(problem, end)
-    if end.bound is not None:
-        evidence = end.bound
+def outcome_of(problem: Problem, end: Settled, evidence: float) -> Outcome:
+    """Return what is reported of settled sites, whatever holds their posterior."""
     trace, projector = end.trace, problem.projector
-    outcome = Outcome(
+    return Outcome(
         likelihood=projector.likelihood.spelt,
         method=projector.method,
         n=problem.n,
@@ -34,8 +31,16 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
         worst=int(end.worst),
         fixed_points=end.peaks or ((evidence,) if end.status == "converged" else ()),
     )
+
+
+def summarise(problem: Problem, end: Settled) -> Posterior:
+    """Compute evidence and cavities of settled sites."""
+    evidence, log_z = log_evidence(problem, end)
+    if end.bound is not None:
+        evidence = end.bound
+    outcome = outcome_of(problem, end, evidence)
     prior = problem.prior
-    given = problem.y, prior.mean, projector.likelihood, problem.power, problem.weights
+    given = problem.y, prior.mean, problem.projector.likelihood, problem.power, problem.weights
     rows = end.sites, end.factor.mean, end.variance, log_z
     solution = DenseSolution(*rows, end.factor.keep(), Observed(prior.covariance, *given))
     return Posterior._of(outcome, solution)

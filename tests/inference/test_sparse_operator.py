@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import infer, infer_sparse
 from qpruntime.errors import InputError
+from qpruntime.inference.sparse.functionals import AlongRows
 from tests.tools.cases import every_case
 
 KERNEL = ConstantKernel(2.0) * RBF([0.8, 1.4])
@@ -66,6 +68,18 @@ def test_few_inducing_inputs_are_fitc_of_the_functionals():
             for sign in (1.0, -1.0)
         )
         assert abs(slope - (up - down) / 2e-4) < 1e-5
+
+
+def test_a_checkpoint_knows_the_kernel_again(tmp_path):
+    """Of another process it has another address; of another length-scale it is another kernel."""
+    X, A, y = games()
+    given = {"method": "ep", "operator": A, "checkpoint": tmp_path / "sites.npz"}
+    first = infer_sparse(X, y, KERNEL, X[:5], **given)
+    again = infer_sparse(X, y, clone(KERNEL), X[:5], resume=True, **given)
+    assert again.log_evidence == pytest.approx(first.log_evidence, abs=1e-9)
+    assert repr(AlongRows(KERNEL, 2)) == repr(AlongRows(clone(KERNEL), 2))
+    other = KERNEL.clone_with_theta(KERNEL.theta + 1e-12)
+    assert repr(AlongRows(KERNEL, 2)) != repr(AlongRows(other, 2))
 
 
 def test_rows_of_any_few_entries():

@@ -15,9 +15,9 @@ from qpruntime.inference.classes.solution import ClassSolution
 from qpruntime.inference.classes.solved import ClassPrior, ClassSolved
 from qpruntime.inference.evidence import log_evidence
 from qpruntime.inference.fixed_point.schedules import Settled
-from qpruntime.inference.outcome import Lookups, Outcome
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.summary import outcome_of
 from qpruntime.projection.projector import Projector
 
 __all__ = ["concluded", "problem_of", "solution_of"]
@@ -61,21 +61,7 @@ def concluded(problem: Problem, end: Settled, jitter: float = 0.0) -> ClassPoste
             )
         return log_z
 
-    trace, projector = end.trace, problem.projector
-    outcome = Outcome(
-        likelihood=projector.likelihood.spelt,
-        method=projector.method,
-        n=layout.n,
-        log_evidence=evidence,
-        status=end.status,
-        n_sweeps=len(trace.history),
-        history=tuple(trace.history),
-        lookups=Lookups(int(trace.counts[0]), int(trace.counts[1])),
-        skipped=int(trace.counts[2]),
-        damped=trace.damped,
-        held=end.held,
-        worst=int(layout.rows[end.worst]),
-        jitter=jitter,
-        fixed_points=(evidence,) if end.status == "converged" else (),
-    )
+    # Counted by rows, of which each has a site for every other class.
+    found = outcome_of(problem, end, evidence)
+    outcome = found.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=jitter)
     return ClassPosterior._of(outcome, solution_of(solved, layout, prior.K, end.sites, left_out))

@@ -17,6 +17,7 @@ from sklearn.base import clone
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.operator.functionals import Functionals
+from qpruntime.inference.sparse.identity import kernel_words
 from qpruntime.inference.sparse.lazy import inputs_of, is_lazy
 from qpruntime.kernels.cross import cross_covariance, diagonal
 from qpruntime.memory import require
@@ -99,6 +100,10 @@ class AlongRows:
 
     def __init__(self, kernel: Any, d: int) -> None:
         self.kernel, self.d = kernel, d
+
+    def __repr__(self) -> str:
+        """With every digit: checkpoints know their kernel by it."""
+        return f"AlongRows({kernel_words(self.kernel, False)}, {self.d})"
 
     @property
     def theta(self) -> Array:
