@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
     from qpruntime.certified.functions_of import LikelihoodFunctions, functions
+    from qpruntime.criticism.comparison import compare
+    from qpruntime.criticism.simulation import check_calibration
     from qpruntime.errors import (
         ConvergenceWarning,
         CorrectionWarning,
@@ -68,6 +70,8 @@ _HOME = {
     "SparsePosterior": "inference.sparse.posterior",
     "Table": "projection.table",
     "TableError": "errors",
+    "check_calibration": "criticism.simulation",
+    "compare": "criticism.comparison",
     "count_bins": "inference.bins",
     "functions": "certified.functions_of",
     "infer": "inference.infer",
@@ -105,6 +109,8 @@ __all__ = [
     "SparsePosterior",
     "Table",
     "TableError",
+    "check_calibration",
+    "compare",
     "count_bins",
     "functions",
     "infer",

@@ -12,6 +12,7 @@ from qpruntime.plotting.calibration import CalibrationDisplay
 from qpruntime.plotting.forecast import ForecastDisplay
 from qpruntime.plotting.function import FunctionDisplay
 from qpruntime.plotting.progress import ProgressDisplay
+from qpruntime.plotting.ranks import RanksDisplay
 from qpruntime.plotting.ratio import RatioDisplay
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "ForecastDisplay",
     "FunctionDisplay",
     "ProgressDisplay",
+    "RanksDisplay",
     "RatioDisplay",
 ]
