@@ -38,25 +38,27 @@ __all__ = ["BY_RULE", "POINTERS", "POWERS", "addresses"]
 _SPLIT, _MOMENTS, _FRAME, _EXPECTED, _RAISED, _RAISED_FRAME, _RULE, _LANDMARK = range(1, 9)
 _SIGN_SPLIT, _SIGN_MOMENTS, _SIGN_FRAME, _SIGN_EXPECTED, _SIGN_RULE, _SIGN_LANDMARK = range(9, 15)
 
-if INTERPRETED:
-    # A handle is the function itself then: theta has its place in this list.
-    _HELD = []
+# With the jit off a handle is the function itself: theta has its place in this list then.
+_HELD: list = []
 
-    def _stored(handle):
-        _HELD.append(handle)
-        return float(len(_HELD) - 1)
 
-    def _at(theta, place):
-        return _HELD[int(theta[theta.size - place])]
-
-else:
-
-    def _stored(handle):
+def _stored(handle):
+    if not INTERPRETED:
         return float(handle)
+    _HELD.append(handle)
+    return float(len(_HELD) - 1)
 
-    @kernel
-    def _at(theta, place):
-        return int(theta[theta.size - place])
+
+@kernel
+def _handle(theta, place):
+    return int(theta[theta.size - place])
+
+
+def _held(theta, place):
+    return _HELD[_handle(theta, place)]
+
+
+_at = _held if INTERPRETED else _handle
 
 
 def _split(f, y, theta):

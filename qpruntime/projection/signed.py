@@ -72,7 +72,7 @@ def signed(own: Likelihood) -> Signed:
     has: dict[str, Any] = {
         name: pointer for name, pointer in POINTERS.items() if getattr(own, name) is not None
     }
-    raised = [one and both for one, both in zip(to_power, POWERS, strict=True)]
+    moments, frame = (one and both for one, both in zip(to_power, POWERS, strict=True))
     return Signed(
         own.name,
         own.outcomes,
@@ -81,7 +81,7 @@ def signed(own: Likelihood) -> Signed:
         log_concave=own.log_concave,
         parameters=own.parameters,
         limits=own.limits,
-        powers=Powers(*raised, powers.whole) if own.powers else None,
+        powers=Powers(moments, frame, powers.whole) if own.powers else None,
         rule=BY_RULE if rules[0] else None,
         own=own,
         **has,
