@@ -22,6 +22,8 @@ _BY_MODULE = {
     "qpruntime.inference.classes.posterior": ("ClassPosterior",),
     "qpruntime.inference.classes.solution": ("ClassSolution",),
     "qpruntime.inference.classes.stored": ("ClassKept",),
+    "qpruntime.inference.classes.sparse.posterior": ("SparseClassPosterior",),
+    "qpruntime.inference.classes.sparse.stored": ("PointKept", "PointSolution"),
     "qpruntime.inference.markov.posterior": ("SeriesPosterior",),
     "qpruntime.inference.sparse.posterior": ("SparsePosterior",),
     "qpruntime.inference.nearest.posterior": ("LocalPosterior",),
