@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from qpruntime.inference.bins import count_bins
     from qpruntime.inference.classes.infer import infer_classes
     from qpruntime.inference.classes.posterior import ClassPosterior
+    from qpruntime.inference.classes.sparse.infer import infer_sparse_classes
+    from qpruntime.inference.classes.sparse.posterior import SparseClassPosterior
     from qpruntime.inference.infer import infer
     from qpruntime.inference.markov.posterior import SeriesPosterior
     from qpruntime.inference.markov.series import infer_series
@@ -67,6 +69,7 @@ _HOME = {
     "Search": "learning.options",
     "Series": "learning.options",
     "SeriesPosterior": "inference.markov.posterior",
+    "SparseClassPosterior": "inference.classes.sparse.posterior",
     "SparsePosterior": "inference.sparse.posterior",
     "Table": "projection.table",
     "TableError": "errors",
@@ -78,6 +81,7 @@ _HOME = {
     "infer_classes": "inference.classes.infer",
     "infer_series": "inference.markov.series",
     "infer_sparse": "inference.sparse.infer",
+    "infer_sparse_classes": "inference.classes.sparse.infer",
     "load": "saving.file",
     "open_table": "projection.opening",
     "project": "projection.projector",
@@ -106,6 +110,7 @@ __all__ = [
     "Search",
     "Series",
     "SeriesPosterior",
+    "SparseClassPosterior",
     "SparsePosterior",
     "Table",
     "TableError",
@@ -117,6 +122,7 @@ __all__ = [
     "infer_classes",
     "infer_series",
     "infer_sparse",
+    "infer_sparse_classes",
     "load",
     "open_table",
     "project",

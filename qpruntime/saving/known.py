@@ -22,6 +22,8 @@ _BY_MODULE = {
     "qpruntime.inference.classes.posterior": ("ClassPosterior",),
     "qpruntime.inference.classes.solution": ("ClassSolution",),
     "qpruntime.inference.classes.stored": ("ClassKept",),
+    "qpruntime.inference.classes.sparse.posterior": ("SparseClassPosterior",),
+    "qpruntime.inference.classes.sparse.stored": ("PointKept", "PointSolution"),
     "qpruntime.inference.markov.posterior": ("SeriesPosterior",),
     "qpruntime.inference.sparse.posterior": ("SparsePosterior",),
     "qpruntime.inference.nearest.posterior": ("LocalPosterior",),
@@ -59,11 +61,13 @@ _BY_MODULE = {
     ),
 }
 _CLASSES = {f"{module}:{name}" for module, names in _BY_MODULE.items() for name in names}
-#: Called with values: a registered likelihood, a table found by its hash, what looks up in it.
+#: Called with values: a registered likelihood, one beside signs, a table found by its hash, what
+#: looks up in it.
 _CALLABLES = {
     "qpruntime.likelihoods.registry:get",
     "qpruntime.projection.opening:reopen",
     "qpruntime.projection.projector:Projector",
+    "qpruntime.projection.signed:signed",
     "qpruntime.inference.sparse.rule:Rule",
 }
 #: What a file may hold as a whole.
