@@ -35,6 +35,15 @@ class SparseRows(NamedTuple):
     pairs: NDArray[Any]
 
 
+class _Rows(NamedTuple):
+    """Rows without values: `order` is where these are in the data of A."""
+
+    indptr: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    order: NDArray[Any]
+    pairs: NDArray[Any]
+
+
 def as_rows(A: Any, name: str = "A") -> sparse.csr_array:
     """Return sparse rows of finite numbers, or raise `InputError`."""
     try:
@@ -111,7 +120,7 @@ class Pattern:
         self.row_order = np.empty(A.nnz, dtype=np.int32 if A.nnz < 2**31 else np.int64)
         self.indptr = A.indptr.astype(np.int64)
         sort_rows(self.indptr, A.indices, place, self.columns, self.row_order)
-        self.pairs = self.pairs_of(self.indptr, self.columns)
+        self._subset: tuple[NDArray[np.intp], _Rows] | None = None
 
     def _halves(self, row: Any, column: Any) -> tuple[Any, Any]:
         """Entries of the lower triangle, and their mirror images."""
@@ -134,9 +143,26 @@ class Pattern:
         """Whether this is the pattern of these."""
         return _same(self._a, A) and _same(self._q, Q) and (self.n, self.k) == A.shape
 
-    def rows(self, A: sparse.csr_array) -> SparseRows:
-        """Rows of this pattern, as kernels take them."""
-        return SparseRows(self.indptr, self.columns, A.data[self.row_order], self.pairs)
+    @cached_property
+    def _all(self) -> _Rows:
+        pairs = self.pairs_of(self.indptr, self.columns)
+        return _Rows(self.indptr, self.columns, self.row_order, pairs)
+
+    def rows(self, A: sparse.csr_array, chosen: NDArray[np.intp] | None = None) -> SparseRows:
+        """Rows of this pattern, or some of them, as kernels take them."""
+        if chosen is None:
+            some = self._all
+        elif self._subset is not None and np.array_equal(self._subset[0], chosen):
+            some = self._subset[1]
+        else:
+            widths = np.diff(self.indptr)[chosen]
+            indptr = np.concatenate([[0], np.cumsum(widths)])
+            at = np.arange(indptr[-1]) + np.repeat(self.indptr[chosen] - indptr[:-1], widths)
+            columns = self.columns[at]
+            pairs = self.pairs_of(indptr, columns)
+            some = _Rows(indptr, columns, self.row_order[at], pairs)
+            self._subset = chosen, some
+        return SparseRows(some.indptr, some.columns, A.data[some.order], some.pairs)
 
     def new_rows(self, A: sparse.csr_array) -> SparseRows:
         """Other rows; without pairs, if some have no place in the factor."""

@@ -24,7 +24,7 @@ class PrecisionPosterior(Posterior):
     @property
     def weights(self) -> Array:
         """Slope of the log evidence by the offset of every row, shape (N,), at EP's fixed point."""
-        found: Array = self._solution.solved.weights
+        found: Array = self._solution.weights
         return found
 
     def slope(self) -> Slope:

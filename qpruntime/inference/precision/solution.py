@@ -17,8 +17,11 @@ from qpruntime.inference.contract import Crossed, prior_mean
 from qpruntime.inference.corrections.corrected import Points
 from qpruntime.inference.observed import Observed
 from qpruntime.inference.precision.gradient import evidence_slopes
+from qpruntime.inference.precision.observed_rows import SeenRows
 from qpruntime.inference.precision.pattern import as_rows
 from qpruntime.inference.precision.solver import PrecisionSolved
+from qpruntime.inference.precision.spread import left_out_rows, slopes_of_rows
+from qpruntime.inference.site_update import Marginals
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.memory import require, squares
@@ -37,24 +40,28 @@ class PrecisionSolution:
 
     Attributes
     ----------
-    own : Sites
-    mean_rows, variance_rows, log_z : ndarray, shape (N,)
-        At the rows; the last are leave-one-out log densities.
+    sites_held : Sites
+        Of the sites; where rows are equal there are fewer, S, than rows, N.
+    here : Marginals
+        Of the sites.
+    log_z : ndarray, shape (S,)
+        Log density of one observation of each site without the whole site.
     solved : PrecisionSolved
-    y : ndarray, shape (N,)
-        Encoded observations.
-    likelihood : Likelihood
-    exponents : ndarray, shape (N,), or None
+    seen : SeenRows
+    y : ndarray, shape (S,)
+        Encoded observations of the sites.
+    likelihood, of_rows : Likelihood
+        Of the sites, and of the rows.
     """
 
-    own: Sites
-    mean_rows: Array
-    variance_rows: Array
+    sites_held: Sites
+    here: Marginals
     log_z: Array
     solved: PrecisionSolved
+    seen: SeenRows
     y: Array
     likelihood: Likelihood
-    exponents: Array | None
+    of_rows: Likelihood
 
     lines = ()
     where = ("A",)
@@ -78,7 +85,7 @@ class PrecisionSolution:
     @property
     def held_rows(self) -> int:
         """All rows."""
-        return self.mean_rows.size
+        return self.seen.n
 
     @property
     def width(self) -> int:
@@ -86,12 +93,25 @@ class PrecisionSolution:
         return self.latent_size
 
     def sites(self) -> Sites:
-        """Sites at the rows."""
-        return self.own
+        """Sites of the rows: shares of the site of equal ones."""
+        return self.seen.sites(self.sites_held)
 
     def moments(self) -> tuple[Array, Array]:
         """Posterior means and variances of eta at the rows."""
-        return self.mean_rows, self.variance_rows
+        return self.seen.mean(self.here.mean), self.seen.spread(self.here.variance)
+
+    @cached_property
+    def weights(self) -> Array:
+        """Slope of the log evidence by the offset of every row, shape (N,)."""
+        if self.seen.collapsed.trivial:
+            return self.seen.spread(self.here.pull)
+        return self.seen.to_rows(slopes_of_rows(self.seen.collapsed, self.here))
+
+    @cached_property
+    def _left_out(self) -> Array:
+        of_rows = self.of_rows
+        found = left_out_rows(self.seen.collapsed, self.here, self.log_z, of_rows)
+        return self.seen.to_rows(found)
 
     @cached_property
     def _latent(self) -> tuple[Array, Array]:
@@ -108,13 +128,13 @@ class PrecisionSolution:
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Leave-one-out log densities of some rows."""
-        found: Array = self.log_z.copy() if rows is None else self.log_z[rows]
+        found: Array = self._left_out.copy() if rows is None else self._left_out[rows]
         return found
 
     def least(self) -> tuple[float, int]:
         """The least of them, and its row."""
-        row = int(np.argmin(self.log_z))
-        return float(self.log_z[row]), row
+        row = int(np.argmin(self._left_out))
+        return float(self._left_out[row]), row
 
     def rows_at(self, at: tuple[Any, ...]) -> sparse.csr_array:
         """Rows of A at new points."""
@@ -171,8 +191,8 @@ class PrecisionSolution:
         """Prior covariances of the first rows of A with all of them, (count, N)."""
         if A.shape[0] - count * (count < A.shape[0]) > _FEW:
             raise InputError(
-                f"N = {self.held_rows} rows, more than {_FEW}: marginals by corrections take their "
-                "covariances; corrected_evidence and coefficient go by pairs of rows"
+                f"N = {self.here.mean.size} rows, more than {_FEW}: marginals by corrections take "
+                "their covariances; corrected_evidence and coefficient go by pairs of rows"
             )
         require(squares(1, 2.0 * count * self.latent_size), "prior covariances", "take fewer rows")
         prior = self.solved.prior
@@ -197,23 +217,22 @@ class PrecisionSolution:
         return evidence_slopes(self.solved, change)
 
     def observed(self) -> Observed:
-        """Data and prior covariance of the rows."""
+        """Data and prior covariance of the sites."""
         A = self._given_rows()
         K = self._prior_covariance(A, A.shape[0])
         K = 0.5 * (K + K.T)
-        return Observed(
-            K, self.y, self.solved.prior.offset, self.likelihood, weights=self.exponents
-        )
+        weights = self.seen.collapsed.merged.weights
+        return Observed(K, self.y, self.solved.prior.offset, self.likelihood, weights=weights)
 
     @property
     def knows_covariance(self) -> bool:
         """Whether covariances of the rows can be had."""
-        return self.held_rows <= _FEW
+        return self.here.mean.size <= _FEW
 
     def facts(self) -> dict[str, Any]:
         """What this engine adds to a summary."""
         size = self.solved.prior.pattern.symbolic.size
-        negative = int((self.own.tau < 0.0).sum())
+        negative = int((self.sites_held.tau < 0.0).sum())
         return {"n_negative": negative, "latent": self.latent_size, "factor": size}
 
     def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
@@ -227,6 +246,6 @@ class PrecisionSolution:
     @property
     def usual(self) -> float | None:
         """The offset, if it is one number."""
-        offset = self.solved.prior.offset
+        offset = self.solved.prior.offset - self.seen.collapsed.merged.shift
         low, high = float(offset.min()), float(offset.max())
         return low if low == high else None
