@@ -102,7 +102,7 @@ def problem(name):
     if name.startswith("intercept"):
         return slopes, LABELS, "probit", 0.0
     if name.startswith("spde"):
-        return plane, COUNTS, "poisson-exp", 0.1
+        return plane, COUNTS, "poisson-exp", 0.0
     block = walk if name.startswith("rw1") else ar1
     return lambda t: joined((levels(N // 2, 20), block(t))), COUNTS, "poisson-exp", 0.1
 

@@ -104,6 +104,10 @@ class Pattern:
         self._a, self._q = (A.indptr, A.indices), (Q.indptr, Q.indices)
         ones = sparse.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
         own = sparse.csr_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape)
+        mirrored = own.T.tocsr()
+        mirrored.sort_indices()
+        if not _same(self._q, mirrored):
+            raise InputError("Q must be symmetric: some of its entries have no mirror image")
         one = sparse.eye_array(self.k, format="csr")
         joined = sparse.csr_array(ones.T @ ones + own + one)
         joined.sort_indices()
@@ -127,8 +131,6 @@ class Pattern:
         low, high = np.flatnonzero(row >= column), np.flatnonzero(row <= column)
         low = low[np.argsort(self.entries[low], kind="stable")]
         high = high[np.argsort(self.entries[high], kind="stable")]
-        if low.size != high.size or (self.entries[low] != self.entries[high]).any():
-            raise InputError("Q must be symmetric: some of its entries have no mirror image")
         return low, high
 
     def pairs_of(self, indptr: Any, columns: Any) -> NDArray[Any]:
