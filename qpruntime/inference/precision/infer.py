@@ -166,8 +166,7 @@ def infer_precision(
         log_z=log_z,
         solved=end.factor,
         seen=seen,
-        y=numbers,
-        likelihood=projector.likelihood,
+        problem=problem,
         of_rows=Projector(likelihood, "ep", table).likelihood,
     )
     outcome = outcome_of(problem, end, evidence).but(n=n, worst=seen.row_of(end.worst))

@@ -124,6 +124,8 @@ class Pattern:
         self.row_order = np.empty(A.nnz, dtype=np.int32 if A.nnz < 2**31 else np.int64)
         self.indptr = A.indptr.astype(np.int64)
         sort_rows(self.indptr, A.indices, place, self.columns, self.row_order)
+        #: What others have found of these rows, by name.
+        self.held: dict[str, Any] = {}
         self._subset: tuple[NDArray[np.intp], _Rows] | None = None
 
     def _halves(self, row: Any, column: Any) -> tuple[Any, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +16,14 @@ from qpruntime.errors import InputError
 from qpruntime.inference.contract import Crossed, prior_mean
 from qpruntime.inference.corrections.corrected import Points
 from qpruntime.inference.observed import Observed
+from qpruntime.inference.precision.evidence import pair_sums
 from qpruntime.inference.precision.gradient import evidence_slopes
 from qpruntime.inference.precision.observed_rows import SeenRows
+from qpruntime.inference.precision.pairs import PairSums
 from qpruntime.inference.precision.pattern import as_rows
 from qpruntime.inference.precision.solver import PrecisionSolved
 from qpruntime.inference.precision.spread import left_out_rows, slopes_of_rows
+from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_update import Marginals
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
@@ -48,10 +51,10 @@ class PrecisionSolution:
         Log density of one observation of each site without the whole site.
     solved : PrecisionSolved
     seen : SeenRows
-    y : ndarray, shape (S,)
-        Encoded observations of the sites.
-    likelihood, of_rows : Likelihood
-        Of the sites, and of the rows.
+    problem : Problem
+        Of the sites.
+    of_rows : Likelihood
+        Of the rows.
     """
 
     sites_held: Sites
@@ -59,8 +62,7 @@ class PrecisionSolution:
     log_z: Array
     solved: PrecisionSolved
     seen: SeenRows
-    y: Array
-    likelihood: Likelihood
+    problem: Problem
     of_rows: Likelihood
 
     lines = ()
@@ -158,7 +160,7 @@ class PrecisionSolution:
         for begin in range(0, A.shape[0], _BATCH):
             some = slice(begin, begin + _BATCH)
             right = self._columns(A[some])
-            variance[some] = np.einsum("ij,ij->j", right, self.covariances(right))
+            variance[some] = np.einsum("ij,ij->j", right, self.solved.covariances(right))
         return centre, variance
 
     def _columns(self, A: sparse.csr_array) -> Array:
@@ -166,26 +168,26 @@ class PrecisionSolution:
         order = self.solved.prior.pattern.symbolic.order
         return np.ascontiguousarray(A.T.toarray()[order])
 
-    def covariances(self, right: Array) -> Array:
-        """Posterior covariance of x times columns (K, T), in the order of elimination."""
-        found = self.solved.factor.solve(right)
-        for h in self.solved.taken:
-            found -= h[:, None] * (h @ right)
-        return found
-
     def points(self, at: tuple[Any, ...], mean: Any) -> Points:
         """Points for corrections."""
         A = self.rows_at(at)
         offset = prior_mean(mean, self.usual, (A.shape[0],))
-        both = sparse.vstack([A, self._given_rows()], format="csr")
+        both = sparse.vstack([A, self.given_rows()], format="csr")
         K = self._prior_covariance(sparse.csr_array(both), A.shape[0])
         own = K[:, : A.shape[0]].diagonal()
         return Points(K[:, A.shape[0] :], own, np.broadcast_to(offset, own.shape))
 
-    def _given_rows(self) -> sparse.csr_array:
+    def given_rows(self) -> sparse.csr_array:
+        """A of the sites, in the order of columns that was given."""
         rows, order = self.solved.prior.rows, self.solved.prior.pattern.symbolic.order
         shape = rows.indptr.size - 1, self.latent_size
         return sparse.csr_array((rows.values, order[rows.columns], rows.indptr), shape=shape)
+
+    def all_rows(self) -> tuple[sparse.csr_array, Array]:
+        """A and offsets of all rows that were kept, from those of the sites."""
+        collapsed = self.seen.collapsed
+        offset = (self.solved.prior.offset - collapsed.merged.shift)[collapsed.rows.site]
+        return sparse.csr_array(self.given_rows()[collapsed.rows.site]), offset
 
     def _prior_covariance(self, A: sparse.csr_array, count: int) -> Array:
         """Prior covariances of the first rows of A with all of them, (count, N)."""
@@ -218,11 +220,24 @@ class PrecisionSolution:
 
     def observed(self) -> Observed:
         """Data and prior covariance of the sites."""
-        A = self._given_rows()
+        A = self.given_rows()
         K = self._prior_covariance(A, A.shape[0])
         K = 0.5 * (K + K.T)
-        weights = self.seen.collapsed.merged.weights
-        return Observed(K, self.y, self.solved.prior.offset, self.likelihood, weights=weights)
+        problem = self.problem
+        likelihood, offset = problem.projector.likelihood, self.solved.prior.offset
+        return Observed(K, problem.y, offset, likelihood, weights=problem.weights)
+
+    @cached_property
+    def sums(self) -> PairSums:
+        """Sums over pairs of sites, which correct the log evidence."""
+        return pair_sums(self.problem, self.solved, self.here, self.sites_held)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What the problem has cached are addresses, which mean nothing in another process.
+        return {**vars(self), "problem": replace(self.problem)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
 
     @property
     def knows_covariance(self) -> bool:
