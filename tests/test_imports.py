@@ -69,6 +69,7 @@ FLOORS = [
     {
         "qpruntime.about",
         "qpruntime.deep",
+        "qpruntime.effects",
         "qpruntime.onnx",
         "qpruntime.plotting",
         "qpruntime.warmup",
