@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from qpruntime.inference.markov.series import infer_series
     from qpruntime.inference.nearest.posterior import LocalPosterior
     from qpruntime.inference.posterior import Posterior
+    from qpruntime.inference.precision.infer import infer_precision
+    from qpruntime.inference.precision.posterior import PrecisionPosterior
     from qpruntime.inference.sparse.infer import infer_sparse
     from qpruntime.inference.sparse.posterior import SparsePosterior
     from qpruntime.learning.options import Search, Series
@@ -59,6 +61,7 @@ _HOME = {
     "NumericalError": "errors",
     "LocalPosterior": "inference.nearest.posterior",
     "Posterior": "inference.posterior",
+    "PrecisionPosterior": "inference.precision.posterior",
     "QPError": "errors",
     "RenamedWarning": "errors",
     "SamplingWarning": "errors",
@@ -72,6 +75,7 @@ _HOME = {
     "functions": "certified.functions_of",
     "infer": "inference.infer",
     "infer_classes": "inference.classes.infer",
+    "infer_precision": "inference.precision.infer",
     "infer_series": "inference.markov.series",
     "infer_sparse": "inference.sparse.infer",
     "load": "saving.file",
@@ -96,6 +100,7 @@ __all__ = [
     "LocalPosterior",
     "NumericalError",
     "Posterior",
+    "PrecisionPosterior",
     "QPError",
     "RenamedWarning",
     "SamplingWarning",
@@ -109,6 +114,7 @@ __all__ = [
     "functions",
     "infer",
     "infer_classes",
+    "infer_precision",
     "infer_series",
     "infer_sparse",
     "load",
