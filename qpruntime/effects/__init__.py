@@ -6,6 +6,7 @@ from qpruntime.effects.graph import Graph
 from qpruntime.effects.groups import Groups
 from qpruntime.effects.mesh import Mesh
 from qpruntime.effects.meshing import mesh_over
+from qpruntime.effects.model import EffectsModel
 from qpruntime.effects.plane import Plane
 from qpruntime.effects.product import Product
 from qpruntime.effects.series import Series
@@ -13,6 +14,7 @@ from qpruntime.effects.walk import Walk
 
 __all__ = [
     "Areas",
+    "EffectsModel",
     "Fixed",
     "Graph",
     "Groups",

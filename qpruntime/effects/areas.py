@@ -147,6 +147,15 @@ class AreasBlock(Block):
         shape = (data.rows, self.size)
         return sparse.csr_array((np.ones(len(i)), (i, j)), shape=shape)
 
+    def readings(self) -> tuple[Any, sparse.csr_array]:
+        """The whole effect of every area."""
+        if not self.mixed:
+            return super().readings()
+        n, m = len(self.levels), self.size - len(self.levels)
+        near = np.flatnonzero(self.place >= 0)
+        i, j = np.append(near, np.arange(n)), np.append(self.place[near], m + np.arange(n))
+        return self.levels, sparse.csr_array((np.ones(len(i)), (i, j)), shape=(n, self.size))
+
     def _shares(self, theta: Array) -> tuple[float, float]:
         """phi and 1 - phi."""
         if not self.mixed:

@@ -105,6 +105,10 @@ class Block(ABC):
     def deviations(self, theta: Array) -> dict[str, float]:
         """What theta stands for, in users' units: standard deviations, ranges, correlations."""
 
+    def readings(self) -> tuple[Any, sparse.csr_array]:
+        """Labels, shape (R,), and sums of effects that they stand for in users' units, (R, K)."""
+        return self.labels, sparse.csr_array(sparse.eye_array(self.size))
+
     def precision(self, theta: Array) -> sparse.csc_array:
         """The precision (K, K), symmetric, on the pattern."""
         return self.pattern.matrix(self.entries(theta)[0])

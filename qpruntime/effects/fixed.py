@@ -165,6 +165,10 @@ class FixedBlock(Block):
             found[0, 1:] = -self.centre / self.scale
         return found
 
+    def readings(self) -> tuple[Any, sparse.csr_array]:
+        """Coefficients in the columns' own units."""
+        return self.labels, sparse.csr_array(self.raw)
+
     def entries(self, theta: Array) -> tuple[Array, Array]:
         """Diagonal 1/std^2."""
         return self.std**-2.0, np.empty((0, self.size))

@@ -158,6 +158,12 @@ class GroupsBlock(Block):
         variance[unknown] = ((values @ S) * values).sum(axis=1)
         return self.columns(data), variance
 
+    def readings(self) -> tuple[Any, sparse.csr_array]:
+        """Slopes in units of their columns."""
+        units = np.concatenate([np.ones(int(self.intercept)), self.scale])
+        each = np.tile(1.0 / units, self.coding.size)
+        return self.labels, sparse.csr_array(sparse.diags_array(each))
+
     def _full(self, theta: Array) -> Array:
         d = self.width
         return np.concatenate([theta, np.zeros(d * (d - 1) // 2 + d - len(theta))])

@@ -86,8 +86,7 @@ class Mesh:
     def mass(self) -> Array:
         """Lumped mass: a third of the area of a node's triangles, shape (K,)."""
         thirds = np.repeat(self.areas / 3.0, 3)
-        found: Array = np.bincount(self.triangles.ravel(), thirds, self.size)
-        return found
+        return np.bincount(self.triangles.ravel(), thirds, self.size).astype(float, copy=False)
 
     def stiffness(self) -> sparse.csc_array:
         """Integrals of products of the linear elements' gradients, shape (K, K)."""

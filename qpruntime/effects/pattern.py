@@ -44,16 +44,15 @@ class Pattern:
 
     def added(self, values: ArrayLike) -> Array:
         """Entries from a value for each given place."""
-        found: Array = np.bincount(self.place, np.asarray(values, dtype=float), self.count)
-        return found
+        weights = np.asarray(values, dtype=float)
+        return np.bincount(self.place, weights, self.count).astype(float, copy=False)
 
     def of(self, matrix: sparse.sparray | sparse.spmatrix) -> Array:
         """Entries of a matrix that has none outside the pattern."""
         own = sparse.coo_array(matrix)
         keys = own.col.astype(np.int64) * self.size + own.row
         places = np.searchsorted(self.keys, keys)
-        found: Array = np.bincount(places, own.data, self.count)
-        return found
+        return np.bincount(places, own.data, self.count).astype(float, copy=False)
 
     @property
     def keys(self) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from qpruntime.errors import InputError
 from qpruntime.validation import number, shown
@@ -52,9 +53,9 @@ class NormalPrior:
         return -0.5 * z * z - math.log(self.std * math.sqrt(2.0 * math.pi)), -z / self.std
 
 
-def _pair(value: object, name: str) -> tuple[float, float]:
+def _pair(value: Any, name: str) -> tuple[float, float]:
     try:
-        first, second = value  # type: ignore[misc]
+        first, second = value
     except (TypeError, ValueError) as error:
         raise InputError(
             f"{name} must be a pair (limit, probability), got {shown(value)}"

@@ -174,6 +174,13 @@ class WalkBlock(Block):
         design, variance = self._design(data)
         return design, variance * np.exp(2.0 * theta[0])
 
+    def readings(self) -> tuple[Any, sparse.csr_array]:
+        """The function at its knots, with its line."""
+        found = sparse.eye_array(len(self.knots), self.size, format="lil")
+        if self.line:
+            found[:, -1] = (self.knots - self.knots.mean()) / self.knots.std()
+        return self.knots, sparse.csr_array(found)
+
     def entries(self, theta: Array) -> tuple[Array, Array]:
         """R/sd^2 and what makes it definite."""
         own = self.R * np.exp(-2.0 * theta[0])
