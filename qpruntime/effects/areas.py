@@ -52,7 +52,7 @@ class Areas(Term):
         model: str = "bym2",
         prior: tuple[float, float] = DEVIATION,
     ) -> None:
-        self.column, self.graph, self.levels = column, graph, levels
+        self.column, self.graph = column, Graph(graph, levels)
         self.model, self.prior = model, prior
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class AreasBlock(Block):
 
     def __init__(self, term: Areas, data: Frame) -> None:
         self.name, self.column = term.name, term.column
-        graph = Graph(term.graph, term.levels)
+        graph = term.graph
         self.levels, self.mixed = graph.levels, term.model == "bym2"
         n = graph.size
         connected = np.flatnonzero(graph.part >= 0)

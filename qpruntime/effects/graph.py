@@ -59,6 +59,16 @@ class Graph:
         number = np.where(sizes > 1, np.cumsum(sizes > 1) - 1, -1)
         self.part, self.parts = number[part], int((sizes > 1).sum())
 
+    def __getstate__(self) -> dict[str, Any]:
+        W = self.weights
+        return {**vars(self), "weights": (W.data, W.indices, W.indptr)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        n = len(self.levels)
+        self.weights = sparse.csr_array(state["weights"], shape=(n, n))
+        self.weights.check_format(full_check=True)
+
     @property
     def size(self) -> int:
         """Number of areas."""

@@ -137,6 +137,8 @@ def _triangulated(
     """Join lattice and rims, keep rims' edges, and leave out what is no land."""
     edges = edges_of(rims)
     border = np.vstack(rims)
+    _require_apart(border, 1e-9 * step)
+    most = 20 * len(border)
     lattice = lattice[inside_of(lattice, land, coasts)]
     lattice = lattice[cKDTree(border).query(lattice)[0] > _APART * step]
     for _ in range(_ROUNDS):
@@ -161,6 +163,7 @@ def _triangulated(
         )
         edges = np.vstack([edges[~missing], new])
         border = np.vstack([border, halves])
+        _require_apart(border, 1e-9 * step, most)
         lattice = (
             lattice[cKDTree(halves).query(lattice)[0] > 0.25 * step] if len(lattice) else lattice
         )
@@ -174,6 +177,15 @@ def _triangulated(
         raise InputError("nothing is left of the plane: the holes cover it")
     used, numbers = np.unique(kept, return_inverse=True)
     return Mesh(nodes[used], numbers.reshape(kept.shape))
+
+
+def _require_apart(border: Array, gap: float, most: int | None = None) -> None:
+    """Raise if coasts have points in common, or edges that stay apart however short they are."""
+    if len(cKDTree(border).query_pairs(gap)) or len(border) > (most or len(border)):
+        raise InputError(
+            "boundary and holes of a mesh cross or touch each other or themselves: move them "
+            "apart, or join those that touch to one polygon"
+        )
 
 
 def _missing(edges: Any, triangles: Any, count: int) -> Any:
