@@ -70,6 +70,7 @@ FLOORS = [
         "qpruntime.about",
         "qpruntime.deep",
         "qpruntime.criticism",
+        "qpruntime.effects",
         "qpruntime.onnx",
         "qpruntime.warmup",
         "tablegen.builder",

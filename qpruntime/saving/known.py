@@ -13,6 +13,25 @@ from typing import Any
 __all__ = ["ROOTS", "callable_of", "class_of", "name_of"]
 
 _BY_MODULE = {
+    "qpruntime.effects.areas": ("Areas", "AreasBlock"),
+    "qpruntime.effects.assembly": ("Assembly",),
+    "qpruntime.effects.families": ("Family",),
+    "qpruntime.effects.fixed": ("Fixed", "FixedBlock"),
+    "qpruntime.effects.graph": ("Graph",),
+    "qpruntime.effects.groups": ("Groups", "GroupsBlock"),
+    "qpruntime.effects.integration": ("Nodes",),
+    "qpruntime.effects.intrinsic": ("Structure",),
+    "qpruntime.effects.levels": ("Coding",),
+    "qpruntime.effects.mesh": ("Mesh",),
+    "qpruntime.effects.model": ("EffectsModel",),
+    "qpruntime.effects.pattern": ("Pattern",),
+    "qpruntime.effects.plane": ("Plane", "PlaneBlock"),
+    "qpruntime.effects.priors": ("NormalPrior", "Tail"),
+    "qpruntime.effects.product": ("Product", "ProductBlock"),
+    "qpruntime.effects.series": ("Series", "SeriesBlock"),
+    "qpruntime.effects.shifted": ("ShiftedDeterminant",),
+    "qpruntime.effects.state": ("State",),
+    "qpruntime.effects.walk": ("Walk", "WalkBlock"),
     "qpruntime.estimators.classifier": ("GPClassifier",),
     "qpruntime.estimators.poisson": ("GPPoissonRegressor",),
     "qpruntime.estimators.preference": ("GPPreference",),
@@ -72,7 +91,7 @@ _CALLABLES = {
 }
 #: What a file may hold as a whole.
 ROOTS = {name for name in _CLASSES if name.startswith("qpruntime.estimators")} | {
-    name for name in _CLASSES if name.endswith("Posterior")
+    name for name in _CLASSES if name.endswith(("Posterior", ":EffectsModel"))
 }
 
 
