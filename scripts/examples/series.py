@@ -1,11 +1,11 @@
 """Coal-mining disasters by day: 112 years as 40 907 days, fitted in seconds on one core.
 
-The raw file has counts by year (`coal` says where from). Days are simulated: every
-disaster of a year falls on a day of that year, drawn evenly with a seed, so that the days add up to
-the years. A Poisson process of rate e^f per year, f a Gaussian process with a Matérn 3/2 kernel and
-a constant, is fitted to the days, whose exposure is 1/365.25 of a year, and to the years; the two
-see the same data, and the rates agree. Prints both fits with their times; draws the rate with its
-90 % band.
+The raw file has counts by year (`benchmarks.data.files` says where from). Days are simulated:
+every disaster of a year falls on a day of that year, drawn evenly with a seed, so that the days add
+up to the years. A Poisson process of rate e^f per year, f a Gaussian process with a Matérn 3/2
+kernel and a constant, is fitted to the days, whose exposure is 1/365.25 of a year, and to the
+years; the two see the same data, and the rates agree. Prints both fits with their times; draws the
+rate with its 90 % band.
 
     python -m scripts.examples series --data DIRECTORY --figure series.png
 """
