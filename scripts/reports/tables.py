@@ -12,6 +12,7 @@ from scripts.records import lines
 Record = dict[str, Any]
 #: A format of the fields of a group's last record, or a function of all records of the group.
 Cell = str | Callable[[list[Record]], str]
+Grouped = dict[tuple[Any, ...], list[Record]]
 Columns = dict[str, Cell] | Sequence[tuple[str, Cell]]
 
 
@@ -58,17 +59,12 @@ class Table(NamedTuple):
     right: int | None = None
     last: tuple[str, ...] = ()
 
-    def groups(self, records: Iterable[Record] | None = None) -> dict[tuple[Any, ...], Any]:
+    def groups(self, records: Iterable[Record] | None = None) -> Grouped:
         """Records by the values of the fields; those of the file, if none are given."""
         if records is None:
             records = lines(self.file) if isinstance(self.file, str) else self.file()
-        found: dict[tuple[Any, ...], dict[Any, Record]] = {}
-        for k, record in enumerate(records):
-            if self.where is None or self.where(record):
-                group = found.setdefault(_values(record, self.group) or (k,), {})
-                group[_values(record, self.last) or k] = record
-        keys = found if self.order is None else sorted(found, key=self.order)
-        return {key: list(found[key].values()) for key in keys}
+        found = grouped(filter(self.where, records), self.group, self.last)
+        return {key: found[key] for key in sorted(found, key=self.order)} if self.order else found
 
     def __call__(self, records: Iterable[Record] | None = None) -> str:
         """The table."""
@@ -76,6 +72,17 @@ class Table(NamedTuple):
         groups = self.groups(records).values()
         rows = [[filled(cell, some) for _, cell in columns] for some in groups]
         return table([header for header, _ in columns], rows, self.right)
+
+
+def grouped(
+    records: Iterable[Record], names: tuple[str, ...], last: tuple[str, ...] = ()
+) -> Grouped:
+    """Records by the values of some fields; of those that agree in others too the last counts."""
+    found: dict[tuple[Any, ...], dict[Any, Record]] = {}
+    for k, record in enumerate(records):
+        group = found.setdefault(_values(record, names) or (k,), {})
+        group[_values(record, last) or k] = record
+    return {key: list(own.values()) for key, own in found.items()}
 
 
 def _values(record: Record, names: tuple[str, ...]) -> tuple[Any, ...]:
