@@ -22,7 +22,7 @@ OPTIONS = {"out": {"default": RESULTS, "help": "folder (default tables/results)"
 
 @contextmanager
 def canvas(
-    path: Path, size: tuple[float, float], dpi: int, shape: tuple[int, int] = (1, 1)
+    path: Path, size: tuple[float, float], dpi: int, shape: tuple[int, int] = (1, 1), **more: Any
 ) -> Iterator[Any]:
     """Axes of a figure that is saved at the end."""
     import matplotlib
@@ -30,7 +30,7 @@ def canvas(
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(*shape, figsize=size, layout="constrained")
+    figure, axes = plt.subplots(*shape, figsize=size, layout="constrained", **more)
     try:
         yield axes
         figure.savefig(path, dpi=dpi)
