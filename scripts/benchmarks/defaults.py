@@ -18,7 +18,6 @@ import ast
 import hashlib
 import os
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -33,6 +32,7 @@ from scripts.benchmarks.data import small
 from scripts.benchmarks.data.small import RawSet
 from scripts.benchmarks.defaults_fits import FOLDS, Own, Task, digest, run
 from scripts.benchmarks.peers import small as peers
+from scripts.cluster import Progress
 from scripts.command_line import Usage
 from scripts.records import RESULTS, TOP, Records
 from scripts.reports import defaults as report
@@ -77,20 +77,12 @@ def compute(
     if options.no_peers:
         asked = [(task, raw) for task, raw in asked if task.model == own.label or task in records]
     left = [(task, raw) for task, raw in asked if task not in records]
-    if left:
-        print(f"{len(left)} fits, {len(asked) - len(left)} are kept", file=sys.stderr)
+    progress = Progress(len(left), len(asked) - len(left))
     calls = (delayed(run)(task, raw, own) for task, raw in left)
     work = Parallel(n_jobs=options.workers, return_as="generator_unordered", batch_size=1)
-    start = shown = time.monotonic()
-    for done, record in enumerate(work(calls), 1):
+    for record in work(calls):
         records.add(record)
-        if (now := time.monotonic()) - shown > 20.0 or done == len(left):
-            shown = now
-            print(
-                f"{done}/{len(left)} fits in {now - start:.0f} s, last {record['set']} "
-                f"{record['model']}",
-                file=sys.stderr,
-            )
+        progress.step("{set} {model}".format(**record))
     return [records.records[task] for task, _ in asked]
 
 
@@ -126,6 +118,6 @@ def main(options: Namespace) -> None:
     sets = [raw for raw in found if raw and raw.number % 2 in remainder]
     kept = compute(options, sets, Records(options.kept, Task))
     results = report.summarise(sets, kept, Own(options.kernel, options.scaled).label)
-    print(report.plain(results))
+    print(report.tables(results), report.notes(results), sep="\n")
     if options.report:
         report.write(results, options.out)

@@ -129,7 +129,7 @@ def test_what_is_done_is_kept(run, tmp_path, monkeypatch):
     names = ["wine", "xor", "season_6000"]
     out, err = run("--sets", *names)
     assert f"{3 * 3 * bench.FOLDS} fits, 0 are kept" in err
-    assert "ahead or within 10 %: " in out
+    assert "| all | for choosing | reported |" in out
     kept = (tmp_path / "kept.jsonl").read_bytes()
     # Killed in the middle of a line: that fit alone is done again.
     (tmp_path / "kept.jsonl").write_bytes(kept[:-20])
@@ -138,7 +138,7 @@ def test_what_is_done_is_kept(run, tmp_path, monkeypatch):
     # Another way to call ours: beside what is kept of the peers.
     out, err = run("--sets", "xor", "--no-peers", "--scaled")
     assert f"{bench.FOLDS} fits, {2 * bench.FOLDS} are kept" in err
-    assert "ours scaled  logistic" in out
+    assert "| ours scaled | logistic |" in out
     # Another state of our code: our fits alone.
     monkeypatch.setattr(bench, "our_version", lambda: "another")
     _, err = run("--sets", *names)
