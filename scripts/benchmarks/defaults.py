@@ -29,6 +29,7 @@ from joblib import Parallel, delayed
 
 import qpruntime
 from scripts.benchmarks.data import small
+from scripts.benchmarks.data.registry import KINDS
 from scripts.benchmarks.data.small import RawSet
 from scripts.benchmarks.defaults_fits import FOLDS, Own, Task, digest, run
 from scripts.benchmarks.peers import small as peers
@@ -91,7 +92,7 @@ OPTIONS = {
         "help": "directory of the raw files (default $QP_DATA); their sets are left out without one"
     },
     "sets": {"choices": small.names()},
-    "kinds": {"nargs": "+", "choices": small.KINDS, "default": small.KINDS},
+    "kinds": {"nargs": "+", "choices": KINDS, "default": KINDS},
     "half": {"choices": ("choosing", "reported"), "help": "sets of even numbers only, or of odd"},
     "kernel": {"metavar": "EXPR", "help": "of our estimators, instead of None"},
     "scaled": {"action": "store_true", "help": "standardise features for ours"},

@@ -12,8 +12,6 @@ from scripts.benchmarks.data import deep as deep_data
 from scripts.records import RESULTS, lines
 from scripts.reports.tables import Cell, Record, Table, mean_error, spaced, table
 
-__all__ = ["binary", "bound", "gains", "peers", "regression", "single", "streamed", "write"]
-
 
 class Published(NamedTuple):
     """Mean log-likelihood, its standard error over splits, RMSE."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.benchmarks.data.small import KINDS, RawSet
+from scripts.benchmarks.data.registry import KINDS
+from scripts.benchmarks.data.small import RawSet
 from scripts.benchmarks.peers.small import BASELINE
 from scripts.reports.tables import table
 

@@ -15,8 +15,6 @@ from scripts.records import RESULTS
 from scripts.reports import truth as posteriors
 from scripts.reports.tables import Record
 
-__all__ = ["bayesopt", "canvas", "middle", "table1", "truth"]
-
 OPTIONS = {"out": {"default": RESULTS, "help": "folder (default tables/results)"}}
 
 

@@ -7,8 +7,6 @@ from typing import Any
 from scripts.records import lines
 from scripts.reports.tables import Record, Table, spaced, table
 
-__all__ = ["curve", "dense", "drift", "noise", "peers", "products", "scale", "scale_peers", "sizes"]
-
 _NAMES = {"own": "ours", "svgp": "SVGP", "fitc": "FITC", "vecchia": "Vecchia"}
 _NOISY = ("counts", "diamonds", "outliers")
 _PARTS = ("gather", "sweep", "gradient", "evaluation")

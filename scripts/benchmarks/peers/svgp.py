@@ -12,8 +12,6 @@ import numpy as np
 from scipy.special import ndtr
 from sklearn.preprocessing import StandardScaler
 
-__all__ = ["SVGP"]
-
 _POINTS, _BATCH, _EPOCHS, _PATIENCE, _RATE = 600, 1024, 20, 2, 0.01
 
 
