@@ -25,6 +25,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.preprocessing import StandardScaler
 
 from qpruntime import GPClassifier, Table, open_table
+from scripts.reports.figures import canvas
 
 FOLDS = 10
 #: Alcohol and the intensity of the colour.
@@ -48,19 +49,16 @@ class Tally:
     outside: int = 0
     widest: float = 0.0
 
+    def share(self) -> str:
+        """Share of lookups inside the grid."""
+        return f"{100 * self.inside / (self.inside + self.outside):.0f} %" if self.grid else "-"
+
     def row(self, ep: Tally) -> str:
         """One line of the printed table."""
         ratio = np.mean(np.concatenate(self.variances) / np.concatenate(ep.variances))
-        share = f"{100 * self.inside / (self.inside + self.outside):.0f} %" if self.grid else "-"
-        cells = (
-            self.name,
-            f"{100 * np.mean(self.errors):.2f}",
-            f"{1000 * np.mean(self.ntll):.2f}",
-            f"{ratio:.3f}",
-            f"{self.seconds / FOLDS:.3f}",
-            share,
-        )
-        return line(cells)
+        numbers = f"{100 * np.mean(self.errors):.2f}", f"{1000 * np.mean(self.ntll):.2f}"
+        seconds = f"{self.seconds / FOLDS:.3f}"
+        return line((self.name, *numbers, f"{ratio:.3f}", seconds, self.share()))
 
 
 def line(cells: Sequence[str]) -> str:
@@ -122,37 +120,29 @@ def section(
 
 def draw(parts: dict[str, list[Tally]], path: Path) -> None:
     """Scatter QP's predictive variances over EP's against EP's deviations, a panel a part."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator, NullLocator
 
     styles = {
         "QP, grid": {"marker": "x", "color": "tab:orange", "s": 26, "linewidths": 1.0},
         "QP, shipped": {"marker": "o", "color": "tab:blue", "s": 16, "alpha": 0.6},
     }
-    figure, panels = plt.subplots(1, 2, figsize=(8.6, 3.8), sharey=True, layout="constrained")
-    for axes, (title, (ep, *others)) in zip(panels, parts.items(), strict=True):
-        x = np.concatenate(ep.variances)
-        axes.axhline(1.0, color="0.6", linewidth=1.0)
-        for tally in sorted(others, key=lambda tally: tally.grid):
-            ratio = np.concatenate(tally.variances) / x
-            share = ""
-            if tally.grid:
-                share = f": {100 * tally.inside / (tally.inside + tally.outside):.0f} % inside"
-            axes.scatter(np.sqrt(x), ratio, label=tally.name + share, **styles[tally.name])
-        axes.set(xscale="log", title=title, xlabel="EP's deviation of f at test points")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.legend(frameon=False, loc="lower left")
-    panels[0].set_ylabel("QP's variance of f / EP's")
-    low, high = panels[0].get_ylim()
-    panels[0].set_ylim(low - 0.25 * (high - low), high)  # the legend's place
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    with canvas(path, (8.6, 3.8), 150, (1, 2), sharey=True) as panels:
+        for axes, (title, (ep, *others)) in zip(panels, parts.items(), strict=True):
+            x = np.concatenate(ep.variances)
+            axes.axhline(1.0, color="0.6", linewidth=1.0)
+            for tally in sorted(others, key=lambda tally: tally.grid):
+                ratio = np.concatenate(tally.variances) / x
+                words = tally.name + (f": {tally.share()} inside" if tally.grid else "")
+                axes.scatter(np.sqrt(x), ratio, label=words, **styles[tally.name])
+            axes.set(xscale="log", title=title, xlabel="EP's deviation of f at test points")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.legend(frameon=False, loc="lower left")
+        panels[0].set_ylabel("QP's variance of f / EP's")
+        low, high = panels[0].get_ylim()
+        panels[0].set_ylim(low - 0.25 * (high - low), high)  # the legend's place
 
 
 OPTIONS = {

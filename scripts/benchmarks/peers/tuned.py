@@ -27,8 +27,6 @@ from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
 from scripts.benchmarks.peers.gpboost import Vecchia
 from scripts.benchmarks.peers.svgp import SVGP
 
-__all__ = ["LARGE", "OURS", "PEERS", "PROCESSES", "made"]
-
 OURS = ("default", "boosted mean")
 PEERS = ("boosting", "catboost", "forest", "linear")
 PROCESSES = ("gpboost",)
