@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from qpruntime.estimators.classifier import GPClassifier
     from qpruntime.estimators.poisson import GPPoissonRegressor
     from qpruntime.estimators.preference import GPPreference
+    from qpruntime.estimators.regressor import GPRegressor
     from qpruntime.estimators.robust import GPRobustRegressor
     from qpruntime.inference.bins import count_bins
     from qpruntime.inference.classes.infer import infer_classes
@@ -51,6 +52,7 @@ _HOME = {
     "GPClassifier": "estimators.classifier",
     "GPPoissonRegressor": "estimators.poisson",
     "GPPreference": "estimators.preference",
+    "GPRegressor": "estimators.regressor",
     "GPRobustRegressor": "estimators.robust",
     "Inducing": "learning.options_inducing",
     "InputError": "errors",
@@ -88,6 +90,7 @@ __all__ = [
     "GPClassifier",
     "GPPoissonRegressor",
     "GPPreference",
+    "GPRegressor",
     "GPRobustRegressor",
     "Inducing",
     "InputError",
