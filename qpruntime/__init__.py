@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from qpruntime.estimators.classifier import GPClassifier
     from qpruntime.estimators.poisson import GPPoissonRegressor
     from qpruntime.estimators.preference import GPPreference
+    from qpruntime.estimators.regressor import GPRegressor
     from qpruntime.estimators.robust import GPRobustRegressor
     from qpruntime.inference.bins import count_bins
     from qpruntime.inference.classes.infer import infer_classes
@@ -57,6 +58,7 @@ _HOME = {
     "GPClassifier": "estimators.classifier",
     "GPPoissonRegressor": "estimators.poisson",
     "GPPreference": "estimators.preference",
+    "GPRegressor": "estimators.regressor",
     "GPRobustRegressor": "estimators.robust",
     "Inducing": "learning.options_inducing",
     "InputError": "errors",
@@ -100,6 +102,7 @@ __all__ = [
     "GPClassifier",
     "GPPoissonRegressor",
     "GPPreference",
+    "GPRegressor",
     "GPRobustRegressor",
     "Inducing",
     "InputError",

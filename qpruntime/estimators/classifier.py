@@ -333,11 +333,14 @@ class GPClassifier(ClassifierMixin, _Fitted):
         signs = signs_of(labels, self.classes_)
         return renewed(self, extended(self, points, signs, weights, self._prior_at(points)))
 
-    def latent(self, X: ArrayLike) -> tuple[Array, Array]:
+    def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
         """Mean and variance of the latent function at `X`.
 
-        Each of shape (T,) for two classes, (T, K) for K > 2.
+        Each of shape (T,) for two classes, (T, K) for K > 2. With `full_covariance` covariances of
+        the rows in place of variances, shape (T, T), of K > 2 classes (K, T, T).
         """
+        if flag(full_covariance, "full_covariance"):
+            return self._jointly(X)
         if is_joint(self):
             mean, covariance = JointClasses(self).latent(self._new_data(X))
             return mean, np.diagonal(covariance, axis1=1, axis2=2).copy()

@@ -283,9 +283,13 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         most = max(self._largest_rate_, largest_rate(events, exposed))
         return renewed(self, changed | {"_exposed_": some, "_largest_rate_": most})
 
-    def latent(self, X: ArrayLike) -> tuple[Array, Array]:
-        """Mean and variance of the latent function f at `X`, each of shape (T,)."""
-        return self._latent_at(X)
+    def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
+        """Mean and variance of the latent function f at `X`, each of shape (T,).
+
+        With `full_covariance` covariances, shape (T, T), in place of variances.
+        """
+        whole = flag(full_covariance, "full_covariance")
+        return self._jointly(X) if whole else self._latent_at(X)
 
     @overload
     def predict(

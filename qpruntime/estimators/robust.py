@@ -231,9 +231,13 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
     def _units(self) -> tuple[float, float]:
         return self._centre_, self._unit_
 
-    def latent(self, X: ArrayLike) -> tuple[Array, Array]:
-        """Mean and variance of the function without noise at `X`, each of shape (T,)."""
-        mean, variance = self._latent_at(X)
+    def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
+        """Mean and variance of the function without noise at `X`, each of shape (T,).
+
+        With `full_covariance` covariances, shape (T, T), in place of variances.
+        """
+        whole = flag(full_covariance, "full_covariance")
+        mean, variance = (self._jointly if whole else self._latent_at)(X)
         return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
 
     @overload

@@ -35,6 +35,9 @@ _BY_MODULE = {
     "qpruntime.estimators.classifier": ("GPClassifier",),
     "qpruntime.estimators.poisson": ("GPPoissonRegressor",),
     "qpruntime.estimators.preference": ("GPPreference",),
+    "qpruntime.estimators.predictive.by_density": ("Places",),
+    "qpruntime.estimators.predictive.by_likelihood": ("Predicted",),
+    "qpruntime.estimators.regressor": ("GPRegressor",),
     "qpruntime.estimators.robust": ("GPRobustRegressor",),
     "qpruntime.inference.posterior": ("Posterior",),
     "qpruntime.inference.classes.layout": ("Layout",),
@@ -90,7 +93,7 @@ _CALLABLES = {
     "qpruntime.inference.sparse.rule:Rule",
 }
 #: What a file may hold as a whole.
-ROOTS = {name for name in _CLASSES if name.startswith("qpruntime.estimators")} | {
+ROOTS = {name for name in _CLASSES if name.startswith("qpruntime.estimators") and ":GP" in name} | {
     name for name in _CLASSES if name.endswith(("Posterior", ":EffectsModel"))
 }
 

@@ -153,6 +153,13 @@ class LocalSolution:
             "without them, has sample"
         )
 
+    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Refused, as `draw` is."""
+        raise InputError(
+            "nearest rows correct each point by itself, and no two have a covariance: post.sparse, "
+            "without them, has joint"
+        )
+
     def gradient(self, change: Any) -> Array | float:
         """As of the inner one."""
         return self.inner.gradient(change)

@@ -171,6 +171,10 @@ class SparseSolution:
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
         """Joint draws at points (T, d), with what inducing inputs do not know of the prior."""
+        return draws(*self.joint(at, mean), count, rng)
+
+    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Means and covariances at points (T, d), with that as well."""
         if not at:
             raise InputError("draws take points: sample(X)")
         points, prior = self.checked(at, mean)
@@ -179,7 +183,7 @@ class SparseSolution:
         phi, _ = self.inducing.features(points)
         centre, rest = phi @ self.weights, self.kernel(points) - phi @ phi.T
         solved = divide(phi, self.root)  # in place of phi
-        return draws(centre + prior, rest + solved @ solved.T, count, rng)
+        return centre + prior, rest + solved @ solved.T
 
     def gradient(self, change: Any) -> Array | float:
         """Slope of EP's log evidence by the kernel's free log parameters."""
