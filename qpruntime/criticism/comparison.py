@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from qpruntime.arrays import Array
 from qpruntime.criticism.leave_one_out import leave_one_out, processes_of, standard_error
 from qpruntime.errors import InputError
+from qpruntime.estimators.predictive.by_likelihood import Predicted
 from qpruntime.estimators.process import all_of
 from qpruntime.inference.classes.posterior import ClassPosterior
 from qpruntime.inference.posterior import Posterior, solution_of
@@ -124,7 +125,9 @@ def _same_data(named: Mapping[str, Any]) -> None:
         if isinstance(model, ClassPosterior | Posterior):
             continue
         posts = processes_of(model)
-        kinds[name] = "densities" if hasattr(model, "predict_log_density") else "probabilities"
+        own = getattr(model, "likelihood_", None)
+        numbers = own is not None and not Predicted.discrete(own)
+        kinds[name] = "densities" if numbers else "probabilities"
         one = solution_of(posts[0])
         if isinstance(posts[0], Posterior) and len(posts) == 1 and one.name == "dense":
             centre, unit = model._units()

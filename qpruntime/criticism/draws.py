@@ -9,7 +9,6 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.classifier import GPClassifier
-from qpruntime.estimators.poisson import GPPoissonRegressor
 from qpruntime.estimators.predictive.links import LINKS
 from qpruntime.inference.infer import infer
 from qpruntime.inference.joint import draws
@@ -82,7 +81,7 @@ class Drawn:
         """Observations as the estimator is given them."""
         if isinstance(self.model, GPClassifier):
             return self.model.classes_[(y > 0.0).astype(int)]
-        return y if isinstance(self.model, GPPoissonRegressor) else self.raw(y)
+        return self.raw(y)
 
 
 def observed(model: Any, f: Array, rng: np.random.Generator) -> Array:
@@ -93,11 +92,8 @@ def observed(model: Any, f: Array, rng: np.random.Generator) -> Array:
             raise InputError("the likelihood of this model is known from a table alone: no draws")
         p = own.link(f) if own.link else np.where(f > 0.0, 1.0, 0.0)
         return np.where(rng.uniform(size=f.size) < p, 1.0, -1.0)
-    if isinstance(model, GPPoissonRegressor):
-        rate = LINKS[model.link_].mean_rate(f, np.zeros(f.size))
-        if np.isfinite(model.dispersion_):
-            rate = rate * rng.gamma(model.dispersion_, 1.0 / model.dispersion_, f.size)
-        return rng.poisson(np.minimum(rate, 1e15)).astype(float)
-    known = model.likelihood_.parameters
-    found: Array = f + known["scale"] * rng.standard_t(known["nu"], f.size)
-    return found
+    own = model.likelihood_
+    if own.given is None:
+        raise InputError(f"likelihood {own.name!r} has no draws: it is known by its density alone")
+    drawn: Array = np.asarray(own.given(f, own.theta).rvs(random_state=rng), dtype=float)
+    return drawn

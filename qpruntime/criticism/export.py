@@ -42,7 +42,7 @@ def to_arviz(
 
     Parameters
     ----------
-    model : fitted GPClassifier of two classes, GPPoissonRegressor or GPRobustRegressor
+    model : fitted GPClassifier of two classes, or estimator of counts or numbers
     y : array-like, shape (N,), optional
         What was fitted, in its order: needed if the model was fitted by states or inducing points.
     X : array-like, shape (N, d), optional
@@ -116,9 +116,8 @@ def _draws(model: Any, X: ArrayLike | None, count: int, rng: np.random.Generator
         raise InputError(f"X must have the {solution.held_rows} rows of the fit, got {len(points)}")
     if (getattr(model, "exposure_", np.ones(0)) != 1.0).any():
         raise InputError("draws of counts with exposures are of models fitted by covariances")
-    (prior,) = model._prior_at(points)
-    at = solution.inputs(model._warped(points), None)
-    found: Array = post.sample(*at, n_samples=count, random_state=rng, mean=prior)
+    centre, unit = model._units()
+    found: Array = (model.sample_latent(points, count, rng) - centre) / unit
     return found
 
 

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, ndtr
 
 from qpruntime.arrays import Array
 from qpruntime.criticism.leave_one_out import processes_of, rows_of
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.estimators.classifier import GPClassifier
-from qpruntime.estimators.poisson import GPPoissonRegressor
-from qpruntime.estimators.predictive.density import count_mass
-from qpruntime.estimators.robust import GPRobustRegressor
+from qpruntime.estimators.predictive.by_likelihood import Predicted
+from qpruntime.estimators.predictive.mixture import cdf
 from qpruntime.inference.posterior import solution_of
 from qpruntime.learning.settings import generator
 
-__all__ = ["left_out_moments", "outcomes_of", "pit", "student_t_mass"]
-
-#: Nodes of the trapezoid rule over log of a gamma variable, and how far it reaches in its tails.
-_NODES, _LOG_REACH = 240, 42.0
+__all__ = ["left_out_moments", "outcomes_of", "pit"]
 
 
 def pit(
@@ -41,7 +35,7 @@ def pit(
 
     Parameters
     ----------
-    model : fitted GPPoissonRegressor or GPRobustRegressor
+    model : fitted GPPoissonRegressor, GPRobustRegressor or GPRegressor
         Labels have few values: for classifiers see `qpruntime.plotting.CalibrationDisplay`.
     y : array-like, shape (N,), optional
         What was fitted, in its order: needed if the model was fitted by states or inducing points.
@@ -59,21 +53,23 @@ def pit(
     InputError
         If the model is another, or `y` is needed.
     """
-    if not isinstance(model, GPPoissonRegressor | GPRobustRegressor):
+    own = getattr(model, "likelihood_", None)
+    if own is None or own.given is None:
         raise InputError(
-            f"pit is of GPPoissonRegressor and GPRobustRegressor, got {type(model).__name__}; of a "
-            "classifier draw qpruntime.plotting.CalibrationDisplay.from_estimator(model, X, y)"
+            f"pit takes a model whose observations have a distribution function, got "
+            f"{type(model).__name__}; of a classifier draw "
+            "qpruntime.plotting.CalibrationDisplay.from_estimator(model, X, y)"
         )
     (post,) = processes_of(model)
     chosen = rows_of(model, rows)
     seen = outcomes_of(model, post, y)[chosen]
     mean, variance = left_out_moments(post, chosen)
-    if isinstance(model, GPRobustRegressor):
-        known = model.likelihood_.parameters
-        return student_t_mass(seen - mean, variance, known["nu"], known["scale"])
-    ends = [count_mass(mean, variance, seen - k, **model._noise()) for k in (1.0, 0.0)]
-    share = generator(random_state).uniform(size=seen.size)
-    return ends[0] + share * (ends[1] - ends[0])
+    upto: Array = cdf(own, mean, variance, seen)
+    if not Predicted.discrete(own):
+        return upto
+    below = np.where(seen >= 1.0, cdf(own, mean, variance, np.maximum(seen - 1.0, 0.0)), 0.0)
+    drawn: Array = below + generator(random_state).uniform(size=seen.size) * (upto - below)
+    return drawn
 
 
 def left_out_moments(post: Any, rows: NDArray[np.intp]) -> tuple[Array, Array]:
@@ -98,26 +94,6 @@ def left_out_moments(post: Any, rows: NDArray[np.intp]) -> tuple[Array, Array]:
     if wrong.any():
         raise NumericalError(f"row {rows[wrong][0]} has no cavity: leave it out, rows=...")
     return mean, variance
-
-
-def student_t_mass(gap: Array, variance: Array, nu: float, scale: float) -> Array:
-    """P(f + scale t <= y) for f of this variance and t of Student's with nu degrees of freedom.
-
-    `gap` is y less the mean of f. t is a normal of variance 1/w, w a gamma variable of shape and
-    rate nu/2; over log w the trapezoid rule converges geometrically.
-    """
-    half = 0.5 * nu
-    # Beyond, the density of log w is below exp(-_LOG_REACH): it falls by nu/2 log w on the
-    # left, by nu/2 w on the right.
-    low = -_LOG_REACH / half - 1.0
-    high = math.log1p(_LOG_REACH / half) + 1.0
-    u = np.linspace(low, high, _NODES)
-    log_p = half * math.log(half) - gammaln(half) + half * (u - np.exp(u))
-    weight = np.exp(log_p) * (u[1] - u[0])
-    weight /= weight.sum()
-    width = np.sqrt(variance[:, None] + scale**2 * np.exp(-u))
-    found: Array = ndtr(gap[:, None] / width) @ weight
-    return found
 
 
 def outcomes_of(model: Any, post: Any, y: ArrayLike | None) -> Array:

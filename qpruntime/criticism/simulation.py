@@ -95,7 +95,7 @@ def check_calibration(
 
     Parameters
     ----------
-    model : fitted GPClassifier of two classes, GPPoissonRegressor or GPRobustRegressor
+    model : fitted GPClassifier of two classes, or estimator of counts or numbers
     n : int
         Simulations, at least 10, each a fit.
     X : array-like, shape (N, d), optional

@@ -11,45 +11,18 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.special import stdtr
 
-from qpruntime import GPPoissonRegressor, GPRobustRegressor, InputError, check_calibration
+from qpruntime import (
+    GPPoissonRegressor,
+    GPRegressor,
+    GPRobustRegressor,
+    InputError,
+    check_calibration,
+    compare,
+)
 from qpruntime.criticism import pit
 from qpruntime.criticism.draws import Drawn, observed
-from qpruntime.criticism.pit import left_out_moments, student_t_mass
-from qpruntime.estimators.predictive.density import count_mass, log_density
-
-
-@pytest.mark.parametrize("nu", [1.0, 2.5, 4.0, 30.0, 300.0])
-def test_mass_of_a_t_and_a_normal(nu):
-    # Gaps in the tails, variances from none to much: by quadrature of the normal over the t.
-    cases = [(0.3, 0.5, 0.7), (-8.0, 1e-8, 0.5), (-6.0, 4.0, 0.01), (3.0, 1.0, 2.0)]
-    for gap, variance, scale in cases:
-        found = student_t_mass(np.array([gap]), np.array([variance]), nu, scale)[0]
-        std = math.sqrt(variance)
-
-        def density(z, gap=gap, std=std, scale=scale):
-            return stdtr(nu, (gap - std * z) / scale) * stats.norm.pdf(z)
-
-        middle = np.clip(gap / std, -12.0, 12.0)
-        expected = quad(density, -12.0, 12.0, points=[middle], limit=400, epsabs=0, epsrel=1e-11)[0]
-        assert found == pytest.approx(expected, rel=2e-9)
-
-
-def test_mass_of_counts_is_the_sum_of_probabilities():
-    mean, variance = np.array([0.3, -1.0, 3.0]), np.array([0.5, 2.0, 0.01])
-    y = np.array([2.0, 0.0, 25.0])
-    for known in ({"link": "exp"}, {"link": "square"}, {"link": "exp", "dispersion": 3.0}):
-        found = count_mass(mean, variance, y, **known)
-        for i in range(3):
-            upto = np.arange(y[i] + 1.0)
-            like = {"exp": "poisson-exp", "square": "poisson"}[known["link"]]
-            if "dispersion" in known:
-                from qpruntime.likelihoods import get
-
-                like = get("negative-binomial", dispersion=3.0)
-            moments = (np.full(upto.size, one[i]) for one in (mean, variance))
-            each = log_density(like, *moments, upto)
-            assert found[i] == pytest.approx(np.exp(each).sum(), rel=1e-9)
-        assert (count_mass(mean, variance, y - 100.0, **known) == 0.0).all()
+from qpruntime.criticism.pit import left_out_moments
+from qpruntime.estimators.predictive.density import log_density
 
 
 @pytest.mark.parametrize("options", [{}, {"inducing": 12}, {"solver": "markov"}])
@@ -75,6 +48,25 @@ def test_ranks_are_uniform_where_the_model_is_right(counts, numbers, labels):
         assert stats.kstest(u, "uniform").pvalue > 0.01
     np.testing.assert_allclose(u[[5, 2]], pit(numbers, rows=[5, 2]), rtol=1e-12)
     np.testing.assert_array_equal(pit(numbers), pit(numbers, NUMBERS))
+    # Of one row, by the sum of probabilities and by quadrature of the density.
+    mean, variance = left_out_moments(counts.posterior_, np.array([7]))
+    upto = np.arange(COUNTS[7] + 1.0)
+    moments = (np.full(upto.size, one[0]) for one in (mean, variance))
+    each = np.exp(log_density("poisson-exp", *moments, upto))
+    u = np.array([pit(counts, rows=[7], random_state=seed)[0] for seed in range(200)])
+    assert (u > each[:-1].sum()).all()
+    assert (u < each.sum()).all()
+    assert u.mean() == pytest.approx(each.sum() - 0.5 * each[-1], abs=0.1 * each[-1])
+    at, span = left_out_moments(numbers.posterior_, np.array([7]))
+    seen = (NUMBERS[7] - numbers._centre_) / numbers._unit_
+    known = numbers.likelihood_.parameters
+
+    def density(z):
+        gap = (seen - at[0] - np.sqrt(span[0]) * z) / known["scale"]
+        return stdtr(known["nu"], gap) * stats.norm.pdf(z)
+
+    expected = quad(density, -12.0, 12.0, limit=400, epsabs=0.0, epsrel=1e-10)[0]
+    assert pit(numbers, rows=[7])[0] == pytest.approx(expected, rel=1e-8)
     wide = GPRobustRegressor(KERNEL, scale=8.0, method="ep", optimize=False).fit(X, NUMBERS)
     assert stats.kstest(pit(wide), "uniform").pvalue < 1e-3
     with pytest.raises(InputError, match="CalibrationDisplay"):
@@ -117,6 +109,16 @@ def test_calibration_sees_posteriors_that_are_too_narrow(which, request, monkeyp
 
     monkeypatch.setattr(Drawn, "inferred", low)
     assert "below" in check_calibration(model, 40, random_state=3).words[0]
+
+
+def test_any_likelihood():
+    model = GPRegressor(KERNEL, likelihood="gamma", method="ep", optimize=False)
+    y = np.random.default_rng(1).gamma(3.0, np.exp(np.sin(X[:, 0])))
+    u = pit(model.fit(X, y), y)
+    assert stats.kstest(u, "uniform").statistic < 0.5
+    found = check_calibration(model, 10, random_state=0)
+    assert 0.6 < found.spread < 1.4
+    assert len(compare([model, model])) == 2
 
 
 def test_calibration_of_the_whole_chain(numbers):

@@ -11,7 +11,6 @@ variance 1/r. Exposure has been applied.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,13 +30,13 @@ from qpruntime.estimators.predictive.dispersed import DispersedRate, dispersed_t
 from qpruntime.estimators.predictive.links import LINKS, counted
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
+from qpruntime.likelihoods.rates import Rate
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
 from qpruntime.validation import choice
 
 __all__ = [
     "PREDICTIVES",
-    "count_mass",
     "log_density",
     "log_pmf",
     "mode",
@@ -155,34 +154,21 @@ def quantiles(
     NumericalError
         If one is beyond `LARGEST_COUNT`.
     """
-    rate, tail = _rate(mean, variance, predictive, link, dispersion)
+    rate: Rate
+    tail: Tail = count_tail
+    if not _exact(predictive):
+        average, scale = _gamma(mean, variance, link, dispersion)
+        rate = GammaRate(average / scale, scale)
+    elif dispersion == math.inf:
+        rate = LINKS[link].distribution(mean, wide(variance))
+    else:
+        std = np.sqrt(wide(variance))
+        rate, tail = DispersedRate(mean, std, np.full(mean.size, dispersion)), dispersed_tail
     pairs, level = np.repeat(np.arange(mean.size), q.size), np.tile(q, mean.size)
     found = smallest_counts(rate[pairs], level, LARGEST_COUNT, tail)
     if (found > LARGEST_COUNT).any():
         raise _too_large(mean, variance, int(pairs[np.argmax(found)]))
     return found.astype(np.int64).reshape(mean.size, q.size)
-
-
-def count_mass(
-    mean: Array, variance: Array, y: Array, link: str = "square", dispersion: float = math.inf
-) -> Array:
-    """P(Y <= y) of the exact predictive for as many latent values as y, shape (T,); 0 below 0."""
-    rate, tail = _rate(mean, variance, "exact", link, dispersion)
-    found = tail(rate, np.maximum(y, 0.0), False)
-    return np.where(y < 0.0, 0.0, found)
-
-
-def _rate(
-    mean: Array, variance: Array, predictive: str, link: str, dispersion: float
-) -> tuple[Any, Tail]:
-    """Distribution of the rate, and what has the tails of its count."""
-    if not _exact(predictive):
-        average, scale = _gamma(mean, variance, link, dispersion)
-        return GammaRate(average / scale, scale), count_tail
-    if dispersion == math.inf:
-        return LINKS[link].distribution(mean, wide(variance)), count_tail
-    std = np.sqrt(wide(variance))
-    return DispersedRate(mean, std, np.full(mean.size, dispersion)), dispersed_tail
 
 
 def rate_std(mean: Array, variance: Array, link: str = "square") -> Array:
