@@ -122,7 +122,7 @@ def test_improper_priors_name_the_column():
     ):
         with pytest.raises(NumericalError, match=words):
             infer_precision(A, Q, y, "probit")
-    walk = sparse.csr_array(D.T @ D)
+    walk, y = sparse.csr_array(D.T @ D), np.array([1.0, -1.0, 1.0, 1.0, -1.0])
     with pytest.raises(NumericalError, match="the precision Q is not positive definite"):
         infer_precision(np.eye(5), walk, y, "probit")
     # With what it leaves free known, and its log determinant, it is proper after the data.
