@@ -159,7 +159,7 @@ def infer_precision(
     warn_unsettled(end, limits.tol, n)
     assert isinstance(end.factor, PrecisionSolved)
     evidence, log_z = log_evidence(problem, end)
-    evidence += float(merged.constant.sum())
+    evidence += seen.constant
     solution = PrecisionSolution(
         sites_held=end.sites,
         here=end.marginals,

@@ -46,8 +46,6 @@ def read_offset(offset: ArrayLike, y: Array, likelihood: Likelihood) -> Array:
                 f"row {row} counts {y[row]:g} with an offset of -inf, an exposure of 0: drop the "
                 "row, or correct its exposure"
             )
-        if empty.all():
-            raise InputError("every row has an offset of -inf: there is nothing to infer from")
     return found
 
 
@@ -60,42 +58,61 @@ class SeenRows:
     collapsed : Collapsed
         Of the rows that are kept.
     kept : ndarray of int, shape (M,), or None
-        Which rows are kept; None for all.
+        Which rows are kept; None for all. Others see no latent value, or have no exposure.
     offset : ndarray, shape (S,)
         Of the sites.
     chosen : ndarray of int, shape (S,), or None
         The row of A of every site; None where these are all rows.
-    n : int
+    alone : ndarray, shape (2, N), or None
+        Where rows are not kept, all rows' offsets, and the log densities of those that are not.
     """
 
     collapsed: Collapsed
     kept: NDArray[np.intp] | None
     offset: Array
     chosen: NDArray[np.intp] | None
-    n: int
+    alone: Array | None = None
+
+    @property
+    def n(self) -> int:
+        """Rows, N."""
+        return self.collapsed.rows.site.size if self.alone is None else self.alone.shape[1]
+
+    @property
+    def constant(self) -> float:
+        """What is added to the log evidence of the sites."""
+        found = float(self.collapsed.merged.constant.sum())
+        return found if self.alone is None else found + float(self.alone[1].sum())
 
     def row_of(self, site: int) -> int:
         """The first row of a site."""
         row = int(self.collapsed.rows.first[site])
         return row if self.kept is None else int(self.kept[row])
 
-    def to_rows(self, values: Array, dropped: float = 0.0) -> Array:
-        """Values (M,) of the rows that are kept as values of all rows."""
+    def to_rows(self, values: Array, others: Array | None = None) -> Array:
+        """Values (M,) of the rows that are kept as values of all rows; of others 0, or these."""
         if self.kept is None:
             return values
-        found = np.full(self.n, dropped)
+        found = np.zeros(self.n) if others is None else others.copy()
         found[self.kept] = values
         return found
 
-    def spread(self, values: Array, dropped: float = 0.0) -> Array:
-        """Values (S,) of sites as values of all rows."""
+    def spread(self, values: Array) -> Array:
+        """Values (S,) of sites as values of all rows; of rows that are not kept 0."""
         if self.collapsed.trivial and self.kept is None:
             return values
-        return self.to_rows(values[self.collapsed.rows.site], dropped)
+        return self.to_rows(values[self.collapsed.rows.site])
 
     def mean(self, mean: Array) -> Array:
-        """Means of eta at all rows; -inf where an offset is."""
-        return self.spread(mean - self.collapsed.merged.shift, -np.inf)
+        """Means of eta at all rows: the offset of a row that is not kept."""
+        if self.collapsed.trivial and self.kept is None:
+            return mean
+        others = None if self.alone is None else self.alone[0]
+        return self.to_rows((mean - self.collapsed.merged.shift)[self.collapsed.rows.site], others)
+
+    def left_out(self, log_z: Array) -> Array:
+        """Log densities (M,) as those of all rows."""
+        return self.to_rows(log_z, None if self.alone is None else self.alone[1])
 
     def sites(self, sites: Sites) -> Sites:
         """Every row's share of its site, as a site of its own eta."""
@@ -124,12 +141,19 @@ def observed_sites(
     wanted: bool,
 ) -> SeenRows:
     """Return the sites of validated observations y, of shape (N,) or (N, 2)."""
-    n, kept = A.shape[0], None
-    if (offset == -np.inf).any():
-        kept = np.flatnonzero(offset > -np.inf)
+    alone = kept = None
+    apart = (np.diff(A.indptr) == 0) | (offset == -np.inf)
+    if apart.any():
+        kept = np.flatnonzero(~apart)
+        alone = np.stack([offset, np.zeros(offset.size)])
+        powers = np.ones(offset.size) if weights is None else weights
+        for row in np.flatnonzero(apart & (offset > -np.inf) & (powers > 0.0)):
+            alone[1, row] = powers[row] * float(likelihood.log_prob(offset[row], y[row]))
+        if not kept.size:
+            raise InputError("no row sees a latent value: A is zero, or nothing has an exposure")
         A, offset, y = A[kept], offset[kept], y[kept]
         weights = None if weights is None else weights[kept]
     found = collapse(A, offset, y, likelihood, weights, wanted)
     first = found.rows.first
     chosen = None if found.trivial and kept is None else first if kept is None else kept[first]
-    return SeenRows(found, kept, offset[first] + found.merged.shift, chosen, n)
+    return SeenRows(found, kept, offset[first] + found.merged.shift, chosen, alone)

@@ -113,7 +113,7 @@ class PrecisionSolution:
     def _left_out(self) -> Array:
         of_rows = self.of_rows
         found = left_out_rows(self.seen.collapsed, self.here, self.log_z, of_rows)
-        return self.seen.to_rows(found)
+        return self.seen.left_out(found)
 
     @cached_property
     def _latent(self) -> tuple[Array, Array]:
