@@ -16,6 +16,7 @@ from qpruntime.inference.arguments import check_powers, check_sites
 from qpruntime.inference.evidence import log_evidence
 from qpruntime.inference.fixed_point.complaints import warn_unsettled
 from qpruntime.inference.fixed_point.ended import Limits
+from qpruntime.inference.precision.observed_rows import observed_sites, read_offset
 from qpruntime.inference.precision.pattern import Pattern, as_precision, as_rows
 from qpruntime.inference.precision.posterior import PrecisionPosterior
 from qpruntime.inference.precision.settle import settle
@@ -27,7 +28,7 @@ from qpruntime.inference.summary import outcome_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import choice, finite, number, whole
+from qpruntime.validation import choice, finite, flag, number, whole
 
 __all__ = ["infer_precision"]
 
@@ -44,6 +45,7 @@ def infer_precision(
     offset: ArrayLike = 0.0,
     constraint: ArrayLike | None = None,
     weights: ArrayLike | None = None,
+    collapse: bool = True,
     pattern: Pattern | None = None,
     log_det: float | None = None,
     tol: float = 1e-6,
@@ -71,11 +73,17 @@ def infer_precision(
     method : {"ep", "qp"}
         EP by default here: QP's means and variances differ by thousandths of a standard deviation.
     offset : float or array-like, shape (N,)
-        Known part of eta: exposures' logarithms, prior means.
+        Known part of eta: exposures' logarithms, prior means. Of counts -inf, an exposure of 0, is
+        a row that says nothing if it counts 0, and is refused otherwise.
     constraint : array-like, shape (m, K) or (K,), optional
         C, of few rows, none of which follows from the others.
     weights : array-like, shape (N,), optional
         Powers of the single likelihoods, not negative.
+    collapse : bool
+        Whether rows that are equal, with their offsets, become one site, which is exact for what
+        they see together: labels of the logistic and probit, binomial observations and counts of
+        ``"poisson-exp"``; of others, and of weighted ones, rows of equal observations. Results are
+        those of all rows. Not done with a table of your own.
     pattern : Pattern, optional
         The analysis of A and Q, ``qpruntime.inference.precision.pattern.Pattern(A, Q)``, where
         several calls have the same entries with other values.
@@ -119,32 +127,50 @@ def infer_precision(
     projector = Projector(likelihood, choice(method, "method", ("ep", "qp")), table)
     A, Q = as_rows(A), as_precision(Q)
     n = A.shape[0]
-    if pattern is None:
-        pattern = Pattern(A, Q)
-    elif not pattern.fits(A, Q):
+    if pattern is not None and not pattern.fits(A, Q):
         raise InputError("pattern is of other entries than those of A and Q: make it of these")
-    projector, y = projector.observing(y)
-    if y.shape != (n,):
-        raise InputError(f"y must have shape ({n},) like the rows of A, got {y.shape}")
-    projector.check_outcomes(y)
-    known = finite(offset, "offset")
-    if known.shape not in ((), (n,)):
-        raise InputError(f"offset must be a number or have shape ({n},), got {known.shape}")
+    known = projector.likelihood.validate(y)
+    if known.shape != (n,) + (known.shape[1:] if projector.likelihood.columns > 1 else ()):
+        raise InputError(f"y must have shape ({n},) like the rows of A, got {np.shape(y)}")
+    shift = read_offset(offset, known, projector.likelihood)
     damping = number(damping, "damping", above=0.0, most=1.0)
     limits = Limits(number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1), damping)
     _, weights = check_powers(1.0, weights, projector, n)
-    C = _constraint(constraint, pattern.k)
+    C = _constraint(constraint, Q.shape[0])
     given = None if log_det is None else number(log_det, "log_det")
-    shift = np.array(np.broadcast_to(known, (n,)))
-    prior = PrecisionPrior(pattern, pattern.rows(A), pattern.halves(Q), shift, C, given)
-    problem = Problem(prior, y, projector, weights=weights)
-    end = settle(problem, limits, check_sites(sites, n, problem.nonnegative))
+    flag(collapse, "collapse")
+    own = table is None or (isinstance(table, str) and table == "exact")
+    seen = observed_sites(A, shift, known, projector.likelihood, weights, collapse and own)
+    merged = seen.collapsed.merged
+    if merged.likelihood is not projector.likelihood:
+        projector = Projector(merged.likelihood, method, table)
+    projector, numbers = projector.observing(merged.y)
+    projector.check_outcomes(numbers)
+    if pattern is None:
+        A = A if seen.chosen is None else A[seen.chosen]
+        pattern = Pattern(A, Q)
+        rows = pattern.rows(A)
+    else:
+        rows = pattern.rows(A, seen.chosen)
+    prior = PrecisionPrior(pattern, rows, pattern.halves(Q), seen.offset, C, given)
+    problem = Problem(prior, numbers, projector, weights=merged.weights)
+    start = check_sites(sites, n, problem.nonnegative)
+    end = settle(problem, limits, None if start is None else seen.sites_of(start))
     warn_unsettled(end, limits.tol, n)
     assert isinstance(end.factor, PrecisionSolved)
     evidence, log_z = log_evidence(problem, end)
-    rows = end.sites, end.factor.mean, end.variance, log_z
-    solution = PrecisionSolution(*rows, end.factor, y, problem.projector.likelihood, weights)
-    return PrecisionPosterior._of(outcome_of(problem, end, evidence), solution)
+    evidence += float(merged.constant.sum())
+    solution = PrecisionSolution(
+        sites_held=end.sites,
+        here=end.marginals,
+        log_z=log_z,
+        solved=end.factor,
+        seen=seen,
+        problem=problem,
+        of_rows=Projector(likelihood, "ep", table).likelihood,
+    )
+    outcome = outcome_of(problem, end, evidence).but(n=n, worst=seen.row_of(end.worst))
+    return PrecisionPosterior._of(outcome, solution)
 
 
 def _constraint(given: Any, k: int) -> Array | None:

@@ -35,6 +35,15 @@ class SparseRows(NamedTuple):
     pairs: NDArray[Any]
 
 
+class _Rows(NamedTuple):
+    """Rows without values: `order` is where these are in the data of A."""
+
+    indptr: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    order: NDArray[Any]
+    pairs: NDArray[Any]
+
+
 def as_rows(A: Any, name: str = "A") -> sparse.csr_array:
     """Return sparse rows of finite numbers, or raise `InputError`."""
     try:
@@ -95,6 +104,10 @@ class Pattern:
         self._a, self._q = (A.indptr, A.indices), (Q.indptr, Q.indices)
         ones = sparse.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
         own = sparse.csr_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape)
+        mirrored = own.T.tocsr()
+        mirrored.sort_indices()
+        if not _same(self._q, mirrored):
+            raise InputError("Q must be symmetric: some of its entries have no mirror image")
         one = sparse.eye_array(self.k, format="csr")
         joined = sparse.csr_array(ones.T @ ones + own + one)
         joined.sort_indices()
@@ -111,15 +124,15 @@ class Pattern:
         self.row_order = np.empty(A.nnz, dtype=np.int32 if A.nnz < 2**31 else np.int64)
         self.indptr = A.indptr.astype(np.int64)
         sort_rows(self.indptr, A.indices, place, self.columns, self.row_order)
-        self.pairs = self.pairs_of(self.indptr, self.columns)
+        #: What others have found of these rows, by name.
+        self.held: dict[str, Any] = {}
+        self._subset: tuple[NDArray[np.intp], _Rows] | None = None
 
     def _halves(self, row: Any, column: Any) -> tuple[Any, Any]:
         """Entries of the lower triangle, and their mirror images."""
         low, high = np.flatnonzero(row >= column), np.flatnonzero(row <= column)
         low = low[np.argsort(self.entries[low], kind="stable")]
         high = high[np.argsort(self.entries[high], kind="stable")]
-        if low.size != high.size or (self.entries[low] != self.entries[high]).any():
-            raise InputError("Q must be symmetric: some of its entries have no mirror image")
         return low, high
 
     def pairs_of(self, indptr: Any, columns: Any) -> NDArray[Any]:
@@ -134,9 +147,26 @@ class Pattern:
         """Whether this is the pattern of these."""
         return _same(self._a, A) and _same(self._q, Q) and (self.n, self.k) == A.shape
 
-    def rows(self, A: sparse.csr_array) -> SparseRows:
-        """Rows of this pattern, as kernels take them."""
-        return SparseRows(self.indptr, self.columns, A.data[self.row_order], self.pairs)
+    @cached_property
+    def _all(self) -> _Rows:
+        pairs = self.pairs_of(self.indptr, self.columns)
+        return _Rows(self.indptr, self.columns, self.row_order, pairs)
+
+    def rows(self, A: sparse.csr_array, chosen: NDArray[np.intp] | None = None) -> SparseRows:
+        """Rows of this pattern, or some of them, as kernels take them."""
+        if chosen is None:
+            some = self._all
+        elif self._subset is not None and np.array_equal(self._subset[0], chosen):
+            some = self._subset[1]
+        else:
+            widths = np.diff(self.indptr)[chosen]
+            indptr = np.concatenate([[0], np.cumsum(widths)])
+            at = np.arange(indptr[-1]) + np.repeat(self.indptr[chosen] - indptr[:-1], widths)
+            columns = self.columns[at]
+            pairs = self.pairs_of(indptr, columns)
+            some = _Rows(indptr, columns, self.row_order[at], pairs)
+            self._subset = chosen, some
+        return SparseRows(some.indptr, some.columns, A.data[some.order], some.pairs)
 
     def new_rows(self, A: sparse.csr_array) -> SparseRows:
         """Other rows; without pairs, if some have no place in the factor."""

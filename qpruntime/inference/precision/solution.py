@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,9 +16,15 @@ from qpruntime.errors import InputError
 from qpruntime.inference.contract import Crossed, prior_mean
 from qpruntime.inference.corrections.corrected import Points
 from qpruntime.inference.observed import Observed
+from qpruntime.inference.precision.evidence import pair_sums
 from qpruntime.inference.precision.gradient import evidence_slopes
+from qpruntime.inference.precision.observed_rows import SeenRows
+from qpruntime.inference.precision.pairs import PairSums
 from qpruntime.inference.precision.pattern import as_rows
 from qpruntime.inference.precision.solver import PrecisionSolved
+from qpruntime.inference.precision.spread import left_out_rows, slopes_of_rows
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.site_update import Marginals
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.memory import require, squares
@@ -37,24 +43,27 @@ class PrecisionSolution:
 
     Attributes
     ----------
-    own : Sites
-    mean_rows, variance_rows, log_z : ndarray, shape (N,)
-        At the rows; the last are leave-one-out log densities.
+    sites_held : Sites
+        Of the sites; where rows are equal there are fewer, S, than rows, N.
+    here : Marginals
+        Of the sites.
+    log_z : ndarray, shape (S,)
+        Log density of one observation of each site without the whole site.
     solved : PrecisionSolved
-    y : ndarray, shape (N,)
-        Encoded observations.
-    likelihood : Likelihood
-    exponents : ndarray, shape (N,), or None
+    seen : SeenRows
+    problem : Problem
+        Of the sites.
+    of_rows : Likelihood
+        Of the rows.
     """
 
-    own: Sites
-    mean_rows: Array
-    variance_rows: Array
+    sites_held: Sites
+    here: Marginals
     log_z: Array
     solved: PrecisionSolved
-    y: Array
-    likelihood: Likelihood
-    exponents: Array | None
+    seen: SeenRows
+    problem: Problem
+    of_rows: Likelihood
 
     lines = ()
     where = ("A",)
@@ -78,7 +87,7 @@ class PrecisionSolution:
     @property
     def held_rows(self) -> int:
         """All rows."""
-        return self.mean_rows.size
+        return self.seen.n
 
     @property
     def width(self) -> int:
@@ -86,12 +95,25 @@ class PrecisionSolution:
         return self.latent_size
 
     def sites(self) -> Sites:
-        """Sites at the rows."""
-        return self.own
+        """Sites of the rows: shares of the site of equal ones."""
+        return self.seen.sites(self.sites_held)
 
     def moments(self) -> tuple[Array, Array]:
         """Posterior means and variances of eta at the rows."""
-        return self.mean_rows, self.variance_rows
+        return self.seen.mean(self.here.mean), self.seen.spread(self.here.variance)
+
+    @cached_property
+    def weights(self) -> Array:
+        """Slope of the log evidence by the offset of every row, shape (N,)."""
+        if self.seen.collapsed.trivial:
+            return self.seen.spread(self.here.pull)
+        return self.seen.to_rows(slopes_of_rows(self.seen.collapsed, self.here))
+
+    @cached_property
+    def _left_out(self) -> Array:
+        of_rows = self.of_rows
+        found = left_out_rows(self.seen.collapsed, self.here, self.log_z, of_rows)
+        return self.seen.to_rows(found)
 
     @cached_property
     def _latent(self) -> tuple[Array, Array]:
@@ -108,13 +130,13 @@ class PrecisionSolution:
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Leave-one-out log densities of some rows."""
-        found: Array = self.log_z.copy() if rows is None else self.log_z[rows]
+        found: Array = self._left_out.copy() if rows is None else self._left_out[rows]
         return found
 
     def least(self) -> tuple[float, int]:
         """The least of them, and its row."""
-        row = int(np.argmin(self.log_z))
-        return float(self.log_z[row]), row
+        row = int(np.argmin(self._left_out))
+        return float(self._left_out[row]), row
 
     def rows_at(self, at: tuple[Any, ...]) -> sparse.csr_array:
         """Rows of A at new points."""
@@ -138,7 +160,7 @@ class PrecisionSolution:
         for begin in range(0, A.shape[0], _BATCH):
             some = slice(begin, begin + _BATCH)
             right = self._columns(A[some])
-            variance[some] = np.einsum("ij,ij->j", right, self.covariances(right))
+            variance[some] = np.einsum("ij,ij->j", right, self.solved.covariances(right))
         return centre, variance
 
     def _columns(self, A: sparse.csr_array) -> Array:
@@ -146,33 +168,33 @@ class PrecisionSolution:
         order = self.solved.prior.pattern.symbolic.order
         return np.ascontiguousarray(A.T.toarray()[order])
 
-    def covariances(self, right: Array) -> Array:
-        """Posterior covariance of x times columns (K, T), in the order of elimination."""
-        found = self.solved.factor.solve(right)
-        for h in self.solved.taken:
-            found -= h[:, None] * (h @ right)
-        return found
-
     def points(self, at: tuple[Any, ...], mean: Any) -> Points:
         """Points for corrections."""
         A = self.rows_at(at)
         offset = prior_mean(mean, self.usual, (A.shape[0],))
-        both = sparse.vstack([A, self._given_rows()], format="csr")
+        both = sparse.vstack([A, self.given_rows()], format="csr")
         K = self._prior_covariance(sparse.csr_array(both), A.shape[0])
         own = K[:, : A.shape[0]].diagonal()
         return Points(K[:, A.shape[0] :], own, np.broadcast_to(offset, own.shape))
 
-    def _given_rows(self) -> sparse.csr_array:
+    def given_rows(self) -> sparse.csr_array:
+        """A of the sites, in the order of columns that was given."""
         rows, order = self.solved.prior.rows, self.solved.prior.pattern.symbolic.order
         shape = rows.indptr.size - 1, self.latent_size
         return sparse.csr_array((rows.values, order[rows.columns], rows.indptr), shape=shape)
+
+    def all_rows(self) -> tuple[sparse.csr_array, Array]:
+        """A and offsets of all rows that were kept, from those of the sites."""
+        collapsed = self.seen.collapsed
+        offset = (self.solved.prior.offset - collapsed.merged.shift)[collapsed.rows.site]
+        return sparse.csr_array(self.given_rows()[collapsed.rows.site]), offset
 
     def _prior_covariance(self, A: sparse.csr_array, count: int) -> Array:
         """Prior covariances of the first rows of A with all of them, (count, N)."""
         if A.shape[0] - count * (count < A.shape[0]) > _FEW:
             raise InputError(
-                f"N = {self.held_rows} rows, more than {_FEW}: marginals by corrections take their "
-                "covariances; corrected_evidence and coefficient go by pairs of rows"
+                f"N = {self.here.mean.size} rows, more than {_FEW}: marginals by corrections take "
+                "their covariances; corrected_evidence and coefficient go by pairs of rows"
             )
         require(squares(1, 2.0 * count * self.latent_size), "prior covariances", "take fewer rows")
         prior = self.solved.prior
@@ -197,23 +219,35 @@ class PrecisionSolution:
         return evidence_slopes(self.solved, change)
 
     def observed(self) -> Observed:
-        """Data and prior covariance of the rows."""
-        A = self._given_rows()
+        """Data and prior covariance of the sites."""
+        A = self.given_rows()
         K = self._prior_covariance(A, A.shape[0])
         K = 0.5 * (K + K.T)
-        return Observed(
-            K, self.y, self.solved.prior.offset, self.likelihood, weights=self.exponents
-        )
+        problem = self.problem
+        likelihood, offset = problem.projector.likelihood, self.solved.prior.offset
+        return Observed(K, problem.y, offset, likelihood, weights=problem.weights)
+
+    @cached_property
+    def sums(self) -> PairSums:
+        """Sums over pairs of sites, which correct the log evidence."""
+        return pair_sums(self.problem, self.solved, self.here, self.sites_held)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What the problem has cached are addresses, which mean nothing in another process.
+        return {**vars(self), "problem": replace(self.problem)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
 
     @property
     def knows_covariance(self) -> bool:
         """Whether covariances of the rows can be had."""
-        return self.held_rows <= _FEW
+        return self.here.mean.size <= _FEW
 
     def facts(self) -> dict[str, Any]:
         """What this engine adds to a summary."""
         size = self.solved.prior.pattern.symbolic.size
-        negative = int((self.own.tau < 0.0).sum())
+        negative = int((self.sites_held.tau < 0.0).sum())
         return {"n_negative": negative, "latent": self.latent_size, "factor": size}
 
     def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
@@ -227,6 +261,6 @@ class PrecisionSolution:
     @property
     def usual(self) -> float | None:
         """The offset, if it is one number."""
-        offset = self.solved.prior.offset
+        offset = self.solved.prior.offset - self.seen.collapsed.merged.shift
         low, high = float(offset.min()), float(offset.max())
         return low if low == high else None

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from qpruntime.arrays import Array
@@ -147,11 +148,28 @@ class PrecisionPrior(Prior):
         drawn: Array = found[factor.symbolic.place]
         return drawn
 
+    def precision(self) -> sparse.csr_array:
+        """Q, in the order of columns that was given."""
+        pattern = self.pattern
+        indptr, indices = pattern.of_q
+        data = np.empty(indices.size)
+        data[pattern.lower_entries] = self.q
+        data[pattern.mirrored_entries] = self.q
+        return sparse.csr_array((data, indices, indptr), shape=(pattern.k, pattern.k))
+
     def times(self, x: Array) -> Array:
         """Return A x, for x in the order of elimination."""
         out = np.empty(self.rows.indptr.size - 1)
         times(self.rows.indptr, self.rows.columns, self.rows.values, x, out)
         return out
+
+    def dense_rows(self, some: NDArray[np.intp]) -> Array:
+        """A' of some rows, dense, (K, T)."""
+        found = np.zeros((self.pattern.k, some.size))
+        for t, n in enumerate(some):
+            own = slice(self.rows.indptr[n], self.rows.indptr[n + 1])
+            found[self.rows.columns[own], t] = self.rows.values[own]
+        return found
 
     def back(self, w: Array) -> Array:
         """Return A' w, in the order of elimination."""
@@ -241,6 +259,13 @@ class PrecisionSolved(Solved):
         if self.conditioned is None:
             return np.empty((0, self.prior.pattern.k))
         return self.conditioned.half()
+
+    def covariances(self, right: Array) -> Array:
+        """Posterior covariance of x times columns (K, T)."""
+        found = self.factor.solve(right)
+        for h in self.taken:
+            found -= h[:, None] * (h @ right)
+        return found
 
     def variances(self, rows: SparseRows) -> Array:
         """Posterior variances of rows with pairs."""

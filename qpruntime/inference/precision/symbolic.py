@@ -29,7 +29,7 @@ __all__ = ["Shape", "Symbolic", "analyse"]
 Index = NDArray[np.int64]
 
 #: Supernodes are joined up to so many columns, where so much of the panel is zeros at most.
-_JOINED = ((4, 1.0), (16, 0.8), (48, 0.1), (1 << 62, 0.05))
+_JOINED = ((4, 0.5), (16, 0.3), (48, 0.1), (1 << 62, 0.05))
 #: Operations of a factorisation from which on it is refused.
 _MOST = 5e10
 
