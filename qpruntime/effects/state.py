@@ -45,11 +45,17 @@ class State:
         A = sparse.csr_array(objective.A)
         self.design = (A.data, A.indices, A.indptr)
         self.y, self.offset, self.weights = objective.y, objective.offset, objective.weights
+        self.limits = objective.tol, objective.max_sweeps
         self.nodes = nodes
         self.sites = [one.posterior.sites for one in evaluations]
         self.log_z = [np.asarray(one.posterior.loo()) for one in evaluations]
         self._solutions: dict[int, PrecisionSolution] = {}
         self._pattern: Pattern | None = objective.pattern
+
+    def objective(self) -> Objective:
+        """The evidence that was maximised."""
+        data = self.A, self.y, self.offset, self.weights
+        return Objective(self.assembly, *data, self.family, *self.limits)
 
     @property
     def count(self) -> int:
