@@ -10,6 +10,7 @@ from qpruntime.effects.model import EffectsModel
 from qpruntime.effects.plane import Plane
 from qpruntime.effects.product import Product
 from qpruntime.effects.series import Series
+from qpruntime.effects.table import Table
 from qpruntime.effects.walk import Walk
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Plane",
     "Product",
     "Series",
+    "Table",
     "Walk",
     "mesh_over",
 ]

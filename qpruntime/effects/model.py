@@ -20,16 +20,19 @@ from qpruntime.effects.fixed import Fixed, FixedBlock
 from qpruntime.effects.frame import Frame
 from qpruntime.effects.integration import integrate
 from qpruntime.effects.maximum import Mode, maximise
-from qpruntime.effects.objective import Objective
+from qpruntime.effects.objective import Evaluation, Objective
 from qpruntime.effects.predictions import Predictions
 from qpruntime.effects.state import State
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.estimators.atomic import commit, draft_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.saving.savable import Savable
-from qpruntime.validation import finite, number, shown, whole
+from qpruntime.validation import choice, finite, number, shown, whole
 
 __all__ = ["EffectsModel"]
+
+#: Rows up to which evidences are corrected by default.
+_FEW = 2000
 
 
 @dataclass(eq=False, repr=False, match_args=False)
@@ -58,6 +61,9 @@ class EffectsModel(Predictions, Savable, BaseEstimator):
     integrate : {"auto", "grid", "ccd", "mode"}
         How hyper-parameters are integrated: a grid for three at most, a composite design for eight
         at most, or not. "auto" takes a grid for two, a design for more.
+    correction : {"auto", "pairs", None}
+        Whether hyper-parameters are weighed by the evidence corrected by pairs of rows, as small
+        groups need it; "auto" does so for 2000 rows or fewer.
     tol, max_sweeps
         Of every EP run; see `qpruntime.infer_precision`.
     max_iterations : int
@@ -104,6 +110,7 @@ class EffectsModel(Predictions, Savable, BaseEstimator):
     intercept: float | bool = True
     family_bounds: Mapping[str, Any] | None = None
     integrate: Literal["auto", "grid", "ccd", "mode"] = "auto"
+    correction: Literal["auto", "pairs"] | None = "auto"
     tol: float = 1e-6
     max_sweeps: int = 100
     max_iterations: int = 200
@@ -150,7 +157,8 @@ class EffectsModel(Predictions, Savable, BaseEstimator):
         limits = number(self.tol, "tol", above=0.0), self.max_sweeps
         objective = Objective(assembly, A, seen, offset, weights, family, *limits)
         mode = maximise(objective, max_iterations=whole(self.max_iterations, "max_iterations", 1))
-        nodes, evaluations = integrate(objective, mode, self.integrate, lambda one: one.value)
+        value = _corrected if self._corrects(len(seen)) else _plain
+        nodes, evaluations = integrate(objective, mode, self.integrate, value)
         draft.blocks_, draft.family_ = tuple(assembly.blocks), family
         draft.theta_ = mode.evaluation.theta
         draft.names_ = (*assembly.names, *(f"log {name}" for name in family.learn))
@@ -230,6 +238,13 @@ class EffectsModel(Predictions, Savable, BaseEstimator):
             raise InputError("the model has no terms and no intercept")
         return blocks
 
+    def _corrects(self, rows: int) -> bool:
+        """Whether weights of hyper-parameters follow the corrected evidence."""
+        if self.correction is None:
+            return False
+        choice(self.correction, "correction", ("auto", "pairs"))
+        return self.correction == "pairs" or rows <= _FEW
+
     def check(self) -> tuple[str, ...]:
         """Say in plain words what is known to be off, and what to do.
 
@@ -239,9 +254,7 @@ class EffectsModel(Predictions, Savable, BaseEstimator):
             Sentences; none if there is nothing to say.
         """
         state: State = self._fitted()
-        objective = Objective(
-            state.assembly, state.A, state.y, state.offset, state.weights, state.family, self.tol
-        )
+        objective = state.objective()
         mode = objective(self.theta_)
         said = findings(objective, mode)
         if not self.converged_:
@@ -252,6 +265,14 @@ class EffectsModel(Predictions, Savable, BaseEstimator):
                 "deviation of 0; its prior decides how large it is"
             )
         return tuple(said)
+
+
+def _plain(one: Evaluation) -> float:
+    return one.value
+
+
+def _corrected(one: Evaluation) -> float:
+    return one.posterior.corrected_evidence().value + one.log_prior
 
 
 def _possible(offset: Array, y: Array, family: Family) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,12 @@ from qpruntime.arrays import Array
 from qpruntime.effects.assembly import Assembly
 from qpruntime.effects.families import Family
 from qpruntime.errors import NumericalError
+from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision.infer import infer_precision
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.precision.posterior import PrecisionPosterior
 from qpruntime.inference.sites import Sites
 from qpruntime.learning.parameter_slopes import parameter_slopes
-from qpruntime.projection.projector import Projector
 
 __all__ = ["Evaluation", "Objective"]
 
@@ -134,7 +133,7 @@ class Objective:
         slope = self._by_blocks(own, found)
         prior, prior_slope = self.assembly.log_prior(own)
         if self.family.learn:
-            slope = np.concatenate([slope, self._by_family(logs, found)])
+            slope = np.concatenate([slope, self._by_family(found)])
             more, more_slope = self.family.log_prior(logs)
             prior, prior_slope = prior + more, np.concatenate([prior_slope, more_slope])
         return Evaluation(
@@ -152,13 +151,11 @@ class Objective:
         prior = self.assembly.log_det(own)[1]
         return 0.5 * (prior - self.assembly.slopes(slopes, products))
 
-    def _by_family(self, logs: Array, found: PrecisionPosterior) -> Array:
+    def _by_family(self, found: PrecisionPosterior) -> Array:
         """Slopes of log Z at the cavities."""
-        variance, sites = found.variance, found.sites
-        kept = 1.0 - sites.tau * variance
-        centre = (found.mean - variance * sites.nu) / kept
-        projector, y = Projector(self.family.at(logs), "ep").observing(self.y)
-        problem: Any = SimpleNamespace(y=y, weights=self.weights, projector=projector)
-        names = tuple(self.family.learn)
-        log_z, _ = parameter_slopes(problem, names, centre, np.sqrt(variance / kept))
+        own = solution_of(found)
+        here = own.here
+        variance = here.variance / here.kept
+        centre, names = here.mean - here.pull * variance, tuple(self.family.learn)
+        log_z, _ = parameter_slopes(own.problem, names, centre, np.sqrt(variance))
         return log_z.sum(axis=1)

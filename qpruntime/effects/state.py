@@ -16,9 +16,12 @@ from qpruntime.effects.frame import Frame
 from qpruntime.effects.integration import Nodes
 from qpruntime.effects.mixture import Mixture
 from qpruntime.effects.objective import Evaluation, Objective
+from qpruntime.inference.precision.observed_rows import observed_sites
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.precision.solution import PrecisionSolution
 from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
+from qpruntime.inference.problem import Problem
+from qpruntime.inference.site_update import Marginals
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
@@ -42,11 +45,17 @@ class State:
         A = sparse.csr_array(objective.A)
         self.design = (A.data, A.indices, A.indptr)
         self.y, self.offset, self.weights = objective.y, objective.offset, objective.weights
+        self.limits = objective.tol, objective.max_sweeps
         self.nodes = nodes
         self.sites = [one.posterior.sites for one in evaluations]
         self.log_z = [np.asarray(one.posterior.loo()) for one in evaluations]
         self._solutions: dict[int, PrecisionSolution] = {}
         self._pattern: Pattern | None = objective.pattern
+
+    def objective(self) -> Objective:
+        """The evidence that was maximised."""
+        data = self.A, self.y, self.offset, self.weights
+        return Objective(self.assembly, *data, self.family, *self.limits)
 
     @property
     def count(self) -> int:
@@ -84,15 +93,19 @@ class State:
         pattern = self._pattern
         log_det = self.assembly.log_det(own)[0]
         constraint = self.assembly.constraint
-        prior = PrecisionPrior(
-            pattern, pattern.rows(A), pattern.halves(Q), self.offset, constraint, log_det
-        )
+        # Equal rows have shares of one site: these leave the same posterior.
+        seen = observed_sites(A, self.offset, self.y, self.likelihood(k), self.weights, False)
+        rows, halves = pattern.rows(A), pattern.halves(Q)
+        prior = PrecisionPrior(pattern, rows, halves, self.offset, constraint, log_det)
         sites = Sites(*self.sites[k])
         solved = PrecisionSolved(prior, sites)
-        variance, _ = solved.marginals()
+        variance, kept = solved.marginals()
+        here = Marginals(solved.mean, variance, kept, solved.weights)
         projector, y = Projector(self.family.at(logs), "ep").observing(self.y)
-        rows = sites, solved.mean, variance, self.log_z[k]
-        found = PrecisionSolution(*rows, solved, y, projector.likelihood, self.weights)
+        problem = Problem(prior, y, projector, weights=self.weights)
+        found = PrecisionSolution(
+            sites, here, self.log_z[k], solved, seen, problem, projector.likelihood
+        )
         # Factors of a few nodes only: of many rows each is large.
         if len(self._solutions) * pattern.symbolic.size < 2e7:
             self._solutions[k] = found
