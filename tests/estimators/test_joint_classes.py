@@ -305,7 +305,7 @@ def test_inducing_points(tmp_path):
     for again in (clone(few).fit(X, Y), qpruntime.load(tmp_path / "few")):
         np.testing.assert_array_equal(again.predict_proba(NEW), few.predict_proba(NEW))
     known = GPClassifier(multi_class="joint").fit(X, Y).predict_proba(NEW)
-    assert np.abs(few.predict_proba(NEW) - known).max() < 0.1
+    assert np.abs(few.predict_proba(NEW) - known).max() < 0.15
     with pytest.raises(InputError, match="fit it with inducing=None"):
         few.marginals(NEW)
 

@@ -12,7 +12,8 @@ import qpruntime
 from cases import every_case
 from qpruntime import InputError, infer_classes, infer_sparse_classes
 from qpruntime.inference.classes.layout import Layout
-from qpruntime.inference.classes.sparse.algebra import Features, PointBlocks
+from qpruntime.inference.classes.sparse.algebra import PointBlocks
+from qpruntime.inference.classes.sparse.features import Features, features_of
 
 OPTIONS = {"tol": 1e-11, "max_sweeps": 300}
 
@@ -99,6 +100,28 @@ def test_algebra_of_any_precisions():
         some, others = np.flatnonzero(layout.rows == i), np.flatnonzero(own[i] != np.arange(C))
         block = found[i][np.ix_(others, others)]
         np.testing.assert_allclose(block, V[np.ix_(some, some)], atol=1e-12)
+
+
+def test_one_kernel_of_all_by_products_of_features():
+    """Both products, beside those of as many equal features, and of chunks beside all rows."""
+    rng = np.random.default_rng(1)
+    C, n, m = 3, 150, 4
+    phi, rest = rng.normal(size=(n, m)), np.zeros((1, n))
+    own, shared = rng.normal(size=(2, C, n))
+    V = rng.normal(size=(C * m, C * m))
+    V += V.T
+    one, several = features_of([phi], rest, C), Features([phi] * C, rest, C)
+    blocks = np.triu(np.kron(np.ones((C, C)), np.ones((m, m))).astype(bool))
+    known = np.einsum("cn,dn,nk,nl->ckdl", shared, -shared, phi, phi)
+    for c in range(C):
+        known[c, :, c] = (phi * own[c][:, None]).T @ phi
+    for features in (one, several):
+        P = features.precision(own, shared)
+        np.testing.assert_allclose(
+            P[blocks], (known.reshape(C * m, C * m) + np.eye(C * m))[blocks], atol=1e-12
+        )
+        known_2 = np.einsum("nk,ckdl,nl->ncd", phi, V.reshape(C, m, C, m), phi)
+        np.testing.assert_allclose(features.quadratic(V), known_2, atol=1e-11)
 
 
 def test_manners(tmp_path):

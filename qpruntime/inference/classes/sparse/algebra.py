@@ -16,7 +16,6 @@ An evaluation takes N C^2 M^2 operations twice, and (C M)^3 once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -24,83 +23,9 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
+from qpruntime.inference.classes.sparse.features import Features
 
-__all__ = ["Features", "PointBlocks", "quadratic"]
-
-# Rows that are multiplied at once.
-_CHUNK = 1024
-
-
-class Features:
-    """What inducing points make of N rows.
-
-    Parameters
-    ----------
-    phi : sequence of ndarray, shape (N, M)
-        One for each class, or one for all.
-    rest : ndarray, shape (C, N) or (1, N)
-        Variances that they leave out.
-    classes : int
-        C.
-    """
-
-    def __init__(self, phi: Sequence[Array], rest: Array, classes: int) -> None:
-        self.phi, self.rest, self.classes = tuple(phi), rest, classes
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """N and M."""
-        n, m = self.phi[0].shape
-        return n, m
-
-    def of(self, c: int) -> Array:
-        """Those of a class."""
-        return self.phi[c % len(self.phi)]
-
-    def chunks(self) -> Iterator[slice]:
-        """Rows to be multiplied at once."""
-        for first in range(0, self.shape[0], _CHUNK):
-            yield slice(first, first + _CHUNK)
-
-    def precision(self, own: Array, shared: Array) -> Array:
-        """P, shape (C M, C M), its upper blocks filled, for weights of classes (C, N).
-
-        The weight of a pair of classes is -shared_c shared_d, that of a class with itself `own`.
-        """
-        C, (_, m) = self.classes, self.shape
-        P = np.zeros((C * m, C * m))
-        for some in self.chunks():
-            for c in range(C):
-                scaled = [self.of(c)[some] * own[c, some, None]]
-                for d in range(c + 1, C):
-                    weight = -shared[c, some] * shared[d, some]
-                    scaled.append(self.of(d)[some] * weight[:, None])
-                P[c * m : (c + 1) * m, c * m :] += self.of(c)[some].T @ np.hstack(scaled)
-        P.flat[:: C * m + 1] += 1.0
-        return P
-
-    def collected(self, values: Array) -> Array:
-        """Sum of phi_ic values_ic over rows, one class after the other, shape (C M,)."""
-        return np.concatenate([self.of(c).T @ one for c, one in enumerate(values)])
-
-    def spread(self, weights: Array) -> Array:
-        """phi_ic' w_c, shape (C, N)."""
-        parts = weights.reshape(self.classes, -1)
-        return np.array([self.of(c) @ one for c, one in enumerate(parts)])
-
-
-def quadratic(features: Features, covariance: Array) -> Array:
-    """Covariances phi_ic' V_cd phi_id of rows, shape (N, C, C), for V (C M, C M)."""
-    C, (n, m) = features.classes, features.shape
-    found = np.empty((n, C, C))
-    for some in features.chunks():
-        for c in range(C):
-            reached = features.of(c)[some] @ covariance[c * m : (c + 1) * m, c * m :]
-            for d in range(c, C):
-                part = reached[:, (d - c) * m : (d - c + 1) * m]
-                found[some, c, d] = np.einsum("nm,nm->n", part, features.of(d)[some])
-                found[some, d, c] = found[some, c, d]
-    return found
+__all__ = ["PointBlocks"]
 
 
 class PointBlocks:
@@ -172,7 +97,7 @@ class PointBlocks:
     @cached_property
     def _values(self) -> Array:
         """Covariances of the numbers phi_ic' w_c of rows, shape (N, C, C)."""
-        return quadratic(self.features, self.covariance)
+        return self.features.quadratic(self.covariance)
 
     def _relative(self) -> Array:
         """Those of phi_ic' w_c + s_i, but for the noise of s_i, shape (N, C, C)."""

@@ -13,7 +13,7 @@ from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.classes.conclude import left_out_of
 from qpruntime.inference.classes.infer import layout_of, start_of
 from qpruntime.inference.classes.layout import Layout
-from qpruntime.inference.classes.sparse.algebra import Features
+from qpruntime.inference.classes.sparse.features import features_of
 from qpruntime.inference.classes.sparse.posterior import SparseClassPosterior
 from qpruntime.inference.classes.sparse.prior import PointPrior, PointSolved
 from qpruntime.inference.classes.sparse.stored import PointKept, PointSolution
@@ -141,7 +141,7 @@ def settled_by_points(
     require_points(len(X), inducing[0].size, layout.classes, len(inducing))
     found = [one.features(X) for one in inducing]
     rest = np.array([r for _, r in found])
-    features = Features([phi for phi, _ in found], rest, layout.classes)
+    features = features_of([phi for phi, _ in found], rest, layout.classes)
     problem = Problem(PointPrior(features, layout), np.ones(layout.sites), projector)
     try:
         end = settle(problem, limits, order="parallel", sites=start)

@@ -10,7 +10,8 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.classes.layout import Layout
 from qpruntime.inference.classes.solved import ClassPrior, ClassSolved
-from qpruntime.inference.classes.sparse.algebra import Features, PointBlocks
+from qpruntime.inference.classes.sparse.algebra import PointBlocks
+from qpruntime.inference.classes.sparse.features import Features
 from qpruntime.inference.sites import Sites
 
 __all__ = ["PointPrior", "PointSolved"]

@@ -13,7 +13,7 @@ from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.classes.layout import Layout
-from qpruntime.inference.classes.sparse.algebra import Features, quadratic
+from qpruntime.inference.classes.sparse.features import Features, features_of
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.inducing import Inducing
 from qpruntime.validation import finite
@@ -44,14 +44,14 @@ class PointKept:
     def features(self, X: Array) -> Features:
         """What the inducing points make of rows."""
         found = [one.features(X) for one in self.inducing]
-        return Features([phi for phi, _ in found], np.array([r for _, r in found]), self.classes)
+        return features_of([phi for phi, _ in found], np.array([r for _, r in found]), self.classes)
 
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Latent means (T, C) and covariances (T, C, C) at points (T, d)."""
 
         def one(some: slice) -> tuple[Array, Array]:
             features = self.features(X[some])
-            covariance = quadratic(features, self.covariance)
+            covariance = features.quadratic(self.covariance)
             np.einsum("tcc->tc", covariance)[...] += features.rest.T
             return features.spread(self.mean).T, covariance
 
