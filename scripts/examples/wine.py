@@ -21,13 +21,12 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_wine
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.preprocessing import StandardScaler
 
-from qpruntime import GPClassifier, Table, open_table
+from qpruntime import Table, open_table
+from scripts.benchmarks.data.protocol import FOLDS, Task
 from scripts.reports.figures import canvas
+from scripts.studies.folds import Fold
 
-FOLDS = 10
 #: Alcohol and the intensity of the colour.
 TWO = (0, 9)
 ALL = tuple(range(13))
@@ -68,32 +67,19 @@ def line(cells: Sequence[str]) -> str:
     )
 
 
-def classifier(method: str, table: Table | None) -> GPClassifier:
-    """Return the model of the paper, its start and its bounds."""
-    kernel = ConstantKernel(1.0, (1e-6, 1e10)) * RBF(1.0, (1e-4, 1e5))
-    return GPClassifier(kernel, method=method, table=table)
-
-
 def run_folds(name: str, table: Table | None, X: np.ndarray, y: np.ndarray, seed: int) -> Tally:
     """Fit and test one method on the ten folds of one permutation."""
     tally = Tally(name, grid=table is not None)
-    order = np.random.RandomState(seed).permutation(len(y))
-    size = len(y) // FOLDS
-    for fold in range(FOLDS):
-        test = order[fold * size : (fold + 1) * size]
-        train = np.setdiff1d(order, test)
-        scaler = StandardScaler().fit(X[train])
-        model = classifier("ep" if name == "EP" else "qp", table)
+    for number in range(FOLDS):
+        fold = Fold(Task("wine1", "main", seed, number), X, y)
         start = time.perf_counter()
-        model.fit(scaler.transform(X[train]), y[train])
+        model = fold.fit("ep" if name == "EP" else "qp", table=table)
         tally.seconds += time.perf_counter() - start
-        points = scaler.transform(X[test])
-        column = (y[test] == model.classes_[1]).astype(int)
-        log_proba = model.predict_log_proba(points)
-        tally.ntll.append(-log_proba[np.arange(size), column].mean())
-        tally.errors.append(float((model.predict(points) != y[test]).mean()))
-        tally.variances.append(model.latent(points)[1])
         post = model.posterior_
+        scores = fold.score(model.kernel_, post)
+        tally.ntll.append(scores["ntll"])
+        tally.errors.append(scores["te"])
+        tally.variances.append(scores["variance"])
         tally.inside += post.lookups.inside
         tally.outside += post.lookups.outside
         cavity = 1.0 / np.sqrt(1.0 / post.variance - post.sites.tau)
@@ -107,7 +93,7 @@ def section(
     """Run EP and these tables on some columns, and print what came of it."""
     data = load_wine()
     rows = data.target < 2
-    X, y = data.data[rows][:, columns], data.target_names[data.target[rows]]
+    X, y = data.data[rows][:, columns], 2.0 * data.target[rows] - 1.0
     print(f"\nWine, classes 1 and 2: {len(y)} rows, {words}, {FOLDS} folds")
     print(line(HEADS))
     tallies: list[Tally] = []
@@ -157,8 +143,9 @@ def main(options: Namespace) -> None:
     # Kernels compile before the clock starts: all of them only at the size that follows.
     X, y = load_wine(return_X_y=True)
     grid = open_table(options.table) if options.table else None
+    warm = Fold(Task("wine1", "main", 0, 0), X[:130], 2.0 * y[:130] - 1.0)
     for method, table in (("ep", None), ("qp", None), ("qp", grid)):
-        classifier(method, table).fit(X[:130], y[:130])
+        warm.fit(method, table=table)
     if grid is None:
         section("13 features", ALL, {"QP, shipped": None}, options.seed)
         print("The table that ships with the package: nothing to build, no outside.")
