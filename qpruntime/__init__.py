@@ -24,10 +24,12 @@ if TYPE_CHECKING:
         TableError,
     )
     from qpruntime.estimators.classifier import GPClassifier
+    from qpruntime.estimators.ordinal import GPOrdinal
     from qpruntime.estimators.poisson import GPPoissonRegressor
     from qpruntime.estimators.preference import GPPreference
     from qpruntime.estimators.regressor import GPRegressor
     from qpruntime.estimators.robust import GPRobustRegressor
+    from qpruntime.estimators.survival import GPSurvival
     from qpruntime.inference.bins import count_bins
     from qpruntime.inference.classes.infer import infer_classes
     from qpruntime.inference.classes.posterior import ClassPosterior
@@ -60,6 +62,8 @@ _HOME = {
     "GPPreference": "estimators.preference",
     "GPRegressor": "estimators.regressor",
     "GPRobustRegressor": "estimators.robust",
+    "GPOrdinal": "estimators.ordinal",
+    "GPSurvival": "estimators.survival",
     "Inducing": "learning.options_inducing",
     "InputError": "errors",
     "Likelihood": "likelihoods",
@@ -100,10 +104,12 @@ __all__ = [
     "ConvergenceWarning",
     "CorrectionWarning",
     "GPClassifier",
+    "GPOrdinal",
     "GPPoissonRegressor",
     "GPPreference",
     "GPRegressor",
     "GPRobustRegressor",
+    "GPSurvival",
     "Inducing",
     "InputError",
     "Likelihood",

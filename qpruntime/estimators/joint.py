@@ -26,7 +26,7 @@ from qpruntime.inference.classes.sparse.posterior import SparseClassPosterior
 from qpruntime.kernels.default import LogNormal
 from qpruntime.kernels.units import Units
 from qpruntime.learning.data import Data
-from qpruntime.learning.default_kernel import Start, automatic_start, default_start
+from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
 from qpruntime.learning.joint import Joint, each_its_own
 from qpruntime.learning.options import Series
 from qpruntime.learning.options_inducing import Inducing
@@ -110,7 +110,7 @@ def fit_joint(
     settings = replace(settings, auto=None, sparse=None)
     rng, X, units = generator(draft.random_state), np.array(points, dtype=float), None
     if isinstance(settings.kernel, Kernel):
-        begin, own = Start(settings.kernel), X
+        begin, own = given_start(settings.kernel, settings.priors, {}), X
     else:
         units = Units.of(X)
         own = units.scaled(X)
@@ -150,10 +150,10 @@ def fit_joint(
     draft.n_iter_ = max(1, optima[0].n_iterations if optima else 1)
 
 
-def _prior_of(begin: Start, kernel: Kernel) -> LogNormal | None:
+def _prior_of(begin: Start, kernel: Kernel) -> Any:
     """The log prior of a kernel that has come of this start; length-scales by feature have none."""
     prior = begin.log_prior
-    if prior is None or kernel.n_dims == prior.mean.size:
+    if not isinstance(prior, LogNormal) or kernel.n_dims == prior.mean.size:
         return prior
     return LogNormal(prior.mean[:-1], prior.deviation[:-1])
 

@@ -18,7 +18,7 @@ from qpruntime.inference.posterior import solution_of
 from qpruntime.kernels.slopes import Asked, covariance, require_slopes
 from qpruntime.kernels.units import Units
 from qpruntime.learning.data import Data
-from qpruntime.learning.default_kernel import Start, automatic_start, default_start
+from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
 from qpruntime.learning.monotone import and_slopes, with_slopes
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.slopes import Slopes
@@ -111,7 +111,7 @@ def train_monotone(
     Where the mean still falls after a fit, slopes are seen as well, and the fit is done again.
     """
     if isinstance(settings.kernel, Kernel):
-        begin = Start(settings.kernel)
+        begin = given_start(settings.kernel, settings.priors, processes[0].learn)
         return [_settled(data, begin, settings, rng) for data in processes]
     found = []
     for data in processes:

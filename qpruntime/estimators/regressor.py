@@ -31,6 +31,7 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
 from qpruntime.likelihoods import Likelihood, get
+from qpruntime.likelihoods.kinds.observed import spans
 from qpruntime.projection.projector import Projector
 from qpruntime.validation import choice, flag, levels, number, shown, whole
 
@@ -60,9 +61,18 @@ class LikelihoodRegressor(GPEstimator):
     _unit_: float
 
     def _fit_observed(
-        self, draft: Any, points: Any, targets: Array, weights: Array | None, own: Likelihood
+        self,
+        draft: Any,
+        points: Any,
+        targets: Array,
+        weights: Array | None,
+        own: Likelihood,
+        begin: tuple[float, float] | None = None,
     ) -> Any:
-        """Learn kernel and parameters for validated rows; return what `fit` does."""
+        """Learn kernel and parameters for validated rows; return what `fit` does.
+
+        `begin` are mean and spread of the latent function, if they are known.
+        """
         settings = settings_to_fit(self)
         choice(self.method, "method", ("qp", "ep"))
         centre, unit, prior = 0.0, 1.0, None
@@ -71,27 +81,29 @@ class LikelihoodRegressor(GPEstimator):
         spread = 1.0
         if scaled:
             spread = robust_std(targets, weights)
-            if self.normalize_y:
+            if getattr(self, "normalize_y", True):
                 centre, unit, spread = median(targets, weights), spread, 1.0
             default = own.parameters["scale"] == get(own.name).parameters["scale"]
-            begin = _START * spread if default else own.parameters["scale"] / unit
-            own, units, prior = own.with_parameters(scale=begin), {"scale": unit}, 0.0
+            first = _START * spread if default else own.parameters["scale"] / unit
+            own, units, prior = own.with_parameters(scale=first), {"scale": unit}, 0.0
         elif given_mean(self.prior_mean) is not None:
             raise InputError(
                 f"prior_mean={shown(self.prior_mean)} is for likelihoods of y = f + noise: of "
                 f"{own.name!r} the latent function has no units of y; leave it out"
             )
-        learn = learnt_between(self, own, units)
-        if scaled and "scale" in learn and not _asked(self, "scale"):
+        learn = draft._learnt(own, units)
+        if scaled and "scale" in learn and "scale" not in (self.parameter_bounds or {}):
             low, high = own.limits["scale"]
             learn["scale"] = max(_NARROWEST * spread, low), min(_WIDEST * spread, high)
         table = table_to_fit(self)
         projector = Projector(own, self.method, table)
         holding, seen = projector.observing((targets - centre) / unit if scaled else targets)
-        if prior is None:
+        if begin is not None:
+            prior, spread = begin
+        elif prior is None:
             judge, again = projector.for_evidence().observing(targets)
             prior, spread = mean_and_spread(judge, again, weights)
-        elif not self.normalize_y:
+        elif unit == 1.0:
             spread = max(spread, abs(median(targets, weights)))
         data = Data(
             points,
@@ -109,13 +121,21 @@ class LikelihoodRegressor(GPEstimator):
         draft.mean_ = prior
         fit = draft._train([data], settings, target, spread)[0]
         draft._centre_, draft._unit_ = centre, unit
-        draft.likelihood_ = fit.likelihood.free
+        # That which holds no rows, and can be saved.
+        learnt = fit.likelihood
+        draft.likelihood_ = learnt if learnt.rows is None else get(own.name, **learnt.parameters)
         found = draft.likelihood_.parameters
         draft.parameters_ = {name: v * units.get(name, 1.0) for name, v in found.items()}
         draft._predicted_ = Predicted.of(draft.likelihood_, targets)
         settled = fit.optimum is None or fit.optimum.success
         draft.converged_ = fit.posterior.converged and settled
         return commit(self, draft)
+
+    def _learnt(
+        self, own: Likelihood, units: Mapping[str, float]
+    ) -> dict[str, tuple[float, float]]:
+        """Bounds of the parameters of the likelihood that are learnt."""
+        return learnt_between(self, own, units)
 
     def _constant(self) -> float:
         return self.mean_
@@ -132,33 +152,6 @@ class LikelihoodRegressor(GPEstimator):
         whole = flag(full_covariance, "full_covariance")
         mean, variance = (self._jointly if whole else self._latent_at)(X)
         return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
-
-    @overload
-    def predict(self, X: ArrayLike, return_std: Literal[False] = False) -> Array: ...
-    @overload
-    def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
-    def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Mean of an observation at `X`, shape (T,).
-
-        Parameters
-        ----------
-        X : array-like, shape (T, d)
-        return_std : bool
-            Whether to return the standard deviation of an observation, shape (T,), as well, with
-            its noise. Either is infinite, or NaN, where y has none.
-        """
-        wanted = flag(return_std, "return_std")
-        points, found = self._new_data(X), self._predicted_
-
-        def finish(mean: Array, variance: Array) -> Array:
-            return np.column_stack(found.mean_and_variance(mean, variance))
-
-        if self.correction is None:
-            both = self._predicted(points, finish, width=_NODES)
-        else:
-            both = self._corrected(points, found.corrected_moments)
-        mean = self._centre_ + self._unit_ * both[:, 0]
-        return (mean, self._unit_ * np.sqrt(both[:, 1])) if wanted else mean
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
         """Quantiles of an observation at `X`, noise and all; of counts the least that suffices.
@@ -241,10 +234,6 @@ class LikelihoodRegressor(GPEstimator):
         return self._centre_ + self._unit_ * self._predicted_.draw(f, rng)
 
 
-def _asked(model: Any, name: str) -> bool:
-    return model.parameter_bounds is not None and name in model.parameter_bounds
-
-
 @with_old_options
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPRegressor(RegressorMixin, LikelihoodRegressor):
@@ -319,7 +308,7 @@ class GPRegressor(RegressorMixin, LikelihoodRegressor):
     >>> y = np.random.default_rng(1).gamma(20.0, np.exp(np.sin(X[:, 0])) / 20.0)
     >>> model = GPRegressor(likelihood="gamma", method="ep").fit(X, y)
     >>> model.predict([[1.5], [4.5]]).round(1).tolist()
-    [2.8, 0.4]
+    [2.5, 0.4]
     >>> 10.0 < model.parameters_["shape"] < 40.0
     True
     """
@@ -356,6 +345,8 @@ class GPRegressor(RegressorMixin, LikelihoodRegressor):
             If the optimiser or the sites have not settled.
         """
         own = _likelihood_of(self.likelihood)
+        if own.validate is spans:
+            raise InputError(f"likelihood {own.name!r} is of times: use GPSurvival")
         draft = draft_of(self)
         several = {"multi_output": True} if own.columns > 1 else {}
         points, targets = fit_data(draft, X, y, y_numeric=True, **several)
@@ -363,6 +354,33 @@ class GPRegressor(RegressorMixin, LikelihoodRegressor):
         weights, points, targets = weighed(sample_weight, points, targets)
         found: GPRegressor = self._fit_observed(draft, points, targets, weights, own)
         return found
+
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[False] = False) -> Array: ...
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Mean of an observation at `X`, shape (T,).
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        return_std : bool
+            Whether to return the standard deviation of an observation, shape (T,), as well, with
+            its noise. Either is infinite, or NaN, where y has none.
+        """
+        wanted = flag(return_std, "return_std")
+        points, found = self._new_data(X), self._predicted_
+
+        def finish(mean: Array, variance: Array) -> Array:
+            return np.column_stack(found.mean_and_variance(mean, variance))
+
+        if self.correction is None:
+            both = self._predicted(points, finish, width=_NODES)
+        else:
+            both = self._corrected(points, found.corrected_moments)
+        mean = self._centre_ + self._unit_ * both[:, 0]
+        return (mean, self._unit_ * np.sqrt(both[:, 1])) if wanted else mean
 
 
 def _likelihood_of(given: Any) -> Likelihood:

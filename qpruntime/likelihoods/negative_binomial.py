@@ -22,9 +22,8 @@ __all__ = ["likelihood"]
 
 
 @kernel
-def shape(y, theta):
-    """(sign, a, 1/n, offset, top) of the shared form in u = sign f, and log p at its peak."""
-    r, log_r = theta[0], theta[1]
+def dispersed_shape(y, r, log_r):
+    """`shape` of this dispersion, and of its logarithm."""
     n = y + r
     if y <= r:
         offset = math.log(n) - log_r
@@ -37,6 +36,12 @@ def shape(y, theta):
     # Gamma(y + r)/(y! Gamma(r)) is the binomial coefficient times r/n.
     peak = log_peak(y) + log_peak(r) - log_peak(n) + log_r - math.log(n) if y > 0.0 else 0.0
     return sign, a, 1.0 / n, offset, top, peak
+
+
+@kernel
+def shape(y, theta):
+    """(sign, a, 1/n, offset, top) of the shared form in u = sign f, and log p at its peak."""
+    return dispersed_shape(y, theta[0], theta[1])
 
 
 def _split(f, y, theta):

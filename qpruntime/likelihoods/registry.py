@@ -154,14 +154,15 @@ def _reduced(likelihood: Likelihood) -> Any:
     if likelihood.rows is not None and _found(likelihood.name) is not None:
         plain = get(likelihood.spelt)
         if plain.split is likelihood.split:
-            return _holding, (plain, likelihood.rows)
+            return holding, (plain, likelihood.rows)
     if is_registered(likelihood):
         return get, (likelihood.spelt,)
     return object.__reduce_ex__(likelihood, 2)
 
 
-def _holding(likelihood: Likelihood, rows: Array) -> Likelihood:
-    return replace(likelihood, rows=rows)
+def holding(likelihood: Likelihood, rows: Array) -> Likelihood:
+    """Return a likelihood that holds these observations, as `Likelihood.observing` makes it."""
+    return replace(likelihood, rows=likelihood.validate(rows).reshape(-1, likelihood.columns))
 
 
 reserve(_every)

@@ -35,6 +35,8 @@ _BY_MODULE = {
     "qpruntime.estimators.classifier": ("GPClassifier",),
     "qpruntime.estimators.poisson": ("GPPoissonRegressor",),
     "qpruntime.estimators.preference": ("GPPreference",),
+    "qpruntime.estimators.ordinal": ("GPOrdinal",),
+    "qpruntime.estimators.survival": ("GPSurvival",),
     "qpruntime.estimators.predictive.by_density": ("Places",),
     "qpruntime.estimators.predictive.by_likelihood": ("Predicted",),
     "qpruntime.estimators.regressor": ("GPRegressor",),
@@ -87,6 +89,7 @@ _CLASSES = {f"{module}:{name}" for module, names in _BY_MODULE.items() for name 
 #: looks up in it.
 _CALLABLES = {
     "qpruntime.likelihoods.registry:get",
+    "qpruntime.likelihoods.registry:holding",
     "qpruntime.projection.opening:reopen",
     "qpruntime.projection.projector:Projector",
     "qpruntime.projection.signed:signed",
