@@ -259,3 +259,19 @@ def test_what_is_refused_afterwards():
         posterior("groups probit", max_sweeps=1)
     with pytest.raises(NumericalError, match="not positive definite at column 3: what the term"):
         infer_precision(np.eye(4)[:3], np.diag([1.0, 1.0, 1.0, 0.0]), [1, 1, 1], "probit")
+
+
+@every_case("name", ["crossed logistic", "rw1 poisson"])
+def test_joint_distributions(name):
+    post = posterior(name)
+    A, S = dense(name)
+    site = post.sites.tau
+    middle = np.linalg.inv(np.diag(1.0 / site) + A @ S @ A.T)
+    expected = S - S @ A.T @ middle @ A @ S
+    mean, found = post.joint()
+    # What a walk leaves free, 1e-9 of its diagonal, takes half of the digits.
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-6 * np.abs(expected).max())
+    np.testing.assert_allclose(mean, post.latent()[0], rtol=1e-12)
+    of_rows, some = post.joint(A[:5], mean=0.3)
+    np.testing.assert_allclose(some, A[:5] @ expected @ A[:5].T, rtol=0.0, atol=1e-8)
+    np.testing.assert_allclose(of_rows, 0.3 + A[:5] @ mean, rtol=1e-12)

@@ -214,6 +214,19 @@ class PrecisionSolution:
         offset = prior_mean(mean, self.usual, (A.shape[0],))
         return np.ascontiguousarray((A @ x).T) + offset
 
+    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Means (T,) and covariances (T, T) of eta at rows of A; of x where there are none."""
+        if not at:
+            at = (sparse.eye_array(self.latent_size, format="csr"),)
+        A = self.rows_at(at)
+        n = A.shape[0]
+        what, remedy = f"joint distributions at {n} points", "take fewer points"
+        require(squares(1, float(n * (n + 2 * self.latent_size))), what, remedy)
+        offset = prior_mean(mean, self.usual, (n,))
+        right = self._columns(A)
+        covariance = right.T @ self.solved.covariances(right)
+        return A @ self.latent()[0] + offset, 0.5 * (covariance + covariance.T)
+
     def gradient(self, change: Any) -> Array | float:
         """Slope of the log evidence where the precision changes so."""
         return evidence_slopes(self.solved, change)
