@@ -217,7 +217,7 @@ class PrecisionSolution:
     def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
         """Means (T,) and covariances (T, T) of eta at rows of A; of x where there are none."""
         if not at:
-            at = (sparse.eye_array(self.latent_size, format="csr"),)
+            at, mean = (sparse.eye_array(self.latent_size, format="csr"),), 0.0
         A = self.rows_at(at)
         n = A.shape[0]
         what, remedy = f"joint distributions at {n} points", "take fewer points"
