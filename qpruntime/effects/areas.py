@@ -15,7 +15,7 @@ from qpruntime.arrays import Array
 from qpruntime.effects.block import LOG_DEVIATION, Block, Term
 from qpruntime.effects.frame import Frame
 from qpruntime.effects.graph import Graph
-from qpruntime.effects.intrinsic import Structure, scaled
+from qpruntime.effects.intrinsic import Structure, scaled, stiffened
 from qpruntime.effects.levels import numbers_of
 from qpruntime.effects.pattern import Pattern
 from qpruntime.effects.priors import DEVIATION, deviation_prior, log_density_of_share
@@ -92,7 +92,8 @@ class AreasBlock(Block):
             R, where = graph.laplacian(k)
             R = scaled(R, 1)[0]
             self.parts.append(Structure(R, 1))
-            own = sparse.coo_array(R)
+            size = R.shape[0]
+            own = sparse.coo_array(stiffened(R, np.full((1, size), 1.0 / np.sqrt(size))))
             at = self.place[where]
             rows.append(at[own.row])
             columns.append(at[own.col])

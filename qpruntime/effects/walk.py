@@ -11,7 +11,7 @@ from qpruntime.arrays import Array
 from qpruntime.effects.block import LOG_DEVIATION, Block, Term
 from qpruntime.effects.forecast import forecasts
 from qpruntime.effects.frame import Frame
-from qpruntime.effects.intrinsic import Structure, scaled
+from qpruntime.effects.intrinsic import Structure, scaled, stiffened
 from qpruntime.effects.pattern import Pattern
 from qpruntime.effects.priors import DEVIATION, deviation_prior
 from qpruntime.errors import InputError
@@ -109,6 +109,14 @@ class WalkBlock(Block):
         self.line = term.order == 2 and season is None and not cyclic
         size = count + int(self.line)
         self.labels = np.append(self.knots, np.nan) if self.line else self.knots
+        self.constraint = None
+        if season is None:
+            free = [np.ones(count) / np.sqrt(count)]
+            if self.line:
+                centred = self.knots - self.knots.mean()
+                free.append(centred / np.linalg.norm(centred))
+            R = stiffened(R, np.array(free))
+            self.constraint = np.pad(np.array(free), ((0, 0), (0, int(self.line))))
         own = sparse.coo_array(R)
         diagonal = np.arange(size)
         self.pattern = Pattern(
@@ -118,13 +126,6 @@ class WalkBlock(Block):
         rest = np.full(size, self.structure.epsilon)
         rest[count:] = _FREE**-2.0
         self.rest = self.pattern.added(np.concatenate([np.zeros(own.nnz), rest]))
-        self.constraint = None
-        if season is None:
-            rows = [np.ones(count) / np.sqrt(count)]
-            if self.line:
-                centred = self.knots - self.knots.mean()
-                rows.append(centred / np.linalg.norm(centred))
-            self.constraint = np.pad(np.array(rows), ((0, 0), (0, int(self.line))))
         self.prior = deviation_prior(term.prior)
         self.parameters, self.start = ("log sd",), np.array([np.log(0.5)])
         self.bounds = np.array([LOG_DEVIATION])

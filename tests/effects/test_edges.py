@@ -250,3 +250,20 @@ def test_meshes_that_cannot_be_are_refused(nodes, triangles, words):
 def test_coasts_that_cannot_be_are_refused(options, words):
     with pytest.raises(InputError, match=words):
         mesh_over(np.array([[0.0, 0.0], [1.0, 1.0]]), **options)
+
+
+def test_many_counts_of_walks_that_overlap():
+    """Precisions of rows far above 1, and three walks beside an intercept: each frees a constant."""
+    t = np.arange(4000.0)
+    day, week = 2.0 * np.pi * t / 24.0, 2.0 * np.pi * t / 168.0
+    eta = 1.0 + 0.6 * np.sin(day) + 0.3 * np.cos(week) + 0.3 * np.sin(t / 500.0)
+    y = np.random.default_rng(0).poisson(np.exp(eta))
+    seasons = [Walk(name, order=2, cyclic=True) for name in ("hour", "place")]
+    terms = [Walk("t", order=2, knots=50), *seasons]
+    data = {"t": t, "hour": t % 24.0, "place": t % 168.0}
+    model = EffectsModel(terms, "poisson", integrate="mode").fit(data, y)
+    assert model.converged_
+    mean, variance = model.latent(data)
+    error = mean - eta
+    assert np.sqrt(np.mean(error**2)) < 0.1
+    assert 0.5 < np.mean(error**2 / variance) < 2.0
