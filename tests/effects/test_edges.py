@@ -253,7 +253,7 @@ def test_coasts_that_cannot_be_are_refused(options, words):
 
 
 def test_many_counts_of_walks_that_overlap():
-    """Precisions of rows far above 1, and three walks beside an intercept: each frees a constant."""
+    """Precisions of rows far above 1, and three walks beside an intercept."""
     t = np.arange(4000.0)
     day, week = 2.0 * np.pi * t / 24.0, 2.0 * np.pi * t / 168.0
     eta = 1.0 + 0.6 * np.sin(day) + 0.3 * np.cos(week) + 0.3 * np.sin(t / 500.0)

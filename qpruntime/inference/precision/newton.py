@@ -37,7 +37,7 @@ def newton_sites(problem: Problem) -> Sites:
     prior, n = problem.prior, problem.n
     mean, ones = prior.mean.copy(), np.ones(n)
     sites = _steps(problem, mean, ones)
-    if not problem.nonnegative:
+    if problem.bounded or not problem.nonnegative:
         return sites
     variance = np.clip(prior.factor(sites).marginals()[0], _LEAST, 1.0)
     if (_curvature(problem, mean, variance)[0] > _STEEPER * np.maximum(sites.tau, _LEAST)).any():
