@@ -32,6 +32,8 @@ _BY_MODULE = {
     "qpruntime.effects.shifted": ("ShiftedDeterminant",),
     "qpruntime.effects.state": ("State",),
     "qpruntime.effects.walk": ("Walk", "WalkBlock"),
+    "qpruntime.forecasting.forecaster": ("GPForecaster",),
+    "qpruntime.forecasting.times": ("Clock",),
     "qpruntime.estimators.classifier": ("GPClassifier",),
     "qpruntime.estimators.poisson": ("GPPoissonRegressor",),
     "qpruntime.estimators.preference": ("GPPreference",),
@@ -97,7 +99,7 @@ _CALLABLES = {
 }
 #: What a file may hold as a whole.
 ROOTS = {name for name in _CLASSES if name.startswith("qpruntime.estimators") and ":GP" in name} | {
-    name for name in _CLASSES if name.endswith(("Posterior", ":EffectsModel"))
+    name for name in _CLASSES if name.endswith(("Posterior", ":EffectsModel", ":GPForecaster"))
 }
 
 
