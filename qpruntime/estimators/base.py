@@ -37,6 +37,8 @@ from qpruntime.learning.training import Fit
 from qpruntime.learning.warp import Warp
 from qpruntime.memory import require, squares
 from qpruntime.validation import choice, flag
+from qpruntime.validation import generator as seeded
+from qpruntime.validation import whole as whole_number
 
 __all__ = ["GPEstimator", "settings_to_fit"]
 
@@ -106,6 +108,63 @@ class GPEstimator(Parameters):
             self._spread_at(points),
         )
         return mean, variance
+
+    def _jointly(self, X: ArrayLike) -> tuple[Array, Array]:
+        """Mean and covariance of the latent function at `X`, with what is not known of its mean.
+
+        Of several processes (T, K) and (K, T, T). That of a prior mean is of each row by itself.
+        """
+        points = self._new_data(X)
+        inputs, priors = self._warped(points), self._prior_at(points)
+        spread = np.atleast_2d(self._spread_at(points).T)
+        pairs = zip(self._separate(), priors, strict=True)
+        found = [one.jointly(inputs, prior) for one, prior in pairs]
+        for (_, covariance), own in zip(found, spread, strict=True):
+            covariance.flat[:: len(points) + 1] += own
+        mean = one_or_columns([one[0] for one in found])
+        return mean, found[0][1] if len(found) == 1 else np.array([one[1] for one in found])
+
+    def sample_latent(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> Array:
+        """Draw the latent function at `X` jointly, in the units of `latent`.
+
+        Of the normal posterior, also of a model with a correction.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        n : int
+        random_state : int, Generator or None
+
+        Returns
+        -------
+        ndarray, shape (n, T), or (n, T, K) of K processes
+
+        Raises
+        ------
+        InputError
+            If the engine has no joint draws: of nearest rows, and of classes fitted jointly.
+        """
+        count, rng = whole_number(n, "n", 1), seeded(random_state)
+        points = self._new_data(X)
+        inputs, priors = self._warped(points), self._prior_at(points)
+        spread = np.atleast_2d(self._spread_at(points).T)
+        centre, unit = self._units()
+        found = []
+        for one, prior, own in zip(self._separate(), priors, spread, strict=True):
+            f = one.drawn(inputs, prior, count, rng)
+            if own.any():
+                f = f + np.sqrt(own) * rng.standard_normal(f.shape)
+            found.append(centre + unit * f)
+        return found[0] if len(found) == 1 else np.stack(found, axis=2)
+
+    def _separate(self) -> list[Process]:
+        """The processes, if each has a posterior of its own."""
+        if not hasattr(all_of(self.posterior_)[0], "joint"):
+            raise InputError(
+                "classes that were fitted jointly have no joint draws of several rows: use "
+                'multi_class="one_vs_rest"'
+            )
+        return self._processes()
 
     def _processes(self) -> list[Process]:
         """The fitted processes."""

@@ -22,6 +22,7 @@ from qpruntime.estimators.cross_fitted import Target
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import fitted_table, table_to_fit
 from qpruntime.estimators.joint import JointClasses, fit_joint, is_joint, joint_settings
+from qpruntime.estimators.joint_points import no_parts
 from qpruntime.estimators.labels import (
     check_announced,
     check_labels,
@@ -311,6 +312,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         ValueError
             As of `fit`; also for labels that the first part did not have.
         """
+        no_parts(self, y if classes is None else classes)
         if not begun(self):
             if classes is not None:
                 check_announced(classes, y)
@@ -331,11 +333,14 @@ class GPClassifier(ClassifierMixin, _Fitted):
         signs = signs_of(labels, self.classes_)
         return renewed(self, extended(self, points, signs, weights, self._prior_at(points)))
 
-    def latent(self, X: ArrayLike) -> tuple[Array, Array]:
+    def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
         """Mean and variance of the latent function at `X`.
 
-        Each of shape (T,) for two classes, (T, K) for K > 2.
+        Each of shape (T,) for two classes, (T, K) for K > 2. With `full_covariance` covariances of
+        the rows in place of variances, shape (T, T), of K > 2 classes (K, T, T).
         """
+        if flag(full_covariance, "full_covariance"):
+            return self._jointly(X)
         if is_joint(self):
             mean, covariance = JointClasses(self).latent(self._new_data(X))
             return mean, np.diagonal(covariance, axis1=1, axis2=2).copy()

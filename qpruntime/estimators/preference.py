@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +32,7 @@ from qpruntime.learning.along import train_along
 from qpruntime.learning.data import Data
 from qpruntime.learning.options import Search
 from qpruntime.learning.preference_kernel import own_start, preference_start
+from qpruntime.learning.priors import priors_of
 from qpruntime.learning.settings import Settings, generator, search_of
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.saving.savable import Savable
@@ -193,6 +194,8 @@ class GPPreference(Savable, BaseEstimator):
             begin = preference_start(spread, None if when is None else float(np.ptp(when)) or 1.0)
         else:
             begin = own_start(settings.kernel)
+            prior = priors_of(settings.priors, begin.kernel, {})
+            begin = replace(begin, log_prior=prior)
         data = Data(points, np.ones(functionals.n), projector, np.zeros(len(points)), weights)
         fit = train_along(data, begin, settings, functionals, generator(self.random_state))
         draft = draft_of(self)

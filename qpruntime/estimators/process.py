@@ -49,6 +49,27 @@ class Process:
         )
         return found
 
+    def jointly(self, points: Array, prior: ArrayLike) -> tuple[Array, Array]:
+        """Latent means (T,) and covariances (T, T) at points (T, d), of these prior means (T,)."""
+        found: tuple[Array, Array] = self.posterior.joint(*self._several(points), mean=prior)
+        return found
+
+    def drawn(self, points: Array, prior: ArrayLike, count: int, rng: np.random.Generator) -> Array:
+        """Joint draws of the latent function at points (T, d), shape (count, T)."""
+        found: Array = self.posterior.sample(
+            *self._several(points), n_samples=count, random_state=rng, mean=prior
+        )
+        return found
+
+    def _several(self, points: Array) -> tuple[Any, ...]:
+        """What the posterior takes of points (T, d) for what they have in common."""
+
+        def crossed() -> tuple[Array, Array]:
+            return self.crossed(points)[0], self.kernel(points)
+
+        found: tuple[Any, ...] = solution_of(self.posterior).inputs(points, crossed)
+        return found
+
     def _asked(self, points: Array) -> tuple[Any, ...]:
         """What the posterior takes of points (T, d)."""
         found: tuple[Any, ...] = solution_of(self.posterior).inputs(

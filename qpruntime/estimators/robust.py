@@ -86,6 +86,9 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
     table : None, "exact", path, name or Table
         Where QP finds sigma*; see `qpruntime.infer`. A table is of one nu and one scale: where
         either is learnt, the result is integrated instead.
+    monotone : mapping, optional
+        Features along which the function rises, +1, or falls, -1: ``{"age": +1}``, or numbers of
+        columns, as for `GPClassifier`.
     optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
     n_jobs, random_state, verbose
@@ -144,6 +147,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
     noise_bounds: Mapping[Literal["nu", "scale"], Bounds] | None = None
     normalize_y: bool = True
     method: Literal["qp", "ep"] = "qp"
+    monotone: Mapping[str | int, int] | None = None
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -227,9 +231,13 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
     def _units(self) -> tuple[float, float]:
         return self._centre_, self._unit_
 
-    def latent(self, X: ArrayLike) -> tuple[Array, Array]:
-        """Mean and variance of the function without noise at `X`, each of shape (T,)."""
-        mean, variance = self._latent_at(X)
+    def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
+        """Mean and variance of the function without noise at `X`, each of shape (T,).
+
+        With `full_covariance` covariances, shape (T, T), in place of variances.
+        """
+        whole = flag(full_covariance, "full_covariance")
+        mean, variance = (self._jointly if whole else self._latent_at)(X)
         return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
 
     @overload

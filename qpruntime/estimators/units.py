@@ -17,7 +17,7 @@ from qpruntime.inference.sparse.lazy import is_lazy, read
 from qpruntime.inference.sparse.mapped import mapped
 from qpruntime.kernels.units import Units
 from qpruntime.learning.data import Data
-from qpruntime.learning.default_kernel import Start, automatic_start, default_start
+from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
 from qpruntime.learning.policy.acts import acts
 from qpruntime.learning.policy.choice import Choice, looked_at
@@ -54,7 +54,8 @@ def train_all(
         # As they are where X is held: kernels would compile once more for small integers.
         processes = [replace(data, X=X, y=np.asarray(data.y, dtype=float)) for data in processes]
     if isinstance(settings.kernel, Kernel):
-        return _trained(processes, [Start(settings.kernel)] * len(processes), settings, rng), None
+        begin = given_start(settings.kernel, settings.priors, processes[0].learn)
+        return _trained(processes, [begin] * len(processes), settings, rng), None
     looked = look(processes, settings, latent_scale)
     if looked is not None and looked.warp is not None:
         X = looked.warp(X)

@@ -83,6 +83,9 @@ class Solution(Protocol):
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
         """Joint draws of the latent function, shape (count, T)."""
 
+    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Means (T,) and covariances (T, T) of the latent function, at what `draw` takes."""
+
     def gradient(self, change: Any) -> Array | float:
         """Slope of EP's log evidence: by the kernel's parameters, or where the prior changes so."""
 

@@ -229,6 +229,24 @@ class Posterior(Outcome, Savable):
         found: Array = self._solution.draw(at, mean, count, rng)
         return found
 
+    @sized(_algebra)
+    def joint(self, *at: ArrayLike, mean: ArrayLike | None = None) -> tuple[Array, Array]:
+        """Latent means and covariances at T new points, which `sample` draws of.
+
+        Parameters
+        ----------
+        *at, mean
+            As for `sample`.
+
+        Returns
+        -------
+        mean : ndarray, shape (T,)
+        covariance : ndarray, shape (T, T)
+        """
+        at, mean, _ = asked(self._solution.where, at, mean, {}, none=True)
+        found: tuple[Array, Array] = self._solution.joint(at, mean)
+        return found
+
     @sized(_rows)
     def marginals(
         self,

@@ -8,7 +8,9 @@ writes it. `docs/defaults.md` says why it is this one. Nothing here knows likeli
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -17,9 +19,10 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime.arrays import Array
 from qpruntime.kernels.default import Belief, LogNormal, default_kernel
 from qpruntime.kernels.units import Units
+from qpruntime.learning.priors import priors_of
 from qpruntime.learning.starts import degenerate
 
-__all__ = ["Start", "automatic_start", "default_start", "learns_nothing"]
+__all__ = ["Start", "automatic_start", "default_start", "given_start", "learns_nothing"]
 
 # The length-scale begins where the evidence is highest among these, in units of the square root of
 # the number of features, which is about the distance of two rows over sqrt(2).
@@ -37,8 +40,9 @@ class Start:
     Attributes
     ----------
     kernel : scikit-learn kernel
-    log_prior : LogNormal or None
-        Of the kernel's log parameters; it is added to the objective.
+    log_prior : callable or None
+        Of the kernel's log parameters, or of theirs and then those of the likelihood, and its
+        gradient; it is added to the objective.
     thetas : tuple of ndarray
         Log parameters, of which the best is the start; those of the kernel if there are none.
         Those of the likelihood may follow.
@@ -49,7 +53,7 @@ class Start:
     """
 
     kernel: Kernel
-    log_prior: LogNormal | None = None
+    log_prior: Any = None
     thetas: tuple[Array, ...] = ()
     by_feature: int = 0
     others: tuple[Start, ...] = ()
@@ -67,6 +71,11 @@ class Start:
         if prior is not None:
             prior = LogNormal(prior.mean[:-1], prior.deviation[:-1])
         return Start(kernel.k1 + kernel.k2.k1 * shape, prior, (start,))
+
+
+def given_start(kernel: Kernel, priors: Any, learnt: Mapping[str, Any]) -> Start:
+    """Return where a fit of a kernel that is given begins, with the priors that are."""
+    return Start(kernel, priors_of(priors, kernel, learnt))
 
 
 def default_start(units: Units, scale: float = 1.0, smooth: bool = False, nu: float = 2.5) -> Start:

@@ -47,7 +47,8 @@ class Optimum:
     slope : ndarray
         Gradient of the score at theta; outwards at a bound that holds it back.
     log_prior : float
-        Log of the prior density of theta at the optimum, relative to its top; 0 without a prior.
+        Log of the prior density of theta at the optimum, of the default kernel's relative to its
+        top; 0 without a prior.
         It is not part of `value`.
     """
 

@@ -7,7 +7,7 @@ act together is refused where the value is made, so that no fit has to ignore it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.learning.objective import OBJECTIVES
+from qpruntime.learning.priors import checked_priors
 from qpruntime.validation import choice, flag, number, shown, whole
 
 __all__ = ["Callback", "Options", "Search", "Series"]
@@ -81,6 +82,15 @@ class Search(Options):
         Relative tolerance of the optimiser on the objective.
     callback : callable, optional
         Called with the log parameters and the objective after every evaluation.
+    priors : dict, optional
+        Of a kernel that is given, by names of its parameters, "k2__length_scale", or their ends,
+        "length_scale" for all that end so; of parameters of the likelihood that are learnt by
+        theirs, in units of the fit. Each a name with numbers, or a frozen distribution of
+        `scipy.stats`: ("half-normal", scale), ("log-normal", median, deviation),
+        ("gamma", shape, scale), ("inverse-gamma", shape, scale), and those that penalise
+        complexity: ("pc-variance", s, p) and ("pc-deviation", s, p), by which a standard deviation
+        is above s with probability p; ("pc-length", l, p, d), by which a length-scale of d features
+        is below l. Densities are of the logarithms, and added to the objective.
 
     Raises
     ------
@@ -100,6 +110,7 @@ class Search(Options):
     max_iter: int = 1000
     ftol: float = 1e-9
     callback: Callback | None = None
+    priors: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self._set(
@@ -107,6 +118,7 @@ class Search(Options):
             restarts=whole(self.restarts, "restarts", 0),
             max_iter=whole(self.max_iter, "max_iter", 0),
             ftol=number(self.ftol, "ftol", above=0.0, most=1.0),
+            priors=checked_priors(self.priors),
         )
         if self.restarts > _MOST_RESTARTS:
             raise InputError(f"restarts must be at most {_MOST_RESTARTS}, got {self.restarts}")
@@ -158,4 +170,6 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _hashable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return tuple(value)
     return (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value

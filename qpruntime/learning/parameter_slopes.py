@@ -57,7 +57,8 @@ def reparametrised(projector: Projector, names: Sequence[str], logs: Array) -> P
 def learnt(projector: Projector, names: Sequence[str], logs: Array) -> Projector:
     """Return the projector with learnt parameters; its likelihood is the registered one."""
     likelihood = reparametrised(projector, names, logs).likelihood
-    if likelihood.name in likelihoods.names():
+    known = likelihoods.names() + likelihoods.names(kinds=True)
+    if likelihood.rows is None and likelihood.name in known:
         likelihood = likelihoods.get(likelihood.spelt)
     return Projector(likelihood, projector.method)
 

@@ -81,6 +81,7 @@ class Settings:
     n_jobs: int | None
     verbose: int
     callback: Callback | None
+    priors: Any = None
     solver: str = "auto"
     scheduler: str | None = None
     approximate: float | None = None
@@ -147,12 +148,23 @@ def settings_of(model: Any) -> Settings:
         n_jobs=model.n_jobs,
         verbose=whole(verbose, "verbose", 0),
         callback=sought.callback,
+        priors=_priors_of(sought, automatic, search is not None),
         solver=solver,
         scheduler=None if inducing is None else inducing.scheduler,
         approximate=approximate,
         sparse=None if inducing is None or chosen else _sparse_of(inducing),
         auto=_auto_of(inducing) if inducing is not None and chosen else None,
     )
+
+
+def _priors_of(search: Search, automatic: bool, learns: bool) -> Any:
+    """Return the priors that were given; `InputError` if they cannot act."""
+    if search.priors and automatic:
+        raise InputError(
+            "priors are of a kernel that is given, whose parameters they name: the default kernel "
+            "has priors of its own; give kernel="
+        )
+    return search.priors if learns else None
 
 
 def numbered(settings: Settings, count: int) -> list[Settings]:

@@ -6,6 +6,7 @@ An observation is a row of two columns, successes and trials: y of shape (N, 2).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +28,8 @@ MOST_TRIALS = 2**26 - 1
 @kernel
 def shape(y, theta):
     """(sign, a, 1/n, offset, top) of the shared form in u = sign f, and log p at its peak."""
-    k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
+    row = 2 * max(0, min(int(y), theta.size // 2 - 1))  # one of those there are
+    k, n = theta[row], theta[row + 1]
     fail = n - k
     sign, a = (1.0, k) if k <= fail else (-1.0, fail)
     top = math.log(a / (n - a)) if a > 0.0 else 0.0
@@ -97,6 +99,13 @@ def _expected(mean, std, y, theta):
     return bent_expected(sign * mean, std, sign, a, 1.0 / inverse, peak)
 
 
+def _given(f: Array, theta: Array) -> Any:
+    """Of one trial."""
+    from scipy import stats  # takes longer to import than all likelihoods
+
+    return stats.binom(1, 0.5 * (1.0 + np.tanh(0.5 * f)))
+
+
 likelihood = Likelihood(
     name="binomial",
     outcomes="pairs (successes, trials)",
@@ -107,4 +116,5 @@ likelihood = Likelihood(
     frame=Pointer(_frame, FRAME),
     powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
     expected=Pointer(_expected, MOMENTS),
+    given=_given,
 )

@@ -152,6 +152,10 @@ class Likelihood:
         Of noise symmetric about f: ``reach(variance, tail, theta)``, shape (T, Q), the distance r
         with ``P(|y - mean| > r) = 2 tail`` for f ~ N(mean, variance), T variances and Q tails in
         (0, 1/2].
+    given : callable, optional
+        ``given(f, theta)``, the distribution of y for an array of f, as SciPy has it: frozen, with
+        mean, var, cdf, sf, ppf and rvs that broadcast with f. Quantiles and draws of observations
+        need it.
     """
 
     name: str
@@ -178,6 +182,7 @@ class Likelihood:
     score: Callable[[Array, Array], Array] | None = None
     rate: RateLink | None = None
     reach: Callable[[Array, Array, Array], Array] | None = None
+    given: Callable[[Array, Array], Any] | None = None
     columns: int = 1
     rows: Array | None = None
 

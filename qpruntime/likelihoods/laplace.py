@@ -7,7 +7,9 @@ observation and cut off there.
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from qpruntime.arrays import Array
 from qpruntime.jit import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.observations import reals
@@ -93,6 +95,12 @@ def _kink(y, theta, k):
     return y if k == 0 else math.nan
 
 
+def _given(f: Array, theta: Array) -> Any:
+    from scipy import stats  # takes longer to import than all likelihoods
+
+    return stats.laplace(f, theta[0])
+
+
 likelihood = Likelihood(
     name="laplace",
     outcomes="real numbers",
@@ -106,4 +114,5 @@ likelihood = Likelihood(
     derive=_constants,
     expected=Pointer(_expected, MOMENTS),
     landmarks=Pointer(_kink, LANDMARK),
+    given=_given,
 )

@@ -7,7 +7,11 @@ the density y g - (y + r) log(1 + e^g), that of y successes in y + r trials.
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
+
+from qpruntime.arrays import Array
 from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.bend import bent, bent_expected, bent_frame, bent_moments
 from qpruntime.likelihoods.contract import Likelihood, Powers
@@ -18,9 +22,8 @@ __all__ = ["likelihood"]
 
 
 @kernel
-def shape(y, theta):
-    """(sign, a, 1/n, offset, top) of the shared form in u = sign f, and log p at its peak."""
-    r, log_r = theta[0], theta[1]
+def dispersed_shape(y, r, log_r):
+    """`shape` of this dispersion, and of its logarithm."""
     n = y + r
     if y <= r:
         offset = math.log(n) - log_r
@@ -33,6 +36,12 @@ def shape(y, theta):
     # Gamma(y + r)/(y! Gamma(r)) is the binomial coefficient times r/n.
     peak = log_peak(y) + log_peak(r) - log_peak(n) + log_r - math.log(n) if y > 0.0 else 0.0
     return sign, a, 1.0 / n, offset, top, peak
+
+
+@kernel
+def shape(y, theta):
+    """(sign, a, 1/n, offset, top) of the shared form in u = sign f, and log p at its peak."""
+    return dispersed_shape(y, theta[0], theta[1])
 
 
 def _split(f, y, theta):
@@ -64,6 +73,12 @@ def _expected(mean, std, y, theta):
     return bent_expected(sign * (mean - theta[1]), std, sign, a, 1.0 / inverse, peak)
 
 
+def _given(f: Array, theta: Array) -> Any:
+    from scipy import stats  # takes longer to import than all likelihoods
+
+    return stats.nbinom(theta[0], theta[0] / (theta[0] + np.exp(np.minimum(f, 700.0))))
+
+
 likelihood = Likelihood(
     name="negative-binomial",
     outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
@@ -76,4 +91,5 @@ likelihood = Likelihood(
     parameters={"dispersion": 1.0},
     limits={"dispersion": (1e-3, 1e9)},
     derive=_constants,
+    given=_given,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -372,6 +373,12 @@ class Square(RateLink):
         return SquareRate(mean, np.sqrt(variance))
 
 
+def _given(f: Array, theta: Array) -> Any:
+    from scipy import stats  # takes longer to import than all likelihoods
+
+    return stats.poisson(f * f)
+
+
 likelihood = Likelihood(
     name="poisson",
     outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
@@ -396,4 +403,5 @@ likelihood = Likelihood(
         scale=Pointer(_scale, COORDINATES),
     ),
     rate=Square(),
+    given=_given,
 )

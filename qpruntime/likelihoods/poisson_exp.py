@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,6 +127,12 @@ def _beyond(mean: Array, variance: Array, i: int) -> PointError:
     )
 
 
+def _given(f: Array, theta: Array) -> Any:
+    from scipy import stats  # takes longer to import than all likelihoods
+
+    return stats.poisson(np.exp(np.minimum(f, 700.0)))
+
+
 likelihood = Likelihood(
     name="poisson-exp",
     outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
@@ -136,4 +143,5 @@ likelihood = Likelihood(
     powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
     expected=Pointer(_expected, MOMENTS),
     rate=Exponential(),
+    given=_given,
 )

@@ -1,4 +1,8 @@
-"""The registry: every module of this package that defines ``likelihood`` is found by itself."""
+"""The registry: every module of this package that defines ``likelihood`` is found by itself.
+
+Those of `kinds` are found by `get` as well. They have no formulas for other libraries, no tables
+and no references to 20 digits: `names` leaves them out unless it is asked.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +26,48 @@ __all__ = ["get", "is_registered", "names", "shortest", "stem"]
 _PACKAGE = __name__.rpartition(".")[0]
 
 
-@cache
-def _registry() -> dict[str, Likelihood]:
+def _defined(package: str) -> dict[str, Likelihood]:
     found = {}
-    for module in pkgutil.iter_modules(sys.modules[_PACKAGE].__path__):
-        candidate = getattr(
-            importlib.import_module(f"{_PACKAGE}.{module.name}"), "likelihood", None
-        )
+    for module in pkgutil.iter_modules(sys.modules[package].__path__):
+        if module.ispkg:
+            continue
+        candidate = getattr(importlib.import_module(f"{package}.{module.name}"), "likelihood", None)
         if isinstance(candidate, Likelihood):
             found[candidate.name] = candidate
     return dict(sorted(found.items()))
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all registered likelihoods."""
-    return tuple(_registry())
+@cache
+def _core() -> dict[str, Likelihood]:
+    return _defined(_PACKAGE)
+
+
+@cache
+def _kinds() -> dict[str, Likelihood]:
+    importlib.import_module(f"{_PACKAGE}.kinds")
+    return _defined(f"{_PACKAGE}.kinds")
+
+
+def _found(name: str) -> Likelihood | None:
+    """Return the likelihood of a name; `kinds` is imported where the others have none."""
+    known = _core().get(name)
+    return _kinds().get(name) if known is None else known
+
+
+def names(kinds: bool = False) -> tuple[str, ...]:
+    """Return the names of registered likelihoods.
+
+    Parameters
+    ----------
+    kinds : bool
+        Those of `qpruntime.likelihoods.kinds` instead: kinds of y that estimators and `infer` take,
+        without formulas for other libraries and without tables.
+    """
+    return tuple(_kinds() if kinds else _core())
+
+
+def _every() -> tuple[str, ...]:
+    return names() + names(kinds=True)
 
 
 def get(likelihood: str | Likelihood, **parameters: float) -> Likelihood:
@@ -71,13 +102,12 @@ def get(likelihood: str | Likelihood, **parameters: float) -> Likelihood:
     if isinstance(likelihood, Likelihood):
         return likelihood.with_parameters(**parameters)
     name, given = read(likelihood) if isinstance(likelihood, str) else (likelihood, {})
-    try:
-        registered = _registry()[name]
-    except (KeyError, TypeError):
-        known = ", ".join(names())
+    registered = _found(name) if isinstance(name, str) else None
+    if registered is None:
         raise InputError(
-            f"unknown likelihood {shown(likelihood)}{meant(name, names())}; known are: {known}"
-        ) from None
+            f"unknown likelihood {shown(likelihood)}{meant(name, _every())}; known are: "
+            + ", ".join(_every())
+        )
     both = sorted(set(given) & set(parameters))
     if both:
         raise InputError(f"parameter {both[0]!r} is given twice: in {likelihood!r} and by name")
@@ -87,20 +117,22 @@ def get(likelihood: str | Likelihood, **parameters: float) -> Likelihood:
 
 @cache
 def _made(name: str, parameters: tuple[tuple[str, float], ...]) -> Likelihood:
-    return _registry()[name].with_parameters(**dict(parameters))
+    registered = _found(name)
+    assert registered is not None
+    return registered.with_parameters(**dict(parameters))
 
 
 def is_registered(likelihood: Likelihood) -> bool:
     """Whether this is what `get` returns for its name and parameters, and no other of that name."""
     try:
-        return likelihood.name in _registry() and get(likelihood.spelt) is likelihood
+        return _found(likelihood.name) is not None and get(likelihood.spelt) is likelihood
     except InputError:
         return False
 
 
 def shortest(likelihood: Likelihood) -> str:
     """Return how `get` finds a registered likelihood: without parameters, if all have defaults."""
-    plain = likelihood is _registry().get(likelihood.name)
+    plain = likelihood is _found(likelihood.name)
     return likelihood.name if plain else likelihood.spelt
 
 
@@ -111,7 +143,7 @@ def stem(likelihood: Likelihood, preset: str = "grid", p: float | None = None) -
     >>> stem(get("student-t", scale=0.3), "surfaces"), stem(get("student-t"), "surfaces")
     ('student-t,nu=4,scale=0.3-surfaces', 'student-t-surfaces')
     """
-    plain = likelihood is _registry().get(likelihood.name)
+    plain = likelihood is _found(likelihood.name)
     return file_stem(likelihood.name, {} if plain else likelihood.parameters, preset, p)
 
 
@@ -119,18 +151,19 @@ def _reduced(likelihood: Likelihood) -> Any:
     """How a likelihood pickles: by its recipe, by its name, or with all it holds."""
     if likelihood.recipe is not None:
         return restore, (likelihood.recipe,)
-    if likelihood.rows is not None and likelihood.name in _registry():
+    if likelihood.rows is not None and _found(likelihood.name) is not None:
         plain = get(likelihood.spelt)
         if plain.split is likelihood.split:
-            return _holding, (plain, likelihood.rows)
+            return holding, (plain, likelihood.rows)
     if is_registered(likelihood):
         return get, (likelihood.spelt,)
     return object.__reduce_ex__(likelihood, 2)
 
 
-def _holding(likelihood: Likelihood, rows: Array) -> Likelihood:
-    return replace(likelihood, rows=rows)
+def holding(likelihood: Likelihood, rows: Array) -> Likelihood:
+    """Return a likelihood that holds these observations, as `Likelihood.observing` makes it."""
+    return replace(likelihood, rows=likelihood.validate(rows).reshape(-1, likelihood.columns))
 
 
-reserve(names)
+reserve(_every)
 copyreg.pickle(Likelihood, _reduced)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -175,6 +176,12 @@ def _reach(variance: Array, tail: Array, theta: Array) -> Array:
     return out
 
 
+def _given(f: Array, theta: Array) -> Any:
+    from scipy import stats  # takes longer to import than all likelihoods
+
+    return stats.t(theta[0], f, theta[1])
+
+
 likelihood = Likelihood(
     name="student-t",
     outcomes="real numbers",
@@ -188,4 +195,5 @@ likelihood = Likelihood(
     limits={"nu": (_LEAST, 1e6), "scale": (1e-50, 1e50)},
     derive=_constants,
     reach=_reach,
+    given=_given,
 )

@@ -101,6 +101,10 @@ class DenseSolution:
 
         At the rows themselves where there are none.
         """
+        return draws(*self.joint(at, mean), count, rng)
+
+    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Means and covariances at such points."""
         if not at:
             K = self.observed().K
             if K is None:
@@ -119,7 +123,7 @@ class DenseSolution:
             raise InputError("joint draws are of the dense engine's own posteriors")
         offset = prior_mean(mean, self.usual, (count_new,))
         mean_new = kept.predict(K_star, K_new.diagonal(), offset)[0]
-        return draws(mean_new, K_new - kept.reduced(K_star), count, rng)
+        return mean_new, K_new - kept.reduced(K_star)
 
     def gradient(self, change: Any) -> Array | float:
         """Slope of the log evidence where the covariance changes so."""

@@ -152,6 +152,28 @@ class SeriesSolution:
         found = draw(rows, place, count, rng)
         return found + offset + np.sqrt(rows.noise) * rng.standard_normal(found.shape)
 
+    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Means and covariances at T times, in O(T (N + T)), with the kernel's white noise.
+
+        A site of 1 as precision times mean, at a time that is not observed, moves the posterior
+        mean everywhere else by its covariance with that time.
+        """
+        if not at:
+            raise InputError("a joint distribution of a series takes times")
+        rows, place, offset = self._with(at, mean)
+        rows.refresh()
+        found = rows.report()[place]
+        centre = found.mean + offset
+        covariance, variance = np.empty((place.size, place.size)), np.maximum(found.variance, 0.0)
+        for row, number in enumerate(place):
+            rows.nu[:] = 0.0
+            rows.nu[number] = 1.0
+            rows.refresh()
+            covariance[row] = rows.report()[place].mean
+        covariance = 0.5 * (covariance + covariance.T)
+        covariance.flat[:: place.size + 1] = variance + rows.noise
+        return centre, covariance
+
     def _with(self, at: tuple[Any, ...], mean: Any) -> tuple[Rows, Any, Array]:
         """Return these rows with T that are not observed, where these are, and their mean."""
         new = self.clock.read(at[0], "t")

@@ -142,6 +142,10 @@ class OperatorSolution:
 
         Of f itself where there are none.
         """
+        return draws(*self.joint(at, mean), count, rng)
+
+    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Means and covariances at such points."""
         if not at:
             K = self._covariance()
             at, mean = (K, K), self.prior if mean is None else mean
@@ -155,7 +159,7 @@ class OperatorSolution:
         require(squares(count_new, 3.0), f"joint draws at {count_new} points", "take fewer points")
         offset = prior_mean(mean, self.usual, (count_new,))
         centre = self.kept.predict(K_star, K_new.diagonal(), offset)[0]
-        return draws(centre, K_new - self.kept.reduced(K_star), count, rng)
+        return centre, K_new - self.kept.reduced(K_star)
 
     def gradient(self, change: Any) -> Array | float:
         """Slope of the log evidence where the covariance of f changes so."""

@@ -23,7 +23,7 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.blas import divide
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.inducing import Inducing
-from qpruntime.inference.sparse.left_out import leave_out
+from qpruntime.inference.sparse.left_out import leave_out, without_site
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.state import Base, State
 from qpruntime.memory import require, squares
@@ -141,6 +141,10 @@ class SparseSolution:
         """Leave-one-out log densities of some rows."""
         return self._rows[2].copy() if rows is None else leave_out(self.with_rows, rows)
 
+    def left_out(self, rows: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Means and variances of some rows by the others, as likelihoods take them."""
+        return without_site(self.with_rows, rows)
+
     def least(self) -> tuple[float, int]:
         """The least leave-one-out log density, and its row."""
         return self.lowest
@@ -167,6 +171,10 @@ class SparseSolution:
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
         """Joint draws at points (T, d), with what inducing inputs do not know of the prior."""
+        return draws(*self.joint(at, mean), count, rng)
+
+    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Means and covariances at points (T, d), with that as well."""
         if not at:
             raise InputError("draws take points: sample(X)")
         points, prior = self.checked(at, mean)
@@ -175,7 +183,7 @@ class SparseSolution:
         phi, _ = self.inducing.features(points)
         centre, rest = phi @ self.weights, self.kernel(points) - phi @ phi.T
         solved = divide(phi, self.root)  # in place of phi
-        return draws(centre + prior, rest + solved @ solved.T, count, rng)
+        return centre + prior, rest + solved @ solved.T
 
     def gradient(self, change: Any) -> Array | float:
         """Slope of EP's log evidence by the kernel's free log parameters."""

@@ -1,0 +1,258 @@
+"""Levels in an order over `infer`: ordered probit, whose thresholds are learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+from sklearn.base import ClassifierMixin
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.estimators.atomic import draft_of
+from qpruntime.estimators.data import checked, fit_data, weighed
+from qpruntime.estimators.old_options import with_old_options
+from qpruntime.estimators.regressor import LikelihoodRegressor
+from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.likelihoods import Likelihood, get
+from qpruntime.likelihoods.kinds.ordinal import (
+    BEYOND,
+    MOST_LEVELS,
+    gap_names,
+    probabilities,
+    thresholds,
+)
+from qpruntime.validation import levels as quantile_levels
+from qpruntime.validation import shown
+
+__all__ = ["GPOrdinal"]
+
+# Gaps of thresholds are learnt between these, where noise has variance 1.
+_GAPS = (1e-3, 1e3)
+# A gap at first, at the least.
+_LEAST = 0.05
+
+
+@with_old_options
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
+    """Levels in an order, such as grades and ratings, by EP or QP: ordered probit.
+
+    y is how many thresholds f(x) plus noise of variance 1 is above, f a Gaussian process. The
+    thresholds and the kernel's parameters maximise EP's evidence together.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel, "auto" or None
+        By default a constant plus Matérn 5/2, in units of each feature's spread, as for
+        `GPClassifier`.
+    levels : sequence, optional
+        The levels from the lowest to the highest. By default those of y, sorted: give them where
+        that is not their order, as of words, or where some were not seen.
+    method : {"qp", "ep"}
+        How the final posterior is computed.
+    table : None or "exact"
+        See `qpruntime.infer`; there are no tables of this likelihood.
+    optimize, tol, max_sweeps, correction, inducing, solver
+        As for `GPClassifier`.
+    n_jobs, random_state, verbose
+        As for `GPClassifier`.
+    prior_mean : None
+        Others are of y = f + noise.
+
+    Attributes
+    ----------
+    classes_ : ndarray, shape (K,)
+        The levels in their order.
+    thresholds_ : ndarray, shape (K - 1,)
+        Between them, in units of f; the first is 0.
+    kernel_ : scikit-learn kernel
+        With the fitted parameters.
+    mean_ : float
+        Prior mean of f.
+    likelihood_ : Likelihood
+        With gaps of thresholds.
+    posterior_ : Posterior
+        Of the latent function at the training points.
+    converged_ : bool
+        Whether the sites and the optimiser have settled.
+    optimum_, optima_, log_marginal_likelihood_value_, n_iter_, table_sha256_
+        As of `GPRegressor`.
+    engine_, inducing_points_, stages_, nearest_, warp_, X_train_
+        As of `GPRegressor`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPOrdinal
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0.0, 6.0, (90, 1))
+    >>> f = 2.0 * np.sin(X[:, 0]) + 0.5 * rng.standard_normal(90)
+    >>> y = np.array(["bad", "fair", "good"])[np.digitize(f, [-1.0, 1.0])]
+    >>> model = GPOrdinal(levels=["bad", "fair", "good"], method="ep").fit(X, y)
+    >>> model.predict([[1.5], [3.1], [4.7]]).tolist()
+    ['good', 'fair', 'bad']
+    """
+
+    levels: Sequence[Any] | None = None
+    method: Literal["qp", "ep"] = "qp"
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> GPOrdinal:
+        """Fit hyper-parameters, thresholds and posterior.
+
+        Parameters
+        ----------
+        X : array-like, shape (N, d)
+        y : array-like, shape (N,)
+            Levels, of any kind.
+        sample_weight : array-like, shape (N,), optional
+            Powers of the single likelihoods, as in `GPClassifier.fit`.
+
+        Raises
+        ------
+        ValueError
+            If X, y or weights are not usable; a subclass, `InputError`, where the check is ours.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the optimiser or the sites have not settled.
+        """
+        draft = draft_of(self)
+        points, labels = fit_data(draft, X, y, ensure_min_samples=2)
+        weights, points, labels = weighed(sample_weight, points, labels)
+        draft.classes_ = _ordered(self.levels, labels)
+        codes = _codes(draft.classes_, labels)
+        own, mean = _begun(codes, weights, len(draft.classes_))
+        found: GPOrdinal = self._fit_observed(draft, points, codes, weights, own, (mean, 1.0))
+        return found
+
+    def _learnt(
+        self, own: Likelihood, units: Mapping[str, float]
+    ) -> dict[str, tuple[float, float]]:
+        names = gap_names(len(self.classes_))
+        return dict.fromkeys(names, _GAPS)
+
+    @property
+    def thresholds_(self) -> Array:
+        """Between the levels, in units of f."""
+        return thresholds(self.likelihood_, len(self.classes_)).copy()
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Probability of each level, shape (T, K); closed, but for corrected marginals."""
+        points, count, own = self._new_data(X), len(self.classes_), self.likelihood_
+
+        def finish(mean: Array, variance: Array) -> Array:
+            # Noise and what is not known of f add up.
+            root = np.sqrt(1.0 + variance)
+            edges = thresholds(own, count) - mean[:, None]
+            return _between(edges / root[:, None])
+
+        def by_grid(found: list[Marginals]) -> Array:
+            shares = [found[0].expect(partial(_share, own, count, k)) for k in range(count)]
+            return np.column_stack(shares)
+
+        if self.correction is not None:
+            shares = np.asarray(self._corrected(points, by_grid))
+            return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+        found: Array = self._predicted(points, finish, width=count)
+        return found
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the most probable level, shape (T,)."""
+        found: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return found
+
+    def predict_quantiles(self, X: ArrayLike, q: ArrayLike = 0.5) -> NDArray[Any]:
+        """Lowest level such that y is not above it with probability q: the median by default.
+
+        Returns
+        -------
+        ndarray, shape (T,) for a number q, else (T, Q)
+        """
+        at = quantile_levels(q, "q")
+        below = np.cumsum(self.predict_proba(X), axis=1)[:, None, :-1]
+        place = (below < at.reshape(-1)[:, None]).sum(axis=2)
+        return np.asarray(self.classes_[place].reshape(len(place), *at.shape))
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> NDArray[Any]:
+        """Lowest and highest level of a central interval, shape (T, 2)."""
+        return self.predict_quantiles(X, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
+
+    def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> NDArray[Any]:
+        """Draw levels at `X` jointly, shape (n, T), as `GPRegressor.sample`."""
+        found: NDArray[Any] = self.classes_[super().sample(X, n, random_state).astype(int)]
+        return found
+
+    def _observations(self, y: ArrayLike) -> Array:
+        return _codes(self.classes_, np.asarray(y))
+
+
+def _ordered(given: Any, labels: NDArray[Any]) -> NDArray[Any]:
+    """Return the levels in their order.
+
+    Raises
+    ------
+    InputError
+        If there are too few or too many, or y has others than those given.
+    """
+    if given is None:
+        try:
+            found = np.unique(labels)
+        except TypeError as error:
+            raise InputError(
+                "levels of y cannot be sorted: give them from the lowest to the highest, levels="
+            ) from error
+    else:
+        found = checked(np.asarray, given)
+        if found.ndim != 1 or len(np.unique(found)) < found.size:
+            raise InputError(f"levels must be different ones in their order, got {shown(given)}")
+        other = ~np.isin(labels, found)
+        if other.any():
+            raise InputError(f"y has {shown(labels[other][0])}, which is none of levels=")
+    if not 3 <= found.size <= MOST_LEVELS:
+        raise InputError(
+            f"GPOrdinal is for 3 to {MOST_LEVELS} levels, got {found.size}: for two use "
+            "GPClassifier, and for many GPRegressor"
+        )
+    return found
+
+
+def _codes(classes: NDArray[Any], labels: NDArray[Any]) -> Array:
+    """Numbers of levels."""
+    order = np.argsort(classes)
+    place = np.clip(np.searchsorted(classes[order], labels), 0, classes.size - 1)
+    found = order[place]
+    wrong = classes[found] != labels
+    if wrong.any():
+        raise InputError(f"y has {shown(labels[wrong][0])}, which is no level of the fit")
+    return found.astype(float)
+
+
+def _begun(codes: Array, weights: Array | None, count: int) -> tuple[Likelihood, float]:
+    """Thresholds that give levels their shares, and the mean of f then, whose variance is 1."""
+    seen = np.bincount(codes.astype(int), weights, minlength=count) + 0.5
+    edges = np.sqrt(2.0) * ndtri(np.cumsum(seen)[:-1] / seen.sum())
+    gaps = np.maximum(np.diff(edges), _LEAST)
+    names = gap_names(MOST_LEVELS)
+    values = dict(zip(names, gaps, strict=False))
+    if count < MOST_LEVELS:
+        values[names[count - 2]] = BEYOND
+    return get("ordinal", **values), -float(edges[0])
+
+
+def _between(edges: Array) -> Array:
+    """Probabilities of a standard normal variable between edges (T, K - 1), shape (T, K)."""
+    ends = np.full((len(edges), 1), np.inf)
+    gap = np.hstack([-ends, edges, ends])
+    # Differences of whichever tails are small.
+    return np.where(gap[:, :-1] > 0.0, -np.diff(ndtr(-gap)), np.diff(ndtr(gap)))
+
+
+def _share(own: Likelihood, count: int, k: int, f: Array) -> Array:
+    return probabilities(own, count, f)[..., k]

@@ -1,0 +1,127 @@
+"""Predictive distributions of observations of a fitted likelihood, however it is known.
+
+By the distribution of y given f that SciPy has, or by the density alone: `mixture`, `by_density`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.estimators.predictive.by_density import (
+    Places,
+    density_mean_and_variance,
+    density_quantiles,
+    places_of,
+)
+from qpruntime.estimators.predictive.density import wide
+from qpruntime.estimators.predictive.mixture import mean_and_variance, quantiles
+from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.likelihoods import Likelihood
+
+__all__ = ["Predicted"]
+
+_HALVINGS = 60
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Distributions of y under latent values.
+
+    Attributes
+    ----------
+    likelihood : Likelihood
+    places : Places or None
+        Where y can be, if only the density is known.
+    """
+
+    likelihood: Likelihood
+    places: Places | None
+
+    @classmethod
+    def of(cls, likelihood: Likelihood, y: Array) -> Predicted:
+        """Return those of a likelihood whose observations were these."""
+        known = likelihood.given is not None
+        return cls(likelihood, None if known else places_of(likelihood, y))
+
+    @staticmethod
+    def discrete(likelihood: Likelihood) -> bool:
+        """Whether p(y|f) is a probability."""
+        if likelihood.given is None:
+            return getattr(likelihood.validate, "values", None) is not None
+        own = likelihood.given(np.zeros(1), likelihood.theta)
+        return not hasattr(getattr(own, "dist", own), "pdf")
+
+    def mean_and_variance(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Of an observation, each (T,), for f ~ N(mean, variance)."""
+        if self.places is None:
+            return mean_and_variance(self.likelihood, mean, wide(variance))
+        return density_mean_and_variance(self.likelihood, self.places, mean, wide(variance))
+
+    def quantiles(self, mean: Array, variance: Array, q: Array) -> Array:
+        """Of an observation, shape (T, Q)."""
+        if self.places is None:
+            return quantiles(self.likelihood, mean, wide(variance), q)
+        return density_quantiles(self.likelihood, self.places, mean, wide(variance), q)
+
+    def draw(self, f: Array, rng: np.random.Generator) -> Array:
+        """One observation for each latent value, in their shape."""
+        own = self.likelihood
+        if own.given is not None:
+            drawn = own.given(f, own.theta).rvs(size=f.shape, random_state=rng)
+            return np.asarray(drawn, dtype=float)
+        assert self.places is not None
+        none = wide(np.zeros(1))
+        levels = rng.uniform(size=(f.size, 1))
+        pairs = zip(f.reshape(-1, 1), levels, strict=True)
+        found = [density_quantiles(own, self.places, one, none, level) for one, level in pairs]
+        return np.array(found).reshape(f.shape)
+
+    def corrected_moments(self, found: Sequence[Marginals]) -> Array:
+        """Mean and variance of an observation under corrected marginals, shape (T, 2)."""
+        given = self._given()
+        marginals = found[0]
+        mean = marginals.expect(lambda f: given(f).mean())
+        spread = marginals.expect(lambda f: given(f).var() + (given(f).mean() - mean[:, None]) ** 2)
+        return np.column_stack([mean, spread])
+
+    def corrected_quantiles(self, found: Sequence[Marginals], q: Array) -> Array:
+        """Quantiles of an observation under corrected marginals, shape (T, Q), by bisection."""
+        given, marginals = self._given(), found[0]
+        columns = []
+        for level in q:
+            ends = given(marginals.densities.points).ppf(level)
+            low, high = ends.min(axis=1), ends.max(axis=1)
+            whole = self.discrete(self.likelihood)
+            low = low - 1.0 if whole else low
+            for _ in range(_HALVINGS):
+                middle = 0.5 * (low + high)
+                at = np.floor(middle) if whole else middle
+                mass = marginals.expect(partial(_mass, given, at))
+                low, high = np.where(mass < level, at, low), np.where(mass < level, high, at)
+                if whole and (high - low <= 1.0).all():
+                    break
+            columns.append(high)
+        return np.column_stack(columns)
+
+    def _given(self) -> Callable[[Array], Any]:
+        """Return the distribution of y for latent values."""
+        own = self.likelihood
+        if own.given is None:
+            raise InputError(
+                f"likelihood {own.name!r} is known by its density alone: with a correction use "
+                "predict_log_density, or predict with correction=None"
+            )
+        given, theta = own.given, own.theta
+        return lambda f: given(f, theta)
+
+
+def _mass(given: Callable[[Array], Any], y: Array, f: Array) -> Array:
+    found: Array = given(f).cdf(y[:, None])
+    return found

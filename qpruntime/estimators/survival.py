@@ -1,0 +1,213 @@
+"""Times until an event over `infer`, of which some are censored: survival curves and quantiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.estimators.atomic import draft_of
+from qpruntime.estimators.concordance import concordance
+from qpruntime.estimators.data import fit_data, weighed
+from qpruntime.estimators.old_options import with_old_options
+from qpruntime.estimators.predictive.density import wide
+from qpruntime.estimators.predictive.mixture import cdf
+from qpruntime.estimators.regressor import Bounds, LikelihoodRegressor
+from qpruntime.estimators.times import spans_of
+from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.likelihoods import get
+from qpruntime.names import read
+from qpruntime.validation import choice, finite
+
+__all__ = ["GPSurvival"]
+
+TIMES = ("weibull", "log-logistic", "log-normal")
+
+
+@with_old_options
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+class GPSurvival(LikelihoodRegressor):
+    """Times until an event, censored or not: accelerated failure by EP or QP.
+
+    log T = f(x) + scale e, f a Gaussian process, so that e^f stretches time. A time may be known,
+    or to be later than another one, earlier, or between two. The kernel's parameters and the scale
+    maximise EP's evidence together.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel, "auto" or None
+        By default a constant plus Matérn 5/2, in units of each feature's spread, as for
+        `GPClassifier`.
+    likelihood : {"weibull", "log-logistic", "log-normal"}
+        Distribution of T given f; also with the scale where the fit begins, "weibull(scale=1)".
+        Hazards are proportional under the first. Compare `log_marginal_likelihood_value_`.
+    parameter_bounds : dict, optional
+        {"scale": (low, high)}, between what the scale is learnt, or {"scale": "fixed"}.
+    method : {"qp", "ep"}
+        How the final posterior is computed.
+    table : None or "exact"
+        See `qpruntime.infer`; there are no tables of these.
+    optimize, tol, max_sweeps, correction, inducing, solver
+        As for `GPClassifier`.
+    n_jobs, random_state, verbose
+        As for `GPClassifier`.
+    prior_mean : None
+        Others are of y = f + noise.
+
+    Attributes
+    ----------
+    kernel_ : scikit-learn kernel
+        With the fitted parameters.
+    parameters_ : dict
+        The scale, of log T.
+    likelihood_ : Likelihood
+        With it.
+    mean_ : float
+        Prior mean of f, about the logarithm of a usual time.
+    posterior_ : Posterior
+        Of the latent function at the training points.
+    converged_ : bool
+        Whether the sites and the optimiser have settled.
+    optimum_, optima_, log_marginal_likelihood_value_, n_iter_, table_sha256_
+        As of `GPRegressor`.
+    engine_, inducing_points_, stages_, nearest_, warp_, X_train_
+        As of `GPRegressor`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPSurvival
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0.0, 4.0, (80, 1))
+    >>> T = np.exp(1.0 + np.sin(X[:, 0]) + 0.3 * np.log(rng.exponential(size=80)))
+    >>> end = rng.uniform(1.0, 8.0, 80)
+    >>> model = GPSurvival(method="ep").fit(X, np.minimum(T, end), event=T <= end)
+    >>> model.predict([[1.5], [4.0]]).round().tolist()
+    [6.0, 1.0]
+    >>> model.predict_survival([[1.5], [4.0]], [1.0, 5.0]).round(1).tolist()
+    [[1.0, 0.7], [0.7, 0.0]]
+    """
+
+    likelihood: str = "weibull"
+    parameter_bounds: Mapping[str, Bounds] | None = None
+    method: Literal["qp", "ep"] = "qp"
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: Any,
+        event: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> GPSurvival:
+        """Fit hyper-parameters, the scale, and the posterior.
+
+        Parameters
+        ----------
+        X : array-like, shape (N, d)
+        y : array-like
+            Times (N,), beside `event`; or a structured array (N,) of a boolean field, whether there
+            was an event, and one of times; or the first and the last time (N, 2) at which the event
+            can have been, which are the same if it was seen, infinity if there was none so far,
+            and 0 if it was before.
+        event : array-like of bool, shape (N,), optional
+            Whether a time is that of an event, or censored on the right. By default all are events.
+        sample_weight : array-like, shape (N,), optional
+            Powers of the single likelihoods, as in `GPClassifier.fit`.
+
+        Raises
+        ------
+        ValueError
+            If X, y, events or weights are not usable; a subclass, `InputError`, where the check is
+            ours.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the optimiser or the sites have not settled.
+        """
+        named = read(self.likelihood)[0] if isinstance(self.likelihood, str) else self.likelihood
+        choice(named, "likelihood", TIMES)
+        own = get(self.likelihood)
+        draft = draft_of(self)
+        known = spans_of(y, event)
+        # Numbers of rows stand for what scikit-learn does not take for targets.
+        points, rows = fit_data(draft, X, np.arange(len(known), dtype=float))
+        weights, points, known = weighed(sample_weight, points, known[rows.astype(int)])
+        found: GPSurvival = self._fit_observed(draft, points, known, weights, own)
+        return found
+
+    def predict(self, X: ArrayLike) -> Array:
+        """Median time until the event, shape (T,): that of the predictive distribution."""
+        return self.predict_quantiles(X, 0.5)
+
+    def predict_survival(self, X: ArrayLike, times: ArrayLike) -> Array:
+        """Probability that there is no event up to each time, shape (T, S): survival curves.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        times : array-like, shape (S,)
+            Not negative.
+        """
+        at = finite(times, "times")
+        if at.ndim != 1 or at.size == 0 or (at < 0.0).any():
+            raise InputError(f"times must have shape (S,) and not be negative, got {at.shape}")
+        points, own = self._new_data(X), self.likelihood_
+
+        def finish(mean: Array, variance: Array) -> Array:
+            later = [cdf(own, mean, wide(variance), np.full(mean.size, t), True) for t in at]
+            return np.column_stack(later)
+
+        def by_grid(found: list[Marginals]) -> Array:
+            return np.column_stack([found[0].expect(partial(self._later, t)) for t in at])
+
+        if self.correction is not None:
+            return np.asarray(self._corrected(points, by_grid))
+        found: Array = self._predicted(points, finish, width=64 * at.size)
+        return found
+
+    def _later(self, time: float, f: Array) -> Array:
+        own = self.likelihood_
+        assert own.given is not None
+        found: Array = own.given(f, own.theta).sf(time)
+        return found
+
+    def predict_log_density(self, X: ArrayLike, y: Any, event: ArrayLike | None = None) -> Array:
+        """Log predictive density of events, and log probability of what else is known of times.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        y, event
+            As for `fit`.
+
+        Returns
+        -------
+        ndarray, shape (T,)
+        """
+        return self._log_density_at(self._new_data(X), spans_of(y, event))
+
+    def score(
+        self,
+        X: ArrayLike,
+        y: Any,
+        event: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
+        """Concordance: share of the pairs in a known order that median times have in this order.
+
+        Arguments are those of `fit`.
+        """
+        known, found = spans_of(y, event), self.predict(X)
+        if len(found) != len(known):
+            raise InputError(f"y must have {len(found)} rows like X, got {len(known)}")
+        weights = None
+        if sample_weight is not None:
+            weights = finite(sample_weight, "sample_weight", (len(known),))
+        return concordance(known, found, weights)

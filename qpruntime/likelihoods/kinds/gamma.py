@@ -1,0 +1,72 @@
+"""Gamma: positive y of mean e^f and variance mean^2/shape.
+
+In u = -f the density is shape u - (shape y) e^u but for a constant: that of Poisson counts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.bend import bent, bent_frame, bent_moments
+from qpruntime.likelihoods.contract import Likelihood, Powers
+from qpruntime.likelihoods.kinds.observed import positive
+from qpruntime.likelihoods.series import log_peak
+
+__all__ = ["likelihood"]
+
+
+@kernel
+def shape(y, theta):
+    """The shared form of `qpruntime.likelihoods.bend`, with its peak at f = log y."""
+    k, log_y = theta[0], math.log(y)
+    return -1.0, k, 0.0, theta[1] + log_y, -log_y, log_peak(k) + theta[1] - log_y
+
+
+def _constants(shape):
+    return (math.log(shape),)
+
+
+def _split(f, y, theta):
+    return bent(f, shape(y, theta)), 0.0
+
+
+def _moments(mu, sigma, y, theta):
+    return bent_moments(mu, sigma, shape(y, theta), 1.0)
+
+
+def _frame(mu, sigma, y, theta):
+    return bent_frame(mu, sigma, shape(y, theta), 1.0)
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    return bent_moments(mu, sigma, shape(y, theta), power)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return bent_frame(mu, sigma, shape(y, theta), power)
+
+
+def _given(f: Array, theta: Array) -> Any:
+    from scipy import stats  # takes longer to import than all likelihoods
+
+    return stats.gamma(theta[0], scale=np.exp(np.minimum(f, 700.0)) / theta[0])
+
+
+likelihood = Likelihood(
+    name="gamma",
+    outcomes="positive numbers",
+    split=Pointer(_split, SPLIT),
+    validate=positive,
+    moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
+    parameters={"shape": 2.0},
+    limits={"shape": (1e-3, 1e6)},
+    derive=_constants,
+    given=_given,
+)

@@ -1,0 +1,92 @@
+"""Normal noise: y = f + scale e. The tilted density is normal, and EP is exact."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.contract import Likelihood, Powers
+from qpruntime.likelihoods.observations import reals
+
+__all__ = ["likelihood"]
+
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def _constants(scale):
+    return (-math.log(scale) - _HALF_LOG_2PI,)
+
+
+def _split(f, y, theta):
+    z = (y - f) / theta[0]
+    return theta[1] - 0.5 * z * z, 0.0
+
+
+@kernel
+def tilted(mu, sigma, y, scale):
+    """Log normaliser of the exponent, mean and variance under exp(-(y - f)^2/(2 scale^2))."""
+    total = math.hypot(sigma, scale)
+    z, share = (y - mu) / total, (sigma / total) ** 2
+    mean = mu + share * (y - mu) if share < 0.5 else y - (scale / total) ** 2 * (y - mu)
+    return math.log(scale / total) - 0.5 * z * z, mean, (scale / total) ** 2 * sigma * sigma
+
+
+def _moments(mu, sigma, y, theta):
+    log_z, mean, variance = tilted(mu, sigma, y, theta[0])
+    return log_z + theta[1], mean, variance
+
+
+def _frame(mu, sigma, y, theta):
+    _, mean, variance = tilted(mu, sigma, y, theta[0])
+    return mean, math.sqrt(variance), 0.0, 0.0
+
+
+# To a power, the scale is divided by its root.
+def _raised_moments(mu, sigma, y, theta, power):
+    log_z, mean, variance = tilted(mu, sigma, y, theta[0] / math.sqrt(power))
+    return log_z + power * theta[1], mean, variance
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    _, mean, variance = tilted(mu, sigma, y, theta[0] / math.sqrt(power))
+    return mean, math.sqrt(variance), 0.0, 0.0
+
+
+def _expected(mean, std, y, theta):
+    z, inverse = (y - mean) / theta[0], 1.0 / (theta[0] * theta[0])
+    return theta[1] - 0.5 * (z * z + std * std * inverse), z / theta[0], inverse
+
+
+def _reach(variance: Array, tail: Array, theta: Array) -> Array:
+    from scipy.special import ndtri  # takes longer to import than all likelihoods
+
+    found: Array = -np.sqrt(variance + theta[0] ** 2)[:, None] * ndtri(tail)
+    return found
+
+
+def _given(f: Array, theta: Array) -> Any:
+    from scipy import stats  # takes longer to import than all likelihoods
+
+    return stats.norm(f, theta[0])
+
+
+likelihood = Likelihood(
+    name="gaussian",
+    outcomes="real numbers",
+    split=Pointer(_split, SPLIT),
+    validate=reals,
+    moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    location=True,
+    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
+    expected=Pointer(_expected, MOMENTS),
+    parameters={"scale": 1.0},
+    limits={"scale": (1e-50, 1e50)},
+    derive=_constants,
+    reach=_reach,
+    given=_given,
+)

@@ -1,0 +1,50 @@
+"""Probit with label noise: p(y|f) = flip + (1 - 2 flip) Phi(y f). Closed moments.
+
+A label is wrong with probability `flip`, however sure f is.
+"""
+
+from __future__ import annotations
+
+import math
+
+from qpruntime.jit import MOMENTS, SPLIT, Pointer
+from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.likelihoods.kinds.mixed import log_sum, mixed
+from qpruntime.likelihoods.observations import signs
+from qpruntime.special import log_ndtr, probit_series
+
+__all__ = ["likelihood"]
+
+# theta has flip, then the logarithms of flip and of 1 - 2 flip.
+
+
+def _constants(flip):
+    return math.log(flip), math.log1p(-2.0 * flip)
+
+
+def _split(f, y, theta):
+    return log_sum(theta[1], theta[2] + log_ndtr(y * f)), 0.0
+
+
+def _moments(mu, sigma, y, theta):
+    s2 = sigma * sigma
+    root = math.sqrt(1.0 + s2)
+    z = y * mu / root
+    r, r_plus_z, v = probit_series(z)
+    mean = y * (z + s2 * r_plus_z) / root if z < 0.0 else mu + y * s2 * r / root
+    variance = s2 / (1.0 + s2) * (1.0 + s2 * v)
+    return mixed(theta[1], mu, sigma, theta[2] + log_ndtr(z), mean, variance)
+
+
+likelihood = Likelihood(
+    name="noisy-probit",
+    outcomes="labels -1 and +1",
+    split=Pointer(_split, SPLIT),
+    validate=signs,
+    moments=Pointer(_moments, MOMENTS),
+    mirror=True,
+    log_concave=False,
+    parameters={"flip": 0.05},
+    limits={"flip": (1e-9, 0.49)},
+    derive=_constants,
+)

@@ -1,0 +1,56 @@
+"""Weibull times: log T = f + scale e, e^e exponential; times may be censored.
+
+An observation is a row of the first and the last time that T can be: `spans`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.jit import LANDMARK, MOMENTS, SPLIT, Pointer
+from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.likelihoods.kinds.observed import spans
+from qpruntime.likelihoods.kinds.times import WEIBULL, edge_of, moments_of, time_split
+
+__all__ = ["likelihood"]
+
+
+def _constants(scale):
+    return (math.log(scale),)
+
+
+def _split(f, y, theta):
+    return time_split(WEIBULL, f, y, theta), 0.0
+
+
+def _moments(mu, sigma, y, theta):
+    return moments_of(WEIBULL, mu, sigma, y, theta)
+
+
+def _edge(y, theta, k):
+    return edge_of(y, theta, k)
+
+
+def _given(f: Array, theta: Array) -> Any:
+    from scipy import stats  # takes longer to import than all likelihoods
+
+    return stats.weibull_min(1.0 / theta[0], scale=np.exp(np.clip(f, -700.0, 700.0)))
+
+
+likelihood = Likelihood(
+    name="weibull",
+    outcomes="pairs (first, last) of times",
+    split=Pointer(_split, SPLIT),
+    validate=spans,
+    columns=2,
+    moments=Pointer(_moments, MOMENTS),
+    landmarks=Pointer(_edge, LANDMARK),
+    parameters={"scale": 0.5},
+    limits={"scale": (1e-4, 1e4)},
+    derive=_constants,
+    given=_given,
+)

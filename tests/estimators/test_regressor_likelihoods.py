@@ -1,0 +1,157 @@
+"""GPRegressor: against closed forms, other integrals and another library."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+from cases import every_case
+from qpruntime import GPRegressor, InputError, Likelihood, load
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(0.0, 6.0, (60, 1))
+F = np.sin(X[:, 0])
+NOISY = 300.0 + 20.0 * F + 4.0 * RNG.standard_normal(60)
+POSITIVE = RNG.gamma(8.0, np.exp(2.0 + F) / 8.0)
+NEW = np.array([[0.5], [3.0], [9.0]])
+KERNEL = ConstantKernel(1.0) * RBF(1.0)
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    return GPRegressor(KERNEL, method="ep", normalize_y=False).fit(X, NOISY - 300.0)
+
+
+@pytest.fixture(scope="module")
+def gamma():
+    return GPRegressor(KERNEL, likelihood="gamma", method="ep").fit(X, POSITIVE)
+
+
+def test_normal_noise_is_that_of_another_library(gaussian):
+    """scikit-learn adds the noise to the kernel: the same evidence has the same optimum."""
+    other = GaussianProcessRegressor(KERNEL + WhiteKernel(10.0), n_restarts_optimizer=2)
+    other.fit(X, NOISY - 300.0)
+    assert gaussian.log_marginal_likelihood_value_ == pytest.approx(
+        other.log_marginal_likelihood_value_, abs=1e-5
+    )
+    scale = math.sqrt(other.kernel_.k2.noise_level)
+    assert gaussian.parameters_["scale"] == pytest.approx(scale, rel=2e-3)
+    mean, std = other.predict(NEW, return_std=True)
+    found = gaussian.predict(NEW, return_std=True)
+    np.testing.assert_allclose(found, (mean, std), rtol=5e-3, atol=5e-3)
+    wanted = stats.norm(mean, std).ppf(np.array([0.05, 0.5, 0.95])[:, None]).T
+    np.testing.assert_allclose(gaussian.predict_quantiles(NEW), wanted, rtol=5e-3, atol=2e-2)
+
+
+def test_normal_noise_is_exact(gaussian):
+    """Posterior, leave-one-out densities and evidence by dense algebra, at the same parameters."""
+    y, scale = NOISY - 300.0, gaussian.parameters_["scale"]
+    total = gaussian.kernel_(X) + scale**2 * np.eye(60)
+    inverse = np.linalg.inv(total)
+    evidence = stats.multivariate_normal(np.zeros(60), total).logpdf(y)
+    assert gaussian.log_marginal_likelihood_value_ == pytest.approx(evidence, rel=1e-9)
+    left = stats.norm(y - (inverse @ y) / np.diag(inverse), np.diag(inverse) ** -0.5).logpdf(y)
+    np.testing.assert_allclose(gaussian.loo(), left, rtol=1e-7)
+    K_star = gaussian.kernel_(NEW, X)
+    covariance = gaussian.kernel_(NEW) - K_star @ inverse @ K_star.T
+    mean, found = gaussian.latent(NEW, full_covariance=True)
+    np.testing.assert_allclose(mean, K_star @ inverse @ y, rtol=1e-7)
+    np.testing.assert_allclose(found, covariance, rtol=1e-6, atol=1e-9 * covariance.max())
+
+
+def test_a_shift_and_another_unit_change_nothing():
+    plain = GPRegressor(method="ep").fit(X, NOISY)
+    moved = GPRegressor(method="ep").fit(X, 1e3 * NOISY - 5e4)
+    np.testing.assert_allclose(moved.predict(NEW), 1e3 * plain.predict(NEW) - 5e4, rtol=1e-6)
+    assert moved.parameters_["scale"] == pytest.approx(1e3 * plain.parameters_["scale"], rel=1e-6)
+    np.testing.assert_allclose(moved.loo(), plain.loo() - math.log(1e3), rtol=1e-6)
+
+
+def test_predictions_are_integrals_over_f(gamma):
+    """By sums over 200 001 values of f, for densities, moments and quantiles."""
+    mean, variance = gamma.latent(NEW)
+    shape = gamma.parameters_["shape"]
+    z = np.linspace(-12.0, 12.0, 200_001)
+    w = stats.norm.pdf(z)
+    w /= w.sum()
+    first, std = gamma.predict(NEW, return_std=True)
+    levels = np.array([1e-4, 0.3, 0.975])
+    found = gamma.predict_quantiles(NEW, levels)
+    density = gamma.predict_log_density(NEW, [4.0, 9.0, 2.0])
+    for i, y in enumerate((4.0, 9.0, 2.0)):
+        rate = np.exp(mean[i] + math.sqrt(variance[i]) * z)
+        given = stats.gamma(shape, scale=rate / shape)
+        assert density[i] == pytest.approx(math.log(w @ given.pdf(y)), abs=1e-9)
+        assert first[i] == pytest.approx(w @ rate, rel=1e-9)
+        second = w @ (rate**2 * (1.0 + 1.0 / shape))
+        assert std[i] == pytest.approx(math.sqrt(second - (w @ rate) ** 2), rel=1e-7)
+        for level, at in zip(levels, found[i], strict=True):
+            assert w @ given.cdf(at) == pytest.approx(level, rel=1e-7)
+
+
+def test_the_evidence_is_highest_where_the_shape_was_learnt(gamma):
+    best = gamma.log_marginal_likelihood_value_
+    assert 5.0 < gamma.parameters_["shape"] < 14.0
+    for factor in (0.97, 1.03):
+        spelt = f"gamma(shape={factor * gamma.parameters_['shape']!r})"
+        fixed = GPRegressor(gamma.kernel_, likelihood=spelt, optimize=False, method="ep")
+        assert fixed.fit(X, POSITIVE).log_marginal_likelihood_value_ < best + 1e-7
+
+
+def test_draws_have_the_moments(gamma):
+    f = gamma.sample_latent(NEW, 40_000, random_state=1)
+    mean, covariance = gamma.latent(NEW, full_covariance=True)
+    # Five standard errors.
+    assert np.all(np.abs(f.mean(axis=0) - mean) < 5.0 * np.sqrt(np.diag(covariance) / 40_000))
+    np.testing.assert_allclose(np.cov(f.T), covariance, atol=5.0 * covariance.max() * 2e-2 / 2)
+    y = gamma.sample(NEW, 40_000, random_state=1)
+    for level in (0.1, 0.5, 0.9):
+        share = (y <= gamma.predict_quantiles(NEW, level)).mean(axis=0)
+        np.testing.assert_allclose(share, level, atol=5.0 * math.sqrt(0.25 / 40_000))
+    np.testing.assert_array_equal(y, gamma.sample(NEW, 40_000, random_state=1))
+
+
+def test_it_is_saved(gamma, tmp_path):
+    gamma.save(tmp_path / "model.qp")
+    again = load(tmp_path / "model.qp")
+    np.testing.assert_array_equal(again.predict_quantiles(NEW), gamma.predict_quantiles(NEW))
+    np.testing.assert_array_equal(again.sample(NEW, 3, 0), gamma.sample(NEW, 3, 0))
+
+
+def test_a_density_of_ones_own_is_learnt():
+    """The exponential distribution, written by hand, is the gamma distribution of shape 1."""
+    own = Likelihood.from_log_prob(
+        lambda f, y, theta: -f - y * math.exp(-f), name="waiting", outcomes=(0.0, math.inf),
+        log_concave=True,
+    )  # fmt: skip
+    kernel = ConstantKernel(0.5, "fixed") * RBF(1.5, "fixed")
+    mine = GPRegressor(kernel, likelihood=own, method="ep", optimize=False).fit(X, POSITIVE)
+    there = GPRegressor(kernel, likelihood="gamma(shape=1)", method="ep", optimize=False)
+    there.fit(X, POSITIVE)
+    assert mine.mean_ == pytest.approx(there.mean_, abs=1e-6)
+    np.testing.assert_allclose(mine.predict(NEW), there.predict(NEW), rtol=1e-6)
+    np.testing.assert_allclose(
+        mine.predict_quantiles(NEW, [0.1, 0.9]), there.predict_quantiles(NEW, [0.1, 0.9]), rtol=1e-5
+    )
+
+
+@every_case(
+    ("options", "y", "words"),
+    [
+        ({"likelihood": "probit"}, F, "no numbers y to predict.*GPClassifier"),
+        ({"likelihood": 3}, F, "must be a name or a Likelihood"),
+        ({"likelihood": "gamma"}, -POSITIVE, "positive"),
+        ({"parameter_bounds": {"shape": (1.0, 2.0)}}, F, "by parameters of 'gaussian'.*scale"),
+        ({"likelihood": "gamma", "parameter_bounds": {"shape": (3.0, 4.0)}}, POSITIVE, "outside"),
+        ({"likelihood": "gamma", "parameter_bounds": {"shape": 3.0}}, POSITIVE, "two positive"),
+        ({"likelihood": "gamma", "prior_mean": "auto"}, POSITIVE, "of y = f . noise"),
+    ],
+)
+def test_refusals(options, y, words):
+    with pytest.raises(InputError, match=words):
+        GPRegressor(**options).fit(X, y)

@@ -1,0 +1,225 @@
+"""Likelihoods of `kinds`: log densities by SciPy's formulas, moments by another quadrature."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import expit, gammaln, log_ndtr, logsumexp, ndtr
+
+from cases import every_case
+from oracle import tilted
+from qpruntime import InputError, likelihoods
+from qpruntime.projection.kernel import project_many
+from qpruntime.projection.projector import Projector, project_arrays
+
+INF = np.inf
+
+
+def normal_between(a, b):
+    """log(Phi(b) - Phi(a)) by the log tail that is larger."""
+    a, b = np.broadcast_arrays(a, b)
+    upper = np.where(a > 0.0, log_ndtr(-a), log_ndtr(b))
+    lower = np.where(a > 0.0, log_ndtr(-b), log_ndtr(a))
+    with np.errstate(divide="ignore"):
+        return upper + np.log(-np.expm1(lower - upper))
+
+
+def gamma(f, y, shape):
+    z = shape * (np.log(y) - f)
+    tail = shape * np.exp(np.minimum(np.log(y) - f, 700.0))
+    return z - tail + shape * np.log(shape) - gammaln(shape) - np.log(y)
+
+
+def beta(f, y, precision):
+    a, b = precision * expit(f), precision * expit(-f)
+    constant = gammaln(precision) - gammaln(a) - gammaln(b)
+    return constant + (a - 1.0) * np.log(y) + (b - 1.0) * np.log1p(-y)
+
+
+def negative(f, y, r):
+    constant = gammaln(y + r) - gammaln(y + 1.0) - gammaln(r)
+    return constant - r * np.logaddexp(0.0, f - np.log(r)) - y * np.logaddexp(0.0, np.log(r) - f)
+
+
+def inflated(f, y, dispersion, zeros):
+    found = np.log1p(-zeros) + negative(f, y, dispersion)
+    return np.logaddexp(np.log(zeros), found) if y == 0.0 else found
+
+
+def flipped(f, y, flip):
+    return np.logaddexp(np.log(flip), np.log1p(-2.0 * flip) + log_ndtr(y * f))
+
+
+def levels(f, y, *edges):
+    edges = (-INF, 0.0, *edges, INF)
+    return normal_between(edges[int(y)] - f, edges[int(y) + 1] - f)
+
+
+def log_normal(f, y, scale):
+    a, b = ((np.log(t) if t > 0.0 else -INF) - f for t in y)
+    if y[0] == y[1]:
+        return stats.norm.logpdf(a / scale) - np.log(scale) - np.log(y[0])
+    return normal_between(a / scale, b / scale)
+
+
+def of_survival(later, event):
+    """Log density from the log survival function and density of e, T = exp(f + scale e)."""
+
+    def log_p(f, y, scale):
+        a, b = (((np.log(t) if t > 0.0 else -INF) - f) / scale for t in y)
+        if y[0] == y[1]:
+            return event(a) - np.log(scale) - np.log(y[0])
+        if y[1] == INF:
+            return later(a)
+        with np.errstate(divide="ignore", over="ignore"):
+            gap = later(b) - later(a) if y[0] > 0.0 else later(b)
+            # Where the gap is small its digits come from the slope of the log survival function.
+            return (later(a) if y[0] > 0.0 else 0.0) + np.log(-np.expm1(gap))
+
+    return log_p
+
+
+weibull = of_survival(
+    lambda z: -np.exp(np.minimum(z, 700.0)), lambda z: z - np.exp(np.minimum(z, 700.0))
+)
+log_logistic = of_survival(
+    lambda z: -np.logaddexp(0.0, z), lambda z: z - 2.0 * np.logaddexp(0.0, z)
+)
+
+SPANS = [(2.0, 2.0), (2.0, INF), (0.0, 2.0), (1.0, 3.0)]
+#: Spelling: the log density written again, its arguments, observations.
+CASES = {
+    "gaussian(scale=0.3)": (lambda f, y, s: stats.norm.logpdf(y, f, s), (0.3,), (0.7, -40.0)),
+    "gamma(shape=0.4)": (gamma, (0.4,), (1.3, 1e-3)),
+    "gamma(shape=30)": (gamma, (30.0,), (1.3, 200.0)),
+    "beta(precision=12)": (beta, (12.0,), (0.3, 0.999)),
+    "zero-inflated(dispersion=2, zeros=0.3)": (inflated, (2.0, 0.3), (0.0, 1.0, 40.0)),
+    "noisy-probit(flip=0.1)": (flipped, (0.1,), (1.0, -1.0)),
+    "ordinal(gap_2=0.7, gap_3=0.01, gap_4=1e8)": (levels, (0.7, 0.71), (0.0, 1.0, 2.0, 3.0)),
+    "log-normal(scale=0.4)": (log_normal, (0.4,), SPANS),
+    "weibull(scale=0.4)": (weibull, (0.4,), SPANS),
+    "weibull(scale=2)": (weibull, (2.0,), SPANS),
+    "log-logistic(scale=0.4)": (log_logistic, (0.4,), SPANS),
+}
+F = np.array([-4.0, -1.0, -0.2, 0.3, 1.0, 3.0])
+CAVITIES = [(0.0, 1.0), (-3.0, 0.5), (2.0, 3.0), (0.02, 1e-2), (-4.0, 8.0)]
+
+
+def test_all_are_here():
+    assert {name.split("(")[0] for name in CASES} == set(likelihoods.names(kinds=True))
+    assert not set(likelihoods.names()) & set(likelihoods.names(kinds=True))
+
+
+@every_case("name", CASES)
+def test_densities_and_claims(name):
+    own, (log_p, values, seen) = likelihoods.get(name), CASES[name]
+    assert likelihoods.is_registered(own)
+    assert pickle.loads(pickle.dumps(own)) is own is copy.deepcopy(own)
+    assert set(own.limits) == set(own.parameters)
+    line = np.linspace(-6.0, 6.0, 49)
+    for y in seen:
+        np.testing.assert_allclose(own.log_prob(F, y), log_p(F, y, *values), rtol=1e-11, atol=1e-12)
+        if own.log_concave:
+            found = own.log_prob(line, y)
+            bend = found[2:] + found[:-2] - 2.0 * found[1:-1]
+            assert not (bend > 1e-9 * (1.0 + np.abs(found[1:-1]))).any(), y
+
+
+@every_case("name", CASES)
+@every_case(("mu", "sigma"), CAVITIES)
+def test_moments(name, mu, sigma):
+    own, (log_p, values, seen) = likelihoods.get(name), CASES[name]
+    if own.moments is None and sigma != 1.0:
+        return  # the adaptive rule has tests of its own
+    for y in seen:
+        centre = np.log(max(y[0], 1.0)) if isinstance(y, tuple) else 0.0
+        marks = (centre, centre + 0.7, *(values if "ordinal" in name else ()))
+        log_z, mean, variance, _ = tilted(lambda f, y=y: log_p(f, y, *values), mu, sigma, marks)
+        found = project_arrays(own, mu, sigma, y, method="ep")
+        std = np.sqrt(variance)
+        np.testing.assert_allclose(found.log_z, log_z, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(found.mean, mean, atol=1e-9 * (std + 1e-3 * abs(mean)))
+        np.testing.assert_allclose(found.std, std, rtol=1e-8)
+
+
+@every_case("name", ["gaussian(scale=0.3)", "gamma(shape=30)"])
+def test_powers(name):
+    own, (log_p, values, seen) = likelihoods.get(name), CASES[name]
+    for method in ("ep", "qp"):
+        projector = Projector(own, method)
+        for y in seen[:1]:
+            args = own, projector.source, 0.3, 0.8, np.array(y), None, np.array([0.4])
+            found = project_many(*args)
+            whole = tilted(lambda f, y=y: 0.4 * log_p(f, y, *values), 0.3, 0.8)
+            wanted = (whole[0], whole[1], np.sqrt(whole[2]) if method == "ep" else whole[3])
+            np.testing.assert_allclose([v.item() for v in found[:3]], wanted, rtol=1e-9)
+
+
+@every_case("name", [name for name in CASES if likelihoods.get(name).given is not None])
+def test_distributions_are_those_of_the_density(name):
+    """CDF, quantiles and moments of y given f are those of the log density."""
+    own, (log_p, values, seen) = likelihoods.get(name), CASES[name]
+    for f in (-0.5, 1.2):
+        given = own.given(np.array([f]), own.theta)
+        if own.name in ("zero-inflated", "ordinal"):
+            y = np.arange(2000.0) if own.name == "zero-inflated" else np.arange(4.0)
+            p = np.exp([float(log_p(np.array(f), k, *values)) for k in y])
+            mean = p @ y
+            assert given.mean()[0] == pytest.approx(mean, rel=1e-9)
+            assert given.var()[0] == pytest.approx(p @ (y - mean) ** 2, rel=1e-9)
+            np.testing.assert_allclose([given.cdf(k)[0] for k in y[:4]], np.cumsum(p)[:4], 1e-9)
+            np.testing.assert_allclose([given.sf(k)[0] for k in y[:3]], 1 - np.cumsum(p)[:3], 1e-7)
+            for q in (0.2, 0.6, 0.9):
+                assert given.ppf(q)[0] == y[np.searchsorted(np.cumsum(p), q)]
+            drawn = own.given(np.full(20_000, f), own.theta).rvs(20_000, np.random.default_rng(0))
+            assert drawn.mean() == pytest.approx(mean, abs=5.0 * np.sqrt(p @ y**2 / 20_000))
+        elif own.columns == 2:
+            for t in (0.4, 2.0):
+                below = np.exp(log_p(np.array([f]), (0.0, t), *values))
+                np.testing.assert_allclose(given.cdf(t), below, rtol=1e-12)
+                np.testing.assert_allclose(
+                    given.logpdf(t), log_p(np.array([f]), (t, t), *values), rtol=1e-12
+                )
+        else:
+            wanted = [log_p(np.array([f]), y, *values) for y in seen]
+            np.testing.assert_allclose([given.logpdf(y) for y in seen], wanted, rtol=1e-11)
+
+
+def test_slopes_by_parameters_are_those_of_log_z():
+    """Spans hold their rows while the scale moves."""
+    own = likelihoods.get("weibull(scale=0.4)")
+    holding, numbers = own.observing([(2.0, 2.0), (1.0, 3.0)])
+    moved = holding.with_parameters(scale=0.5)
+    for likelihood, scale in ((holding, 0.4), (moved, 0.5)):
+        found = project_arrays(likelihood, 0.3, 0.8, numbers, method="ep").log_z
+        spelt = likelihoods.get("weibull", scale=scale)
+        wanted = project_arrays(spelt, 0.3, 0.8, [(2.0, 2.0), (1.0, 3.0)], method="ep").log_z
+        np.testing.assert_array_equal(found, wanted)
+
+
+@every_case(
+    ("name", "wrong"),
+    [
+        ("gamma", (0.0, -1.0, np.nan, INF, "a")),
+        ("beta", (0.0, 1.0, 35.0, np.nan)),
+        ("ordinal", (-1.0, 0.5, 12.0, np.nan)),
+        ("zero-inflated", (-1.0, 0.5)),
+        ("noisy-probit", (0.0, 2.0)),
+        ("weibull", (3.0, (3.0, 2.0), (0.0, 0.0), (0.0, INF), (-1.0, 2.0), (np.nan, 2.0))),
+    ],
+)
+def test_refusals(name, wrong):
+    for y in wrong:
+        with pytest.raises(InputError):
+            likelihoods.get(name).validate([y])
+
+
+def test_levels_add_up():
+    own = likelihoods.get("ordinal(gap_2=0.7, gap_3=0.01, gap_4=1e8)")
+    every = [own.log_prob(F, k) for k in range(4)]
+    np.testing.assert_allclose(logsumexp(every, axis=0), 0.0, atol=1e-13)
+    np.testing.assert_allclose(np.exp(every[0]), ndtr(-F), rtol=1e-13)
