@@ -23,6 +23,7 @@ PACKAGES = {
     "qpruntime": "",
     "qpruntime.bayesopt": "",
     "qpruntime.criticism": "",
+    "qpruntime.forecasting": "",
     "qpruntime.kernels": "",
     "qpruntime.likelihoods": "",
     "qpruntime.plotting": "",

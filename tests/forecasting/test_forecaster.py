@@ -71,7 +71,7 @@ def test_dates_missing_stretches_exposures_and_regressors():
     y.iloc[100:130] = np.nan
     X = pandas.DataFrame({"holiday": holiday.astype(float)})
     fit = slice(0, 392)
-    model = GPForecaster(trend="level").fit(y.iloc[fit], X.iloc[fit], exposure=open_hours[fit])
+    model = GPForecaster(trend="level", integrate="mode").fit(y.iloc[fit], X.iloc[fit], exposure=open_hours[fit])
     assert [round(p, 6) for p in model.seasons_] == [7.0]
     assert model.index_ahead(2)[0] == np.datetime64("2025-01-27")
     found = model.model_.summary()["holiday"]
@@ -89,13 +89,13 @@ def test_dates_missing_stretches_exposures_and_regressors():
 def test_counts_that_vary_more_and_noise_that_lasts():
     rng = np.random.default_rng(1)
     varied = rng.poisson(5.0 * rng.gamma(2.0, 0.5, 300))
-    model = GPForecaster(seasons=()).fit(varied)
+    model = GPForecaster(seasons=(), integrate="mode").fit(varied)
     assert model.family_ == "negative-binomial"
     assert 1.0 < model.model_.summary()["dispersion"]["mean"] < 4.0
     noise = np.zeros(400)
     for i in range(1, 400):
         noise[i] = 0.7 * noise[i - 1] + 0.5 * rng.normal()
-    lasting = GPForecaster(seasons=(), trend="none").fit(rng.poisson(np.exp(1.5 + noise)))
+    lasting = GPForecaster(seasons=(), trend="none", integrate="mode").fit(rng.poisson(np.exp(1.5 + noise)))
     assert lasting.noise_
     assert 0.4 < lasting.model_.summary()["ar1(step): rho"]["mean"] < 0.9
     # What lasts is forecast, and forgotten.
@@ -107,9 +107,9 @@ def test_saved_and_backtested(model, tmp_path):
     path = tmp_path / "forecaster.qp"
     model.save(path)
     np.testing.assert_array_equal(load(path).predict(7), model.predict(7))
-    found = backtest(GPForecaster(trend="level"), Y[:120], horizon=12, windows=2)
+    found = backtest(GPForecaster(trend="level", integrate="mode"), Y[:120], horizon=12, windows=2)
     assert found.starts.tolist() == [96, 108]
-    own = GPForecaster(trend="level").fit(Y[:108])
+    own = GPForecaster(trend="level", integrate="mode").fit(Y[:108])
     assert found.nlpd[1] == pytest.approx(-own.predict_log_pmf(Y[108:120], 12).mean(), rel=1e-12)
     drawn = own.predict_quantiles(12, q=(np.arange(150) + 0.5) / 150.0)
     # E|Y - y| - E|Y - Y'|/2 is the same score.
