@@ -54,15 +54,21 @@ class Collapsed:
     y, weights : ndarray, shape (N,) or (N, 2); (N,) or None
         Of the rows, as their own likelihood takes them.
     merged : Merged
-    merge : callable or None
-        ``merge(site, y, size)`` merges observations; None where sites are rows of larger weights.
+    kind : str or None
+        The rows' likelihood where `merge` has merged them; None where sites are rows of larger
+        weights.
     """
 
     rows: Equal
     y: Array
     weights: Array | None
     merged: Merged
-    merge: Callable[..., Merged] | None
+    kind: str | None
+
+    @property
+    def merge(self) -> Callable[..., Merged | None] | None:
+        """``merge(site, y, size)``, which merges observations."""
+        return None if self.kind is None else _MERGES[self.kind]
 
     @cached_property
     def trivial(self) -> bool:
@@ -112,7 +118,7 @@ def collapse(
         if rows.first.size < n:
             merged = merge(rows.site, y, rows.first.size)
             if merged is not None:
-                return Collapsed(rows, y, weights, merged, merge)
+                return Collapsed(rows, y, weights, merged, likelihood.name)
     elif wanted:
         rows = equal_rows(A, held, offset, *np.atleast_2d(y.T))
     S = rows.first.size

@@ -113,7 +113,7 @@ class Pattern:
         joined.sort_indices()
         self.symbolic: Symbolic = analyse(joined, ordering)
         shape, place = self.symbolic.shape, self.symbolic.place
-        self._kind: type = np.int32 if self.symbolic.size < 2**31 else np.int64
+        self._kind = np.dtype(np.int32 if self.symbolic.size < 2**31 else np.int64)
         row = place[np.repeat(np.arange(self.k), np.diff(Q.indptr))]
         column = place[Q.indices]
         self.entries = np.empty(Q.nnz, dtype=self._kind)
@@ -130,6 +130,12 @@ class Pattern:
         low = low[np.argsort(self.entries[low], kind="stable")]
         high = high[np.argsort(self.entries[high], kind="stable")]
         return low, high
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "held": {}, "_subset": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
 
     def pairs_of(self, indptr: Any, columns: Any) -> NDArray[Any]:
         """Places of the pairs of rows whose columns are in the order of elimination."""
