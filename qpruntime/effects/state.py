@@ -123,9 +123,11 @@ class State:
     def ahead(self, data: Frame, offset: Array) -> Mixture:
         """The linear predictor at new rows, with the prior's variance of what is unknown."""
 
+        thetas = [self.split(theta)[0] for theta in self.nodes.theta]
+        designs = self.assembly.ahead(data, thetas)
+
         def one(k: int) -> tuple[Array, Array]:
-            own, _ = self.split(self.nodes.theta[k])
-            A, unknown = self.assembly.ahead(data, own)
+            A, unknown = next(designs)
             # Offsets may be infinite, of exposure 0.
             mean, variance = self.solution(k).predict((A,), 0.0)
             return mean + offset, variance + unknown

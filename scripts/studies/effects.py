@@ -151,9 +151,8 @@ def simulated(problem: str, model: str, seeds: int) -> dict[str, Any]:
 def report(records: dict[Key, dict[str, Any]]) -> None:
     """Print a table of each problem."""
     for name, (_, _, _, truth) in PROBLEMS.items():
-        print(
-            f"\n| {name}, sd {truth:g} | sd: mean (rmse) | coefficients | 95 % hold b0, b1, sd | s |"
-        )
+        columns = "sd: mean (rmse) | coefficients | 95 % hold b0, b1, sd | s |"
+        print(f"\n| {name}, sd {truth:g} | {columns}")
         print("|---|---|---|---|---|")
         for model in MODELS:
             if (key := Key(name, model)) not in records:
