@@ -58,6 +58,18 @@ _BY_MODULE = {
     "qpruntime.inference.operator.solution": ("OperatorSolution",),
     "qpruntime.inference.operator.stored": ("LatentKept", "RowsKept"),
     "qpruntime.inference.outcome": ("Lookups",),
+    "qpruntime.inference.precision.collapse": ("Collapsed", "Merged"),
+    "qpruntime.inference.precision.equal_rows": ("Equal",),
+    "qpruntime.inference.precision.factorised": ("Factorised",),
+    "qpruntime.inference.precision.observed_rows": ("SeenRows",),
+    "qpruntime.inference.precision.pairs": ("PairSums",),
+    "qpruntime.inference.precision.pattern": ("Pattern", "SparseRows"),
+    "qpruntime.inference.precision.posterior": ("PrecisionPosterior",),
+    "qpruntime.inference.precision.solution": ("PrecisionSolution",),
+    "qpruntime.inference.precision.solver": ("Conditioned", "PrecisionPrior", "PrecisionSolved"),
+    "qpruntime.inference.precision.symbolic": ("Shape", "Symbolic"),
+    "qpruntime.inference.problem": ("Problem",),
+    "qpruntime.inference.site_update": ("Marginals",),
     "qpruntime.inference.sites": ("Sites",),
     "qpruntime.inference.sparse.inducing": ("Inducing",),
     "qpruntime.inference.sparse.solution": ("SparseSolution",),
@@ -80,6 +92,8 @@ _BY_MODULE = {
 _CLASSES = {f"{module}:{name}" for module, names in _BY_MODULE.items() for name in names}
 #: Called with values: a registered likelihood, a table found by its hash, what looks up in it.
 _CALLABLES = {
+    "qpruntime.inference.precision.trials:held_trials",
+    "qpruntime.likelihoods.registry:_holding",
     "qpruntime.likelihoods.registry:get",
     "qpruntime.projection.opening:reopen",
     "qpruntime.projection.projector:Projector",

@@ -140,7 +140,9 @@ def infer_precision(
     given = None if log_det is None else number(log_det, "log_det")
     flag(collapse, "collapse")
     own = table is None or (isinstance(table, str) and table == "exact")
-    seen = observed_sites(A, shift, known, projector.likelihood, weights, collapse and own)
+    held: dict[str, Any] = {} if pattern is None else pattern.held
+    wanted = collapse and own
+    seen = observed_sites(A, shift, known, projector.likelihood, weights, wanted, held)
     merged = seen.collapsed.merged
     if merged.likelihood is not projector.likelihood:
         projector = Projector(merged.likelihood, method, table)
@@ -159,7 +161,7 @@ def infer_precision(
     warn_unsettled(end, limits.tol, n)
     assert isinstance(end.factor, PrecisionSolved)
     evidence, log_z = log_evidence(problem, end)
-    evidence += float(merged.constant.sum())
+    evidence += seen.constant
     solution = PrecisionSolution(
         sites_held=end.sites,
         here=end.marginals,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
+from qpruntime.errors import NumericalError
 from qpruntime.inference.fixed_point.ended import Limits, Trace
 from qpruntime.inference.fixed_point.loop import Swept, swept_until
 from qpruntime.inference.fixed_point.schedules import Settled
@@ -46,22 +48,26 @@ class _Shortening:
 def settle(problem: Problem, limits: Limits, sites: Sites | None) -> Settled:
     """Iterate to the fixed point from these sites, or from Newton's.
 
-    Where negative precisions leave no posterior or some site no cavity, precisions are held at
-    zero or above in a second attempt, and the result says so.
+    Precisions that may be negative can leave no posterior, some site no cavity, or no rest. Then
+    shorter steps are tried, and at last precisions are held at zero or above; the result says for
+    how many sites that changes anything.
     """
-    trace, end = Trace(), None
+    trace = Trace()
     with np.errstate(all="ignore"):  # what overflows is found by `measure_change`
-        try:
-            end = _iterate(problem, limits, sites, trace)
-        except ImproperPosterior:
-            if problem.nonnegative:
-                raise
-        if end is not None and (problem.nonnegative or end.proper):
-            return end
+        if problem.nonnegative:
+            return _iterate(problem, limits, sites, trace)
+        end = None
+        for damping, start in ((1.0, sites), (_LEAST, None)):
+            shorter = limits._replace(damping=damping * limits.damping)
+            with suppress(NumericalError):  # ImproperPosterior among them
+                end = _iterate(problem, shorter, start, trace)
+                if end.settled and end.proper:
+                    return end
         bounded = replace(problem, bounded=True)
-        end = _iterate(bounded, limits, None, trace)
-        end.held = count_held(problem, end)
-    return end
+        held = _iterate(bounded, limits, None, trace)
+        held.held = count_held(problem, held)
+        # Sites without rest that have cavities are told as they are, where holding has none either.
+        return end if end is not None and end.proper and not held.settled else held
 
 
 def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace) -> Settled:

@@ -113,7 +113,7 @@ class PrecisionSolution:
     def _left_out(self) -> Array:
         of_rows = self.of_rows
         found = left_out_rows(self.seen.collapsed, self.here, self.log_z, of_rows)
-        return self.seen.to_rows(found)
+        return self.seen.left_out(found)
 
     @cached_property
     def _latent(self) -> tuple[Array, Array]:
@@ -231,6 +231,10 @@ class PrecisionSolution:
     def sums(self) -> PairSums:
         """Sums over pairs of sites, which correct the log evidence."""
         return pair_sums(self.problem, self.solved, self.here, self.sites_held)
+
+    def level_sums(self) -> PairSums:
+        """The same over pairs that share a level."""
+        return pair_sums(self.problem, self.solved, self.here, self.sites_held, levels=True)
 
     def __getstate__(self) -> dict[str, Any]:
         # What the problem has cached are addresses, which mean nothing in another process.

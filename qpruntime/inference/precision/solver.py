@@ -8,6 +8,7 @@ W = P^-1 C', covariances lose W (C W)^-1 W'.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError
+from qpruntime.inference.dense.factor import Factor
 from qpruntime.inference.precision.factorised import Factorised, filled
 from qpruntime.inference.precision.pattern import Pattern, SparseRows
 from qpruntime.inference.precision.rows import add_rows, back, squares, times
@@ -24,6 +26,12 @@ from qpruntime.inference.sites import Counts, ImproperPosterior, Sites, no_sites
 from qpruntime.inference.solver import Asked, Kept, Prior, Pullback, Solved
 
 __all__ = ["Conditioned", "PrecisionPrior", "PrecisionSolved"]
+
+#: Below this share 1 - tau variance has lost digits, and is found without the site; for so many
+#: sites at once.
+_STRONG, _AT_ONCE = 1e-8, 256
+#: Where weights are so much smaller than what they are a difference of, they are found twice.
+_CANCELLED = 1e6
 
 
 class Conditioned:
@@ -157,6 +165,12 @@ class PrecisionPrior(Prior):
         data[pattern.mirrored_entries] = self.q
         return sparse.csr_array((data, indices, indptr), shape=(pattern.k, pattern.k))
 
+    def precision_times(self, x: Array) -> Array:
+        """Return Q x, for x in the order of elimination."""
+        symbolic = self.pattern.symbolic
+        found: Array = (self.precision() @ x[symbolic.place])[symbolic.order]
+        return found
+
     def times(self, x: Array) -> Array:
         """Return A x, for x in the order of elimination."""
         out = np.empty(self.rows.indptr.size - 1)
@@ -209,6 +223,13 @@ class PrecisionSolved(Solved):
             self.conditioned = Conditioned(self.factor, prior.constraint)
         self.relocate(sites.nu)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # As soon made again from the factor, which is as large.
+        return {name: value for name, value in vars(self).items() if name != "inverse"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
     def relocate(self, nu: Array) -> None:
         self._nu = nu
         self._solution: tuple[Array, Array, Array] | None = None
@@ -218,17 +239,28 @@ class PrecisionSolved(Solved):
         if self._solution is None:
             prior = self.prior
             shifted = self._nu - self.tau * prior.offset
-            x = self.factor.solve(prior.back(shifted))
-            if self.conditioned is not None:
-                x = self.conditioned.project(x)
-            moved = prior.times(x)
-            weights, mean = shifted - self.tau * moved, prior.offset + moved
+            x, moved, weights = self._solved(shifted)
+            if np.abs(shifted).max() > _CANCELLED * np.abs(weights).max():
+                # The weights are a difference where sites dominate: once more with what is left.
+                left, more, _ = self._solved(weights, prior.precision_times(x))
+                x, moved = x + left, moved + more
+                weights = shifted - self.tau * moved
+            mean = prior.offset + moved
             if not np.isfinite(mean).all():
                 raise NumericalError(
                     "the posterior mean is beyond double precision: rescale the columns of A"
                 )
             self._solution = weights, mean, x
         return self._solution
+
+    def _solved(self, pulls: Array, less: Array | None = None) -> tuple[Array, Array, Array]:
+        """P^-1 (A' pulls - less), that along A, and pulls less tau times that."""
+        right = self.prior.back(pulls)
+        x = self.factor.solve(right if less is None else right - less)
+        if self.conditioned is not None:
+            x = self.conditioned.project(x)
+        moved = self.prior.times(x)
+        return x, moved, pulls - self.tau * moved
 
     @property
     def mean(self) -> Array:
@@ -279,7 +311,23 @@ class PrecisionSolved(Solved):
 
     def marginals(self) -> tuple[Array, Array]:
         variance = self.variances(self.prior.rows)
-        return variance, 1.0 - self.tau * variance
+        kept = 1.0 - self.tau * variance
+        strong = np.flatnonzero(kept < _STRONG)
+        for begin in range(0, strong.size, _AT_ONCE):
+            some = strong[begin : begin + _AT_ONCE]
+            variance[some], kept[some] = self._without(some)
+        return variance, kept
+
+    def _without(self, strong: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Variances and 1 - tau variance of few sites, by the posterior of all others."""
+        rest = self.tau.copy()
+        rest[strong] = 0.0
+        others = PrecisionSolved(self.prior, Sites(rest, np.zeros(rest.size)))
+        right = self.prior.dense_rows(strong)
+        V = right.T @ others.covariances(right)
+        few = Sites(self.tau[strong], np.zeros(strong.size))
+        found: tuple[Array, Array] = Factor(0.5 * (V + V.T), few, few.nu).marginals()
+        return found
 
     def propose(
         self,
