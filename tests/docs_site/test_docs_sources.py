@@ -24,6 +24,7 @@ PACKAGES = {
     "qpruntime.bayesopt": "",
     "qpruntime.criticism": "",
     "qpruntime.forecasting": "",
+    "qpruntime.effects": "",
     "qpruntime.kernels": "",
     "qpruntime.likelihoods": "",
     "qpruntime.plotting": "",
