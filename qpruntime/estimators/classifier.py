@@ -137,8 +137,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         What K > 2 classes take. "joint" is the multinomial probit: the label is the class whose
         latent value, with unit noise, is the largest; one evidence and one kernel for all classes;
         probabilities by the whole covariance of the latent values. It has the probit, methods "qp"
-        and "ep", the dense engine, weights 0 and 1, and no other predictions than these: see
-        ``docs/joint-classes.md``.
+        and "ep", weights 0 and 1, and no other predictions than these; `inducing` takes a number or
+        points, and there are some from 1500 rows on: see ``docs/joint-classes.md``.
     kernel_per_class : bool
         With "joint" a kernel for each class, learnt from the one for all. More often worse than
         better.
