@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 from sklearn.model_selection import StratifiedKFold
 
 from qpruntime import GPClassifier
-from qpruntime.inference.classes.probabilities import log_probabilities
+from qpruntime.estimators.temperature import exponents, tempered
+from qpruntime.inference.classes.left_out import left_out_log_proba
 from scripts.studies.coupling import calibration_error, table
 from scripts.studies.joint import SETS, rows_of
 
@@ -33,40 +33,6 @@ OPTIONS = {
     "sets": {"default": (*SETS, *OTHERS), "choices": (*SETS, *OTHERS)},
 }
 _ROWS, _NEW, _CUTS = 250, 1000, 2
-_POWERS, _RATE = np.exp(np.linspace(np.log(0.5), np.log(5.0), 61)), 2.0
-
-
-def left_out(post: Any) -> Any:
-    """Log probabilities of all classes of every row, its own sites taken off its posterior."""
-    V, m = post.covariance, post.mean
-    tau, nu = post.sites
-    own = np.isnan(tau)
-    D, told = np.where(own, 1.0, tau), np.where(own, 0.0, -nu)
-    share = D / D.sum(axis=1, keepdims=True)
-    precision = np.eye(D.shape[1]) * D[:, :, None] - D[:, :, None] * share[:, None, :]
-    told = told - share * told.sum(axis=1, keepdims=True)
-    left = np.eye(D.shape[1]) - V @ precision
-    covariance = np.linalg.solve(left, V)
-    gap = m - np.einsum("ncd,nd->nc", V, told)
-    mean = np.linalg.solve(left, gap[:, :, None])[:, :, 0]
-    return log_probabilities(mean, 0.5 * (covariance + covariance.transpose(0, 2, 1)))
-
-
-def powered(log_p: Any, a: float) -> Any:
-    """Log probabilities to a power, scaled."""
-    return a * log_p - logsumexp(a * log_p, axis=1, keepdims=True)
-
-
-def powers(log_p: Any, own: Any) -> tuple[float, float]:
-    """The best power, and the nearest to 1 that is within one standard error of it."""
-    rows = np.arange(len(own))
-    lost = np.array([-powered(log_p, a)[rows, own] for a in _POWERS])
-    away = np.abs(np.log(_POWERS))
-    total = lost.sum(axis=1) + _RATE * away
-    best = int(np.argmin(total))
-    error = np.sqrt(len(own)) * (lost - lost[best]).std(axis=1)
-    near = np.argmin(np.where(total <= total[best] + error, away, np.inf))
-    return float(_POWERS[best]), float(_POWERS[near])
 
 
 def cuts(name: str, directory: Path | None) -> Iterator[tuple[Any, Any, Any, Any]]:
@@ -93,11 +59,12 @@ def main(options: Namespace) -> None:
         taken = []
         for X, y, Z, z in cuts(name, None if options.data is None else Path(options.data)):
             model = GPClassifier(multi_class="joint").fit(X, y)
-            best, near = powers(left_out(model.posterior_), y)
+            best, near = exponents(left_out_log_proba(model.posterior_, np.arange(len(y))), y)
+            model.exponent_ = 1.0
             taken.append(near)
             log_p = model.predict_log_proba(Z)
             for kind, a in (("plain", 1.0), ("near", near), ("best", best)):
-                judged[kind].append((powered(log_p, a), z))
+                judged[kind].append((tempered(log_p, a), z))
         cells = []
         for pairs in judged.values():
             loss = np.mean(np.concatenate([-p[np.arange(len(z)), z] for p, z in pairs]))

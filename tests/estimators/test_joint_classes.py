@@ -294,7 +294,7 @@ def test_what_does_not_fit_into_memory():
 def test_inducing_points(tmp_path):
     """Where all rows induce it is the dense model, in whatever units; few points are near it."""
     given = {"kernel": ConstantKernel(4.0) * RBF(50.0), "optimize": False}
-    for options in ({}, given, {"kernel_per_class": True}):
+    for options in ({}, given, given | {"kernel_per_class": True}):
         dense = GPClassifier(multi_class="joint", method="ep", **options).fit(X * 50.0, Y)
         model = clone(dense).set_params(inducing=X * 50.0).fit(X * 50.0, Y)
         assert (dense.engine_, model.engine_) == ("dense", "inducing")
