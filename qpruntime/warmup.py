@@ -25,6 +25,7 @@ from qpruntime.estimators.preference import GPPreference
 from qpruntime.estimators.robust import GPRobustRegressor
 from qpruntime.inference.bins import count_bins
 from qpruntime.inference.classes.infer import infer_classes
+from qpruntime.inference.classes.sparse.infer import infer_sparse_classes
 from qpruntime.inference.infer import infer
 from qpruntime.inference.markov.series import infer_series
 from qpruntime.inference.operator.entries import quadratic_forms
@@ -77,6 +78,8 @@ def _joint_posterior() -> None:
     for method, limits in (("qp", [-0.5, 0.5]), ("ep", [-0.5, 0.0, 0.5])):
         post = infer_classes(K, np.digitize(f, limits), method)  # type: ignore[arg-type]
         post.predict_log_proba(K[:3], np.diag(K)[:3])
+    labels = np.digitize(f, [-0.5, 0.5])
+    infer_sparse_classes(X, labels, RBF(1.0), X[:3]).predict_log_proba(X[:3])
 
 
 def _counts(**options: Any) -> None:
@@ -263,7 +266,7 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
         ("infer: QP, EP and VB", _covariances),
         ("GPClassifier", _classes),
         ("GPClassifier, three classes", _three_classes),
-        ("infer_classes", _joint_posterior),
+        ("infer_classes, infer_sparse_classes", _joint_posterior),
         ("GPClassifier, leave-one-out", _loo),
         ("GPClassifier, EP and logistic", lambda: _classes(method="ep", likelihood="logistic")),
         ("GPPoissonRegressor, square link", _counts),

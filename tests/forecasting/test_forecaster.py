@@ -95,7 +95,8 @@ def test_counts_that_vary_more_and_noise_that_lasts():
     noise = np.zeros(400)
     for i in range(1, 400):
         noise[i] = 0.7 * noise[i - 1] + 0.5 * rng.normal()
-    lasting = GPForecaster(seasons=(), trend="none", integrate="mode").fit(rng.poisson(np.exp(1.5 + noise)))
+    bare = GPForecaster(seasons=(), trend="none", integrate="mode")
+    lasting = bare.fit(rng.poisson(np.exp(1.5 + noise)))
     assert lasting.noise_
     assert 0.4 < lasting.model_.summary()["ar1(step): rho"]["mean"] < 0.9
     # What lasts is forecast, and forgotten.
