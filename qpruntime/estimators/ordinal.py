@@ -168,8 +168,8 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         found: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
         return found
 
-    def predict_quantiles(self, X: ArrayLike, q: ArrayLike = 0.5) -> NDArray[Any]:
-        """Lowest level such that y is not above it with probability q: the median by default.
+    def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> NDArray[Any]:
+        """Lowest level such that y is not above it with probability q.
 
         Returns
         -------
