@@ -18,6 +18,7 @@ from scripts.reports import (
     certified,
     coupling,
     deep,
+    kinds,
     middle,
     passes,
     series,
@@ -43,6 +44,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "gaps": bayesopt.gaps,
         "times": bayesopt.times,
     },
+    "kinds-of-y.md": {"kinds": kinds.kinds},
     "series-measured.md": {"times": series.times},
     "deep-measured.md": {
         "published": deep.regression,

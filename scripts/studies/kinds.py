@@ -23,6 +23,7 @@ from sklearn.model_selection import KFold
 from qpruntime import GPOrdinal, GPRegressor, GPSurvival
 from qpruntime.estimators.concordance import concordance
 from scripts.records import RESULTS, Records
+from scripts.reports.kinds import table
 
 OPTIONS = {
     "kept": {"default": RESULTS / "kinds.jsonl"},
@@ -66,7 +67,7 @@ def main(options: Namespace) -> None:
                             found = judge(part)
                         seconds = round(time.process_time() - begun, 2)
                         kept.add({**key._asdict(), "rows": len(X), "cpu": seconds, **found})
-    print(table(kept))
+    print(table(list(kept.records.values())))
 
 
 def parts(X: Any, y: Any) -> Iterator[Part]:
@@ -75,26 +76,6 @@ def parts(X: Any, y: Any) -> Iterator[Part]:
         centre, spread = X[train].mean(axis=0), X[train].std(axis=0)
         scaled = (X - centre) / np.where(spread > 0.0, spread, 1.0)
         yield Part(X[train], X[test], scaled[train], scaled[test], y[train], y[test])
-
-
-def table(kept: Records[Any]) -> str:
-    """Means over folds."""
-    lines = ["| set | rows | model | concordance | log density a row | CPU s |", "|" + "---|" * 6]
-    own = list(kept.records.values())
-    for name, (_, models) in SETS.items():
-        some = {m: [r for r in own if (r["set"], r["model"]) == (name, m)] for m in models}
-        for model, records in some.items():
-            if not records:
-                continue
-            words = [
-                "" if records[0].get(what) is None else f"{np.mean([r[what] for r in records]):.3f}"
-                for what in ("concordance", "density")
-            ]
-            cpu = np.mean([r["cpu"] for r in records])
-            lines.append(
-                f"| {name} | {records[0]['rows']} | {model} | {words[0]} | {words[1]} | {cpu:.1f} |"
-            )
-    return "\n".join(lines)
 
 
 def _some(X: Any, y: Any) -> tuple[Any, Any]:
