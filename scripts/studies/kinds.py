@@ -165,11 +165,8 @@ def _lifelines(name: str) -> Callable[[Part], dict[str, Any]]:
         model.fit(frame(part.scaled, part.y), duration_col="time", event_col="event")
         test = frame(part.scaled_new, part.other)
         if name == "CoxPHFitter":
-            return {
-                "concordance": concordance(
-                    _spans(part.other), -model.predict_log_partial_hazard(test)
-                )
-            }
+            hazard = np.asarray(model.predict_log_partial_hazard(test))
+            return {"concordance": concordance(_spans(part.other), -hazard)}
         found = concordance(_spans(part.other), np.asarray(model.predict_median(test)))
         return {"concordance": found, "density": float(model.score(test))}
 
