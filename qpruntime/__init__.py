@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
     from qpruntime.certified.functions_of import LikelihoodFunctions, functions
+    from qpruntime.criticism.comparison import compare
+    from qpruntime.criticism.simulation import check_calibration
     from qpruntime.errors import (
         ConvergenceWarning,
         CorrectionWarning,
@@ -31,11 +33,15 @@ if TYPE_CHECKING:
     from qpruntime.inference.bins import count_bins
     from qpruntime.inference.classes.infer import infer_classes
     from qpruntime.inference.classes.posterior import ClassPosterior
+    from qpruntime.inference.classes.sparse.infer import infer_sparse_classes
+    from qpruntime.inference.classes.sparse.posterior import SparseClassPosterior
     from qpruntime.inference.infer import infer
     from qpruntime.inference.markov.posterior import SeriesPosterior
     from qpruntime.inference.markov.series import infer_series
     from qpruntime.inference.nearest.posterior import LocalPosterior
     from qpruntime.inference.posterior import Posterior
+    from qpruntime.inference.precision.infer import infer_precision
+    from qpruntime.inference.precision.posterior import PrecisionPosterior
     from qpruntime.inference.sparse.infer import infer_sparse
     from qpruntime.inference.sparse.posterior import SparsePosterior
     from qpruntime.learning.options import Search, Series
@@ -65,21 +71,27 @@ _HOME = {
     "NumericalError": "errors",
     "LocalPosterior": "inference.nearest.posterior",
     "Posterior": "inference.posterior",
+    "PrecisionPosterior": "inference.precision.posterior",
     "QPError": "errors",
     "RenamedWarning": "errors",
     "SamplingWarning": "errors",
     "Search": "learning.options",
     "Series": "learning.options",
     "SeriesPosterior": "inference.markov.posterior",
+    "SparseClassPosterior": "inference.classes.sparse.posterior",
     "SparsePosterior": "inference.sparse.posterior",
     "Table": "projection.table",
     "TableError": "errors",
+    "check_calibration": "criticism.simulation",
+    "compare": "criticism.comparison",
     "count_bins": "inference.bins",
     "functions": "certified.functions_of",
     "infer": "inference.infer",
     "infer_classes": "inference.classes.infer",
+    "infer_precision": "inference.precision.infer",
     "infer_series": "inference.markov.series",
     "infer_sparse": "inference.sparse.infer",
+    "infer_sparse_classes": "inference.classes.sparse.infer",
     "load": "saving.file",
     "open_table": "projection.opening",
     "project": "projection.projector",
@@ -105,21 +117,27 @@ __all__ = [
     "LocalPosterior",
     "NumericalError",
     "Posterior",
+    "PrecisionPosterior",
     "QPError",
     "RenamedWarning",
     "SamplingWarning",
     "Search",
     "Series",
     "SeriesPosterior",
+    "SparseClassPosterior",
     "SparsePosterior",
     "Table",
     "TableError",
+    "check_calibration",
+    "compare",
     "count_bins",
     "functions",
     "infer",
     "infer_classes",
+    "infer_precision",
     "infer_series",
     "infer_sparse",
+    "infer_sparse_classes",
     "load",
     "open_table",
     "project",

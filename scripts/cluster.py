@@ -1,19 +1,20 @@
-"""Calls of one function here, by processes of this machine, or on a dask cluster.
+"""Calls of one function here, by processes of this machine, or on a dask cluster; how far they are.
 
 Workers elsewhere have no checkout: this package is sent to them, as one archive.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
+import time
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
-
-__all__ = ["each"]
 
 _HERE = Path(__file__).resolve().parent
 
@@ -49,6 +50,36 @@ def each(
         cluster = Cluster(address, options.timeout, same_rounding=False, modules=modules)
         executor = stack.enter_context(cluster)
         executor.each(((function, some) for some in arguments), lambda _, found: take(found))
+
+
+class Progress:
+    """Says on stderr how far work is: always on a terminal, else now and then.
+
+    Parameters
+    ----------
+    total : int
+        Fits to do.
+    kept : int
+        Fits that earlier runs have done.
+    """
+
+    def __init__(self, total: int, kept: int = 0) -> None:
+        self.total, self.done = total, 0
+        self.start = self.shown = time.monotonic()
+        if total:
+            print(f"{total} fits, {kept} are kept from earlier runs", file=sys.stderr)
+
+    def step(self, words: str) -> None:
+        """Count one fit, of which `words` tell."""
+        self.done += 1
+        now, terminal, last = time.monotonic(), sys.stderr.isatty(), self.done == self.total
+        if not (terminal or now - self.shown > 20.0 or last):
+            return
+        self.shown = now
+        left = int((now - self.start) / self.done * (self.total - self.done))
+        text = f"{self.done}/{self.total} fits, {words}; {timedelta(seconds=left)} left"
+        before, after = ("\r\x1b[K", "\n" * last) if terminal else ("", "\n")
+        print(before + text, file=sys.stderr, end=after, flush=True)
 
 
 def _archive(folder: Path) -> Path:

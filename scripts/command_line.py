@@ -16,8 +16,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Failure", "Usage", "main", "parsed"]
-
 _HERE = Path(__file__).resolve().parent
 _ONE_THREAD = {
     **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),

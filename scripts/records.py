@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-__all__ = ["RESULTS", "TOP", "Records", "document", "lines"]
-
 TOP = Path(__file__).resolve().parents[1]
 #: What is kept with the project.
 RESULTS = TOP / "tables" / "results"

@@ -69,11 +69,13 @@ FLOORS = [
     {
         "qpruntime.about",
         "qpruntime.deep",
+        "qpruntime.criticism",
+        "qpruntime.effects",
         "qpruntime.onnx",
-        "qpruntime.plotting",
         "qpruntime.warmup",
         "tablegen.builder",
     },
+    {"qpruntime.plotting"},
     {"tablegen.console"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -22,6 +22,7 @@ from qpruntime.estimators.cross_fitted import Target
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import fitted_table, table_to_fit
 from qpruntime.estimators.joint import JointClasses, fit_joint, is_joint, joint_settings
+from qpruntime.estimators.joint_points import no_parts
 from qpruntime.estimators.labels import (
     check_announced,
     check_labels,
@@ -311,6 +312,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         ValueError
             As of `fit`; also for labels that the first part did not have.
         """
+        no_parts(self, y if classes is None else classes)
         if not begun(self):
             if classes is not None:
                 check_announced(classes, y)

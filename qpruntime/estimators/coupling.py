@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 from qpruntime.arrays import Array
 
-__all__ = ["coupled", "coupling_of"]
+__all__ = ["coupled", "coupling_of", "statements"]
 
 #: Rows that are left out, at most: enough for one number.
 _ROWS = 2000
@@ -33,6 +33,20 @@ def coupled(minus: Array, plus: Array, b: float) -> Array:
     score = plus - b * minus
     found: Array = score - logsumexp(score, axis=1, keepdims=True)
     return found
+
+
+def statements(said: Sequence[Array], own: NDArray[np.intp]) -> tuple[Array, Array]:
+    """log(1 - p) and log p of each class against the rest, (T, K), by the class of each row (T,).
+
+    From the log probability ``said[c]`` (T,) that process c has of whether the row is of class c.
+    """
+    minus, plus = np.empty((2, len(own), len(said)))
+    for c, one in enumerate(said):
+        known = np.clip(one, -_MOST, -_LEAST)
+        other = np.log(-np.expm1(known))
+        true = own == c
+        plus[:, c], minus[:, c] = np.where(true, known, other), np.where(true, other, known)
+    return minus, plus
 
 
 def coupling_of(posteriors: Sequence[Any], codes: NDArray[np.intp], weights: Array | None) -> float:
@@ -54,12 +68,8 @@ def coupling_of(posteriors: Sequence[Any], codes: NDArray[np.intp], weights: Arr
     if n > _ROWS:
         some = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
     own = codes[some]
-    minus, plus = np.empty((2, len(some), len(posteriors)))
-    for c, posterior in enumerate(posteriors):
-        said = np.clip(posterior.loo(None if len(some) == n else some), -_MOST, -_LEAST)
-        other = np.log(-np.expm1(said))
-        true = own == c
-        plus[:, c], minus[:, c] = np.where(true, said, other), np.where(true, other, said)
+    said = [posterior.loo(None if len(some) == n else some) for posterior in posteriors]
+    minus, plus = statements(said, own)
     mass = np.ones(len(some)) if weights is None else weights[some]
     rows = np.arange(len(some))
     lost = np.array([-mass * coupled(minus, plus, b)[rows, own] for b in _GRID])

@@ -14,6 +14,7 @@ from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError
 from qpruntime.estimators.fitted_table import remember
+from qpruntime.estimators.joint_points import by_points, points_asked, rows_to_learn, same_columns
 from qpruntime.estimators.process import all_of
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.classes.layout import Layout
@@ -21,12 +22,14 @@ from qpruntime.inference.classes.posterior import ClassPosterior
 from qpruntime.inference.classes.probabilities import log_probabilities
 from qpruntime.inference.classes.ratio import RATIO
 from qpruntime.inference.classes.solution import CORRECTED
+from qpruntime.inference.classes.sparse.posterior import SparseClassPosterior
 from qpruntime.kernels.default import LogNormal
 from qpruntime.kernels.units import Units
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
 from qpruntime.learning.joint import Joint, each_its_own
 from qpruntime.learning.options import Series
+from qpruntime.learning.options_inducing import Inducing
 from qpruntime.learning.settings import Settings, generator, left_open, settings_of
 from qpruntime.learning.training import train
 from qpruntime.projection.projector import Projector
@@ -58,8 +61,8 @@ def joint_settings(model: Any) -> Settings:
         (model.method not in ("qp", "ep"), f'method={shown(model.method)}: use "qp" or "ep"'),
         (settings.objective == "loo", 'optimize="loo": use optimize="evidence"'),
         (
-            model.inducing is not None and not _is_open(model.inducing),
-            f"inducing={shown(model.inducing)}: use inducing=None",
+            left_open(model.inducing) and not _is_auto(model.inducing),
+            f'inducing={shown(model.inducing)}: use inducing="auto", or a number of points',
         ),
         (
             settings.solver == "markov" or isinstance(model.solver, Series),
@@ -74,11 +77,12 @@ def joint_settings(model: Any) -> Settings:
     ):
         if given:
             raise InputError(f'multi_class="joint" does not have {words}; {apart}')
-    return replace(settings, solver="dense", auto=None)
+    return replace(settings, solver="dense")
 
 
-def _is_open(inducing: Any) -> bool:
-    return left_open(inducing) and isinstance(inducing, str) and inducing == "auto"
+def _is_auto(inducing: Any) -> bool:
+    points = inducing.points if isinstance(inducing, Inducing) else inducing
+    return isinstance(points, str) and points == "auto"
 
 
 def fit_joint(
@@ -102,6 +106,8 @@ def fit_joint(
             f"correction={draft.correction!r} is for {CORRECTED} sites at most, N (C - 1) = "
             f"{layout.sites} here: use correction=None, or fit fewer rows"
         )
+    wanted = points_asked(draft, settings, layout.n, layout.classes)
+    settings = replace(settings, auto=None, sparse=None)
     rng, X, units = generator(draft.random_state), np.array(points, dtype=float), None
     if isinstance(settings.kernel, Kernel):
         begin, own = given_start(settings.kernel, settings.priors, {}), X
@@ -109,20 +115,34 @@ def fit_joint(
         units = Units.of(X)
         own = units.scaled(X)
         begin = (default_start if settings.kernel is None else automatic_start)(units)
-    y = np.ones(layout.sites)
-    data = Data(own, y, projector, np.zeros(layout.n), joint=layout)
+    few = layout
+    some: Any = slice(None)
+    if wanted is not None:
+        some = rows_to_learn(layout.n, layout.classes, rng)
+        few = Layout(layout.own[some], layout.classes)
+    data = Data(own[some], np.ones(few.sites), projector, np.zeros(few.n), joint=few)
     fit = train(data, begin, settings, rng)
     kernels, posterior, optima = (fit.kernel,), fit.posterior, fit.optima
     if draft.kernel_per_class:
         prior = _prior_of(begin, fit.kernel)
-        joint = Joint(settings, layout)
+        joint = Joint(settings, few)
         kernels, posterior, last = each_its_own(joint, data, prior, fit.kernel)
         optima = last + optima
+    if wanted is not None:
+        asked = wanted
+        if isinstance(wanted, np.ndarray) and units is not None:
+            asked = units.scaled(same_columns(wanted, X))
+        posterior = by_points(own, layout, kernels, asked, projector, settings, rng)
     if units is not None:
         kernels = tuple(units.kernel_of_features(kernel) for kernel in kernels)
+        if wanted is not None:
+            posterior = posterior.on(kernels, units.unscaled)
     remember(draft, projector.table)
     draft.warp_, draft.stages_, draft.prior_mean_ = None, (), None
     draft.engine_, draft.nearest_, draft.X_train_ = "dense", 0, X
+    if wanted is not None:
+        draft.engine_, draft.X_train_ = "inducing", np.empty((0, X.shape[1]))
+        draft.inducing_points_ = posterior.Z
     draft.kernel_ = kernels if draft.kernel_per_class else kernels[0]
     draft.posterior_, draft.optima_ = posterior, optima
     draft.optimum_ = optima[0] if optima else None
@@ -139,6 +159,8 @@ def _prior_of(begin: Start, kernel: Kernel) -> Any:
 
 
 def _rows(asked: JointClasses, *_: Any) -> int:
+    if isinstance(asked.posterior, SparseClassPosterior):
+        return len(asked.posterior.Z)
     return asked.posterior.n
 
 
@@ -163,6 +185,8 @@ class JointClasses:
     @sized(_rows)
     def latent(self, points: Array) -> tuple[Array, Array]:
         """Latent means (T, C) and covariances (T, C, C)."""
+        if isinstance(self.posterior, SparseClassPosterior):
+            return self.posterior.predict(points)
 
         def one(some: slice) -> tuple[Array, Array]:
             found: tuple[Array, Array] = self.posterior.predict(*self.crossed(points[some]))
@@ -180,6 +204,11 @@ class JointClasses:
 
     def marginals(self, points: Array, correction: Any) -> Any:
         """Corrected marginals of the latent values of each class."""
+        if isinstance(self.posterior, SparseClassPosterior):
+            raise InputError(
+                "corrections take a covariance matrix, and this model was fitted by inducing "
+                "points: fit it with inducing=None"
+            )
         return self._whole().marginals(*self.crossed(points), correction=correction)
 
     def intervals(self, points: Array, level: float, p: Array) -> Array:

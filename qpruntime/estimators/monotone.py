@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import qmc
+from sklearn.base import is_classifier
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
@@ -63,13 +64,30 @@ def monotone_data(
     data = processes[0]
     if data.projector.method == "wp":
         raise InputError('monotone takes method "qp", "ep" or "vb"')
+    labels = is_classifier(model)
+    if not labels:
+        _of_numbers(model, settings, data)
     if settings.given:
         require_slopes(settings.kernel)
     X = np.asarray(data.X, dtype=float)
     units = Units.of(X, data.weights)
     slopes, signs = _slopes(X, units, _directions(model, asked, units))
     settings = replace(settings, auto=None, solver="dense")
-    return [with_slopes(replace(data, X=X), slopes, signs)], settings, slopes
+    return [with_slopes(replace(data, X=X, own_signs=labels), slopes, signs)], settings, slopes
+
+
+def _of_numbers(model: Any, settings: Settings, data: Data) -> None:
+    """Raise `InputError` for what has no answer where values and slopes differ in likelihood."""
+    if data.projector.likelihood.even:
+        raise InputError(
+            'monotone is of f, and rates of the square link rise with |f|: use link="exp"'
+        )
+    if settings.objective == "loo":
+        raise InputError('monotone of counts and numbers is learnt by evidence: leave out "loo"')
+    if model.correction is not None:
+        raise InputError("monotone of counts and numbers has no corrections: use correction=None")
+    if not (model.table is None or (isinstance(model.table, str) and model.table == "exact")):
+        raise InputError("monotone of counts and numbers integrates: use table=None with it")
 
 
 def one_direction(model: Any, count: int) -> None:

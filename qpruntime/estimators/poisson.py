@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, overload
@@ -99,6 +99,9 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         Prior mean of f. By default the f of the mean rate, sum(y) / sum(exposure), weighted if
         rows are, with half an event added if there is none. 0 leaves the sign of f open in the
         square link, and warns; predictions with a correction are then those of ``|f|``.
+    monotone : mapping, optional
+        Features along which the rate rises, +1, or falls, -1: ``{"age": +1}``, or numbers of
+        columns, as for `GPClassifier`. In the link "exp", which "auto" is then.
     optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
     n_jobs, random_state, verbose
@@ -169,6 +172,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
     dispersion: float | Literal["auto"] = "auto"
     method: Literal["qp", "ep", "vb"] = "qp"
     mean: float | None = None
+    monotone: Mapping[str | int, int] | None = None
 
     def fit(
         self,
@@ -214,6 +218,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         tabled = not (table is None or (isinstance(table, str) and table == "exact"))
         fixed = isinstance(settings.kernel, Kernel) and settings.kernel.n_dims == 0
         settled = tabled or fixed or not settings.optimize
+        if self.monotone and name == "auto":
+            name = "exp"
         noise = asked(name, self.dispersion, settled, settings.given or self.mean is not None)
         points, given = fit_data(draft, X, y, y_numeric=True)
         events = counts(column_or_1d(given, warn=True))

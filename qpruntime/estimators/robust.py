@@ -87,6 +87,9 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
     table : None, "exact", path, name or Table
         Where QP finds sigma*; see `qpruntime.infer`. A table is of one nu and one scale: where
         either is learnt, the result is integrated instead.
+    monotone : mapping, optional
+        Features along which the function rises, +1, or falls, -1: ``{"age": +1}``, or numbers of
+        columns, as for `GPClassifier`.
     optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
     n_jobs, random_state, verbose
@@ -145,6 +148,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
     noise_bounds: Mapping[Literal["nu", "scale"], Bounds] | None = None
     normalize_y: bool = True
     method: Literal["qp", "ep"] = "qp"
+    monotone: Mapping[str | int, int] | None = None
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None

@@ -20,8 +20,9 @@ class Data:
     The projector is of the method that the posterior is to have; `prior` is the prior mean of f.
     Rows observe `scale` times f. Weights and scales are positive, and None if all are 1. `discrete`
     says that p(y|f) is a probability, not a density. With `slopes` of f these are rows after those
-    of X, of all that has a row for each observation. `joint` has the rows of classes fitted
-    jointly; `y` then are those of its sites.
+    of X, of all that has a row for each observation; what is observed are their signs, by the
+    likelihood of labels, or, where that has none, by the probit: `own_signs` is False then. `joint`
+    has the rows of classes fitted jointly; `y` then are those of its sites.
     """
 
     X: Array
@@ -33,6 +34,7 @@ class Data:
     learn: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     discrete: bool = True
     slopes: Slopes | None = None
+    own_signs: bool = True
     joint: Layout | None = None
 
     @property

@@ -27,6 +27,7 @@ from qpruntime.learning.objective import Objective, settle_fast
 from qpruntime.learning.slopes import Slopes
 from qpruntime.memory import require, squares
 from qpruntime.projection.projector import Projector
+from qpruntime.projection.signed import encoded, signed
 
 __all__ = [
     "GivenSlopes",
@@ -84,11 +85,15 @@ class SlopeFamily(Family):
     mean : ndarray, shape (N + M,)
         Prior mean of what is observed.
     scale : ndarray, shape (N + M,)
+    own_signs : bool
+        Whether slopes are observed by the likelihood of the values; the probit, if not.
     """
 
-    def __init__(self, kernel: Kernel, asked: Asked, mean: Array, scale: Array) -> None:
+    def __init__(
+        self, kernel: Kernel, asked: Asked, mean: Array, scale: Array, own_signs: bool = True
+    ) -> None:
         self._kernel, self._asked, self._mean, self._scale = kernel, asked, mean, scale
-        self._at = kernel
+        self._at, self._own_signs = kernel, own_signs
 
     @property
     def count(self) -> int:
@@ -100,6 +105,20 @@ class SlopeFamily(Family):
         some = self._asked.feature >= 0
         asked = Asked(self._asked.points[some], self._asked.feature[some])
         return SlopeFamily(self._kernel, asked, self._mean[some], self._scale[some])
+
+    def observed(self, y: Array, projector: Projector) -> tuple[Array, Projector]:
+        """Observations, and the projector of values and slopes together, as problems take them."""
+        if self._own_signs:
+            return y, projector
+        split = len(y) - self.count
+        both = np.concatenate([y[:split], encoded(y[split:])])
+        # Tables are of one likelihood alone.
+        return both, Projector(signed(projector.likelihood), projector.method, "exact")
+
+    def signs_alone(self, y: Array, projector: Projector) -> tuple[Array, Projector]:
+        """The same of the slopes alone."""
+        own = projector if self._own_signs else Projector("probit", projector.method)
+        return y[len(y) - self.count :], own
 
     @property
     def theta(self) -> Array:
@@ -129,10 +148,10 @@ class GivenSlopes(Objective):
     """
 
     def __init__(self, family: SlopeFamily, y: Array, projector: Projector, *rest: Any) -> None:
-        super().__init__(family, y, projector, *rest)
-        own, count = family.slopes_alone(), family.count
+        super().__init__(family, *family.observed(y, projector), *rest)
         tol, max_sweeps = rest[:2]
-        self._alone = Objective(own, y[-count:], projector, tol, max_sweeps)
+        signs = family.signs_alone(y, projector)
+        self._alone = Objective(family.slopes_alone(), *signs, tol, max_sweeps)
 
     def evaluate(self, theta: Array) -> tuple[float, Array]:
         value, slope = super().evaluate(theta)
@@ -160,12 +179,14 @@ class WithSlopes(Dense):
     def family(self, kernel: Kernel, data: Data) -> SlopeFamily:  # type: ignore[override]
         assert data.slopes is not None
         assert data.scale is not None
-        return SlopeFamily(kernel, data.slopes.asked(data.X), data.observed_prior, data.scale)
+        asked = data.slopes.asked(data.X)
+        return SlopeFamily(kernel, asked, data.observed_prior, data.scale, data.own_signs)
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
         settings = self.settings
-        prior = self.family(kernel, data).at(kernel.theta)
-        problem = Problem(prior, data.y, data.projector, weights=data.weights)
+        family = self.family(kernel, data)
+        y, projector = family.observed(data.y, data.projector)
+        problem = Problem(family.at(kernel.theta), y, projector, weights=data.weights)
         end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
         warn_unsettled(end, settings.tol, len(data.y), of_estimator=True)
         return summarise(problem, end)

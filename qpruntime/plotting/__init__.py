@@ -9,16 +9,22 @@ from __future__ import annotations
 
 from qpruntime.plotting.boundary import BoundaryDisplay
 from qpruntime.plotting.calibration import CalibrationDisplay
+from qpruntime.plotting.caterpillar import CaterpillarDisplay
+from qpruntime.plotting.effect_map import EffectMapDisplay
 from qpruntime.plotting.forecast import ForecastDisplay
 from qpruntime.plotting.function import FunctionDisplay
 from qpruntime.plotting.progress import ProgressDisplay
+from qpruntime.plotting.ranks import RanksDisplay
 from qpruntime.plotting.ratio import RatioDisplay
 
 __all__ = [
     "BoundaryDisplay",
     "CalibrationDisplay",
+    "CaterpillarDisplay",
+    "EffectMapDisplay",
     "ForecastDisplay",
     "FunctionDisplay",
     "ProgressDisplay",
+    "RanksDisplay",
     "RatioDisplay",
 ]

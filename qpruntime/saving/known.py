@@ -13,6 +13,25 @@ from typing import Any
 __all__ = ["ROOTS", "callable_of", "class_of", "name_of"]
 
 _BY_MODULE = {
+    "qpruntime.effects.areas": ("Areas", "AreasBlock"),
+    "qpruntime.effects.assembly": ("Assembly",),
+    "qpruntime.effects.families": ("Family",),
+    "qpruntime.effects.fixed": ("Fixed", "FixedBlock"),
+    "qpruntime.effects.graph": ("Graph",),
+    "qpruntime.effects.groups": ("Groups", "GroupsBlock"),
+    "qpruntime.effects.integration": ("Nodes",),
+    "qpruntime.effects.intrinsic": ("Structure",),
+    "qpruntime.effects.levels": ("Coding",),
+    "qpruntime.effects.mesh": ("Mesh",),
+    "qpruntime.effects.model": ("EffectsModel",),
+    "qpruntime.effects.pattern": ("Pattern",),
+    "qpruntime.effects.plane": ("Plane", "PlaneBlock"),
+    "qpruntime.effects.priors": ("NormalPrior", "Tail"),
+    "qpruntime.effects.product": ("Product", "ProductBlock"),
+    "qpruntime.effects.series": ("Series", "SeriesBlock"),
+    "qpruntime.effects.shifted": ("ShiftedDeterminant",),
+    "qpruntime.effects.state": ("State",),
+    "qpruntime.effects.walk": ("Walk", "WalkBlock"),
     "qpruntime.estimators.classifier": ("GPClassifier",),
     "qpruntime.estimators.poisson": ("GPPoissonRegressor",),
     "qpruntime.estimators.preference": ("GPPreference",),
@@ -27,6 +46,8 @@ _BY_MODULE = {
     "qpruntime.inference.classes.posterior": ("ClassPosterior",),
     "qpruntime.inference.classes.solution": ("ClassSolution",),
     "qpruntime.inference.classes.stored": ("ClassKept",),
+    "qpruntime.inference.classes.sparse.posterior": ("SparseClassPosterior",),
+    "qpruntime.inference.classes.sparse.stored": ("PointKept", "PointSolution"),
     "qpruntime.inference.markov.posterior": ("SeriesPosterior",),
     "qpruntime.inference.sparse.posterior": ("SparsePosterior",),
     "qpruntime.inference.nearest.posterior": ("LocalPosterior",),
@@ -64,17 +85,19 @@ _BY_MODULE = {
     ),
 }
 _CLASSES = {f"{module}:{name}" for module, names in _BY_MODULE.items() for name in names}
-#: Called with values: a registered likelihood, a table found by its hash, what looks up in it.
+#: Called with values: a registered likelihood, one beside signs, a table found by its hash, what
+#: looks up in it.
 _CALLABLES = {
     "qpruntime.likelihoods.registry:get",
     "qpruntime.likelihoods.registry:holding",
     "qpruntime.projection.opening:reopen",
     "qpruntime.projection.projector:Projector",
+    "qpruntime.projection.signed:signed",
     "qpruntime.inference.sparse.rule:Rule",
 }
 #: What a file may hold as a whole.
 ROOTS = {name for name in _CLASSES if name.startswith("qpruntime.estimators") and ":GP" in name} | {
-    name for name in _CLASSES if name.endswith("Posterior")
+    name for name in _CLASSES if name.endswith(("Posterior", ":EffectsModel"))
 }
 
 

@@ -6,15 +6,12 @@
 
 A run that is done is a line of tables/results/bench_bayesopt.jsonl and is not done again; one that
 was stopped begins anew. All methods start from the same design, model the functions alike and
-recommend alike: they differ in where they evaluate. BoTorch's methods are left out unless it is
-installed, which is said. Times are kept in bench_bayesopt_times.jsonl beside the runs;
-docs/bayesian-optimisation-measured.md has both.
+recommend alike: they differ in where they evaluate. Times are kept in bench_bayesopt_times.jsonl
+beside the runs; docs/bayesian-optimisation-measured.md has both.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import time
 import warnings
 from argparse import Namespace
@@ -139,8 +136,6 @@ def main(options: Namespace) -> None:
     if options.report:
         report.write(records.records.values(), options.kept.parent)
         return
-    if importlib.util.find_spec("botorch") is None:
-        print("botorch is not installed: its constrained methods are left out", file=sys.stderr)
     for seed in range(options.first, options.first + options.seeds):
         for problem in options.sets:
             for method in options.models:

@@ -12,8 +12,6 @@ import numpy as np
 
 from qpruntime.bayesopt import Optimizer, condition, sample_minimisers
 
-__all__ = ["measure", "write"]
-
 Chosen = Callable[[Optimizer, Any, np.random.Generator], Any]
 
 

@@ -45,35 +45,33 @@ def rows(name: str) -> Split:
     return Split(X[train], y[train], X[test], y[test])
 
 
+def made(steps: int, **more: Any) -> Any:
+    """Two layers that train for so many steps."""
+    from qpruntime.deep import DeepGPRegressor
+
+    options = {"inducing": INDUCING, "batch_size": BATCH, "max_iter": steps, "least_gain": -0.5}
+    return DeepGPRegressor((HIDDEN,), random_state=0, **options, **more)
+
+
 def deep(name: str, steps: int) -> dict[str, float]:
     """This package's."""
     begun = time.process_time()
-    from qpruntime.deep import DeepGPRegressor
-
     X, y, new, target = rows(name)
-    options = {"inducing": INDUCING, "batch_size": BATCH, "max_iter": steps, "tol": -0.5}
-    model = DeepGPRegressor((HIDDEN,), random_state=0, **options).fit(X, y)
+    model = made(steps).fit(X, y)
     cpu = time.process_time() - begun
     return judged(model.predict_log_density(new, target), model.predict(new), target, cpu)
 
 
 def step() -> float:
     """CPU milliseconds of one training step with a hidden layer, the best of five hundreds."""
-
-    from qpruntime.deep import DeepGPRegressor
-
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((455, 13))
+    X = np.random.default_rng(0).standard_normal((455, 13))
     marks: list[float] = []
-    DeepGPRegressor(
-        (HIDDEN,),
-        inducing=INDUCING,
-        batch_size=BATCH,
-        max_iter=600,
-        tol=-0.5,
-        random_state=0,
-        callback=lambda done, _: marks.append(time.process_time()) if not done % 100 else None,
-    ).fit(X, np.sin(X[:, 0]))
+
+    def look(done: int, _: Any) -> None:
+        if not done % 100:
+            marks.append(time.process_time())
+
+    made(600, callback=look).fit(X, np.sin(X[:, 0]))
     return 10.0 * float(np.diff(marks).min())
 
 
@@ -101,14 +99,11 @@ def streamed(path: str, steps: int) -> dict[str, float]:
     """Fit rows that stay in a zarr array: CPU seconds, and the most memory of this process."""
     import zarr
 
-    from qpruntime.deep import DeepGPRegressor
-
     columns = zarr.open_array(path, mode="r")
     y = truth(columns) + np.random.default_rng(1).normal(0.0, NOISE, columns.shape[0])
-    options = {"inducing": INDUCING, "batch_size": BATCH, "max_iter": steps, "tol": -0.5}
     before = peak() / 2**20
     begun = time.process_time()
-    model = DeepGPRegressor((HIDDEN,), random_state=0, **options).fit(columns, y)
+    model = made(steps).fit(columns, y)
     cpu = time.process_time() - begun
     most = peak() / 2**20
     new = np.random.default_rng(2).uniform(-2.0, 2.0, (1000, columns.shape[1]))

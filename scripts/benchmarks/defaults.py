@@ -18,7 +18,6 @@ import ast
 import hashlib
 import os
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -30,9 +29,11 @@ from joblib import Parallel, delayed
 
 import qpruntime
 from scripts.benchmarks.data import small
+from scripts.benchmarks.data.registry import KINDS
 from scripts.benchmarks.data.small import RawSet
 from scripts.benchmarks.defaults_fits import FOLDS, Own, Task, digest, run
 from scripts.benchmarks.peers import small as peers
+from scripts.cluster import Progress
 from scripts.command_line import Usage
 from scripts.records import RESULTS, TOP, Records
 from scripts.reports import defaults as report
@@ -77,20 +78,12 @@ def compute(
     if options.no_peers:
         asked = [(task, raw) for task, raw in asked if task.model == own.label or task in records]
     left = [(task, raw) for task, raw in asked if task not in records]
-    if left:
-        print(f"{len(left)} fits, {len(asked) - len(left)} are kept", file=sys.stderr)
+    progress = Progress(len(left), len(asked) - len(left))
     calls = (delayed(run)(task, raw, own) for task, raw in left)
     work = Parallel(n_jobs=options.workers, return_as="generator_unordered", batch_size=1)
-    start = shown = time.monotonic()
-    for done, record in enumerate(work(calls), 1):
+    for record in work(calls):
         records.add(record)
-        if (now := time.monotonic()) - shown > 20.0 or done == len(left):
-            shown = now
-            print(
-                f"{done}/{len(left)} fits in {now - start:.0f} s, last {record['set']} "
-                f"{record['model']}",
-                file=sys.stderr,
-            )
+        progress.step("{set} {model}".format(**record))
     return [records.records[task] for task, _ in asked]
 
 
@@ -99,7 +92,7 @@ OPTIONS = {
         "help": "directory of the raw files (default $QP_DATA); their sets are left out without one"
     },
     "sets": {"choices": small.names()},
-    "kinds": {"nargs": "+", "choices": small.KINDS, "default": small.KINDS},
+    "kinds": {"nargs": "+", "choices": KINDS, "default": KINDS},
     "half": {"choices": ("choosing", "reported"), "help": "sets of even numbers only, or of odd"},
     "kernel": {"metavar": "EXPR", "help": "of our estimators, instead of None"},
     "scaled": {"action": "store_true", "help": "standardise features for ours"},
@@ -126,6 +119,6 @@ def main(options: Namespace) -> None:
     sets = [raw for raw in found if raw and raw.number % 2 in remainder]
     kept = compute(options, sets, Records(options.kept, Task))
     results = report.summarise(sets, kept, Own(options.kernel, options.scaled).label)
-    print(report.plain(results))
+    print(report.tables(results), report.notes(results), sep="\n")
     if options.report:
         report.write(results, options.out)

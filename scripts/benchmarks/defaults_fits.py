@@ -25,8 +25,6 @@ from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
 from scripts.benchmarks.data.small import RawSet
 from scripts.benchmarks.peers import small as peers
 
-__all__ = ["FOLDS", "Own", "Task", "digest", "folds", "run"]
-
 FOLDS = 5
 _OURS = "ours"
 _MODELS = {"classes": GPClassifier, "numbers": GPRobustRegressor, "counts": GPPoissonRegressor}

@@ -16,8 +16,6 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from scripts.benchmarks.data.middle import Middle
 from scripts.benchmarks.metrics import coverage
 
-__all__ = ["LEVELS", "judged"]
-
 #: Ends of the intervals.
 LEVELS = (0.05, 0.95)
 

@@ -11,8 +11,6 @@ import numpy as np
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp, ndtr
 
-__all__ = ["calibration_error", "coverage", "judge", "judge_noise", "normal_log_density"]
-
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 _ROWS = 1000
 # Intervals leave out so much on either side.

@@ -22,6 +22,7 @@ from sklearn.metrics import log_loss, mean_absolute_error, mean_poisson_deviance
 
 from scripts.benchmarks import intervals
 from scripts.benchmarks.data import middle as sets
+from scripts.benchmarks.data.registry import DataError
 from scripts.benchmarks.defaults import our_version
 from scripts.benchmarks.metrics import calibration_error
 from scripts.benchmarks.peers.tuned import LARGE, OURS, PEERS, PROCESSES, made
@@ -101,7 +102,7 @@ def main(options: Namespace) -> int:
             for seed in range(options.first, options.first + options.seeds):
                 try:
                     data = sets.load(name, rows, seed=seed)
-                except sets.DataError as error:
+                except DataError as error:
                     print(f"{name} is left out: {error}", file=sys.stderr)
                     continue
                 for model in options.models:

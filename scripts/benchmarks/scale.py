@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import make_classification
 
-from qpruntime import GPClassifier
 from scripts.benchmarks.defaults import our_version
 from scripts.benchmarks.peers.tuned import LARGE, made
 from scripts.benchmarks.timing import Own, peak
@@ -60,46 +59,33 @@ def clocks() -> tuple[float, float]:
     return time.process_time(), time.perf_counter()
 
 
-def other(n: int, name: str) -> dict[str, Any]:
-    """Fit a model that is not ours to the same rows, on all cores if it can."""
+def one(n: int, name: str) -> dict[str, Any]:
+    """Fit a model, on all cores if it can, and predict; kernels of ours have been compiled before.
+
+    Of ours the first prediction is apart, and the memory that is its own.
+    """
+    cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
         X, y, new, labels = drawn(n, folder)
-        begun = clocks()
         model = made(name, "classes", 0)
         if name == "lightgbm":
-            model.model.set_params(n_jobs=len(os.sched_getaffinity(0)))
-        model.fit(X, y)
-        cpu, wall = (b - a for a, b in zip(begun, clocks(), strict=True))
-        before = time.process_time()
-        p = model.predict_proba(new)
-        later = (time.process_time() - before) / _NEW
-    loss = float(-np.log(p[np.arange(_NEW), labels]).mean())
-    return {
-        "rows": n, "model": name, "version": "peer", "cores": len(os.sched_getaffinity(0)),
-        "cpu": cpu, "wall": wall, "bytes": peak(), "loss": loss, "later": later,
-    }  # fmt: skip
-
-
-def one(n: int) -> dict[str, Any]:
-    """Fit and predict; the kernels have been compiled before."""
-    with tempfile.TemporaryDirectory() as folder:
-        X, y, new, labels = drawn(n, folder)
+            model.model.set_params(n_jobs=cores)
         begun = clocks()
         with Own() as own:
-            model = GPClassifier(random_state=0).fit(X, y)
+            model.fit(X, y)
         cpu, wall = (b - a for a, b in zip(begun, clocks(), strict=True))
-        held = peak()
-        calls = []
-        for _ in range(2):
+        held, calls = peak(), []
+        for _ in range(2 if name == "default" else 1):
             before = time.process_time()
             p = model.predict_proba(new)
             calls.append((time.process_time() - before) / _NEW)
     loss = float(-np.log(p[np.arange(_NEW), labels]).mean())
+    found = {"rows": n, "cores": cores, "cpu": cpu, "wall": wall, "bytes": held, "loss": loss}
+    if name != "default":
+        return {**found, "bytes": peak(), "model": name, "version": "peer", "later": calls[0]}
     return {
-        "rows": n, "version": our_version(), "cores": len(os.sched_getaffinity(0)), "cpu": cpu,
-        "wall": wall, "bytes": held, "own": own.most, "loss": loss,
-        "inducing": len(model.inducing_points_), "engine": model.engine_,
-        "first": calls[0], "later": calls[1],
+        **found, "version": our_version(), "own": own.most, "engine": model.engine_,
+        "inducing": len(model.inducing_points_), "first": calls[0], "later": calls[1],
     }  # fmt: skip
 
 
@@ -119,8 +105,7 @@ def main(options: Namespace) -> None:
             np.save(options.draw / f"{name}.npy", values)
         return
     if options.here:
-        n, name = options.rows[0], options.model
-        print(json.dumps(one(n) if name == "default" else other(n, name)))
+        print(json.dumps(one(options.rows[0], options.model)))
         return
     for rows in options.rows:
         command = [*_AGAIN, "--here", "--rows", str(rows), "--model", options.model]

@@ -30,6 +30,7 @@ from scripts.benchmarks.data.drawn import Split, flights, synthetic
 from scripts.benchmarks.metrics import judge
 from scripts.benchmarks.sparse_noise import NOISY, noisy, own_noisy
 from scripts.records import RESULTS, TOP, Records
+from scripts.reports import sparse as report
 
 ONE_THREAD = True
 RATES = (0.003, 0.01, 0.03)
@@ -110,19 +111,6 @@ def peer(
     return min(found, key=lambda run: run["path"][-1][1]) | {"runs": found}
 
 
-def compared(ours: dict[str, Any], theirs: dict[str, Any], what: str = "calibration error") -> str:
-    """Words: the share of the peer's time that its last NLL took us, and both ends."""
-    if not theirs["path"]:
-        return str(theirs["ended"])
-    (seconds, nll, gap), (own_seconds, own_nll, own_gap) = theirs["path"][-1], ours["path"][-1]
-    reached = [at for at, value, _ in ours["path"] if value <= nll]
-    share = f"{min(reached) / seconds:.2f} of its time" if reached else "not reached"
-    return (
-        f"its end NLL {nll:.4f} after {seconds:.0f} s, {what} {gap:.4f}: {share}; ours "
-        f"{own_nll:.4f} after {own_seconds:.0f} s, {what} {own_gap:.4f}"
-    )
-
-
 OPTIONS = {
     "sets": {"choices": ["-".join(map(str, case)) for case in CASES | NOISY]},
     "python": {"help": "interpreter with torch, gpytorch, gpboost"},
@@ -157,11 +145,9 @@ def main(options: Namespace) -> None:
                 continue
             found = fit(data, Z) if name == "own" else peer(options.python, name, data, Z, seconds)
             records.add({"case": title, "peer": name, **found})
-        ours = records.records[Row(title, "own")]
-        what = "coverage" if case in NOISY else "calibration error"
-        for key, record in records.records.items():
-            if key.case == title and key.peer != "own":
-                print(f"{title}, {key.peer}: {compared(ours, record, what)}", flush=True)
+    print(
+        report.peers(records.records.values()), report.noise(records.records.values()), sep="\n\n"
+    )
 
 
 def named(case: tuple[str, int, int]) -> str:

@@ -22,6 +22,7 @@ from qpruntime import GPClassifier
 from scripts.benchmarks.data.drawn import LENGTHS, TEST, Split, latent, synthetic
 from scripts.benchmarks.metrics import judge
 from scripts.records import RESULTS, Records
+from scripts.reports.figures import canvas
 
 ONE_THREAD = True
 ROWS, SIZES = 10_000, (25, 50, 100, 200, 400)
@@ -65,31 +66,23 @@ def least(n: int) -> float:
 
 def draw(kept: dict[Row, dict[str, Any]]) -> None:
     """Draw test rows and evidence against M, and seconds."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     found = sorted((key.inducing, r) for key, r in kept.items() if key.what == "m")
     m = [size for size, _ in found]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.0, 3.2), layout="constrained")
-    left.plot(m, [r["nll"] for _, r in found], "o-", color="C0")
-    left.axhline(found[0][1]["least"], color="0.6", linestyle=":")
-    left.annotate(
-        "the true function", (m[0], found[0][1]["least"]), (0, 4), textcoords="offset points"
-    )
-    left.set(xlabel="inducing points M", ylabel="negative log probability, test rows", xscale="log")
-    right.plot(
-        m, [r["evidence"] / key for key, r in ((ROWS, r) for _, r in found)], "s-", color="C1"
-    )
-    right.set(xlabel="inducing points M", ylabel="log evidence per row", xscale="log")
-    times = right.twinx()
-    times.plot(m, [r["seconds"] for _, r in found], "^--", color="0.4")
-    times.set(ylabel="CPU seconds (dashed)", ylim=(0.0, None))
-    for axes in (left, right):
-        axes.set_xticks(m, [str(size) for size in m])
-        axes.minorticks_off()
-    figure.savefig(RESULTS / "sparse_m.png", dpi=110)
+    with canvas(RESULTS / "sparse_m.png", (8.0, 3.2), 110, (1, 2)) as (left, right):
+        left.plot(m, [r["nll"] for _, r in found], "o-", color="C0")
+        least = found[0][1]["least"]
+        left.axhline(least, color="0.6", linestyle=":")
+        left.annotate("the true function", (m[0], least), (0, 4), textcoords="offset points")
+        words = "negative log probability, test rows"
+        left.set(xlabel="inducing points M", ylabel=words, xscale="log")
+        right.plot(m, [r["evidence"] / ROWS for _, r in found], "s-", color="C1")
+        right.set(xlabel="inducing points M", ylabel="log evidence per row", xscale="log")
+        times = right.twinx()
+        times.plot(m, [r["seconds"] for _, r in found], "^--", color="0.4")
+        times.set(ylabel="CPU seconds (dashed)", ylim=(0.0, None))
+        for axes in (left, right):
+            axes.set_xticks(m, [str(size) for size in m])
+            axes.minorticks_off()
 
 
 OPTIONS = {

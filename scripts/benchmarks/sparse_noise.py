@@ -13,8 +13,6 @@ from qpruntime.learning.inducing import clusters
 from scripts.benchmarks.data.drawn import counts, diamonds, outliers
 from scripts.benchmarks.metrics import judge_noise
 
-__all__ = ["NOISY", "noisy", "own_noisy"]
-
 #: Set, rows, inducing inputs: CPU seconds of SVGP at each rate.
 NOISY = {
     ("counts", 1_000_000, 100): 120.0,

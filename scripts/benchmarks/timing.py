@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Own", "Row", "best", "has", "in_turns", "peak", "quietest"]
-
 #: What was measured, its value and unit.
 Row = tuple[str, float, str]
 

@@ -11,14 +11,11 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 
 from qpruntime.bayesopt import Optimizer, condition, gains, sample_minimisers
 from scripts.benchmarks.bayesopt_problems import PROBLEMS
+from scripts.reports.figures import canvas
 
 OPTIONS = {
     "figure": {"default": Path("bayesopt.png")},
@@ -49,20 +46,19 @@ def main(options: Namespace) -> None:
         "gain of c2": gain[2],
         "gain of all": gain.sum(axis=0),
     }
-    figure, axes = plt.subplots(2, 3, figsize=(12, 7.4), layout="constrained")
     told = np.array([opt.columns()["x0"], opt.columns()["x1"]])
     truth = np.array([problem.constraints(x) for x in X]).min(axis=1)
     best = opt.recommend()
-    for ax, (title, values) in zip(axes.flat, panels.items(), strict=True):
-        shape = (options.side, options.side)
-        levels = np.linspace(0.0, gain.sum(axis=0).max(), 20) if "gain" in title else 20
-        filled = ax.contourf(axis, axis, values.reshape(shape), levels=levels, extend="both")
-        figure.colorbar(filled, ax=ax)
-        if title.startswith("P("):
-            ax.contour(axis, axis, truth.reshape(shape), levels=[0.0], colors="white")
-        ax.plot(*told, "o", color="black", markersize=4, label="evaluated")
-        ax.plot(*drawn.X_star.T, "x", color="red", markersize=6, label="samples of x*")
-        ax.plot(*best, "*", color="orange", markersize=14, label="recommended")
-        ax.set(title=title, xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    axes[0, 0].legend(loc="upper right", fontsize=8)
-    figure.savefig(options.figure, dpi=110)
+    shape = (options.side, options.side)
+    with canvas(options.figure, (12, 7.4), 110, (2, 3)) as axes:
+        for ax, (title, values) in zip(axes.flat, panels.items(), strict=True):
+            levels = np.linspace(0.0, gain.sum(axis=0).max(), 20) if "gain" in title else 20
+            filled = ax.contourf(axis, axis, values.reshape(shape), levels=levels, extend="both")
+            ax.figure.colorbar(filled, ax=ax)
+            if title.startswith("P("):
+                ax.contour(axis, axis, truth.reshape(shape), levels=[0.0], colors="white")
+            ax.plot(*told, "o", color="black", markersize=4, label="evaluated")
+            ax.plot(*drawn.X_star.T, "x", color="red", markersize=6, label="samples of x*")
+            ax.plot(*best, "*", color="orange", markersize=14, label="recommended")
+            ax.set(title=title, xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+        axes[0, 0].legend(loc="upper right", fontsize=8)

@@ -1,11 +1,11 @@
 """Coal-mining disasters by day: 112 years as 40 907 days, fitted in seconds on one core.
 
-The raw file has counts by year (`coal` says where from). Days are simulated: every
-disaster of a year falls on a day of that year, drawn evenly with a seed, so that the days add up to
-the years. A Poisson process of rate e^f per year, f a Gaussian process with a Matérn 3/2 kernel and
-a constant, is fitted to the days, whose exposure is 1/365.25 of a year, and to the years; the two
-see the same data, and the rates agree. Prints both fits with their times; draws the rate with its
-90 % band.
+The raw file has counts by year (`benchmarks.data.files` says where from). Days are simulated:
+every disaster of a year falls on a day of that year, drawn evenly with a seed, so that the days add
+up to the years. A Poisson process of rate e^f per year, f a Gaussian process with a Matérn 3/2
+kernel and a constant, is fitted to the days, whose exposure is 1/365.25 of a year, and to the
+years; the two see the same data, and the rates agree. Prints both fits with their times; draws the
+rate with its 90 % band.
 
     python -m scripts.examples series --data DIRECTORY --figure series.png
 """
@@ -22,6 +22,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from qpruntime import GPPoissonRegressor
 from scripts.benchmarks.data import paper
+from scripts.reports.figures import canvas
 
 DAYS = 365.25
 
@@ -59,18 +60,14 @@ def band(model: GPPoissonRegressor, t: np.ndarray) -> np.ndarray:
 
 def draw(years, counts, t, bands, figure: Path) -> None:
     """Counts of the years, and the rates found from days and from years."""
-    import matplotlib.pyplot as plt
-
-    _, axes = plt.subplots(figsize=(8.0, 3.6), layout="constrained")
-    axes.bar(years + 0.5, counts, width=1.0, color="0.85", label="disasters in a year")
-    for (name, found), colour in zip(bands.items(), ("C0", "C3"), strict=True):
-        axes.plot(t, found[1], color=colour, label=f"rate, from {name}")
-        axes.plot(t, found[0], color=colour, lw=0.7, ls="--")
-        axes.plot(t, found[2], color=colour, lw=0.7, ls="--")
-    axes.set(xlabel="year", ylabel="per year", xlim=(years[0], years[-1] + 1.0))
-    axes.legend(frameon=False)
-    plt.savefig(figure, dpi=120)
-    plt.close()
+    with canvas(figure, (8.0, 3.6), 120) as axes:
+        axes.bar(years + 0.5, counts, width=1.0, color="0.85", label="disasters in a year")
+        for (name, found), colour in zip(bands.items(), ("C0", "C3"), strict=True):
+            axes.plot(t, found[1], color=colour, label=f"rate, from {name}")
+            axes.plot(t, found[0], color=colour, lw=0.7, ls="--")
+            axes.plot(t, found[2], color=colour, lw=0.7, ls="--")
+        axes.set(xlabel="year", ylabel="per year", xlim=(years[0], years[-1] + 1.0))
+        axes.legend(frameon=False)
 
 
 OPTIONS = {

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_wine
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.preprocessing import StandardScaler
 
-from qpruntime import GPClassifier, Table, open_table
+from qpruntime import Table, open_table
+from scripts.benchmarks.data.protocol import FOLDS, Task
+from scripts.reports.figures import canvas
+from scripts.studies.folds import Fold
 
-FOLDS = 10
 #: Alcohol and the intensity of the colour.
 TWO = (0, 9)
 ALL = tuple(range(13))
@@ -48,19 +48,16 @@ class Tally:
     outside: int = 0
     widest: float = 0.0
 
+    def share(self) -> str:
+        """Share of lookups inside the grid."""
+        return f"{100 * self.inside / (self.inside + self.outside):.0f} %" if self.grid else "-"
+
     def row(self, ep: Tally) -> str:
         """One line of the printed table."""
         ratio = np.mean(np.concatenate(self.variances) / np.concatenate(ep.variances))
-        share = f"{100 * self.inside / (self.inside + self.outside):.0f} %" if self.grid else "-"
-        cells = (
-            self.name,
-            f"{100 * np.mean(self.errors):.2f}",
-            f"{1000 * np.mean(self.ntll):.2f}",
-            f"{ratio:.3f}",
-            f"{self.seconds / FOLDS:.3f}",
-            share,
-        )
-        return line(cells)
+        numbers = f"{100 * np.mean(self.errors):.2f}", f"{1000 * np.mean(self.ntll):.2f}"
+        seconds = f"{self.seconds / FOLDS:.3f}"
+        return line((self.name, *numbers, f"{ratio:.3f}", seconds, self.share()))
 
 
 def line(cells: Sequence[str]) -> str:
@@ -70,32 +67,19 @@ def line(cells: Sequence[str]) -> str:
     )
 
 
-def classifier(method: str, table: Table | None) -> GPClassifier:
-    """Return the model of the paper, its start and its bounds."""
-    kernel = ConstantKernel(1.0, (1e-6, 1e10)) * RBF(1.0, (1e-4, 1e5))
-    return GPClassifier(kernel, method=method, table=table)
-
-
 def run_folds(name: str, table: Table | None, X: np.ndarray, y: np.ndarray, seed: int) -> Tally:
     """Fit and test one method on the ten folds of one permutation."""
     tally = Tally(name, grid=table is not None)
-    order = np.random.RandomState(seed).permutation(len(y))
-    size = len(y) // FOLDS
-    for fold in range(FOLDS):
-        test = order[fold * size : (fold + 1) * size]
-        train = np.setdiff1d(order, test)
-        scaler = StandardScaler().fit(X[train])
-        model = classifier("ep" if name == "EP" else "qp", table)
+    for number in range(FOLDS):
+        fold = Fold(Task("wine1", "main", seed, number), X, y)
         start = time.perf_counter()
-        model.fit(scaler.transform(X[train]), y[train])
+        model = fold.fit("ep" if name == "EP" else "qp", table=table)
         tally.seconds += time.perf_counter() - start
-        points = scaler.transform(X[test])
-        column = (y[test] == model.classes_[1]).astype(int)
-        log_proba = model.predict_log_proba(points)
-        tally.ntll.append(-log_proba[np.arange(size), column].mean())
-        tally.errors.append(float((model.predict(points) != y[test]).mean()))
-        tally.variances.append(model.latent(points)[1])
         post = model.posterior_
+        scores = fold.score(model.kernel_, post)
+        tally.ntll.append(scores["ntll"])
+        tally.errors.append(scores["te"])
+        tally.variances.append(scores["variance"])
         tally.inside += post.lookups.inside
         tally.outside += post.lookups.outside
         cavity = 1.0 / np.sqrt(1.0 / post.variance - post.sites.tau)
@@ -109,7 +93,7 @@ def section(
     """Run EP and these tables on some columns, and print what came of it."""
     data = load_wine()
     rows = data.target < 2
-    X, y = data.data[rows][:, columns], data.target_names[data.target[rows]]
+    X, y = data.data[rows][:, columns], 2.0 * data.target[rows] - 1.0
     print(f"\nWine, classes 1 and 2: {len(y)} rows, {words}, {FOLDS} folds")
     print(line(HEADS))
     tallies: list[Tally] = []
@@ -122,37 +106,29 @@ def section(
 
 def draw(parts: dict[str, list[Tally]], path: Path) -> None:
     """Scatter QP's predictive variances over EP's against EP's deviations, a panel a part."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator, NullLocator
 
     styles = {
         "QP, grid": {"marker": "x", "color": "tab:orange", "s": 26, "linewidths": 1.0},
         "QP, shipped": {"marker": "o", "color": "tab:blue", "s": 16, "alpha": 0.6},
     }
-    figure, panels = plt.subplots(1, 2, figsize=(8.6, 3.8), sharey=True, layout="constrained")
-    for axes, (title, (ep, *others)) in zip(panels, parts.items(), strict=True):
-        x = np.concatenate(ep.variances)
-        axes.axhline(1.0, color="0.6", linewidth=1.0)
-        for tally in sorted(others, key=lambda tally: tally.grid):
-            ratio = np.concatenate(tally.variances) / x
-            share = ""
-            if tally.grid:
-                share = f": {100 * tally.inside / (tally.inside + tally.outside):.0f} % inside"
-            axes.scatter(np.sqrt(x), ratio, label=tally.name + share, **styles[tally.name])
-        axes.set(xscale="log", title=title, xlabel="EP's deviation of f at test points")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.legend(frameon=False, loc="lower left")
-    panels[0].set_ylabel("QP's variance of f / EP's")
-    low, high = panels[0].get_ylim()
-    panels[0].set_ylim(low - 0.25 * (high - low), high)  # the legend's place
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    with canvas(path, (8.6, 3.8), 150, (1, 2), sharey=True) as panels:
+        for axes, (title, (ep, *others)) in zip(panels, parts.items(), strict=True):
+            x = np.concatenate(ep.variances)
+            axes.axhline(1.0, color="0.6", linewidth=1.0)
+            for tally in sorted(others, key=lambda tally: tally.grid):
+                ratio = np.concatenate(tally.variances) / x
+                words = tally.name + (f": {tally.share()} inside" if tally.grid else "")
+                axes.scatter(np.sqrt(x), ratio, label=words, **styles[tally.name])
+            axes.set(xscale="log", title=title, xlabel="EP's deviation of f at test points")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.legend(frameon=False, loc="lower left")
+        panels[0].set_ylabel("QP's variance of f / EP's")
+        low, high = panels[0].get_ylim()
+        panels[0].set_ylim(low - 0.25 * (high - low), high)  # the legend's place
 
 
 OPTIONS = {
@@ -167,8 +143,9 @@ def main(options: Namespace) -> None:
     # Kernels compile before the clock starts: all of them only at the size that follows.
     X, y = load_wine(return_X_y=True)
     grid = open_table(options.table) if options.table else None
+    warm = Fold(Task("wine1", "main", 0, 0), X[:130], 2.0 * y[:130] - 1.0)
     for method, table in (("ep", None), ("qp", None), ("qp", grid)):
-        classifier(method, table).fit(X[:130], y[:130])
+        warm.fit(method, table=table)
     if grid is None:
         section("13 features", ALL, {"QP, shipped": None}, options.seed)
         print("The table that ships with the package: nothing to build, no outside.")

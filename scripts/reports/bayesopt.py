@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,7 @@ import numpy as np
 
 from scripts.records import RESULTS, lines
 from scripts.reports import figures
-from scripts.reports.tables import Record, Table, table
-
-__all__ = ["gaps", "pays", "times", "write"]
+from scripts.reports.tables import Cell, Grouped, Record, Table, average, count, grouped, table
 
 #: Its marks are evaluations of single functions.
 DECOUPLED = "pesc-decoupled"
@@ -20,15 +18,12 @@ DECOUPLED = "pesc-decoupled"
 TARGETS = (0.01, 0.001)
 #: Observations at which the times count that are set against the costs of evaluations.
 SIZE = 30
-Grouped = Mapping[tuple[str, str], list[Record]]
 
 
-def grouped(records: Iterable[Record]) -> Grouped:
-    """Records by problem and method."""
-    found: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        found.setdefault((record["problem"], record["method"]), []).append(record)
-    return dict(sorted(found.items()))
+def runs(records: Iterable[Record] | None = None) -> Grouped:
+    """Records by problem and method; those of the project, if none are given."""
+    kept = lines("bench_bayesopt.jsonl") if records is None else records
+    return dict(sorted(grouped(kept, ("problem", "method")).items()))
 
 
 def of_problems(groups: Grouped) -> dict[str, dict[str, list[Record]]]:
@@ -44,6 +39,14 @@ def quantiles(rows: list[Record], level: float = 0.5) -> dict[int, float]:
     """Quantile over seeds of the gap of the recommendation, by evaluations."""
     marks = rows[0]["recommended"]
     return {int(n): float(np.quantile([r["recommended"][n] for r in rows], level)) for n in marks}
+
+
+def by_method(head: str, together: dict[str, list[Record]], cell: Any, more: Any = ()) -> str:
+    """A line for each method of a problem; `cell` makes the cells of numbers of evaluations."""
+    rows = [row for found in together.values() for row in found]
+    columns: dict[str, Cell] = {head: "{method}", "seeds": count}
+    columns |= {f"n = {n}": cell(n) for n in quantiles(rows)}
+    return Table("", columns | dict(more), group=("method",))(rows)
 
 
 def lasting(gaps: dict[int, float], within: float) -> float:
@@ -63,15 +66,12 @@ def reached(rows: list[Record]) -> list[float]:
 
 def gaps() -> str:
     """Median gaps by n, of every problem and method; decoupled runs by single evaluations."""
-    groups, parts = grouped(lines("bench_bayesopt.jsonl")), []
-    for problem, together in of_problems(groups).items():
-        rows = [
-            [method, str(len(found)), *(f"{gap:.2g}" for gap in quantiles(found).values())]
-            for method, found in together.items()
-        ]
-        if together:
-            marks = quantiles(next(iter(together.values())))
-            parts.append(table([problem, "seeds", *(f"n = {n}" for n in marks)], rows))
+    groups = runs()
+    parts = [
+        by_method(problem, together, lambda n: lambda rows: f"{quantiles(rows)[n]:.2g}")
+        for problem, together in of_problems(groups).items()
+        if together
+    ]
     alone = [
         [p, str(len(found)), f"{np.median(reached(found)):g}"]
         for (p, m), found in groups.items()
@@ -83,7 +83,7 @@ def gaps() -> str:
     return "\n\n".join(parts)
 
 
-def _taken(what: str) -> Any:
+def _taken(what: str) -> Cell:
     def cell(rows: list[Record]) -> str:
         value = 1e3 * next(r["seconds"] for r in rows if r["what"] == what)
         return f"{value:.0f} ms" if value >= 9.5 else f"{value:.2g} ms"
@@ -106,7 +106,7 @@ times = Table(
 
 def pays() -> str:
     """From which cost of an evaluation on PESC reaches a gap in less time than EI."""
-    groups = grouped(lines("bench_bayesopt.jsonl"))
+    groups = runs()
     taken = {(r["problem"], r["N"], r["what"]): r for r in lines(times.file)}
     rows = []
     for problem in dict.fromkeys(p for p, m in groups if m == "pesc" and (p, "ei") in groups):
@@ -133,21 +133,14 @@ def verdict(own: float, other: float, ask: Any, rival: Any) -> str:
     return f"more than {cost:.2g} s" if cost > 0.0 else "any time"
 
 
-def with_bands(together: dict[str, list[Record]]) -> str:
-    """Medians of the gap of the recommendation, in brackets the 90 % quantile."""
-    rows = []
-    for method, found in together.items():
-        both = zip(quantiles(found).values(), quantiles(found, 0.9).values(), strict=True)
-        seconds = float(np.median([row["seconds"] for row in found]))
-        cells = [f"{middle:.2g} [{high:.2g}]" for middle, high in both]
-        rows.append([method, str(len(found)), *cells, f"{seconds:.2g}"])
-    marks = quantiles(next(iter(together.values())))
-    return table(["method", "seeds", *(f"n = {n}" for n in marks), "seconds"], rows)
+def _with_band(n: int) -> Cell:
+    """Median of the gap of the recommendation, in brackets the 90 % quantile."""
+    return lambda rows: f"{quantiles(rows)[n]:.2g} [{quantiles(rows, 0.9)[n]:.2g}]"
 
 
 def write(records: Iterable[Record], folder: Path = RESULTS) -> None:
     """Write bench_bayesopt.md and a figure for every problem."""
-    groups = grouped(records)
+    groups = runs(records)
     parts = [
         "# Constrained Bayesian optimisation\n\n"
         "By `python -m scripts.benchmarks bayesopt --report`. Gap of the recommendation, median of "
@@ -159,7 +152,8 @@ def write(records: Iterable[Record], folder: Path = RESULTS) -> None:
     for problem, together in of_problems(groups).items():
         tables = []
         if together:
-            tables.append(with_bands(together))
+            seconds = {"seconds": average("seconds", ".2g", np.median)}
+            tables.append(by_method("method", together, _with_band, seconds))
             paths = {
                 level: {m: quantiles(rows, level) for m, rows in together.items()}
                 for level in (0.25, 0.5, 0.75)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from scripts.records import document
-from scripts.reports.tables import number, table
+from scripts.reports.figures import canvas
+from scripts.reports.tables import Cell, Record, Table, grouped, number
 
-__all__ = ["costs", "draw", "failures"]
-
-_FILE = "certified.json"
-_COLUMNS = {
+_LIBRARIES = {
     "arrays, value": "arrays",
     "and both derivatives": "derivatives",
     "numba": "numba",
@@ -22,52 +21,54 @@ _COLUMNS = {
 }
 
 
-def costs() -> str:
-    """Microseconds a cavity."""
-    rows = [
-        [
-            f"`{record['method']}`",
-            record["likelihood"],
-            *(_microseconds(record.get(name)) for name in _COLUMNS.values()),
-        ]
-        for record in document(_FILE)["costs"]
-    ]
-    return table(["function", "likelihood", *_COLUMNS], rows, right=2)
+def _microseconds(name: str) -> Cell:
+    """Of what is kept in nanoseconds, where there is such a library."""
+    return lambda some: number(1e-3 * some[-1][name] if name in some[-1] else None)
 
 
-def _microseconds(nanoseconds: float | None) -> str:
-    return number(None if nanoseconds is None else 1e-3 * nanoseconds)
+def _factor(name: str, more: float = 0.0) -> Cell:
+    """What a number is multiplied with."""
+
+    def cell(some: list[Record]) -> str:
+        value = some[-1][name] + more
+        return "× 0" if abs(value) < 1e-3 else f"× {value:.3g}"
+
+    return cell
 
 
-def failures() -> str:
-    """Errors of 20 points on every curve, at two deviations of q."""
-    rows = []
-    for title, records in _curves(document(_FILE)["failures"]).items():
-        for sigma in (3.162278, 10.0):
-            (at,) = (r for r in records if r["sigma"] == sigma)
-            cells = [f"{at['log_z']:+.2g}", _factor(at["std"]), _factor(1.0 + at["slope"])]
-            rows.append([title, f"{sigma:.2g}", *cells])
-    header = ["q and p(y\\|f)", "σ", "log Z, nats", "tilted deviation", "slope of E log p"]
-    return table(header, rows, right=1)
+def _kept(what: str) -> Iterable[Record]:
+    return document("certified.json")[what]
 
 
-def _factor(value: float) -> str:
-    return "× 0" if abs(value) < 1e-3 else f"× {value:.3g}"
+#: Microseconds a cavity.
+costs = Table(
+    partial(_kept, "costs"),
+    {
+        "function": "`{method}`",
+        "likelihood": "{likelihood}",
+        **{words: _microseconds(name) for words, name in _LIBRARIES.items()},
+    },
+    right=2,
+)
+#: Errors of 20 points on every curve, at two deviations of q.
+failures = Table(
+    partial(_kept, "failures"),
+    {
+        "q and p(y\\|f)": "{curve}",
+        "σ": "{sigma:.2g}",
+        "log Z, nats": "{log_z:+.2g}",
+        "tilted deviation": _factor("std"),
+        "slope of E log p": _factor("slope", 1.0),
+    },
+    where=lambda r: r["sigma"] in (3.162278, 10.0),
+    right=1,
+)
 
 
-def _curves(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
-    for record in records:
-        found.setdefault(record["curve"], []).append(record)
-    return found
-
-
-def draw(records: list[dict[str, Any]], path: Path) -> None:
+def draw(records: list[Record], path: Path) -> None:
     """Errors of 20 points along the deviation of q: log Z, tilted deviation, slope."""
-    from scripts.reports.figures import canvas
-
     with canvas(path, (10.0, 3.6), 120, (1, 3)) as axes:
-        for title, some in _curves(records).items():
+        for (title,), some in grouped(records, ("curve",)).items():
             sigma = [r["sigma"] for r in some]
             axes[0].loglog(sigma, [max(abs(r["log_z"]), 1e-16) for r in some], label=title)
             axes[1].loglog(sigma, [max(r["std"], 1e-4) for r in some])

@@ -10,9 +10,17 @@ import numpy as np
 
 from scripts.benchmarks.data import deep as deep_data
 from scripts.records import RESULTS, lines
-from scripts.reports.tables import Cell, Record, Table, mean_error, spaced, table
-
-__all__ = ["binary", "bound", "gains", "peers", "regression", "single", "streamed", "write"]
+from scripts.reports.tables import (
+    Cell,
+    Record,
+    Table,
+    average,
+    count,
+    mean_error,
+    size,
+    spread,
+    table,
+)
 
 
 class Published(NamedTuple):
@@ -47,11 +55,6 @@ PUBLISHED_BINARY = {
 _FIT = ("data", "inducing", "power", "steps", "dtype", "model")
 
 
-def _spread(what: str) -> Cell:
-    """Mean over splits and its standard error."""
-    return lambda rows: mean_error([row[what] for row in rows if what in row])
-
-
 def _stated(form: Callable[[Published], str]) -> Cell:
     """What was published of this fit."""
 
@@ -66,10 +69,6 @@ def _named(rows: list[Record]) -> str:
     first = rows[0]
     power = "" if first["power"] == 1.0 else f", α = {first['power']:g}"
     return first["model"] + power + ("" if first["dtype"] == "float64" else f", {first['dtype']}")
-
-
-def _splits(rows: list[Record]) -> str:
-    return str(len(rows))
 
 
 def _fits(names: tuple[str, ...], columns: Any) -> Table:
@@ -90,13 +89,13 @@ regression = _fits(
         ("data", "{data}"),
         ("M", lambda rows: str(rows[0]["inducing"] or "–")),
         ("model", _named),
-        ("splits", _splits),
-        ("log-likelihood", _spread("log_density")),
+        ("splits", count),
+        ("log-likelihood", spread("log_density")),
         ("published", _stated(lambda p: f"{p.log_density:.2f} ± {p.error:.2f}")),
-        ("by 100 draws", _spread("log_density_drawn")),
-        ("RMSE", _spread("rmse")),
+        ("by 100 draws", spread("log_density_drawn")),
+        ("RMSE", spread("rmse")),
         ("published", _stated(lambda p: f"{p.rmse:.2f}")),
-        ("CPU s a fit", lambda rows: f"{np.median([row['cpu'] for row in rows]):.0f}"),
+        ("CPU s a fit", average("cpu", ".0f", np.median)),
     ],
 )
 
@@ -107,10 +106,10 @@ binary = _fits(
         ("data", "{data}"),
         ("M", "{inducing}"),
         ("model", "{model}"),
-        ("splits", _splits),
-        ("log-likelihood", _spread("log_density")),
+        ("splits", count),
+        ("log-likelihood", spread("log_density")),
         ("published", lambda rows: f"{PUBLISHED_BINARY[rows[0]['data']][rows[0]['model']]:.2f}"),
-        ("error rate", lambda rows: f"{np.mean([row['error'] for row in rows]):.3f}"),
+        ("error rate", average("error", ".3f")),
     ],
 )
 
@@ -130,9 +129,9 @@ def bound() -> str:
     """What the noise of an exact dense model leaves to be had, beside the highest published."""
     columns: dict[str, Cell] = {
         "data": "{data}",
-        "splits": _splits,
-        "dense GP": _spread("log_density"),
-        "its noise": _spread("noise"),
+        "splits": count,
+        "dense GP": spread("log_density"),
+        "its noise": spread("noise"),
         "noise alone": _alone,
         "highest published": _highest,
     }
@@ -185,7 +184,7 @@ def single() -> str:
 streamed = Table(
     "bench_deep_rows.jsonl",
     {
-        "rows": lambda rows: spaced(rows[0]["rows"]),
+        "rows": size("rows"),
         "CPU s": "{cpu:.0f}",
         "memory before, MB": "{before:.0f}",
         "at most, MB": "{memory:.0f}",
@@ -194,17 +193,17 @@ streamed = Table(
 )
 
 
-def peers() -> str:
-    """Marks of both programs by CPU seconds, as ``benchmarks deep`` measured them in one run."""
-    marks = [{**r, **mark} for r in lines("bench_deep.jsonl") for mark in r["marks"]]
-    columns: dict[str, Cell] = {
+#: Marks of both programs by CPU seconds, as ``benchmarks deep`` measured them in one run.
+peers = Table(
+    lambda: [{**r, **mark} for r in lines("bench_deep.jsonl") for mark in r["marks"]],
+    {
         "data": "{data}",
         "program": "{program}",
         "CPU s": "{cpu:.1f}",
         "log-likelihood": "{log_density:.3f}",
         "RMSE": "{rmse:.3f}",
-    }
-    return Table("", columns)(marks)
+    },
+)
 
 
 def write(records: Iterable[Record], folder: Path = RESULTS) -> None:

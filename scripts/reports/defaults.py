@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.benchmarks.data.small import KINDS, RawSet
+from scripts.benchmarks.data.registry import KINDS
+from scripts.benchmarks.data.small import RawSet
 from scripts.benchmarks.peers.small import BASELINE
 from scripts.reports.tables import table
-
-__all__ = ["Result", "plain", "summarise", "write"]
 
 #: A loss up to so many times the best peer's counts as good.
 CLOSE = 1.1
@@ -36,6 +35,24 @@ REASONS: dict[str, str] = {
     "a length-scale for each does not raise the evidence enough to be kept",
     "skewed": "heavy-tailed features: trees see only their order, distances their size",
 }
+_HEAD = """\
+# Defaults on raw data
+
+Losses of estimators without any parameter on features as they come, in 5 shuffled folds, beside \
+scikit-learn's: linear models and its Gaussian process on standardised features, random forest \
+(300 trees) and histogram boosting. *to best*: our loss by that of the best peer; up to 1.10 is \
+good. *time*: seconds of our fit by those of a fit of the same rows, scaled by hand, with \
+`ConstantKernel() * RBF(sqrt(p))` given. *constant* predicts the training frequencies, median or \
+rate, and is no peer.
+
+Sets of even number were for choosing the defaults, sets of odd number for reporting. The \
+forest's probabilities are at least half a vote before scaling, other models' at least 1e-15; \
+rates at least half an event in all the training exposure. \
+`python -m scripts.benchmarks defaults --data DIRECTORY --report` writes this file; the peers and \
+how they are tuned stand in `scripts/benchmarks/peers/small.py`, the sets in \
+`scripts/benchmarks/data/small.py`.
+
+"""
 
 
 @dataclass(frozen=True)
@@ -150,50 +167,18 @@ def _by_kind(results: list[Result]) -> dict[str, list[Result]]:
     return {kind: own for kind, own in found.items() if own}
 
 
-def plain(results: list[Result]) -> str:
-    """The table as text, with warnings and failures."""
-    lines = []
-    for kind, own in _by_kind(results).items():
-        header, rows = _rows(own)
-        rows.insert(0, header)
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines.append(f"{_OURS[kind]}: {_LOSS[kind]}")
-        lines += [
-            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-        whole, even, odd = _halves(own)
-        lines.append(f"ahead or within 10 %: {whole}; choosing {even}, reported {odd}\n")
-        for r in own:
-            lines += [f"{r.raw.name}: {text}" for text in (*r.errors, *r.warnings)]
-            lines.append(f"{r.raw.name}: {r.kernel}")
-        lines.append("")
-    return "\n".join(lines)
+def notes(results: list[Result]) -> str:
+    """What was raised and warned of, and the kernels, a line each."""
+    return "\n".join(
+        f"{r.raw.name}: {text}" for r in results for text in (*r.errors, *r.warnings, r.kernel)
+    )
 
 
-def markdown(results: list[Result]) -> str:
-    """The table as Markdown: every kind, its halves, and the sets that are lost with a reason."""
-    lines = [
-        "# Defaults on raw data",
-        "",
-        "Losses of estimators without any parameter on features as they come, in 5 shuffled folds, "
-        "beside scikit-learn's: linear models and its Gaussian process on standardised features, "
-        "random forest (300 trees) and histogram boosting. *to best*: our loss by that of the best "
-        "peer; up to 1.10 is good. *time*: seconds of our fit by those of a fit of the same "
-        "rows, scaled by hand, with `ConstantKernel() * RBF(sqrt(p))` given. *constant* predicts "
-        "the training frequencies, median or rate, and is no peer.",
-        "",
-        "Sets of even number were for choosing the defaults, sets of odd number for reporting. "
-        "The forest's probabilities are at least half a vote before scaling, other "
-        "models' at least 1e-15; rates at least half an event in all the training exposure. "
-        "`python -m scripts.benchmarks defaults --data DIRECTORY --report` writes this file; the "
-        "peers and how they are tuned stand in `scripts/benchmarks/peers/small.py`, the sets in "
-        "`scripts/benchmarks/data/small.py`.",
-        "",
-    ]
+def tables(results: list[Result]) -> str:
+    """Every kind in Markdown, its halves, and the sets that are lost with a reason."""
     kinds = _by_kind(results)
     halves = [[_OURS[kind], *_halves(own)] for kind, own in kinds.items()]
-    lines.append(table(["", "all", "for choosing", "reported"], halves, tight=True))
+    lines = [table(["", "all", "for choosing", "reported"], halves, tight=True)]
     for kind, own in kinds.items():
         lines += ["", f"## {_OURS[kind]}: {_LOSS[kind]}", ""]
         lines.append(table(*_rows(own), tight=True))
@@ -221,7 +206,7 @@ def _errors(results: list[Result]) -> tuple[list[str], list[list[str]]]:
 def write(results: list[Result], directory: Path) -> None:
     """Write ``defaults.md`` and ``defaults.csv``, a line per set and model."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "defaults.md").write_text(markdown(results))
+    (directory / "defaults.md").write_text(_HEAD + tables(results))
     fields = ("kind", "number", "set", "rows", "features", "model", "loss", "error_rate")
     with (directory / "defaults.csv").open("w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")

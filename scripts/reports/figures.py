@@ -15,14 +15,12 @@ from scripts.records import RESULTS
 from scripts.reports import truth as posteriors
 from scripts.reports.tables import Record
 
-__all__ = ["bayesopt", "canvas", "middle", "table1", "truth"]
-
 OPTIONS = {"out": {"default": RESULTS, "help": "folder (default tables/results)"}}
 
 
 @contextmanager
 def canvas(
-    path: Path, size: tuple[float, float], dpi: int, shape: tuple[int, int] = (1, 1)
+    path: Path, size: tuple[float, float], dpi: int, shape: tuple[int, int] = (1, 1), **more: Any
 ) -> Iterator[Any]:
     """Axes of a figure that is saved at the end."""
     import matplotlib
@@ -30,7 +28,7 @@ def canvas(
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(*shape, figsize=size, layout="constrained")
+    figure, axes = plt.subplots(*shape, figsize=size, layout="constrained", **more)
     try:
         yield axes
         figure.savefig(path, dpi=dpi)

@@ -14,8 +14,6 @@ from scripts.records import lines
 from scripts.reports import figures
 from scripts.reports.tables import Record, spaced, table
 
-__all__ = ["intervals", "large", "sets", "summary", "write"]
-
 _TREES = ("boosting", "catboost", "forest", LARGE[0])
 # A set without these is not shown.
 _NEEDED = {OURS[0], "boosting", "linear"}

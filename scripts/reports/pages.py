@@ -21,7 +21,6 @@ from scripts.reports import (
     kinds,
     middle,
     passes,
-    series,
     shapes,
     sparse,
     speed,
@@ -45,7 +44,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "times": bayesopt.times,
     },
     "kinds-of-y.md": {"kinds": kinds.kinds},
-    "series-measured.md": {"times": series.times},
+    "series-measured.md": {"times": speed.series},
     "deep-measured.md": {
         "published": deep.regression,
         "gains": deep.gains,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import heapq
 from argparse import Namespace
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,6 @@ NETWORK, SILENT = 1.25e9, 300.0
 
 #: Rows, inducing inputs and workers of the estimates.
 _LARGE = ((10**7, 200, 10), (10**8, 500, 100), (10**9, 500, 100), (10**9, 500, 1000))
-_FEATURES = 10
 # Seconds over those of work from which on a machine was busy otherwise.
 _BUSY = 1.5
 
@@ -162,14 +162,14 @@ def constants() -> str:
     )
 
 
-def estimates() -> str:
+def estimates(problems: Iterable[tuple[int, int, int]] = _LARGE, features: int = 10) -> str:
     """Evaluations of more rows than were measured, and what failures cost in them."""
     costs, lines = fitted(kept()), []
-    for rows, inducing, workers in _LARGE:
+    for rows, inducing, workers in problems:
         given = problem(rows, inducing, workers)
         seconds = evaluation(costs, given)
         ideal = evaluation(costs, given._replace(workers=1)) / workers
-        lost = failures(costs, given, _FEATURES)
+        lost = failures(costs, given, features)
         cells = [f"{cell:.0f}" for cell in (seconds, *lost.values())]
         names = spaced(rows), str(inducing), str(workers)
         lines.append([*names, cells[0], f"{ideal / seconds:.2f}", *cells[1:]])
@@ -187,15 +187,5 @@ OPTIONS = {
 
 def main(options: Namespace) -> None:
     """Compare with what was measured, and estimate."""
-    points = kept()
-    costs = fitted(points)
-    print(costs)
-    for row in points:
-        given = Problem(row["rows"], row["inducing"], row["workers"], row["chunks"])
-        seconds = sum(row[stage] for stage in OPERATIONS)
-        print(f"{given}: measured {seconds:.2f} s, simulated {evaluation(costs, given):.2f} s")
-    for rows in options.rows:
-        given = problem(rows, options.inducing, options.workers)
-        print(f"{given}: simulated {evaluation(costs, given):.0f} s an evaluation")
-        for words, seconds in failures(costs, given, options.features).items():
-            print(f"{words}: {seconds:.0f} s")
+    problems = [(rows, options.inducing, options.workers) for rows in options.rows]
+    print(passes(), constants(), estimates(problems, options.features), sep="\n\n")

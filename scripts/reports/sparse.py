@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from scripts.records import lines
-from scripts.reports.tables import Record, Table, spaced, table
-
-__all__ = ["curve", "dense", "drift", "noise", "peers", "products", "scale", "scale_peers", "sizes"]
+from scripts.reports.tables import Cell, Record, Table, size, spaced, table
 
 _NAMES = {"own": "ours", "svgp": "SVGP", "fitc": "FITC", "vecchia": "Vecchia"}
 _NOISY = ("counts", "diamonds", "outliers")
@@ -25,10 +23,14 @@ def _noisy(record: Record) -> bool:
     return record["case"].startswith(_NOISY)
 
 
-def peers() -> str:
+def _kept(noisy: bool, records: Iterable[Record] | None) -> dict[tuple[str, str], Record]:
+    found = lines("bench_sparse.jsonl") if records is None else records
+    return {(r["case"], r["peer"]): r for r in found if _noisy(r) == noisy}
+
+
+def peers(records: Iterable[Record] | None = None) -> str:
     """Labels: how soon the peer's last figure is passed, and both ends."""
-    kept = {(r["case"], r["peer"]): r for r in lines("bench_sparse.jsonl") if not _noisy(r)}
-    rows = []
+    kept, rows = _kept(False, records), []
     for (case, name), theirs in kept.items():
         if name == "own" or (case, "own") not in kept:
             continue
@@ -46,11 +48,12 @@ def peers() -> str:
     return table([*header, "calibration errors"], rows)
 
 
-def noise() -> str:
+def noise(records: Iterable[Record] | None = None) -> str:
     """Counts and outliers: seconds, log density and coverage of both."""
-    kept = {(r["case"], r["peer"]): r for r in lines("bench_sparse.jsonl") if _noisy(r)}
     rows = []
-    for record in sorted(kept.values(), key=lambda r: _NOISY.index(r["case"].split("-")[0])):
+    for record in sorted(
+        _kept(True, records).values(), key=lambda r: _NOISY.index(r["case"].split("-")[0])
+    ):
         spent, nlpd, covered = record["path"][-1]
         cells = f"{spent:.0f} s", f"{nlpd:.4f}", f"{100.0 * covered:.1f} %"
         rows.append([_spoken(record), _NAMES[record["peer"]], *cells])
@@ -142,7 +145,7 @@ scale_peers = Table(
     "scale.jsonl",
     {
         "model": "{model}",
-        "rows": lambda some: spaced(some[-1]["rows"]),
+        "rows": size("rows"),
         "elapsed, two cores": "{wall:.0f} s",
         "CPU": "{cpu:.0f} s",
         "memory": lambda some: f"{some[-1]['bytes'] / 1e9:.2f} GB",
@@ -155,7 +158,7 @@ scale_peers = Table(
 )
 
 
-def _both(name: str, form: str, scale: float = 1.0) -> Any:
+def _both(name: str, form: str, scale: float = 1.0) -> Cell:
     """Figures of sites of their own, and of tied ones after the stroke."""
 
     def cell(some: list[Record]) -> str:

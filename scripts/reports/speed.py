@@ -1,4 +1,7 @@
-"""Tables of docs/measurements.md: what ``benchmarks speed --json`` kept, and errors of sigma*."""
+"""Tables of what benchmarks of speed and of series keep by size, and errors of sigma*.
+
+``benchmarks speed --json`` is on docs/measurements.md, ``benchmarks series`` on series-measured.md.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ from qpruntime import likelihoods, project
 from qpruntime.projection.projector import project_arrays
 from scripts.records import TOP, document
 from scripts.reports.tables import number, table
-
-__all__ = ["accuracy", "by_size", "costs", "everything", "fits", "sweeps"]
 
 _SWEEPS = {
     "one EP sweep": "sweep, ep",
@@ -31,21 +32,39 @@ _FITS = {
 }
 
 
-def by_size(found: dict[str, str], rows: dict[str, str], sizes: dict[int, str]) -> list[list[str]]:
+_SERIES = {
+    "fixed point, probit, EP": "probit, EP",
+    "… a point, ns": "probit, EP, a point",
+    "… QP against EP": "probit, QP / EP",
+    "fixed point, Poisson e^f, EP": "poisson-exp, EP",
+    "fit of two parameters, probit": "fit, probit",
+    "… Poisson e^f": "fit, poisson-exp",
+    "GPBoost, fit, probit": "GPBoost, fit",
+    "… it predicts N": "GPBoost, predict",
+    "ours in that run, fit": "ours, fit",
+    "… ours predict N": "ours, predict",
+}
+
+
+def by_size(head: str, found: dict[str, str], rows: dict[str, str], sizes: dict[int, str]) -> str:
     """One line for each quantity, one cell for each N; `rows` are names behind "N=...: "."""
-    lines = []
-    for words, what in rows.items():
-        cells = [found.get(f"N={n}: {what}") for n in sizes]
-        if any(cell is not None for cell in cells):
-            lines.append([words, *(cell or "" for cell in cells)])
-    return [["", *sizes.values()], *lines]
+    lines = [
+        [words, *(found.get(f"N={n}: {what}", "") for n in sizes)] for words, what in rows.items()
+    ]
+    return table([head, *sizes.values()], [line for line in lines if any(line[1:])])
 
 
 def _measured(rows: dict[str, str], sizes: tuple[int, ...]) -> str:
     kept = document("bench.json")["results"].values()
     found = {row["what"]: number(row["value"], row["unit"]) for some in kept for row in some}
-    header, *lines = by_size(found, rows, {n: f"N = {n}" for n in sizes})
-    return table(header, lines)
+    return by_size("", found, rows, {n: f"N = {n}" for n in sizes})
+
+
+def series() -> str:
+    """CPU seconds of series by size."""
+    kept = document("bench_series.json")
+    found = {name: f"{value:.3g}" for name, (value, _) in kept.items()}
+    return by_size("CPU seconds", found, _SERIES, {10**k: f"N = 1e{k}" for k in (4, 5, 6, 7)})
 
 
 def sweeps() -> str:

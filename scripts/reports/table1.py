@@ -17,8 +17,6 @@ from scripts.reports import figures, table1_blocks
 from scripts.reports.table1_numbers import METHODS, agreement, build, merge, published
 from scripts.reports.tables import Record, table
 
-__all__ = ["markdown", "page", "write", "write_csv"]
-
 
 def _cell(entry: Record | None, measure: str, missing: str = "-") -> str:
     if entry is None or measure not in entry:

@@ -9,8 +9,6 @@ from scripts.benchmarks.data.paper import NAMES
 from scripts.reports.table1_numbers import published
 from scripts.reports.tables import Record, table
 
-__all__ = ["parts", "titled"]
-
 _COMPARED = {
     "main": "QP against EP at the same hyper-parameters",
     "log": "Hyper-parameters optimised as logarithms, as GPClassifier does",

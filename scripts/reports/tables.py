@@ -1,4 +1,4 @@
-"""Tables in Markdown: of which records, in which groups, and a column for every header."""
+"""Tables in Markdown: of which records, in which groups, and a cell for every header."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 from scripts.records import lines
 
-__all__ = ["Cell", "Record", "Table", "mean_error", "number", "spaced", "table"]
-
 Record = dict[str, Any]
 #: A format of the fields of a group's last record, or a function of all records of the group.
 Cell = str | Callable[[list[Record]], str]
+Grouped = dict[tuple[Any, ...], list[Record]]
+Columns = dict[str, Cell] | Sequence[tuple[str, Cell]]
 
 
 def table(
@@ -35,8 +35,8 @@ class Table(NamedTuple):
 
     Parameters
     ----------
-    file : str
-        In tables/results.
+    file : str or callable
+        A file of tables/results, or what returns the records.
     columns : dict, or pairs where two headers are alike
         Header and cell.
     group : tuple of str
@@ -45,32 +45,88 @@ class Table(NamedTuple):
         Which records count.
     order : callable, optional
         What groups are sorted by, of the values of their fields.
+    right : int, optional
+        The first column that is flush right.
+    last : tuple of str
+        Of records of a group that agree in these fields the last counts; without any, all do.
     """
 
-    file: str
-    columns: dict[str, Cell] | Sequence[tuple[str, Cell]]
+    file: str | Callable[[], Iterable[Record]]
+    columns: Columns
     group: tuple[str, ...] = ()
     where: Callable[[Record], bool] | None = None
     order: Callable[[tuple[Any, ...]], Any] | None = None
+    right: int | None = None
+    last: tuple[str, ...] = ()
 
-    def groups(self, records: Iterable[Record] | None = None) -> dict[tuple[Any, ...], Any]:
+    def groups(self, records: Iterable[Record] | None = None) -> Grouped:
         """Records by the values of the fields; those of the file, if none are given."""
-        found: dict[tuple[Any, ...], list[Record]] = {}
-        for k, record in enumerate(lines(self.file) if records is None else records):
-            if self.where is None or self.where(record):
-                key = tuple(record[name] for name in self.group) if self.group else (k,)
-                found.setdefault(key, []).append(record)
-        order = self.order
-        return found if order is None else {key: found[key] for key in sorted(found, key=order)}
+        if records is None:
+            records = lines(self.file) if isinstance(self.file, str) else self.file()
+        found = grouped(filter(self.where, records), self.group, self.last)
+        return {key: found[key] for key in sorted(found, key=self.order)} if self.order else found
 
     def __call__(self, records: Iterable[Record] | None = None) -> str:
         """The table."""
         columns = self.columns.items() if isinstance(self.columns, dict) else self.columns
-        rows = [
-            [c.format(**some[-1]) if isinstance(c, str) else c(some) for _, c in columns]
-            for some in self.groups(records).values()
-        ]
-        return table([header for header, _ in columns], rows)
+        groups = self.groups(records).values()
+        rows = [[filled(cell, some) for _, cell in columns] for some in groups]
+        return table([header for header, _ in columns], rows, self.right)
+
+
+def grouped(
+    records: Iterable[Record], names: tuple[str, ...], last: tuple[str, ...] = ()
+) -> Grouped:
+    """Records by the values of some fields; of those that agree in others too the last counts."""
+    found: dict[tuple[Any, ...], dict[Any, Record]] = {}
+    for k, record in enumerate(records):
+        group = found.setdefault(_values(record, names) or (k,), {})
+        group[_values(record, last) or k] = record
+    return {key: list(own.values()) for key, own in found.items()}
+
+
+def _values(record: Record, names: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(record[name] for name in names)
+
+
+def filled(cell: Cell, some: list[Record]) -> str:
+    """What a cell says of records."""
+    return cell.format(**some[-1]) if isinstance(cell, str) else cell(some)
+
+
+def count(some: list[Record]) -> str:
+    """How many records there are."""
+    return str(len(some))
+
+
+def size(name: str) -> Cell:
+    """A whole number of the last record, thousands apart."""
+    return lambda some: spaced(some[-1][name])
+
+
+def average(name: str, form: str, way: Callable[[Any], Any] = np.mean) -> Cell:
+    """Mean of a field, or what `way` makes of its values."""
+    return lambda some: f"{way([record[name] for record in some]):{form}}"
+
+
+def spread(name: str, form: str = ".3f") -> Cell:
+    """Mean and standard error of a field, of the records that have it."""
+    return lambda some: mean_error([record[name] for record in some if name in record], form)
+
+
+def of(field: str, value: Any, cell: Cell, otherwise: str = "") -> Cell:
+    """The cell of those records of a group whose field has a value, if there are any."""
+
+    def chosen(some: list[Record]) -> str:
+        own = [record for record in some if record.get(field) == value]
+        return filled(cell, own) if own else otherwise
+
+    return chosen
+
+
+def across(field: str, values: Iterable[Any], cell: Cell) -> dict[str, Cell]:
+    """A column for each value of a field."""
+    return {str(value): of(field, value, cell) for value in values}
 
 
 def spaced(n: float) -> str:

@@ -7,8 +7,6 @@ import numpy as np
 from scripts.records import lines
 from scripts.reports.tables import Cell, Record, Table, mean_error, table
 
-__all__ = ["by_kind", "by_method", "by_word", "records", "wrong"]
-
 METHODS = {
     "ep": "EP",
     "qp": "QP",

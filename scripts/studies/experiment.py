@@ -24,8 +24,6 @@ from scripts.studies.folds import Fold, start_kernel
 
 Array = NDArray[np.float64]
 
-__all__ = ["run", "run_packed"]
-
 
 def run_packed(arguments: tuple) -> dict[str, Any]:
     """Call `run` with these arguments: executors call functions of one."""

@@ -20,8 +20,6 @@ from scripts.benchmarks.data.protocol import Task, split
 
 Array = NDArray[np.float64]
 
-__all__ = ["Fold", "start_kernel"]
-
 
 def start_kernel(features: int, ard: bool = False) -> Kernel:
     """Return the squared exponential, all parameters 1; bounds as those of GPClassifier."""

@@ -20,8 +20,6 @@ from scripts.studies.folds import Fold
 
 Array = NDArray[np.float64]
 
-__all__ = ["cavities", "on_grid"]
-
 #: The paper's grid: -10 <= mu <= 10 and 0.1 <= sigma <= 10.
 GRID_MU, GRID_SIGMA = 10.0, (0.1, 10.0)
 

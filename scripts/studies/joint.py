@@ -16,6 +16,7 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from qpruntime import GPClassifier, infer_classes
 from qpruntime.inference.classes.probabilities import log_probabilities
 from scripts.benchmarks.data.files import raw_path
 from scripts.benchmarks.metrics import calibration_error
+from scripts.benchmarks.timing import best
 
 ONE_THREAD = True
 PARTS = ("chains", "orthants", "iterations", "seconds", "scores")
@@ -103,11 +105,8 @@ def orthants() -> Iterator[str]:
                 rule.abseps, rule.maxpts = 2e-6, 1_000_000
                 worst = max(worst, abs(rule.cdf(A @ mean[t]) - found[t, c]))
         means, covariances = np.tile(mean, (40, 1)), np.tile(S, (40, 1, 1))
-        each = np.inf
-        for _ in range(5):
-            begun = time.process_time()
-            log_probabilities(means, covariances)
-            each = min(each, (time.process_time() - begun) / len(means) * 1e6)
+        call = partial(log_probabilities, means, covariances)
+        each = best(call, 5, time.process_time) / len(means) * 1e6
         yield f"| {C} | {v:g} | {worst:.1e} | {each:.0f} |"
 
 
@@ -140,22 +139,12 @@ def seconds() -> Iterator[str]:
     for n, C in ((400, 10), (1000, 3), (1000, 10)):
         K, labels = drawn(rng, n, C, 4.0)
         infer_classes(K[:40, :40], labels[:40], "ep", n_classes=C)
-        post, best = None, np.inf
-        for _ in range(2):
-            begun = time.process_time()
-            post = infer_classes(K, labels, "ep", n_classes=C)
-            best = min(best, time.process_time() - begun)
-        assert post is not None
-        factor = np.inf
-        for _ in range(5):
-            begun = time.process_time()
-            np.linalg.cholesky(K)
-            factor = min(factor, time.process_time() - begun)
-        begun = time.process_time()
-        post.evidence_gradient(K)
-        gradient = time.process_time() - begun
-        share = best / (post.n_sweeps - 1) / C / factor
-        yield f"| {n} | {C} | {post.n_sweeps} | {best:.2f} | {share:.1f} | {gradient:.2f} |"
+        infer = partial(infer_classes, K, labels, "ep", n_classes=C)
+        spent, post = best(infer, 2, time.process_time), infer()
+        factor = best(partial(np.linalg.cholesky, K), 5, time.process_time)
+        gradient = best(partial(post.evidence_gradient, K), 1, time.process_time)
+        share = spent / (post.n_sweeps - 1) / C / factor
+        yield f"| {n} | {C} | {post.n_sweeps} | {spent:.2f} | {share:.1f} | {gradient:.2f} |"
 
 
 def rows_of(name: str, directory: Path | None) -> tuple[Any, Any, int]:

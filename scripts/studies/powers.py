@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 from qpruntime import ConvergenceWarning, Posterior, infer
 from scripts.benchmarks.data.paper import load
 from scripts.benchmarks.data.protocol import Task
+from scripts.benchmarks.metrics import calibration_error
 from scripts.reports import tables
 from scripts.studies.folds import Fold
 
@@ -55,13 +56,10 @@ def posterior(K: Array, y: Array, p: float | None) -> Posterior:
     return infer(K, y, method="wp", p=p, order="parallel", sites=qp.sites, tol=1e-4)
 
 
-def calibration_error(probability: Array, hit: Array) -> float:
-    """Expected calibration error of the predicted class, over equal bins from 1/2 to 1."""
+def of_predicted(probability: Array, hit: Array) -> float:
+    """Calibration error of the predicted class, over equal bins from 1/2 to 1."""
     sure = np.maximum(probability, 1.0 - probability)
-    right = np.where(probability > 0.5, hit, ~hit)
-    bins = np.minimum((2.0 * BINS * (sure - 0.5)).astype(int), BINS - 1)
-    gaps = [np.sum(sure[bins == b]) - np.sum(right[bins == b]) for b in range(BINS)]
-    return float(np.abs(gaps).sum() / sure.size)
+    return calibration_error(sure, (probability > 0.5) == hit, 2 * BINS)
 
 
 def draw(kernel: Any, fold: Fold, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -132,7 +130,7 @@ def row(p: float | None, found: list[dict], base: list[dict]) -> dict[str, str]:
     def share(name: str) -> str:
         return f"{100.0 * pooled(name, found).mean():.1f}"
 
-    error = calibration_error(
+    error = of_predicted(
         np.concatenate([r["probability"] for r in found]), np.concatenate([r["hit"] for r in found])
     )
     return {

@@ -13,9 +13,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import time
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,15 +21,13 @@ from qpruntime.errors import InputError
 from qpruntime.execution.calls import ExecutorError
 from scripts.benchmarks.data import paper, protocol
 from scripts.benchmarks.data.protocol import Task
-from scripts.cluster import each
+from scripts.cluster import Progress, each
 from scripts.command_line import Failure, Usage
 from scripts.records import RESULTS, TOP, Records
 from scripts.reports import table1 as report
 from scripts.studies import experiment
 
 ONE_THREAD = True
-#: CPU seconds a fit takes beside the others, to tell the time left before it is measured.
-_WEIGHT = {"ionosphere": 6.0, "cancer": 20.0, "pima": 20.0, "pima532": 12.0, "mining": 0.5}
 
 
 def plan(names: Iterable[str], blocks: Iterable[str], rounds: int | None) -> list[Task]:
@@ -48,50 +44,6 @@ def plan(names: Iterable[str], blocks: Iterable[str], rounds: int | None) -> lis
                 for fold in range(protocol.folds(name, block)):
                     tasks.append(Task(name, block, turn, fold))
     return sorted(tasks, key=lambda t: (t.round * 100 // protocol.rounds(t.data), t.block))
-
-
-class Progress:
-    """Fits done, and the time left by the seconds that fits of each kind took here."""
-
-    def __init__(self, tasks: list[Task], kept: int, workers: int) -> None:
-        self.left = Counter((t.data, t.block) for t in tasks)
-        self.total, self.done, self.kept, self.workers = len(tasks), 0, kept, workers
-        self.start = self.shown = time.monotonic()
-        self.seconds: dict[tuple[str, str], list[float]] = {}
-        if kept:
-            print(f"{kept} fits are kept from earlier runs", file=sys.stderr)
-
-    def step(self, record: dict[str, Any]) -> None:
-        """Count one fit, and say how far things are: always on a terminal, else now and then."""
-        kind = record["data"], record["block"]
-        self.done += 1
-        self.left[kind] -= 1
-        self.seconds.setdefault(kind, []).append(record["cpu"])
-        now = time.monotonic()
-        terminal = sys.stderr.isatty()
-        if not (terminal or now - self.shown > 30.0 or self.done == self.total):
-            return
-        self.shown = now
-        left = self._left() * (now - self.start) / max(sum(map(sum, self.seconds.values())), 1e-9)
-        hours, minutes, seconds = int(left // 3600), int(left // 60 % 60), int(left % 60)
-        text = (
-            f"{self.done}/{self.total} fits, {record['data']} {record['block']} round "
-            f"{record['round']}; {hours}:{minutes:02d}:{seconds:02d} left"
-        )
-        print(
-            f"\r\x1b[K{text}" if terminal else text, file=sys.stderr, end="" if terminal else "\n"
-        )
-        if terminal and self.done == self.total:
-            print(file=sys.stderr)
-
-    def _left(self) -> float:
-        """Return the CPU seconds of what is left, kinds not yet seen by their usual weight."""
-        rate = {k: sum(v) / len(v) for k, v in self.seconds.items()}
-        unit = sum(r / _WEIGHT.get(k[0], 1.0) for k, r in rate.items()) / len(rate)
-        return sum(
-            count * rate.get(kind, unit * _WEIGHT.get(kind[0], 1.0))
-            for kind, count in self.left.items()
-        )
 
 
 OPTIONS = {
@@ -145,11 +97,11 @@ def compute(options: Namespace, results: Records[Task]) -> None:
             fit["theta"] = known["theta"]
         return task, *data[task.data], fit
 
-    progress = Progress(tasks, len(asked) - len(tasks), options.workers)
+    progress = Progress(len(tasks), len(asked) - len(tasks))
 
     def take(record: dict[str, Any]) -> None:
         results.add(record)
-        progress.step(record)
+        progress.step("{data} {block} round {round}".format(**record))
 
     each(experiment.run_packed, (prepare(task) for task in tasks), take, options)
 

@@ -22,6 +22,7 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s:]+)\)")
 PACKAGES = {
     "qpruntime": "",
     "qpruntime.bayesopt": "",
+    "qpruntime.criticism": "",
     "qpruntime.kernels": "",
     "qpruntime.likelihoods": "",
     "qpruntime.plotting": "",

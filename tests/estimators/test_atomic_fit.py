@@ -253,12 +253,13 @@ def test_interrupted_by_a_signal(case):
     try:
         for delay in RNG.uniform(1e-4, 8e-3, 25):
             try:
-                signal.setitimer(signal.ITIMER_REAL, delay)
-                model.fit(*second)
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, delay)
+                    model.fit(*second)
+                finally:  # the signal may come here too
+                    signal.setitimer(signal.ITIMER_REAL, 0.0)
             except (Stop, SystemError):  # the latter is numba's word for a signal amid its calls
                 stopped += 1
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0.0)
             assert state(model) in (before, after)
             if state(model) == after:
                 model.fit(*first)

@@ -12,8 +12,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 import qpruntime
 from cases import every_case
 from contract import check_contract
-from qpruntime import GPClassifier, InputError, Series, infer_classes
-from qpruntime.estimators import joint
+from qpruntime import GPClassifier, Inducing, InputError, Series, infer_classes
+from qpruntime.estimators import joint, joint_points
 from qpruntime.estimators.joint import given_latent
 from qpruntime.inference.classes.layout import Layout
 from qpruntime.learning.joint import JointFamily
@@ -233,8 +233,11 @@ def test_rows_of_weight_zero_are_dropped():
         ({"method": "vb"}, 'method=\'vb\': use "qp" or "ep"'),
         ({"likelihood": "logistic"}, "has the probit, got likelihood='logistic'"),
         ({"optimize": "loo"}, 'use optimize="evidence"'),
-        ({"inducing": 5}, "inducing=5: use inducing=None"),
-        ({"inducing": "judged"}, "use inducing=None"),
+        ({"inducing": "judged"}, 'use inducing="auto", or a number'),
+        ({"inducing": "variance"}, "give a number, inducing=100"),
+        ({"inducing": Inducing(5, power=1.0)}, r"power of inducing=Inducing\(5, power=1.0\)"),
+        ({"inducing": 5, "correction": "ratio"}, "use inducing=None"),
+        ({"inducing": np.zeros((3, 5))}, "columns"),
         ({"solver": "markov"}, 'use solver="auto"'),
         ({"solver": Series(1e-3, required=False)}, 'use solver="auto"'),
         ({"prior_mean": "auto"}, "use prior_mean=None"),
@@ -258,7 +261,7 @@ def test_ratios_are_for_few_sites(monkeypatch):
 
 
 def test_parts_are_refused():
-    with pytest.raises(InputError, match="use inducing=None"):
+    with pytest.raises(InputError, match="takes all rows at once"):
         GPClassifier(multi_class="joint", inducing=5).partial_fit(X, Y)
     with pytest.raises(InputError, match="inducing points"):
         GPClassifier(multi_class="joint").partial_fit(X, Y)
@@ -275,7 +278,45 @@ def test_what_does_not_fit_into_memory():
     many = np.linspace(0.0, 1.0, 90_000)[:, None]
     labels = np.arange(90_000) % 3
     with pytest.raises(InputError, match=r'N = 90000 rows of 3 classes takes .*"one_vs_rest"'):
-        GPClassifier(multi_class="joint").fit(many, labels)
+        GPClassifier(multi_class="joint", inducing=None).fit(many, labels)
     K = np.broadcast_to(1.0, (90_000, 90_000))
     with pytest.raises(InputError, match="3 classes jointly with N = 90000 takes"):
         infer_classes(K, labels)
+
+
+def test_inducing_points(tmp_path):
+    """Where all rows induce it is the dense model, in whatever units; few points are near it."""
+    given = {"kernel": ConstantKernel(4.0) * RBF(50.0), "optimize": False}
+    for options in ({}, given, {"kernel_per_class": True}):
+        dense = GPClassifier(multi_class="joint", method="ep", **options).fit(X * 50.0, Y)
+        model = clone(dense).set_params(inducing=X * 50.0).fit(X * 50.0, Y)
+        assert (dense.engine_, model.engine_) == ("dense", "inducing")
+        known = dense.predict_log_proba(NEW * 50.0)
+        np.testing.assert_allclose(model.predict_log_proba(NEW * 50.0), known, atol=1e-5)
+        np.testing.assert_allclose(
+            model.predict_interval(NEW * 50.0), dense.predict_interval(NEW * 50.0), atol=1e-5
+        )
+        assert model.log_marginal_likelihood_value_ == pytest.approx(
+            dense.log_marginal_likelihood_value_, abs=1e-4
+        )
+    few = GPClassifier(multi_class="joint", inducing=12, random_state=0).fit(X, Y)
+    assert few.inducing_points_.shape == (12, 2)
+    few.save(tmp_path / "few")
+    for again in (clone(few).fit(X, Y), qpruntime.load(tmp_path / "few")):
+        np.testing.assert_array_equal(again.predict_proba(NEW), few.predict_proba(NEW))
+    known = GPClassifier(multi_class="joint").fit(X, Y).predict_proba(NEW)
+    assert np.abs(few.predict_proba(NEW) - known).max() < 0.15
+    with pytest.raises(InputError, match="fit it with inducing=None"):
+        few.marginals(NEW)
+
+
+def test_many_rows_have_points(monkeypatch):
+    monkeypatch.setattr(joint_points, "DENSE", 29)
+    monkeypatch.setattr(joint_points, "_WORK", 3.0 * 21.0**3)
+    monkeypatch.setattr(joint_points, "_FEWEST", 9)
+    monkeypatch.setattr(joint_points, "_TOGETHER", 30)
+    model = fitted(inducing="auto", random_state=0)
+    assert (model.engine_, model.inducing_points_.shape) == ("inducing", (10, 2))
+    # Labels of a class that the rows which the kernel is learnt from may lack.
+    assert model.predict_proba(NEW).shape == (7, 3)
+    assert fitted(inducing=None).engine_ == "dense"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from scripts.benchmarks import sparse
 from scripts.benchmarks.data import drawn as sets
 from scripts.benchmarks.peers.elsewhere import judge
+from scripts.reports import sparse as report
 
 
 def test_predictions_are_judged():
@@ -33,7 +33,8 @@ def test_synthetic_labels_follow_a_function_of_variance_4():
 
 
 def test_times_are_compared():
-    words = sparse.compared(
-        {"path": [[1.0, 0.5, 0.1], [4.0, 0.3, 0.1]]}, {"path": [[10.0, 0.4, 0.2]]}
-    )
-    assert "0.40 of its time" in words
+    ours = {"peer": "own", "path": [[1.0, 0.5, 0.1], [4.0, 0.3, 0.1]]}
+    theirs = {"peer": "svgp", "path": [[10.0, 0.4, 0.2]]}
+    text = report.peers([{"case": "synthetic-1000-20", **one} for one in (ours, theirs)])
+    # Ours passes .4 after four seconds.
+    assert "| synthetic, N = 1 000, M = 20 | SVGP | 0.4000 | 10 s | 0.3000 | 4 s | 0.40 |" in text

@@ -14,8 +14,8 @@ def test_calibration_error_by_hand():
     probability = np.array([0.95, 0.95, 0.05, 0.05, 0.4, 0.4])
     hit = np.array([True, False, False, True, False, True])
     expected = (abs(4 * 0.95 - 2) + abs(2 * 0.6 - 1)) / 6
-    assert study.calibration_error(probability, hit) == pytest.approx(expected)
-    assert study.calibration_error(np.ones(3), np.ones(3, dtype=bool)) == 0.0
+    assert study.of_predicted(probability, hit) == pytest.approx(expected)
+    assert study.of_predicted(np.ones(3), np.ones(3, dtype=bool)) == 0.0
 
 
 @needs_data

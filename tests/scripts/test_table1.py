@@ -13,7 +13,7 @@ import pytest
 
 from dask_cluster import RealCluster, until
 from script_modules import DATA, TOP, command, needs_data, run_script
-from scripts import command_line
+from scripts import cluster, command_line
 from scripts.benchmarks.data import paper, protocol
 from scripts.records import RESULTS, Records
 from scripts.reports import table1 as report
@@ -135,7 +135,7 @@ def test_killed_and_restarted_it_repeats_none(tmp_path):
     before = [line for line in folds.read_text().split("\n") if line.endswith("}")]
     done = subprocess.run(run, capture_output=True, text=True, cwd=TOP)
     assert done.returncode == 0, done.stderr
-    assert f"{len(before)} fits are kept" in done.stderr
+    assert f"{len(before)} are kept" in done.stderr
     lines = folds.read_text().splitlines()
     assert lines[: len(before)] == before
     records = [json.loads(line) for line in lines if line.endswith("}")]
@@ -185,23 +185,23 @@ def test_a_real_cluster_that_loses_workers_and_its_scheduler(tmp_path):
     subprocess.run(arguments("serial", "--workers", 1), check=True, capture_output=True, cwd=TOP)
     folds = tmp_path / "cluster"
     (tmp_path / "logs").mkdir()
-    with RealCluster(tmp_path / "logs", workers=3) as cluster:
-        cluster.wait_for_workers(3)
+    with RealCluster(tmp_path / "logs", workers=3) as real:
+        real.wait_for_workers(3)
         run = subprocess.Popen(
-            arguments("cluster", "--scheduler", cluster.address),
+            arguments("cluster", "--scheduler", real.address),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=TOP,
         )
         assert until(lambda: done() >= 2, run)
-        cluster.workers[0].kill()
-        cluster.add_worker()
+        real.workers[0].kill()
+        real.add_worker()
         assert until(lambda: done() >= 5, run)
-        cluster.scheduler.kill()
-        cluster.scheduler.wait()
-        cluster.start_scheduler()
-        cluster.add_worker()
+        real.scheduler.kill()
+        real.scheduler.wait()
+        real.start_scheduler()
+        real.add_worker()
         _, err = run.communicate(timeout=300)
     assert run.returncode == 0, err
     assert "Traceback" not in err
@@ -251,13 +251,12 @@ def test_missing_data_is_one_clear_error(tmp_path, capsys, monkeypatch):
 
 
 def test_progress_tells_the_time_left(capsys):
-    tasks = reproduce.plan(["wine1", "cancer"], ["main"], 1)
-    progress = reproduce.Progress(tasks, 4, 1)
-    for task in tasks:
-        progress.step(fake(*task))
+    progress = cluster.Progress(20, kept=4)
+    for fold in range(20):
+        progress.step(f"fold {fold}")
     shown = capsys.readouterr().err
-    assert "4 fits are kept" in shown
-    assert "20/20 fits" in shown
+    assert "20 fits, 4 are kept" in shown
+    assert "20/20 fits, fold 19; " in shown
     assert shown.endswith("0:00:00 left\n")
 
 

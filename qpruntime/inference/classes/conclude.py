@@ -20,7 +20,7 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.summary import outcome_of
 from qpruntime.projection.projector import Projector
 
-__all__ = ["concluded", "problem_of", "solution_of"]
+__all__ = ["concluded", "left_out_of", "problem_of", "solution_of"]
 
 
 def problem_of(K: Array, layout: Layout, projector: Projector) -> Problem:
@@ -36,6 +36,23 @@ def solution_of(
     return ClassSolution(layout, sites, mean, left_out, solved.keep(), K)
 
 
+def left_out_of(layout: Layout, solved: ClassSolved, end: Settled) -> Callable[[], Array]:
+    """Return what computes the leave-one-out log probabilities of rows, when they are asked for."""
+
+    def left_out() -> Array:
+        log_z = np.empty(layout.n)
+        sites = tuple(end.marginals), tuple(end.sites)
+        row = leave_rows_out(solved.rows(), layout.others, *sites, log_z)
+        if row >= 0:
+            raise NumericalError(
+                f"row {row} has no posterior without its own sites: K is too close to singular "
+                "there for double precision; add jitter to its diagonal"
+            )
+        return log_z
+
+    return left_out
+
+
 def concluded(problem: Problem, end: Settled, jitter: float = 0.0) -> ClassPosterior:
     """Return the posterior of settled sites.
 
@@ -49,18 +66,7 @@ def concluded(problem: Problem, end: Settled, jitter: float = 0.0) -> ClassPoste
     assert isinstance(prior, ClassPrior)
     layout = prior.layout
     evidence, _ = log_evidence(problem, end)
-
-    def left_out() -> Array:
-        log_z = np.empty(layout.n)
-        sites = tuple(end.marginals), tuple(end.sites)
-        row = leave_rows_out(solved.rows(), layout.others, *sites, log_z)
-        if row >= 0:
-            raise NumericalError(
-                f"row {row} has no posterior without its own sites: K is too close to singular "
-                "there for double precision; add jitter to its diagonal"
-            )
-        return log_z
-
+    left_out = left_out_of(layout, solved, end)
     # Counted by rows, of which each has a site for every other class.
     found = outcome_of(problem, end, evidence)
     outcome = found.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=jitter)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.arguments import check_sites
@@ -27,7 +26,7 @@ from qpruntime.memory import require, squares
 from qpruntime.projection.projector import Projector
 from qpruntime.validation import choice, finite, number, shown, whole
 
-__all__ = ["infer_classes", "require_blocks"]
+__all__ = ["infer_classes", "layout_of", "require_blocks", "start_of"]
 
 
 def _rows(K: Any, *_: Any, **__: Any) -> int:
@@ -102,9 +101,10 @@ def infer_classes(
     choice(method, "method", ("qp", "ep"))
     require_blocks(K, n_classes)
     covariances, jitter = priors(K)
-    layout = _layout(labels, covariances, n_classes)
+    several = len(covariances) if len(covariances) > 1 else None
+    layout = layout_of(labels, covariances.shape[1], several, n_classes)
     tol, max_sweeps = number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1)
-    start = _start(sites, layout)
+    start = start_of(sites, layout)
     if layout.classes == 2:
         half, own = halved(covariances), single(start, layout)
         post = infer(half, signs(layout), method=method, tol=tol, max_sweeps=max_sweeps, sites=own)
@@ -128,18 +128,23 @@ def require_blocks(K: Any, n_classes: int | None = None) -> None:
         require(squares(shape[-1], 2.0 * C + 2.0), what, "pass fewer rows")
 
 
-def _layout(labels: ArrayLike, K: Array, n_classes: int | None) -> Layout:
+def layout_of(labels: ArrayLike, n: int, several: int | None, n_classes: int | None) -> Layout:
+    """Return the layout of labels of n rows, of which each class may have a prior of its own.
+
+    Raises
+    ------
+    InputError
+        If there are no such labels.
+    """
     given = np.asarray(labels)
-    n = K.shape[1]
     if given.shape != (n,):
-        raise InputError(f"labels must have shape ({n},) like K, got {given.shape}")
+        raise InputError(f"labels must have shape ({n},), one for each row, got {given.shape}")
     if given.dtype.kind not in "iu":
         raise InputError(
             f"labels must be whole numbers from 0, the classes of the rows; got {given.dtype}: "
             "numpy.unique(labels, return_inverse=True) makes them of any other"
         )
     least, most = int(given.min()), int(given.max())
-    several = len(K) if len(K) > 1 else None
     count = several or most + 1
     if n_classes is not None:
         count = whole(n_classes, "n_classes", 2)
@@ -155,8 +160,8 @@ def _layout(labels: ArrayLike, K: Array, n_classes: int | None) -> Layout:
     return Layout(given.astype(np.intp), count)
 
 
-def _start(sites: Any, layout: Layout) -> Sites | None:
-    """Flat sites to start from."""
+def start_of(sites: Any, layout: Layout) -> Sites | None:
+    """Return flat sites to start from, or raise `InputError`."""
     if sites is None:
         return None
     try:

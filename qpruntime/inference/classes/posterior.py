@@ -67,7 +67,7 @@ class ClassPosterior(Outcome, Savable):
     _solution: ClassSolution = field(kw_only=True)
 
     @classmethod
-    def _of(cls, outcome: Outcome, solution: ClassSolution) -> Self:
+    def _of(cls, outcome: Outcome, solution: Any) -> Self:
         """Return the posterior of an outcome and what the algebra has left."""
         reported = {one.name: getattr(outcome, one.name) for one in fields(Outcome)}
         return cls(**reported, _solution=solution)

@@ -20,6 +20,7 @@ from qpruntime.inference.nearest.ground import Ground
 from qpruntime.inference.observed import Observed
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.block_updates import Block, Cavities, project
+from qpruntime.inference.sparse.left_out import seen_by_likelihood
 from qpruntime.inference.sparse.rows import Held
 from qpruntime.inference.sparse.solution import SparseSolution
 from qpruntime.memory import require
@@ -115,17 +116,22 @@ class LocalSolution:
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Leave-one-out log densities of some rows, each by the nearest other rows."""
-        if rows is None:
-            rows = np.arange(self.rows.n)
+        block, at = self._cavities(np.arange(self.rows.n) if rows is None else rows)
+        log_z: Array = project(self.inner.known_rule, block, at, "log_z", whole=True)[0]
+        return log_z
+
+    def left_out(self, rows: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Means and variances of some rows by the others, as likelihoods take them."""
+        return seen_by_likelihood(*self._cavities(rows))
+
+    def _cavities(self, rows: NDArray[np.intp]) -> tuple[Block, Cavities]:
         mean, v = self._ground.without(rows, self.nearest)
         y, _, prior, scale = self.rows.others(rows)
         proper = (v > 0.0) & np.isfinite(v) & np.isfinite(mean)
         none = np.zeros(rows.size)
         centre, v = np.where(proper, mean, 0.0), np.where(proper, v, 1.0)
         block = Block(y, None, prior, none, none, scale)
-        at = Cavities(none, none, none, none, centre, v, proper)
-        log_z: Array = project(self.inner.known_rule, block, at, "log_z", whole=True)[0]
-        return log_z
+        return block, Cavities(none, none, none, none, centre, v, proper)
 
     def least(self) -> tuple[float, int]:
         """The least of them as inducing inputs have it, and its row."""

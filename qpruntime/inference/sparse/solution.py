@@ -23,7 +23,7 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.blas import divide
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.inducing import Inducing
-from qpruntime.inference.sparse.left_out import leave_out
+from qpruntime.inference.sparse.left_out import leave_out, without_site
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.state import Base, State
 from qpruntime.memory import require, squares
@@ -140,6 +140,10 @@ class SparseSolution:
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Leave-one-out log densities of some rows."""
         return self._rows[2].copy() if rows is None else leave_out(self.with_rows, rows)
+
+    def left_out(self, rows: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Means and variances of some rows by the others, as likelihoods take them."""
+        return without_site(self.with_rows, rows)
 
     def least(self) -> tuple[float, int]:
         """The least leave-one-out log density, and its row."""

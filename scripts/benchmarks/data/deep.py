@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from scripts.benchmarks.data import paper
 from scripts.benchmarks.data.registry import Array, Group, frame
 
-__all__ = ["BINARY", "REGRESSION", "load", "split"]
-
 BINARY = ("cancer", "crabs", "ionosphere", "pima532", "sonar")
 _deep = Group("deep")
 

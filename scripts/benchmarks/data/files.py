@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from scripts.benchmarks.data.registry import DataError
 
-__all__ = ["FILES", "RawFile", "raw_path"]
-
 _UCI = "uci", "https://archive.ics.uci.edu/ml/machine-learning-databases"
 _PRNN = "prnn", "https://www.stats.ox.ac.uk/pub/PRNN"
 # Name, folder and hash.

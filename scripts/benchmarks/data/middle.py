@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scripts.benchmarks.data.registry import DataError, Group, frame, numbers_of, package
-
-__all__ = ["CHOOSING", "DataError", "Middle", "load", "names"]
+from scripts.benchmarks.data.registry import Group, frame, numbers_of, package
 
 _SOME, _ALL = 10_000, 10**7
 #: Rows to fit at most, of sets that have more than `_SOME`.

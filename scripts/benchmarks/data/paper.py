@@ -17,8 +17,6 @@ import numpy as np
 from scripts.benchmarks.data.files import raw_path
 from scripts.benchmarks.data.registry import Array, DataError, Group
 
-__all__ = ["NAMES", "VARIANTS", "load"]
-
 Rows = Iterable[list[str]]
 Reader = Callable[[str], list[list[str]]]
 _paper = Group("paper")

@@ -21,8 +21,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BLOCKS", "FOLDS", "OUTSIDE", "Task", "folds", "rounds", "split"]
-
 Rows = NDArray[np.intp]
 
 BLOCKS = ("main", "log", "vb", "grid", "time", "ard", "loo", "all", "corrected")

@@ -16,18 +16,6 @@ from numpy.typing import NDArray
 
 from scripts.command_line import Failure
 
-__all__ = [
-    "KINDS",
-    "Array",
-    "DataError",
-    "Group",
-    "Source",
-    "Split",
-    "frame",
-    "numbers_of",
-    "package",
-]
-
 Array = NDArray[Any]
 Make = Callable[..., Any]
 KINDS = ("classes", "numbers", "counts")

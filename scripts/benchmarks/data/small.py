@@ -15,10 +15,8 @@ import numpy as np
 from sklearn.utils import resample
 
 from scripts.benchmarks.data import paper
-from scripts.benchmarks.data.registry import KINDS, Array
+from scripts.benchmarks.data.registry import Array
 from scripts.benchmarks.data.small_numbers import small
-
-__all__ = ["KINDS", "RawSet", "load", "names"]
 
 _MOST_ROWS = 500
 #: Names of all sets, or of one kind, in the order of their numbers.

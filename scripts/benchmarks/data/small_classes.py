@@ -12,8 +12,6 @@ from sklearn.utils import resample
 from scripts.benchmarks.data import paper
 from scripts.benchmarks.data.registry import Array, Group
 
-__all__ = ["Made", "seeded", "small"]
-
 Made = tuple[Array, ...]
 small = Group("small")
 

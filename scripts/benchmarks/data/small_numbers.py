@@ -10,8 +10,6 @@ from sklearn import datasets as own
 from scripts.benchmarks.data import paper
 from scripts.benchmarks.data.small_classes import Made, seeded, small
 
-__all__ = ["small"]
-
 small("numbers", "diabetes")(partial(own.load_diabetes, return_X_y=True, scaled=False))
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from scripts.benchmarks.data.registry import Array, Split
 from scripts.benchmarks.metrics import normal_log_density
 
-__all__ = ["Size", "fitted"]
-
 
 class Size(NamedTuple):
     """Inducing inputs of a layer, rows of a batch, hidden units, samples of a step."""

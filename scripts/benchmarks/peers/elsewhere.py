@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from scripts.benchmarks.metrics import judge, judge_noise
+from scripts.benchmarks.peers.svgp import process
 
 _BATCH = 1024
 # Looks at the test rows between the first and the last second.
@@ -35,24 +36,11 @@ def svgp(data: Any, rate: float, seconds: float) -> dict[str, Any]:
     noisy = "exposure" in data or "nu" in data
     points = torch.tensor(data["X_test"], dtype=torch.float32)
 
-    class Model(gpytorch.models.ApproximateGP):
-        def __init__(self) -> None:
-            chosen = gpytorch.variational.CholeskyVariationalDistribution(len(Z))
-            strategy = gpytorch.variational.VariationalStrategy(self, Z, chosen)
-            super().__init__(strategy)
-            means, kernels = gpytorch.means, gpytorch.kernels
-            self.mean_module = means.ConstantMean() if noisy else means.ZeroMean()
-            shape = (kernels.MaternKernel if noisy else kernels.RBFKernel)(ard_num_dims=X.shape[1])
-            self.covar_module = gpytorch.kernels.ScaleKernel(shape)
-            self.covar_module.outputscale = 1.0
-            shape.lengthscale = 2.0
-
-        def forward(self, x):
-            return gpytorch.distributions.MultivariateNormal(
-                self.mean_module(x), self.covar_module(x)
-            )
-
-    model, likelihood, labels = Model(), gpytorch.likelihoods.BernoulliLikelihood(), y
+    mean = gpytorch.means.ConstantMean() if noisy else gpytorch.means.ZeroMean()
+    shape = gpytorch.kernels.MaternKernel if noisy else gpytorch.kernels.RBFKernel
+    model = process(Z, mean, shape(ard_num_dims=X.shape[1]), 2.0)
+    model.covar_module.outputscale = 1.0
+    likelihood, labels = gpytorch.likelihoods.BernoulliLikelihood(), y
     options: dict[str, Any] = {}
     if "nu" in data:
         likelihood = gpytorch.likelihoods.StudentTLikelihood()

@@ -13,8 +13,6 @@ from sklearn.feature_selection import VarianceThreshold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-__all__ = ["InTime", "Vecchia", "dense_fit"]
-
 _WIDE = 10
 _NODES = 40
 _NEIGHBOURS = 20

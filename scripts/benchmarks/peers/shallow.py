@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from scripts.benchmarks.metrics import normal_log_density
 
-__all__ = ["MODELS", "dense", "robust"]
-
 Array = NDArray[np.float64]
 #: Log densities (T,) and means (T,) at new rows; seconds of CPU of a fit, and what else was found.
 Found = tuple[Array, Array, dict[str, float]]

@@ -28,8 +28,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-__all__ = ["BASELINE", "PEERS", "Prediction"]
-
 Array = NDArray[Any]
 #: Log probabilities, means or rates, and for numbers the standard deviation where there is one.
 Prediction = tuple[Array, Array | None]

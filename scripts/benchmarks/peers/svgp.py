@@ -12,8 +12,6 @@ import numpy as np
 from scipy.special import ndtr
 from sklearn.preprocessing import StandardScaler
 
-__all__ = ["SVGP"]
-
 _POINTS, _BATCH, _EPOCHS, _PATIENCE, _RATE = 600, 1024, 20, 2, 0.01
 
 
@@ -43,7 +41,9 @@ class SVGP:
         labels = torch.tensor(np.asarray(y) == np.unique(y)[1]).float()
         order = rng.permutation(len(labels))
         judged, rest = order[: len(order) // 10], order[len(order) // 10 :]
-        self._model = _model(inputs[rest[:_POINTS]])
+        points, d = inputs[rest[:_POINTS]], inputs.shape[1]
+        shape = gpytorch.kernels.MaternKernel(nu=1.5, ard_num_dims=d)
+        self._model = process(points, gpytorch.means.ConstantMean(), shape, float(np.sqrt(d)))
         likelihood = gpytorch.likelihoods.BernoulliLikelihood()
         bound = gpytorch.mlls.VariationalELBO(likelihood, self._model, num_data=len(rest))
         steps = torch.optim.Adam(self._model.parameters(), lr=_RATE)
@@ -88,19 +88,17 @@ class SVGP:
         return np.column_stack([1.0 - p, p])
 
 
-def _model(points: Any) -> Any:
+def process(points: Any, mean: Any, shape: Any, length: float) -> Any:
+    """A process of this mean and kernel; inducing inputs begin at points and are free."""
     import gpytorch
     from gpytorch import variational
 
     class Model(gpytorch.models.ApproximateGP):
         def __init__(self) -> None:
             distribution = variational.CholeskyVariationalDistribution(len(points))
-            strategy = variational.VariationalStrategy(self, points, distribution)
-            super().__init__(strategy)
-            self.mean_module = gpytorch.means.ConstantMean()
-            shape = gpytorch.kernels.MaternKernel(nu=1.5, ard_num_dims=points.shape[1])
-            shape.lengthscale = float(np.sqrt(points.shape[1]))
-            self.covar_module = gpytorch.kernels.ScaleKernel(shape)
+            super().__init__(variational.VariationalStrategy(self, points, distribution))
+            shape.lengthscale = length
+            self.mean_module, self.covar_module = mean, gpytorch.kernels.ScaleKernel(shape)
 
         def forward(self, x: Any) -> Any:
             mean, covariance = self.mean_module(x), self.covar_module(x)

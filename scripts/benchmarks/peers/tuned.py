@@ -7,7 +7,6 @@ processes, where these are installed.
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
+from scripts.benchmarks.data.registry import KINDS
 from scripts.benchmarks.peers.gpboost import Vecchia
 from scripts.benchmarks.peers.svgp import SVGP
-
-__all__ = ["LARGE", "OURS", "PEERS", "PROCESSES", "made"]
+from scripts.benchmarks.timing import has
 
 OURS = ("default", "boosted mean")
 PEERS = ("boosting", "catboost", "forest", "linear")
@@ -44,22 +43,8 @@ def made(model: str, kind: str, seed: int) -> Any:
     if model in OURS:
         mean = "auto" if model == "boosted mean" else None
         return _OWN[kind](random_state=seed, prior_mean=mean)
-    makers = {
-        "boosting": _boosting,
-        "catboost": _catboost,
-        "forest": _forest,
-        "linear": _linear,
-        "gpboost": _gpboost,
-        "lightgbm": _lightgbm,
-        "svgp": _svgp,
-    }
-    return makers[model](kind, seed)
-
-
-def _gpboost(kind: str, seed: int) -> Any:
-    if kind == "classes" or importlib.util.find_spec("gpboost") is None:
-        return None
-    return Vecchia(kind, seed)
+    make, library, kinds = _MAKERS[model]
+    return make(kind, seed) if kind in kinds and has(library) else None
 
 
 def _boosting(kind: str, seed: int) -> Any:
@@ -96,8 +81,6 @@ class _Stopped:
 
 
 def _catboost(kind: str, seed: int) -> Any:
-    if importlib.util.find_spec("catboost") is None:
-        return None
     from catboost import CatBoostClassifier, CatBoostRegressor
 
     options: dict[str, Any] = {
@@ -111,37 +94,25 @@ def _catboost(kind: str, seed: int) -> Any:
     if kind == "classes":
         return _Stopped(CatBoostClassifier(**options), seed)
     loss = "Poisson" if kind == "counts" else "MAE"
-    return _Stopped(_Counts(CatBoostRegressor(loss_function=loss, **options), kind), seed)
+    model = CatBoostRegressor(loss_function=loss, **options)
+    return _Stopped(_Counts(model) if kind == "counts" else model, seed)
 
 
 def _lightgbm(kind: str, seed: int) -> Any:
-    if kind != "classes" or importlib.util.find_spec("lightgbm") is None:
-        return None
     from lightgbm import LGBMClassifier
 
     options: dict[str, Any] = {"n_estimators": 2000, "early_stopping_round": 50, "n_jobs": 1}
     return _Stopped(LGBMClassifier(random_state=seed, verbose=-1, **options), seed)
 
 
-def _svgp(kind: str, seed: int) -> Any:
-    if kind != "classes" or importlib.util.find_spec("gpytorch") is None:
-        return None
-    return SVGP(seed)
-
-
 class _Counts:
     """CatBoost's Poisson loss predicts logarithms of rates."""
 
-    def __init__(self, model: Any, kind: str) -> None:
-        self._model, self._counts = model, kind == "counts"
-
-    def fit(self, X: Any, y: Any, **options: Any) -> None:
-        self._model.fit(X, y, **options)
+    def __init__(self, model: Any) -> None:
+        self._model, self.fit = model, model.fit
 
     def predict(self, X: Any) -> Any:
-        if self._counts:
-            return self._model.predict(X, prediction_type="Exponent")
-        return self._model.predict(X)
+        return self._model.predict(X, prediction_type="Exponent")
 
 
 def _forest(kind: str, seed: int) -> Any:
@@ -168,3 +139,16 @@ def _linear(kind: str, seed: int) -> Any:
     return make_pipeline(
         StandardScaler(), GridSearchCV(HuberRegressor(max_iter=500), {"alpha": [1e-3, 1.0]}, cv=3)
     )
+
+
+_NUMERIC, _CLASSES = ("counts", "numbers"), ("classes",)
+#: What makes a peer, the library that it needs, and its kinds.
+_MAKERS: dict[str, tuple[Any, str, tuple[str, ...]]] = {
+    "boosting": (_boosting, "sklearn", KINDS),
+    "catboost": (_catboost, "catboost", KINDS),
+    "forest": (_forest, "sklearn", KINDS),
+    "linear": (_linear, "sklearn", KINDS),
+    "gpboost": (Vecchia, "gpboost", _NUMERIC),
+    "lightgbm": (_lightgbm, "lightgbm", _CLASSES),
+    "svgp": (lambda _, seed: SVGP(seed), "gpytorch", _CLASSES),
+}

@@ -1,0 +1,137 @@
+"""A fitted model as ArviZ takes it: draws, predictions and densities of rows in labelled groups."""
+
+from __future__ import annotations
+
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qpruntime.arrays import Array
+from qpruntime.criticism.draws import observed
+from qpruntime.criticism.leave_one_out import leave_one_out, processes_of, rows_of
+from qpruntime.criticism.pit import outcomes_of
+from qpruntime.errors import InputError
+from qpruntime.estimators.classifier import GPClassifier
+from qpruntime.estimators.predictive.density import log_density
+from qpruntime.inference.posterior import solution_of
+from qpruntime.learning.settings import generator
+from qpruntime.validation import whole
+
+__all__ = ["to_arviz"]
+
+
+def to_arviz(
+    model: Any,
+    y: ArrayLike | None = None,
+    *,
+    X: ArrayLike | None = None,
+    n_samples: int = 1000,
+    random_state: int | np.random.Generator | None = None,
+) -> Any:
+    """Return draws of a fitted model in ArviZ's form.
+
+    Groups, all of the rows of the fit and with one chain of independent draws: ``posterior`` has
+    ``f``, joint draws of the latent function; ``posterior_predictive`` has ``y``;
+    ``log_likelihood`` has ``y``, log p(y_i | f_i); ``observed_data`` has ``y``; ``loo`` has
+    ``log_density``, those of `leave_one_out`, which need no importance sampling. Hyper-parameters
+    are those of the fit, and no draws. Values are in units of the data, of two classes labels are
+    0 and 1.
+
+    Parameters
+    ----------
+    model : fitted GPClassifier of two classes, or estimator of counts or numbers
+    y : array-like, shape (N,), optional
+        What was fitted, in its order: needed if the model was fitted by states or inducing points.
+    X : array-like, shape (N, d), optional
+        Rows of the fit, needed by the same models.
+    n_samples : int
+    random_state : int, Generator or None
+
+    Returns
+    -------
+    xarray.DataTree, or arviz.InferenceData
+        The latter where ArviZ is installed and older than 1.0.
+
+    Raises
+    ------
+    InputError
+        If the model has several classes, `y` or `X` is needed, or xarray is missing.
+    """
+    try:
+        import xarray
+    except ImportError as error:
+        raise InputError("groups are made by xarray: pip install xarray arviz") from error
+    count = whole(n_samples, "n_samples", 1)
+    posts = processes_of(model)
+    if len(posts) > 1 or (isinstance(model, GPClassifier) and model.classes_.size > 2):
+        raise InputError("draws are of models of one latent function, not of several classes")
+    (post,), rng, rows = posts, generator(random_state), rows_of(model, None)
+    seen = outcomes_of(model, post, y)[rows]
+    f = _draws(model, X, count, rng)[:, rows]
+    centre, unit = model._units()
+    likelihood = model._likelihood_ if isinstance(model, GPClassifier) else model.likelihood_
+    if likelihood is None:
+        raise InputError("the likelihood of this model is known from a table alone: no densities")
+    dense = log_density(likelihood, f, np.zeros_like(f), np.broadcast_to(seen, f.shape))
+
+    def raw(values: Array) -> Array:
+        return 0.5 * (1.0 + values) if isinstance(model, GPClassifier) else centre + unit * values
+
+    def drawn(**values: Array) -> Any:
+        named = {k: (("chain", "draw", "row"), v[None]) for k, v in values.items()}
+        return xarray.Dataset(named, {"chain": [0], "draw": np.arange(count), "row": rows})
+
+    def single(**values: Array) -> Any:
+        return xarray.Dataset({k: (("row",), v) for k, v in values.items()}, {"row": rows})
+
+    predicted = np.array([observed(model, one, rng) for one in f])
+    left = leave_one_out(model)
+    groups = {
+        "posterior": drawn(f=centre + unit * f),
+        "posterior_predictive": drawn(y=raw(predicted)),
+        "log_likelihood": drawn(y=dense - np.log(unit)),
+        "observed_data": single(y=raw(seen)),
+        "loo": single(log_density=left.log_density),
+    }
+    return _joined(groups)
+
+
+def _draws(model: Any, X: ArrayLike | None, count: int, rng: np.random.Generator) -> Array:
+    """Joint draws (count, N) of the latent function, as the likelihood takes it."""
+    (post,) = processes_of(model)
+    solution = solution_of(post)
+    if solution.name == "dense":
+        if not post.knows_covariance:
+            model._restore()
+            (post,) = processes_of(model)
+        kept: Array = post.sample(n_samples=count, random_state=rng)
+        return kept
+    if X is None and (not len(model.X_train_) or getattr(model, "warp_", None) is not None):
+        raise InputError("the rows of this fit were not kept as they came: pass X")
+    points = model.X_train_ if X is None else model._new_data(X)
+    if len(points) != solution.held_rows:
+        raise InputError(f"X must have the {solution.held_rows} rows of the fit, got {len(points)}")
+    if (getattr(model, "exposure_", np.ones(0)) != 1.0).any():
+        raise InputError("draws of counts with exposures are of models fitted by covariances")
+    centre, unit = model._units()
+    found: Array = (model.sample_latent(points, count, rng) - centre) / unit
+    return found
+
+
+def _joined(groups: dict[str, Any]) -> Any:
+    """Return groups as the ArviZ that is installed takes them, if any is."""
+    import xarray
+
+    try:
+        old = int(version("arviz").split(".")[0]) < 1
+    except PackageNotFoundError:
+        old = False
+    if not old:
+        return xarray.DataTree.from_dict(groups)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces its next release
+        import arviz
+    return arviz.InferenceData(**groups)

@@ -1,0 +1,200 @@
+"""Effects of areas that resemble their neighbours': intrinsic autoregression, and BYM2.
+
+Each connected part of the graph has its own scale and sums to zero; an island has no neighbours to
+resemble, and is independent with the whole standard deviation (Freni-Sterrantino et al. 2018).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from qpruntime.arrays import Array
+from qpruntime.effects.block import LOG_DEVIATION, Block, Term
+from qpruntime.effects.frame import Frame
+from qpruntime.effects.graph import Graph
+from qpruntime.effects.intrinsic import Structure, scaled, stiffened
+from qpruntime.effects.levels import numbers_of
+from qpruntime.effects.pattern import Pattern
+from qpruntime.effects.priors import DEVIATION, deviation_prior, log_density_of_share
+from qpruntime.errors import InputError
+from qpruntime.validation import choice
+
+__all__ = ["Areas", "AreasBlock"]
+
+
+class Areas(Term):
+    """Effects of areas on a map.
+
+    Parameters
+    ----------
+    column : str or int
+        The area of each row.
+    graph : Graph, array-like or sparse (n, n), mapping, or sequence of pairs
+        Which areas are neighbours; see `Graph`. Areas without rows have effects too.
+    levels : array-like, shape (n,), optional
+        Areas of a matrix's rows, by default 0, 1, ....
+    model : {"bym2", "icar"}
+        BYM2 (Riebler et al. 2016): a share phi of the variance resembles neighbours, the rest is
+        independent. "icar" is the first part alone, without islands.
+    prior : (limit, probability)
+        P(sd > limit) = probability; phi is uniform between 0 and 1.
+    """
+
+    def __init__(
+        self,
+        column: Any,
+        graph: Any,
+        *,
+        levels: Any = None,
+        model: str = "bym2",
+        prior: tuple[float, float] = DEVIATION,
+    ) -> None:
+        self.column, self.graph = column, Graph(graph, levels)
+        self.model, self.prior = model, prior
+
+    def __repr__(self) -> str:
+        return f"Areas({self.column!r}, model={self.model!r})"
+
+    @property
+    def name(self) -> str:
+        """What the part is called."""
+        return f"{self.model}({self.column})"
+
+    def bind(self, data: Frame) -> AreasBlock:
+        """Return the block for all areas of the graph."""
+        choice(self.model, "model of Areas", ("bym2", "icar"))
+        return AreasBlock(self, data)
+
+
+class AreasBlock(Block):
+    """A value that resembles neighbours' for every area that has any; then one of its own for all.
+
+    The second kind is that of BYM2 alone.
+    """
+
+    def __init__(self, term: Areas, data: Frame) -> None:
+        self.name, self.column = term.name, term.column
+        graph = term.graph
+        self.levels, self.mixed = graph.levels, term.model == "bym2"
+        n = graph.size
+        connected = np.flatnonzero(graph.part >= 0)
+        if not connected.size:
+            raise InputError(f"no two areas of {self.name} are neighbours: make it a term Groups")
+        self.place = np.full(n, -1)
+        self.place[connected] = np.arange(len(connected))
+        self.island = graph.part < 0
+        rows, columns, values, self.parts = [], [], [], []
+        constraint = np.zeros((graph.parts, len(connected)))
+        for k in range(graph.parts):
+            R, where = graph.laplacian(k)
+            R = scaled(R, 1)[0]
+            self.parts.append(Structure(R, 1))
+            size = R.shape[0]
+            own = sparse.coo_array(stiffened(R, np.full((1, size), 1.0 / np.sqrt(size))))
+            at = self.place[where]
+            rows.append(at[own.row])
+            columns.append(at[own.col])
+            values.append(own.data)
+            constraint[k, at] = 1.0 / np.sqrt(len(at))
+        m = len(connected)
+        size = m + (n if self.mixed else 0)
+        diagonal = np.arange(size)
+        self.pattern = Pattern(
+            np.concatenate([*rows, diagonal]), np.concatenate([*columns, diagonal]), size
+        )
+        R = np.concatenate(values)
+        zeros, none = np.zeros(size), np.zeros(len(R))
+        self.R = self.pattern.added(np.concatenate([R, zeros]))
+        epsilon = np.zeros(size)
+        for k, one in enumerate(self.parts):
+            epsilon[np.flatnonzero(constraint[k])] = one.epsilon
+        self.epsilon = self.pattern.added(np.concatenate([none, epsilon]))
+        own_part, lone = zeros.copy(), zeros.copy()
+        if self.mixed:
+            own_part[m:], lone[m:] = ~self.island, self.island
+        self.own = self.pattern.added(np.concatenate([none, own_part]))
+        self.lone = self.pattern.added(np.concatenate([none, lone]))
+        self.constraint = np.pad(constraint, ((0, 0), (0, size - m)))
+        self.labels = self.levels[connected]
+        if self.mixed:
+            self.labels = np.concatenate([self.labels, self.levels])
+        self.prior = deviation_prior(term.prior)
+        self.parameters = ("log sd", "logit phi") if self.mixed else ("log sd",)
+        self.start = np.array([np.log(0.5), 0.0])[: len(self.parameters)]
+        self.bounds = np.array([LOG_DEVIATION, (-6.0, 6.0)])[: len(self.parameters)]
+        self._codes(data)
+
+    def _codes(self, data: Frame) -> Any:
+        found = data.levels(self.column)
+        codes = numbers_of(found, self.levels)
+        if (codes < 0).any():
+            raise InputError(
+                f"area {found[int(np.argmin(codes))]!r} of column {self.column!r} is not in the "
+                f"graph, which has {len(self.levels)} areas such as {self.levels[0]!r}: add it, "
+                "with its neighbours or as an island"
+            )
+        return codes
+
+    def columns(self, data: Frame) -> sparse.csr_array:
+        """One or two ones a row."""
+        codes, rows = self._codes(data), np.arange(data.rows)
+        near = self.place[codes] >= 0
+        i, j = rows[near], self.place[codes[near]]
+        if self.mixed:
+            i, j = np.append(i, rows), np.append(j, self.size - len(self.levels) + codes)
+        shape = (data.rows, self.size)
+        return sparse.csr_array((np.ones(len(i)), (i, j)), shape=shape)
+
+    def readings(self) -> tuple[Any, sparse.csr_array]:
+        """The whole effect of every area."""
+        if not self.mixed:
+            return super().readings()
+        n, m = len(self.levels), self.size - len(self.levels)
+        near = np.flatnonzero(self.place >= 0)
+        i, j = np.append(near, np.arange(n)), np.append(self.place[near], m + np.arange(n))
+        return self.levels, sparse.csr_array((np.ones(len(i)), (i, j)), shape=(n, self.size))
+
+    def _shares(self, theta: Array) -> tuple[float, float]:
+        """phi and 1 - phi."""
+        if not self.mixed:
+            return 1.0, 0.0
+        return 1.0 / (1.0 + np.exp(-theta[1])), 1.0 / (1.0 + np.exp(theta[1]))
+
+    def entries(self, theta: Array) -> tuple[Array, Array]:
+        """R/(sd^2 phi), and 1/(sd^2 (1 - phi)) of the areas' own."""
+        near, rest = self._shares(theta)
+        scale = np.exp(-2.0 * theta[0])
+        spatial = self.R * (scale / near)
+        own = self.own * (scale / rest) if self.mixed else self.own
+        lone = self.lone * scale
+        slopes = [-2.0 * (spatial + own + lone)]
+        if self.mixed:
+            slopes.append(-rest * spatial + near * own)
+        return spatial + own + lone + self.epsilon, np.array(slopes)
+
+    def log_det(self, theta: Array) -> tuple[float, Array]:
+        """Of all parts and of the areas' own effects."""
+        near, rest = self._shares(theta)
+        found = [one.log_det(float(theta[0] + 0.5 * np.log(near))) for one in self.parts]
+        value, slope = sum(v for v, _ in found), sum(s for _, s in found)
+        if not self.mixed:
+            return value, np.array([slope])
+        n, k = len(self.levels), int(self.island.sum())
+        value += -2.0 * n * theta[0] - (n - k) * np.log(rest)
+        return float(value), np.array([slope - 2.0 * n, 0.5 * rest * slope + (n - k) * near])
+
+    def log_prior(self, theta: Array) -> tuple[float, Array]:
+        """Exponential deviation, uniform share."""
+        value, slope = self.prior(float(theta[0]))
+        if not self.mixed:
+            return value, np.array([slope])
+        more, other = log_density_of_share(float(theta[1]))
+        return value + more, np.array([slope, other])
+
+    def deviations(self, theta: Array) -> dict[str, float]:
+        """Standard deviation, and the share that resembles neighbours."""
+        found = {"sd": float(np.exp(theta[0]))}
+        return found | ({"phi": float(self._shares(theta)[0])} if self.mixed else {})

@@ -1,0 +1,199 @@
+"""Fixed effects: coefficients of columns, and an intercept.
+
+Inside, columns have mean 0 and unit spread, so that one prior serves all; coefficients are reported
+in the columns' own units. Text and booleans become contrasts with their first level.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import qr
+
+from qpruntime.arrays import Array
+from qpruntime.effects.block import Block, Term
+from qpruntime.effects.frame import Frame
+from qpruntime.effects.levels import numbers_of, sorted_levels
+from qpruntime.effects.pattern import diagonal_pattern
+from qpruntime.errors import InputError
+from qpruntime.validation import flag, number
+
+__all__ = ["Fixed", "FixedBlock"]
+
+#: Columns whose condition number is larger than this are said to be nearly dependent.
+CONDITION = 1e8
+
+
+class Fixed(Term):
+    """Coefficients of columns, normal with mean 0 before the data.
+
+    Parameters
+    ----------
+    *columns : str or int
+        Columns of numbers, or of text and booleans, whose coefficients are differences from the
+        first level.
+    std : float
+        Prior standard deviation of the coefficient of a column of unit spread.
+    standardise : bool
+        Whether columns are centred and brought to unit spread inside. Reported coefficients are in
+        the columns' own units in either case.
+
+    Examples
+    --------
+    >>> from qpruntime.effects import Fixed
+    >>> Fixed("dose", "arm")
+    Fixed('dose', 'arm')
+    """
+
+    def __init__(self, *columns: Any, std: float = 10.0, standardise: bool = True) -> None:
+        self.columns, self.std, self.standardise = columns, std, standardise
+
+    def __repr__(self) -> str:
+        return f"Fixed({', '.join(map(repr, self.columns))})"
+
+    @property
+    def name(self) -> str:
+        """What the part is called."""
+        return "fixed"
+
+    def bind(self, data: Frame) -> FixedBlock:
+        """Return the block of these columns alone."""
+        return FixedBlock([self], data, intercept=None)
+
+
+class FixedBlock(Block):
+    """All fixed effects of a model: its intercept, and columns of several terms.
+
+    Parameters
+    ----------
+    terms : list of Fixed
+    data : Frame
+    intercept : float or None
+        Prior standard deviation of the intercept where columns are at their means; None for none.
+    """
+
+    def __init__(self, terms: list[Fixed], data: Frame, intercept: float | None) -> None:
+        self.name = "fixed"
+        self.intercept = intercept is not None
+        self.sources: list[tuple[Any, Any]] = []
+        self.known: dict[Any, Any] = {}
+        std: list[float] = [] if intercept is None else [number(intercept, "intercept", above=0.0)]
+        labels = ["intercept"] if self.intercept else []
+        standardised: list[bool] = []
+        for term in terms:
+            own = number(term.std, "std of Fixed", above=0.0)
+            wanted = flag(term.standardise, "standardise")
+            for column in term.columns:
+                if not data.is_numeric(column):
+                    self.known[column] = sorted_levels(data.levels(column))
+                for label, level in _parts(column, data):
+                    if label in labels:
+                        raise InputError(f"column {label!r} is a fixed effect twice: name it once")
+                    labels.append(label)
+                    self.sources.append((column, level))
+                    std.append(own)
+                    standardised.append(wanted)
+        if not labels:
+            raise InputError("a model without fixed effects needs intercept=True")
+        values = self._values(data)
+        spread = values.std(axis=0) if values.size else np.ones(values.shape[1])
+        constant = spread <= 1e-12 * np.abs(values).max(axis=0, initial=0.0)
+        if constant.any():
+            which = labels[int(self.intercept) + int(np.argmax(constant))]
+            raise InputError(
+                f"column {which!r} of Fixed has one value in all rows: leave it out, the intercept "
+                "is that column"
+            )
+        wanted_here = np.array(standardised, dtype=bool)
+        self.centre = np.where(wanted_here & self.intercept, values.mean(axis=0), 0.0)
+        self.scale = np.where(wanted_here, spread, 1.0)
+        self.labels = np.array(labels)
+        self.std = np.array(std)
+        self.pattern = diagonal_pattern(len(labels))
+        self.start, self.bounds = np.empty(0), np.empty((0, 2))
+        self.condition, self.dependent = self._rank(data)
+
+    def _values(self, data: Frame) -> Array:
+        found = np.empty((data.rows, len(self.sources)))
+        for j, (column, level) in enumerate(self.sources):
+            if level is None:
+                found[:, j] = data.numbers(column)
+            else:
+                found[:, j] = numbers_of(data.levels(column), np.array([level])) == 0
+        return found
+
+    def _rank(self, data: Frame) -> tuple[float, tuple[str, ...]]:
+        """Condition number of the columns at unit length, and those that others explain."""
+        A = self.columns(data).toarray()
+        A = A / np.maximum(np.sqrt((A * A).sum(axis=0)), 1e-300)
+        triangle, order = qr(A, mode="r", pivoting=True)
+        size = np.abs(np.diagonal(triangle))
+        if len(size) < A.shape[1]:
+            size = np.concatenate([size, np.zeros(A.shape[1] - len(size))])
+        least = float(size.min())
+        condition = float(size.max() / least) if least > 0.0 else np.inf
+        dependent = order[: len(size)][size < size.max() / CONDITION]
+        return condition, tuple(str(self.labels[j]) for j in sorted(dependent))
+
+    def columns(self, data: Frame) -> sparse.csr_array:
+        """Columns of unit spread, after a column of ones."""
+        values = (self._values(data) - self.centre) / self.scale
+        if self.intercept:
+            values = np.hstack([np.ones((data.rows, 1)), values])
+        return sparse.csr_array(values)
+
+    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
+        """The same columns; a level that was not there has no coefficient."""
+        for column, levels in self.known.items():
+            new = numbers_of(data.levels(column), levels) < 0
+            if new.any():
+                value = data.levels(column)[int(np.argmax(new))]
+                raise InputError(
+                    f"column {column!r} has the level {value!r}, which has no coefficient: fit "
+                    "rows that have it, or make the column a term Groups"
+                )
+        return self.columns(data), np.zeros(data.rows)
+
+    @property
+    def raw(self) -> Array:
+        """Matrix that turns effects into coefficients in the columns' own units, (K, K)."""
+        K = self.size
+        found = np.diag(np.concatenate([np.ones(K - len(self.scale)), 1.0 / self.scale]))
+        if self.intercept:
+            found[0, 1:] = -self.centre / self.scale
+        return found
+
+    def readings(self) -> tuple[Any, sparse.csr_array]:
+        """Coefficients in the columns' own units."""
+        return self.labels, sparse.csr_array(self.raw)
+
+    def entries(self, theta: Array) -> tuple[Array, Array]:
+        """Diagonal 1/std^2."""
+        return self.std**-2.0, np.empty((0, self.size))
+
+    def log_det(self, theta: Array) -> tuple[float, Array]:
+        """Constant."""
+        return float(-2.0 * np.log(self.std).sum()), np.empty(0)
+
+    def log_prior(self, theta: Array) -> tuple[float, Array]:
+        """There is no theta."""
+        return 0.0, np.empty(0)
+
+    def deviations(self, theta: Array) -> dict[str, float]:
+        """None."""
+        return {}
+
+
+def _parts(column: Any, data: Frame) -> list[tuple[str, Any]]:
+    """Labels of the coefficients of a column, each with its level, None for numbers."""
+    if data.is_numeric(column):
+        return [(str(column), None)]
+    levels = sorted_levels(data.levels(column))
+    if len(levels) < 2:
+        raise InputError(
+            f"column {column!r} of Fixed has one level, {levels[0]!r}: leave it out, the intercept "
+            "is that column"
+        )
+    return [(f"{column}[{level}]", level) for level in levels.tolist()[1:]]

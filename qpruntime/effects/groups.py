@@ -1,0 +1,215 @@
+"""Effects of groups: an intercept for every level, slopes of columns, and their covariance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from qpruntime.arrays import Array
+from qpruntime.effects.block import LOG_DEVIATION, Block, Term
+from qpruntime.effects.covariances import (
+    covariance_of,
+    log_det_of,
+    log_prior_of_partials,
+    precision_of,
+)
+from qpruntime.effects.frame import Frame
+from qpruntime.effects.levels import Coding, indicator_rows
+from qpruntime.effects.pattern import Pattern
+from qpruntime.effects.priors import DEVIATION, deviation_prior
+from qpruntime.errors import InputError
+from qpruntime.validation import flag
+
+__all__ = ["Groups", "GroupsBlock"]
+
+
+class Groups(Term):
+    """An effect for every level of a column, normal with one standard deviation.
+
+    Levels may be of any kind. A level that was not fitted has the prior's effect.
+
+    Parameters
+    ----------
+    *columns : str or int
+        Whose levels have effects. Of several columns the combinations that occur do:
+        ``Groups("school"), Groups("school", "class")`` are classes nested in schools, and
+        ``Groups("plate"), Groups("sample")`` two crossed groups.
+    slope : column or list of columns, optional
+        The level's coefficients of these columns are effects as well.
+    intercept : bool
+        Whether each level has an intercept.
+    correlated : bool
+        Whether intercept and slopes of a level are correlated.
+    prior : (limit, probability)
+        P(sd > limit) = probability, for each standard deviation; slopes are those of columns of
+        unit root mean square.
+
+    Examples
+    --------
+    >>> from qpruntime.effects import Groups
+    >>> Groups("clinic", slope="dose").name
+    'clinic(1 + dose)'
+    """
+
+    def __init__(
+        self,
+        *columns: Any,
+        slope: Any = None,
+        intercept: bool = True,
+        correlated: bool = True,
+        prior: tuple[float, float] = DEVIATION,
+    ) -> None:
+        self.columns, self.slope, self.intercept = columns, slope, intercept
+        self.correlated, self.prior = correlated, prior
+
+    def __repr__(self) -> str:
+        more = "" if self.slope is None else f", slope={self.slope!r}"
+        return f"Groups({', '.join(map(repr, self.columns))}{more})"
+
+    @property
+    def slopes(self) -> tuple[Any, ...]:
+        """Columns with slopes."""
+        if self.slope is None:
+            return ()
+        return tuple(self.slope) if isinstance(self.slope, (list, tuple)) else (self.slope,)
+
+    @property
+    def name(self) -> str:
+        """What the part is called."""
+        levels = ":".join(map(str, self.columns))
+        if not self.slopes:
+            return levels
+        sign = " + " if self.correlated else " | "
+        parts = (["1"] if self.intercept else ["0"]) + [str(column) for column in self.slopes]
+        return f"{levels}({sign.join(parts)})"
+
+    def bind(self, data: Frame) -> GroupsBlock:
+        """Return the block for the levels of these rows."""
+        if not self.columns:
+            raise InputError('Groups needs a column whose levels have effects: Groups("clinic")')
+        if not (flag(self.intercept, "intercept") or self.slopes):
+            raise InputError("Groups with intercept=False needs slope=, a column or several")
+        return GroupsBlock(self, data)
+
+
+class GroupsBlock(Block):
+    """Effects of K/d levels, d numbers each, level by level."""
+
+    shared = True
+
+    def __init__(self, term: Groups, data: Frame) -> None:
+        self.name = term.name
+        self.coding = Coding(term.columns, data)
+        self.over = term.slopes
+        self.intercept = bool(term.intercept)
+        parts = (["intercept"] if self.intercept else []) + [str(one) for one in self.over]
+        self.parts = tuple(parts)
+        self.scale = np.array([_size(data.numbers(one), one) for one in self.over])
+        d, n = len(parts), self.coding.size
+        self.correlated = flag(term.correlated, "correlated") and d > 1
+        levels = self.coding.labels
+        self.labels = levels
+        if d > 1:
+            self.labels = np.array([f"{level}.{part}" for level in levels for part in parts])
+        within = np.arange(d)
+        rows, columns = (one.ravel() for one in np.meshgrid(within, within, indexing="ij"))
+        if not self.correlated:
+            rows, columns = within, within
+        starts = d * np.arange(n)[:, None]
+        self.pattern = Pattern((starts + rows).ravel(), (starts + columns).ravel(), n * d)
+        self.cells = np.tile(rows * d + columns, n)
+        self.prior = deviation_prior(term.prior)
+        marks = [""] if d == 1 else [f" {part}" for part in parts]
+        names = [f"log sd{mark}" for mark in marks]
+        if self.correlated:
+            names += [f"atanh {parts[i]}, {parts[j]}" for i in range(d) for j in range(i)]
+        self.parameters = tuple(names)
+        self.start = np.concatenate([np.full(d, np.log(0.5)), np.zeros(len(names) - d)])
+        self.bounds = np.array([LOG_DEVIATION] * d + [(-4.0, 4.0)] * (len(names) - d))
+
+    @property
+    def width(self) -> int:
+        """Numbers of a level."""
+        return len(self.parts)
+
+    def _numbers(self, data: Frame) -> Array:
+        """What a row multiplies its level's numbers by, (N, d)."""
+        slopes = [data.numbers(one) / s for one, s in zip(self.over, self.scale, strict=True)]
+        return np.column_stack(([np.ones(data.rows)] if self.intercept else []) + slopes)
+
+    def columns(self, data: Frame) -> sparse.csr_array:
+        """Rows of known levels; of others they are empty."""
+        rows, codes = indicator_rows(self.coding.codes(data))
+        d, values = self.width, self._numbers(data)
+        places = d * codes[:, None] + np.arange(d)
+        shape = (data.rows, self.size)
+        entries = values[rows].ravel()
+        found = sparse.coo_array((entries, (np.repeat(rows, d), places.ravel())), shape=shape)
+        return sparse.csr_array(found)
+
+    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
+        """The same; rows of unknown levels vary as the prior has it."""
+        unknown = self.coding.codes(data) < 0
+        values = self._numbers(data)[unknown]
+        S = covariance_of(self._full(theta), self.width)
+        variance = np.zeros(data.rows)
+        variance[unknown] = ((values @ S) * values).sum(axis=1)
+        return self.columns(data), variance
+
+    def readings(self) -> tuple[Any, sparse.csr_array]:
+        """Slopes in units of their columns."""
+        units = np.concatenate([np.ones(int(self.intercept)), self.scale])
+        each = np.tile(1.0 / units, self.coding.size)
+        return self.labels, sparse.csr_array(sparse.diags_array(each))
+
+    def _full(self, theta: Array) -> Array:
+        d = self.width
+        return np.concatenate([theta, np.zeros(d * (d - 1) // 2 + d - len(theta))])
+
+    def entries(self, theta: Array) -> tuple[Array, Array]:
+        """The inverse of S for every level."""
+        d = self.width
+        inverse, slopes = precision_of(self._full(theta), d)
+        entries = self.pattern.added(inverse.ravel()[self.cells])
+        own = slopes[: len(theta)].reshape(len(theta), -1)
+        return entries, np.array([self.pattern.added(one[self.cells]) for one in own])
+
+    def log_det(self, theta: Array) -> tuple[float, Array]:
+        """-G log |S| for G levels."""
+        value, slope = log_det_of(self._full(theta), self.width)
+        count = self.coding.size
+        return -count * value, -count * slope[: len(theta)]
+
+    def log_prior(self, theta: Array) -> tuple[float, Array]:
+        """Exponential deviations, and correlation matrices that are uniform."""
+        d = self.width
+        each = [self.prior(t) for t in theta[:d]]
+        value, slope = sum(v for v, _ in each), np.array([s for _, s in each])
+        if not self.correlated:
+            return value, slope
+        more, partial = log_prior_of_partials(theta[d:], d)
+        return value + more, np.concatenate([slope, partial])
+
+    def deviations(self, theta: Array) -> dict[str, float]:
+        """Standard deviations in units of the columns, and correlations."""
+        d = self.width
+        S = covariance_of(self._full(theta), d)
+        units = np.concatenate([np.ones(int(self.intercept)), self.scale])
+        std = np.sqrt(S.diagonal())
+        marks = [""] if d == 1 else [f" {part}" for part in self.parts]
+        found = {f"sd{m}": float(s / u) for m, s, u in zip(marks, std, units, strict=True)}
+        if self.correlated:
+            for i in range(d):
+                for j in range(i):
+                    where = f"correlation {self.parts[i]}, {self.parts[j]}"
+                    found[where] = float(S[i, j] / (std[i] * std[j]))
+        return found
+
+
+def _size(values: Array, name: Any) -> float:
+    found = float(np.sqrt(np.mean(values**2)))
+    if not found > 0.0:
+        raise InputError(f"column {name!r}, which has slopes, is 0 in all rows: leave it out")
+    return found

@@ -1,0 +1,308 @@
+"""The estimator of structured additive predictors over sparse precisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+from sklearn.base import BaseEstimator
+
+from qpruntime.arrays import Array
+from qpruntime.effects.assembly import Assembly
+from qpruntime.effects.block import Block, Term
+from qpruntime.effects.checks import collapsed, findings, single_rows
+from qpruntime.effects.families import Family, family_of
+from qpruntime.effects.fixed import Fixed, FixedBlock
+from qpruntime.effects.frame import Frame
+from qpruntime.effects.integration import integrate
+from qpruntime.effects.maximum import Mode, maximise
+from qpruntime.effects.objective import Evaluation, Objective
+from qpruntime.effects.predictions import Predictions
+from qpruntime.effects.state import State
+from qpruntime.errors import ConvergenceWarning, InputError, warn
+from qpruntime.estimators.atomic import commit, draft_of
+from qpruntime.likelihoods import Likelihood
+from qpruntime.saving.savable import Savable
+from qpruntime.validation import choice, finite, number, shown, whole
+
+__all__ = ["EffectsModel"]
+
+#: Rows up to which evidences are corrected by default.
+_FEW = 2000
+
+
+@dataclass(eq=False, repr=False, match_args=False)
+class EffectsModel(Predictions, Savable, BaseEstimator):
+    """Regression on effects: fixed, of groups, along time, over areas and in the plane, by EP.
+
+    y ~ p(y | eta), eta = offset + the sum of all terms. Deviations, ranges and correlations have
+    priors of penalised complexity; they are integrated, on a grid or by a central composite design.
+
+    Parameters
+    ----------
+    terms : sequence of Term, optional
+        `Fixed`, `Groups`, `Walk`, `Series`, `Areas`, `Plane`, `Product`; by default all columns as
+        fixed effects.
+    family : str or Likelihood
+        "probit", "logistic", "binomial" (pairs of successes and trials), "poisson" and
+        "negative-binomial" with log links, "student-t", "laplace", or any likelihood of
+        `qpruntime.likelihoods`.
+    exposure, offset : str or int, optional
+        Column of exposures, which multiply the rate of counts; column that is added to eta.
+    intercept : float, bool
+        Prior standard deviation of the intercept; True is 100, False leaves it out.
+    family_bounds : mapping, optional
+        Of the likelihood's parameters: pairs between which they are learnt, or "fixed". By default
+        scales and dispersions are learnt.
+    integrate : {"auto", "grid", "ccd", "mode"}
+        How hyper-parameters are integrated: a grid for three at most, a composite design for eight
+        at most, or not. "auto" takes a grid for two, a design for more.
+    correction : {"auto", "pairs", None}
+        Whether hyper-parameters are weighed by the evidence corrected by pairs of rows, as small
+        groups need it; "auto" does so for 2000 rows or fewer.
+    tol, max_sweeps
+        Of every EP run; see `qpruntime.infer_precision`.
+    max_iterations : int
+        Of the search for the mode.
+
+    Attributes
+    ----------
+    blocks_ : tuple of Block
+        Terms bound to the data of the fit.
+    family_ : Family
+        Likelihood, classes, and what was learnt of it.
+    theta_ : ndarray, shape (p,)
+        Mode of the hyper-parameters, as `names_` has them.
+    names_ : tuple of str
+    state_ : State
+        Posterior at all nodes of the hyper-parameters.
+    log_evidence_ : float
+        At the mode.
+    converged_ : bool
+        Whether the search and the sites have settled.
+    n_iter_ : int
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Where all columns have names.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.effects import EffectsModel, Fixed, Groups
+    >>> n = np.arange(120)
+    >>> data = {"dose": np.sin(1.7 * n), "clinic": n // 6}
+    >>> rate = np.exp(1.0 + 0.5 * data["dose"] + 0.6 * np.cos(2.0 * data["clinic"]))
+    >>> y = np.random.default_rng(0).poisson(rate)
+    >>> model = EffectsModel([Fixed("dose"), Groups("clinic")], "poisson").fit(data, y)
+    >>> round(model.summary()["dose"]["mean"], 1), round(model.summary()["clinic: sd"]["mean"], 1)
+    (0.5, 0.5)
+    """
+
+    terms: Sequence[Term] | Term | None = None
+    family: str | Likelihood = "logistic"
+    _: KW_ONLY
+    exposure: Any = None
+    offset: Any = None
+    intercept: float | bool = True
+    family_bounds: Mapping[str, Any] | None = None
+    integrate: Literal["auto", "grid", "ccd", "mode"] = "auto"
+    correction: Literal["auto", "pairs"] | None = "auto"
+    tol: float = 1e-6
+    max_sweeps: int = 100
+    max_iterations: int = 200
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit hyper-parameters and posterior.
+
+        Parameters
+        ----------
+        X : data frame, mapping of columns or array-like, shape (N, d)
+        y : array-like, shape (N,), or (N, 2) for "binomial"
+        sample_weight : array-like, shape (N,), optional
+            Powers of the single likelihoods; rows of weight 0 count as absent.
+
+        Raises
+        ------
+        InputError
+            If data, terms or observations are not usable; the message says which and what to do.
+        NumericalError
+            If double precision does not suffice.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the search or the sites have not settled.
+        UserWarning
+            If no level of a group has two rows of labels: its deviation is not identified.
+        """
+        draft = draft_of(self)
+        whole(self.max_sweeps, "max_sweeps", 1)
+        data, observed, offset, weights = self._rows(X, y, sample_weight)
+        family, seen = family_of(self.family, observed, self.family_bounds)
+        offset = offset + self._exposed(data, family)
+        kept = _possible(offset, seen, family)
+        if weights is not None:
+            kept &= weights > 0.0
+        assembly = Assembly(self._blocks(data))
+        A = assembly.columns(data)
+        if not kept.all():
+            A, seen, offset = sparse.csr_array(A[np.flatnonzero(kept)]), seen[kept], offset[kept]
+            weights = None if weights is None else weights[kept]
+        if not len(seen):
+            raise InputError("no row is left: all have weight 0 or exposure 0")
+        limits = number(self.tol, "tol", above=0.0), self.max_sweeps
+        objective = Objective(assembly, A, seen, offset, weights, family, *limits)
+        mode = maximise(objective, max_iterations=whole(self.max_iterations, "max_iterations", 1))
+        value = _corrected if self._corrects(len(seen)) else _plain
+        nodes, evaluations = integrate(objective, mode, self.integrate, value)
+        draft.blocks_, draft.family_ = tuple(assembly.blocks), family
+        draft.theta_ = mode.evaluation.theta
+        draft.names_ = (*assembly.names, *(f"log {name}" for name in family.learn))
+        draft.state_ = State(objective, nodes, evaluations)
+        draft.log_evidence_ = float(mode.evaluation.evidence)
+        draft.converged_ = mode.converged and mode.evaluation.posterior.converged
+        draft.n_iter_ = max(1, mode.iterations)
+        draft.n_features_in_ = len(data.names)
+        if all(isinstance(name, str) for name in data.names):
+            draft.feature_names_in_ = np.array(data.names, dtype=object)
+        _complain(draft, assembly, A, mode)
+        return commit(self, draft)
+
+    def _rows(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Frame, Any, Array, Array | None]:
+        data, observed = Frame(X), np.asarray(y)
+        if observed.ndim == 0 or len(observed) != data.rows:
+            raise InputError(f"y must have {data.rows} rows like X, got shape {observed.shape}")
+        weights = None
+        if sample_weight is not None:
+            weights = finite(sample_weight, "sample_weight", (data.rows,))
+            if (weights < 0.0).any():
+                raise InputError(f"sample_weight must be at least 0, got {weights.min():g}")
+        return data, observed, self._offset(data), weights
+
+    def _offset(self, data: Frame) -> Array:
+        """The column of offsets, which may be -inf."""
+        if self.offset is None:
+            return np.zeros(data.rows)
+        found = data.column(self.offset).astype(float)
+        wrong = np.isnan(found) | (found == np.inf)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise InputError(f"offset {self.offset!r} is {found[i]} in row {i}: it must be finite")
+        return found
+
+    def _exposed(self, data: Frame, family: Family) -> Array:
+        """Logarithms of exposures."""
+        if self.exposure is None:
+            return np.zeros(data.rows)
+        found = data.numbers(self.exposure)
+        if (found < 0.0).any():
+            i = int(np.argmax(found < 0.0))
+            raise InputError(
+                f"exposure {self.exposure!r} is {found[i]:g} in row {i}: it must be at least 0"
+            )
+        return family.shift(found)
+
+    def _blocks(self, data: Frame) -> list[Block]:
+        """Blocks of all terms; fixed effects are one."""
+        wanted: Any = [self.terms] if isinstance(self.terms, Term) else self.terms
+        if wanted is None:
+            taken = (self.exposure, self.offset)
+            wanted = [Fixed(*(name for name in data.names if name not in taken))]
+        for one in wanted:
+            if not isinstance(one, Term):
+                raise InputError(
+                    f'terms must be of qpruntime.effects, such as Fixed("dose"), got {shown(one)}'
+                )
+        fixed = [one for one in wanted if isinstance(one, Fixed)]
+        others = [one for one in wanted if not isinstance(one, Fixed)]
+        intercept = None
+        if self.intercept is not False:
+            intercept = (
+                100.0 if self.intercept is True else number(self.intercept, "intercept", above=0.0)
+            )
+        blocks: list[Block] = []
+        if fixed or intercept is not None:
+            blocks.append(FixedBlock(fixed, data, intercept))
+        blocks += [one.bind(data) for one in others]
+        names = [one.name for one in blocks]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"two terms are {name!r}: leave one out")
+        if not blocks:
+            raise InputError("the model has no terms and no intercept")
+        return blocks
+
+    def _corrects(self, rows: int) -> bool:
+        """Whether weights of hyper-parameters follow the corrected evidence."""
+        if self.correction is None:
+            return False
+        choice(self.correction, "correction", ("auto", "pairs"))
+        return self.correction == "pairs" or rows <= _FEW
+
+    def check(self) -> tuple[str, ...]:
+        """Say in plain words what is known to be off, and what to do.
+
+        Returns
+        -------
+        tuple of str
+            Sentences; none if there is nothing to say.
+        """
+        state: State = self._fitted()
+        objective = state.objective()
+        mode = objective(self.theta_)
+        said = findings(objective, mode)
+        if not self.converged_:
+            said.insert(0, "the fit has not settled: raise max_iterations or max_sweeps")
+        for name, gain in collapsed(objective, mode):
+            said.append(
+                f"the data do not ask for {name}: the log evidence is {gain:.2f} above that of a "
+                "deviation of 0; its prior decides how large it is"
+            )
+        return tuple(said)
+
+
+def _plain(one: Evaluation) -> float:
+    return one.value
+
+
+def _corrected(one: Evaluation) -> float:
+    return one.posterior.corrected_evidence().value + one.log_prior
+
+
+def _possible(offset: Array, y: Array, family: Family) -> Any:
+    """Rows that can be: a rate of 0 has no counts, and says nothing."""
+    none = np.isneginf(offset)
+    if none.any():
+        if family.kind != "counts":
+            raise InputError(f"offset is -inf in row {int(np.argmax(none))}: it must be finite")
+        wrong = none & (y > 0.0)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise InputError(
+                f"row {i} has exposure 0, or offset -inf, and {y[i]:g} counts, which cannot be: "
+                "leave the row out or mend its exposure"
+            )
+    return ~none
+
+
+def _complain(model: Any, assembly: Assembly, A: sparse.csr_array, mode: Mode) -> None:
+    if not model.converged_:
+        warn(
+            f"the fit has not settled after {mode.iterations} iterations ({mode.message}): raise "
+            "max_iterations or max_sweeps, and see check()",
+            ConvergenceWarning,
+        )
+    columns = sparse.csc_array(A)
+    for block, place in zip(assembly.blocks, assembly.places, strict=True):
+        if single_rows(block, columns[:, place], model.family_):
+            warn(
+                f"no level of {block.name} has two rows: its standard deviation is not identified "
+                "by labels, and its prior decides; leave the term out",
+                UserWarning,
+            )

@@ -1,0 +1,161 @@
+"""Log evidence of hyper-parameters, with exact slopes, and log prior; sites stay warm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qpruntime.arrays import Array
+from qpruntime.effects.assembly import Assembly
+from qpruntime.effects.families import Family
+from qpruntime.errors import NumericalError
+from qpruntime.inference.posterior import solution_of
+from qpruntime.inference.precision.infer import infer_precision
+from qpruntime.inference.precision.pattern import Pattern
+from qpruntime.inference.precision.posterior import PrecisionPosterior
+from qpruntime.inference.sites import Sites
+from qpruntime.learning.parameter_slopes import parameter_slopes
+
+__all__ = ["Evaluation", "Objective"]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What is known at one theta.
+
+    Attributes
+    ----------
+    theta : ndarray, shape (p,)
+        Of the blocks, then logarithms of learnt parameters of the likelihood.
+    posterior : PrecisionPosterior
+    evidence : float
+    evidence_slope : ndarray, shape (p,)
+    log_prior : float
+    prior_slope : ndarray, shape (p,)
+    """
+
+    theta: Array
+    posterior: PrecisionPosterior
+    evidence: float
+    evidence_slope: Array
+    log_prior: float
+    prior_slope: Array
+
+    @property
+    def value(self) -> float:
+        """Log evidence and log prior."""
+        return self.evidence + self.log_prior
+
+    @property
+    def slope(self) -> Array:
+        """Of the value."""
+        return self.evidence_slope + self.prior_slope
+
+
+class Objective:
+    """Evidence of an assembly with its data.
+
+    Parameters
+    ----------
+    assembly : Assembly
+    A : sparse (N, K)
+    y : ndarray
+        Encoded observations.
+    offset : ndarray, shape (N,)
+    weights : ndarray, shape (N,), or None
+    family : Family
+    tol : float
+    max_sweeps : int
+    """
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        A: Any,
+        y: Array,
+        offset: Array,
+        weights: Array | None,
+        family: Family,
+        tol: float = 1e-6,
+        max_sweeps: int = 100,
+    ) -> None:
+        self.assembly, self.A, self.y, self.offset = assembly, A, y, offset
+        self.weights, self.family, self.tol, self.max_sweeps = weights, family, tol, max_sweeps
+        self.bounds = np.vstack([assembly.bounds, np.log([*family.learn.values()]).reshape(-1, 2)])
+        self.start = np.clip(np.concatenate([assembly.start, family.start]), *self.bounds.T)
+        self.pattern = Pattern(A, assembly.precision(assembly.start)[0])
+        self.sites: Sites | None = None
+        self.evaluations = 0
+
+    @property
+    def size(self) -> int:
+        """Number of hyper-parameters."""
+        return len(self.start)
+
+    def posterior(
+        self, theta: Array, method: Any = "ep", sites: Sites | None = None
+    ) -> PrecisionPosterior:
+        """Infer at theta, from the sites of the last evaluation or others."""
+        own, logs = np.split(theta, [len(self.assembly.start)])
+        Q, _ = self.assembly.precision(own)
+        return infer_precision(
+            self.A,
+            Q,
+            self.y,
+            self.family.at(logs),
+            method,
+            offset=self.offset,
+            constraint=self.assembly.constraint,
+            weights=self.weights,
+            pattern=self.pattern,
+            log_det=self.assembly.log_det(own)[0],
+            tol=self.tol,
+            max_sweeps=self.max_sweeps,
+            sites=self.sites if sites is None else sites,
+        )
+
+    def __call__(self, theta: Array) -> Evaluation:
+        """Evaluate at theta."""
+        self.evaluations += 1
+        own, logs = np.split(theta, [len(self.assembly.start)])
+        try:
+            found = self.posterior(theta)
+        except NumericalError:
+            if self.sites is None:
+                raise
+            # Sites of a theta too far away.
+            self.sites = None
+            found = self.posterior(theta)
+        if found.converged:
+            self.sites = found.sites
+        slope = self._by_blocks(own, found)
+        prior, prior_slope = self.assembly.log_prior(own)
+        if self.family.learn:
+            slope = np.concatenate([slope, self._by_family(found)])
+            more, more_slope = self.family.log_prior(logs)
+            prior, prior_slope = prior + more, np.concatenate([prior_slope, more_slope])
+        return Evaluation(
+            np.array(theta), found, found.log_evidence, slope, prior, np.asarray(prior_slope)
+        )
+
+    def _by_blocks(self, own: Array, found: PrecisionPosterior) -> Array:
+        """(tr(S0 dQ) - tr(S dQ) - x'dQ x)/2 for all dQ at once."""
+        covariance, mean = found.slope()
+        pattern = self.assembly.pattern
+        if not np.array_equal(covariance.indices, pattern.indices):
+            covariance.sort_indices()
+        products = covariance.data + mean[pattern.indices] * mean[pattern.columns]
+        slopes = self.assembly.precision(own)[1]
+        prior = self.assembly.log_det(own)[1]
+        return 0.5 * (prior - self.assembly.slopes(slopes, products))
+
+    def _by_family(self, found: PrecisionPosterior) -> Array:
+        """Slopes of log Z at the cavities."""
+        own = solution_of(found)
+        here = own.here
+        variance = here.variance / here.kept
+        centre, names = here.mean - here.pull * variance, tuple(self.family.learn)
+        log_z, _ = parameter_slopes(own.problem, names, centre, np.sqrt(variance))
+        return log_z.sum(axis=1)

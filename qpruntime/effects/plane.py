@@ -1,0 +1,181 @@
+"""A smooth effect over the plane: a Matern field by finite elements (Lindgren et al. 2011).
+
+Linear triangles and lumped masses C, stiffness G: with kappa^2 = 8/range^2,
+Q = (kappa^2 C + G) C^-1 (kappa^2 C + G)/(4 pi kappa^2 sd^2), smoothness 1. Correlations at a
+distance of the range are about .14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from qpruntime.arrays import Array
+from qpruntime.effects.block import LOG_DEVIATION, Block, Term
+from qpruntime.effects.frame import Frame
+from qpruntime.effects.mesh import Mesh
+from qpruntime.effects.meshing import mesh_over
+from qpruntime.effects.pattern import Pattern
+from qpruntime.effects.priors import DEVIATION, deviation_prior, range_prior
+from qpruntime.effects.shifted import ShiftedDeterminant
+from qpruntime.errors import InputError
+from qpruntime.validation import choice
+
+__all__ = ["Plane", "PlaneBlock"]
+
+#: P(range < a tenth of the extent) = .05.
+_RANGE = (0.1, 0.05)
+
+
+class Plane(Term):
+    """A Matern field of smoothness 1 over two coordinates.
+
+    Parameters
+    ----------
+    x, y : str or int
+        Columns of coordinates, in one unit.
+    mesh : Mesh, optional
+        Triangles of your own; otherwise they are made from what follows.
+    spacing, boundary, holes, extension
+        As of `mesh_over`.
+    outside : {"refuse", "nearest"}
+        What becomes of points in no triangle: an error, or the value at the nearest node.
+    prior : (limit, probability)
+        P(sd > limit) = probability.
+    prior_range : (limit, probability), optional
+        P(range < limit) = probability, by default a tenth of the points' extent and .05.
+    """
+
+    def __init__(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        mesh: Mesh | None = None,
+        spacing: float | None = None,
+        boundary: Any = None,
+        holes: Sequence[Any] = (),
+        extension: float | None = None,
+        outside: str = "refuse",
+        prior: tuple[float, float] = DEVIATION,
+        prior_range: tuple[float, float] | None = None,
+    ) -> None:
+        self.x, self.y, self.mesh, self.spacing = x, y, mesh, spacing
+        self.boundary, self.holes, self.extension = boundary, holes, extension
+        self.outside, self.prior, self.prior_range = outside, prior, prior_range
+
+    def __repr__(self) -> str:
+        return f"Plane({self.x!r}, {self.y!r})"
+
+    @property
+    def name(self) -> str:
+        """What the part is called."""
+        return f"plane({self.x}, {self.y})"
+
+    def bind(self, data: Frame) -> PlaneBlock:
+        """Return the block on a mesh around the points of these rows."""
+        choice(self.outside, "outside", ("refuse", "nearest"))
+        return PlaneBlock(self, data)
+
+
+class PlaneBlock(Block):
+    """Values at the K nodes of a mesh."""
+
+    def __init__(self, term: Plane, data: Frame) -> None:
+        self.name, self.over, self.outside = term.name, (term.x, term.y), term.outside
+        points = self._points(data)
+        mesh = term.mesh
+        if mesh is None:
+            mesh = mesh_over(
+                points,
+                spacing=term.spacing,
+                boundary=term.boundary,
+                holes=term.holes,
+                extension=term.extension,
+            )
+        elif not isinstance(mesh, Mesh):
+            raise InputError(f"mesh of Plane must be a Mesh(nodes, triangles), got {mesh!r:.80}")
+        self.mesh = mesh
+        extent = float(np.ptp(points, axis=0).max())
+        if not extent > 0.0:
+            raise InputError(f"all rows of {self.name} are at one place: leave it out")
+        C, G = mesh.mass(), mesh.stiffness()
+        third = sparse.coo_array(G @ sparse.diags_array(1.0 / C) @ G)
+        own = np.arange(mesh.size)
+        two = sparse.coo_array(G)
+        self.pattern = Pattern(
+            np.concatenate([own, two.row, third.row]),
+            np.concatenate([own, two.col, third.col]),
+            mesh.size,
+        )
+        parts = [C, np.zeros(two.nnz), np.zeros(third.nnz)]
+        self.first = self.pattern.added(np.concatenate(parts))
+        self.second = self.pattern.added(np.concatenate([0.0 * C, two.data, parts[2]]))
+        self.third = self.pattern.added(np.concatenate([0.0 * C, parts[1], third.data]))
+        self.shifted = ShiftedDeterminant(C, G)
+        self.labels = own
+        self.prior = deviation_prior(term.prior)
+        limit, probability = (
+            (0.1 * extent, _RANGE[1]) if term.prior_range is None else term.prior_range
+        )
+        self.prior_range = range_prior((limit, probability))
+        self.parameters = ("log sd", "log range")
+        self.start = np.array([np.log(0.5), np.log(0.4 * extent)])
+        # A range below the spacing is not that of the mesh; beyond ten extents it is a constant.
+        least = np.sqrt(float(np.median(mesh.areas)))
+        self.bounds = np.array([LOG_DEVIATION, (np.log(least), np.log(10.0 * extent))])
+
+    def _points(self, data: Frame) -> Array:
+        return np.column_stack([data.numbers(one) for one in self.over])
+
+    def columns(self, data: Frame) -> sparse.csr_array:
+        """Barycentric coordinates of every row's point in its triangle."""
+        points = self._points(data)
+        found, inside = self.mesh.located(points)
+        corners = self.mesh.triangles[found]
+        lost = found < 0
+        if lost.any():
+            if self.outside == "refuse":
+                i = int(np.argmax(lost))
+                at = ", ".join(f"{v:g}" for v in points[i])
+                raise InputError(
+                    f"{int(lost.sum())} of {len(points)} points are outside the mesh of "
+                    f"{self.name}, the first at ({at}) in row {i}: use a larger extension or "
+                    'boundary, or outside="nearest"'
+                )
+            corners[lost] = self.mesh.nearest(points[lost])[:, None]
+            inside[lost] = (1.0, 0.0, 0.0)
+        rows = np.repeat(np.arange(len(points)), 3)
+        shape = (len(points), self.size)
+        design = sparse.coo_array((inside.ravel(), (rows, corners.ravel())), shape=shape)
+        design = sparse.csr_array(design)
+        design.eliminate_zeros()
+        return design
+
+    def entries(self, theta: Array) -> tuple[Array, Array]:
+        """(kappa^2 C + 2 G + G C^-1 G/kappa^2)/(4 pi sd^2)."""
+        scale = np.exp(-2.0 * theta[0]) / (4.0 * np.pi)
+        kappa2 = 8.0 * np.exp(-2.0 * theta[1])
+        first, third = scale * kappa2 * self.first, scale / kappa2 * self.third
+        entries = first + 2.0 * scale * self.second + third
+        return entries, np.array([-2.0 * entries, -2.0 * (first - third)])
+
+    def log_det(self, theta: Array) -> tuple[float, Array]:
+        """By |kappa^2 C + G|."""
+        K = self.size
+        kappa2 = 8.0 * np.exp(-2.0 * theta[1])
+        value, slope = self.shifted(float(kappa2))
+        whole = 2.0 * value - self.shifted.log_mass - K * np.log(4.0 * np.pi * kappa2)
+        return float(whole - 2.0 * K * theta[0]), np.array([-2.0 * K, 2.0 * K - 4.0 * slope])
+
+    def log_prior(self, theta: Array) -> tuple[float, Array]:
+        """Exponential deviation; the range's inverse is exponential."""
+        (first, one), (second, two) = self.prior(float(theta[0])), self.prior_range(float(theta[1]))
+        return first + second, np.array([one, two])
+
+    def deviations(self, theta: Array) -> dict[str, float]:
+        """Standard deviation, and range in units of the coordinates."""
+        return {"sd": float(np.exp(theta[0])), "range": float(np.exp(theta[1]))}

@@ -1,0 +1,248 @@
+"""What a fitted model says: coefficients, effects, expected observations, intervals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+from scipy.special import logsumexp
+from sklearn.utils.validation import check_is_fitted
+
+from qpruntime.arrays import Array
+from qpruntime.effects.counts import count_quantiles
+from qpruntime.effects.frame import Frame
+from qpruntime.effects.mixture import Mixture
+from qpruntime.effects.profiled import profiled_numbers
+from qpruntime.effects.state import State
+from qpruntime.effects.table import Table, header, weighted_quantiles
+from qpruntime.errors import InputError
+from qpruntime.validation import choice, flag, levels, number, shown, whole
+from qpruntime.validation import generator as generator_of
+
+__all__ = ["Predictions"]
+
+_USUAL = (0.025, 0.5, 0.975)
+#: Rows up to which coefficients are profiled by default.
+_FEW = 2000
+
+
+class Predictions:
+    """Methods of a fitted `EffectsModel`."""
+
+    state_: State
+    theta_: Array
+    log_evidence_: float
+    converged_: bool
+    exposure: Any
+    offset: Any
+
+    def _fitted(self) -> State:
+        check_is_fitted(self, "state_")
+        return self.state_
+
+    def summary(self, q: ArrayLike = _USUAL, *, profile: bool | None = None) -> Table:
+        """Coefficients in units of their columns, then deviations, ranges and correlations.
+
+        Parameters
+        ----------
+        q : array-like, shape (Q,)
+            Levels of quantiles.
+        profile : bool, optional
+            Whether coefficients are profiled: their densities follow the corrected evidence as they
+            move, and are not normal. By default where there are 2000 rows or fewer; about a hundred
+            iterations of EP for each. The intercept of a model with other columns is not.
+
+        Returns
+        -------
+        Table
+            Rows with mean, standard deviation and quantiles; names of deviations are "term: sd".
+        """
+        at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
+        state = self._fitted()
+        names: list[str] = []
+        values: list[Array] = []
+        if state.assembly.blocks[0].name == "fixed":
+            labels, rows = state.assembly.blocks[0].readings()
+            names += [str(label) for label in labels]
+            values.append(_numbers(state.effects(0, rows), at))
+            if _wanted(profile, state):
+                self._profile(values[0], at)
+        nodes = state.nodes
+        found: dict[str, list[float]] = {}
+        for theta in nodes.draws:
+            for name, value in self._natural(theta).items():
+                found.setdefault(name, []).append(value)
+        for name, each in found.items():
+            draws, w = np.array(each), nodes.draw_weights
+            mean = float(w @ draws)
+            sd = float(np.sqrt(w @ (draws - mean) ** 2))
+            names.append(name)
+            values.append(np.concatenate([[mean, sd], weighted_quantiles(draws, w, at)])[None])
+        return Table(tuple(names), header(at), np.vstack(values))
+
+    def _profile(self, values: Array, q: Array) -> None:
+        """Put profiled numbers in the place of EP's where a coefficient is one effect."""
+        state = self.state_
+        _, rows = state.assembly.blocks[0].readings()
+        posterior = state.objective()(self.theta_).posterior
+        for r in range(rows.shape[0]):
+            own = sparse.csr_array(rows[[r]])
+            if np.count_nonzero(own.data) == 1:
+                column = int(own.indices[np.flatnonzero(own.data)[0]])
+                values[r] = profiled_numbers(posterior, column, state.effects(0, own), q)
+
+    def _natural(self, theta: Array) -> dict[str, float]:
+        """Hyper-parameters in users' units, by name."""
+        state = self.state_
+        own, logs = state.split(theta)
+        found = {}
+        for block, part in zip(state.assembly.blocks, state.assembly.parts, strict=True):
+            for name, value in block.deviations(own[part]).items():
+                found[f"{block.name}: {name}"] = value
+        for name, value in zip(state.family.learn, np.exp(logs), strict=True):
+            found[name] = float(value)
+        return found
+
+    def effects(self, name: str, q: ArrayLike = _USUAL, *, above: float | None = None) -> Table:
+        """Effects of one term, a row a level, area, knot or node.
+
+        Parameters
+        ----------
+        name : str
+            Of the term, or one of its columns where no other has it.
+        q : array-like, shape (Q,)
+        above : float, optional
+            Adds a column of probabilities that effects are above this.
+
+        Raises
+        ------
+        InputError
+            If there is no such term.
+        """
+        at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
+        state = self._fitted()
+        number_of = self._block(name)
+        labels, rows = state.assembly.blocks[number_of].readings()
+        mixture = state.effects(number_of, rows)
+        values, columns = _numbers(mixture, at), header(at)
+        if above is not None:
+            limit = number(above, "above")
+            values = np.column_stack([values, 1.0 - mixture.below(np.full(len(values), limit))])
+            columns = (*columns, f"P(>{limit:g})")
+        return Table(tuple(map(str, labels.tolist())), columns, values)
+
+    def term(self, name: str) -> Any:
+        """Return the block of a term, which has its levels, knots, graph or mesh."""
+        return self._fitted().assembly.blocks[self._block(name)]
+
+    def _block(self, name: str) -> int:
+        names = [one.name for one in self.state_.assembly.blocks]
+        if name in names:
+            return names.index(name)
+        near = [
+            k for k, own in enumerate(names) if f"({name})" in own or own.startswith(f"{name}(")
+        ]
+        if len(near) != 1:
+            raise InputError(f"there is no term {shown(name)}; the model has {', '.join(names)}")
+        return near[0]
+
+    def _ahead(self, X: Any) -> tuple[Mixture, Array]:
+        """The linear predictor, without and with what offsets and exposures add."""
+        state: Any = self._fitted()
+        data = Frame(X)
+        model: Any = self
+        offset = model._offset(data) + model._exposed(data, state.family)
+        return state.ahead(data, np.zeros(data.rows)), offset
+
+    def latent(self, X: Any) -> tuple[Array, Array]:
+        """Mean and variance of the linear predictor, each of shape (T,), with its offsets.
+
+        Unknown levels of groups, and times and knots beyond the data, vary as the prior has it.
+        """
+        mixture, offset = self._ahead(X)
+        mean, variance = mixture.moments()
+        return mean + offset, variance
+
+    def predict(self, X: Any) -> Array:
+        """Expected observation, shape (T,).
+
+        Of labels the probability of the second of ``family_.classes``, of pairs that of a success;
+        of counts their mean for the exposure of each row.
+        """
+        mixture, offset = self._ahead(X)
+        state = self.state_
+        pairs = zip(mixture.mean, mixture.variance, strict=True)
+        each = [
+            state.family.mean(state.likelihood(k), mean + offset, variance)
+            for k, (mean, variance) in enumerate(pairs)
+        ]
+        return np.asarray(mixture.weights @ np.array(each))
+
+    def predict_quantiles(self, X: Any, q: ArrayLike = _USUAL, *, kind: str = "mean") -> Array:
+        """Quantiles of the expected observation, or of an observation, shape (T, Q).
+
+        Parameters
+        ----------
+        X : data frame, mapping of columns or array-like
+        q : array-like, shape (Q,)
+        kind : {"mean", "latent", "observation"}
+            Of what: the expected observation given eta, eta itself, or a count yet to come.
+        """
+        choice(kind, "kind", ("mean", "latent", "observation"))
+        at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
+        mixture, offset = self._ahead(X)
+        state = self.state_
+        if kind == "observation":
+            if state.family.kind != "counts":
+                raise InputError('kind="observation" is for counts; use "mean" or "latent"')
+            shapes = [state.likelihood(k).parameters for k in range(state.count)]
+            return count_quantiles(mixture._replace(mean=mixture.mean + offset), shapes, at)
+        found = mixture.quantiles(at) + offset[:, None]
+        if kind == "latent":
+            return found
+        # The expected observation rises with eta.
+        return state.family.given(found.ravel()).reshape(found.shape)
+
+    def predict_interval(self, X: Any, level: float = 0.9, *, kind: str = "mean") -> Array:
+        """Lower and upper ends of central intervals, shape (T, 2); see `predict_quantiles`."""
+        inside = number(level, "level", above=0.0, most=0.999999)
+        return self.predict_quantiles(X, (0.5 - 0.5 * inside, 0.5 + 0.5 * inside), kind=kind)
+
+    def exceedance(self, X: Any, limit: float) -> Array:
+        """Probability that the linear predictor is above a limit, shape (T,)."""
+        mixture, offset = self._ahead(X)
+        return 1.0 - mixture.below(number(limit, "limit") - offset)
+
+    def loo(self) -> Array:
+        """Leave-one-out log densities of the rows of the fit, shape (N,), of its kept rows.
+
+        With hyper-parameters integrated: 1/p(y_n | others) is the mean of 1/p(y_n | others, theta).
+        """
+        state = self._fitted()
+        return -np.asarray(
+            logsumexp(-np.array(state.log_z), axis=0, b=state.nodes.weights[:, None])
+        )
+
+    def sample(
+        self, count: int = 1000, random_state: int | np.random.Generator | None = None
+    ) -> dict[str, Array]:
+        """Draw all effects jointly: by term an array (count, R), in users' units."""
+        state = self._fitted()
+        drawn = state.draws(generator_of(random_state), whole(count, "count", 1))
+        found = {}
+        for block, place in zip(state.assembly.blocks, state.assembly.places, strict=True):
+            found[block.name] = np.asarray((block.readings()[1] @ drawn[:, place].T).T)
+        return found
+
+
+def _wanted(profile: bool | None, state: State) -> bool:
+    if profile is None:
+        return state.rows <= _FEW
+    return flag(profile, "profile")
+
+
+def _numbers(mixture: Mixture, q: Array) -> Array:
+    mean, variance = mixture.moments()
+    return np.column_stack([mean, np.sqrt(np.maximum(variance, 0.0)), mixture.quantiles(q)])

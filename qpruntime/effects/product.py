@@ -1,0 +1,136 @@
+"""Effects over time and place: one term's correlation times another's precision (Kronecker)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from qpruntime.arrays import Array
+from qpruntime.effects.block import Block, Term
+from qpruntime.effects.frame import Frame
+from qpruntime.effects.pattern import Pattern
+from qpruntime.effects.plane import Plane
+from qpruntime.effects.series import Series
+from qpruntime.errors import InputError
+
+__all__ = ["Product", "ProductBlock"]
+
+
+class Product(Term):
+    """A field in the plane that changes in time: separable, AR(1) between times.
+
+    Parameters
+    ----------
+    time : Series
+        Its standard deviation is 1: that of the field is the plane's.
+    place : Plane
+
+    Examples
+    --------
+    >>> from qpruntime.effects import Plane, Product, Series
+    >>> Product(Series("week"), Plane("lon", "lat")).name
+    'ar1(week) x plane(lon, lat)'
+    """
+
+    def __init__(self, time: Series, place: Plane) -> None:
+        self.time, self.place = time, place
+
+    def __repr__(self) -> str:
+        return f"Product({self.time!r}, {self.place!r})"
+
+    @property
+    def name(self) -> str:
+        """What the part is called."""
+        return f"{self.time.name} x {self.place.name}"
+
+    def bind(self, data: Frame) -> ProductBlock:
+        """Return the block for all times and all nodes."""
+        if not (isinstance(self.time, Series) and isinstance(self.place, Plane)):
+            raise InputError(
+                f"Product takes a Series and a Plane, got {self.time!r} and {self.place!r}"
+            )
+        return ProductBlock(self.name, self.time.bind(data), self.place.bind(data))
+
+
+class ProductBlock(Block):
+    """Values at K = times x nodes, time by time."""
+
+    def __init__(self, name: str, time: Any, place: Any) -> None:
+        self.name, self.time, self.place = name, time, place
+        one, two = time.pattern, place.pattern
+        rows = one.indices.astype(np.int64)[:, None] * two.size + two.indices
+        columns = one.columns[:, None] * two.size + two.columns
+        self.pattern = Pattern(rows.ravel(), columns.ravel(), one.size * two.size)
+        self.labels = np.arange(self.size)
+        self.parameters = ("atanh rho", *place.parameters)
+        self.start = np.concatenate([time.start[1:], place.start])
+        self.bounds = np.vstack([time.bounds[1:], place.bounds])
+
+    def _of_time(self, theta: Array) -> Array:
+        return np.array([0.0, theta[0]])
+
+    def _joined(self, one: sparse.csr_array, two: sparse.csr_array) -> sparse.csr_array:
+        """Products of the rows of two designs."""
+        n = one.shape[0]
+        rows = np.repeat(np.arange(n), np.diff(two.indptr))
+        parts = []
+        for k in range(int(np.diff(one.indptr).max(initial=0))):
+            # The k-th entry of every row of the first, with all entries of the second's row.
+            at = one.indptr[rows] + k
+            has = at < one.indptr[rows + 1]
+            place = one.indices[at[has]].astype(np.int64) * self.place.size + two.indices[has]
+            parts.append((one.data[at[has]] * two.data[has], rows[has], place))
+        values, i, j = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return sparse.csr_array(sparse.coo_array((values, (i, j)), shape=(n, self.size)))
+
+    def columns(self, data: Frame) -> sparse.csr_array:
+        """Barycentric coordinates at the time of the row."""
+        return self._joined(self.time.columns(data), self.place.columns(data))
+
+    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
+        """New times from their neighbours at the same place.
+
+        What is new of a time varies as the field at the row's point: a'Q^-1 a of the plane, to
+        which sd^2 comes near inside the mesh.
+        """
+        design, rest = self.time.ahead(data, self._of_time(theta))
+        place = self.place.columns(data)
+        variance = np.zeros(data.rows)
+        new = np.flatnonzero(rest > 0.0)
+        if new.size:
+            Q = self.place.precision(theta[1:])
+            rows = sparse.csc_array(place[new].T)
+            solved = sparse.linalg.splu(Q, permc_spec="MMD_AT_PLUS_A").solve(rows.toarray())
+            variance[new] = rest[new] * (rows.toarray() * solved).sum(axis=0)
+        return self._joined(design, place), variance
+
+    def entries(self, theta: Array) -> tuple[Array, Array]:
+        """Products of the entries of both."""
+        one, by_one = self.time.entries(self._of_time(theta))
+        two, by_two = self.place.entries(theta[1:])
+
+        def joined(a: Array, b: Array) -> Array:
+            return self.pattern.added(np.outer(a, b).ravel())
+
+        slopes = [joined(by_one[1], two)] + [joined(one, own) for own in by_two]
+        return joined(one, two), np.array(slopes)
+
+    def log_det(self, theta: Array) -> tuple[float, Array]:
+        """log |Q1| |Q2| by the sizes of each other."""
+        one, by_one = self.time.log_det(self._of_time(theta))
+        two, by_two = self.place.log_det(theta[1:])
+        m, n = self.time.size, self.place.size
+        return n * one + m * two, np.concatenate([[n * by_one[1]], m * by_two])
+
+    def log_prior(self, theta: Array) -> tuple[float, Array]:
+        """That of the correlation, and those of the plane."""
+        one, by_one = self.time.prior_of_rho(float(theta[0]))
+        two, by_two = self.place.log_prior(theta[1:])
+        return one + two, np.concatenate([[by_one], by_two])
+
+    def deviations(self, theta: Array) -> dict[str, float]:
+        """Correlation over a step, standard deviation and range."""
+        rho = self.time.deviations(self._of_time(theta))["rho"]
+        return {"rho": rho} | self.place.deviations(theta[1:])

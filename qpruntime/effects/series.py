@@ -1,0 +1,183 @@
+"""Stationary effects along time: autoregression of first order, also over gaps.
+
+With Matern 1/2 covariance sd^2 exp(-|t - s|/length): the same process as a kernel
+Matern(nu=0.5) of `qpruntime.infer_series`, rho being exp(-step/length).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from qpruntime.arrays import Array
+from qpruntime.effects.block import LOG_DEVIATION, Block, Term
+from qpruntime.effects.frame import Frame
+from qpruntime.effects.pattern import Pattern
+from qpruntime.effects.priors import DEVIATION, NormalPrior, deviation_prior
+from qpruntime.errors import InputError
+from qpruntime.validation import choice, number
+
+__all__ = ["Series", "SeriesBlock"]
+
+# Prior standard deviation of atanh(rho): rho between -.99 and .99 with 92 %.
+_CORRELATION = 1.5
+
+
+class Series(Term):
+    """An autoregressive effect of the times in a column.
+
+    Parameters
+    ----------
+    column : str or int
+        Numbers or times; those that occur have an effect each.
+    kind : {"ar1"}
+    step : float, optional
+        Unit of time of the correlation rho, by default the least gap. Where a gap is no multiple of
+        it rho is positive.
+    prior : (limit, probability)
+        P(sd > limit) = probability, for the standard deviation of the effect.
+    """
+
+    def __init__(
+        self,
+        column: Any,
+        kind: str = "ar1",
+        *,
+        step: float | None = None,
+        prior: tuple[float, float] = DEVIATION,
+    ) -> None:
+        self.column, self.kind, self.step, self.prior = column, kind, step, prior
+
+    def __repr__(self) -> str:
+        return f"Series({self.column!r}, {self.kind!r})"
+
+    @property
+    def name(self) -> str:
+        """What the part is called."""
+        return f"{self.kind}({self.column})"
+
+    def bind(self, data: Frame) -> SeriesBlock:
+        """Return the block for the times of these rows."""
+        choice(self.kind, "kind of Series", ("ar1",))
+        return SeriesBlock(self, data)
+
+
+class SeriesBlock(Block):
+    """Values at K times, Markov from one to the next."""
+
+    def __init__(self, term: Series, data: Frame) -> None:
+        self.name, self.column = term.name, term.column
+        self.times = np.unique(data.numbers(term.column))
+        K = len(self.times)
+        if K < 2:
+            raise InputError(f"column {term.column!r} of a series has one time: leave it out")
+        gaps = np.diff(self.times)
+        self.step = float(gaps.min())
+        if term.step is not None:
+            self.step = number(term.step, "step", above=0.0)
+        self.gaps = gaps / self.step
+        if (self.gaps < 1e-9).any() or (self.gaps > 1e9).any():
+            raise InputError(
+                f"gaps of column {term.column!r} reach from {gaps.min():g} to {gaps.max():g}: give "
+                "times in another unit, or step="
+            )
+        self.whole = bool((np.abs(self.gaps - np.round(self.gaps)) < 1e-6).all())
+        if self.whole:
+            self.gaps = np.round(self.gaps)
+        self.labels = self.times
+        own = np.arange(K)
+        # Diagonal, then what stands beside it, twice.
+        self.pattern = Pattern(
+            np.concatenate([own, own[1:], own[:-1]]), np.concatenate([own, own[:-1], own[1:]]), K
+        )
+        self.prior = deviation_prior(term.prior)
+        self.prior_of_rho = NormalPrior(_CORRELATION)
+        self.parameters = ("log sd", "atanh rho")
+        self.start = np.array([np.log(0.5), 0.55])
+        self.bounds = np.array([LOG_DEVIATION, (-4.0 if self.whole else 1e-3, 7.0)])
+
+    def columns(self, data: Frame) -> sparse.csr_array:
+        """Ones at the times of the rows."""
+        times = data.numbers(self.column)
+        place = np.minimum(np.searchsorted(self.times, times), len(self.times) - 1)
+        if (wrong := self.times[place] != times).any():
+            raise InputError(f"{self.name} has no time {times[wrong][0]:g}")
+        ones = np.ones(data.rows)
+        shape = (data.rows, self.size)
+        return sparse.csr_array((ones, (np.arange(data.rows), place)), shape=shape)
+
+    def _power(self, gap: Array, t: float) -> Array:
+        """rho to the power of gaps in steps."""
+        size = np.exp(gap * np.log(np.tanh(abs(t)))) if t else np.where(gap == 0.0, 1.0, 0.0)
+        if t < 0.0:
+            if (np.abs(gap - np.round(gap)) > 1e-6).any():
+                raise InputError(
+                    f"{self.name} has a negative correlation, {np.tanh(t):.3g} a step of "
+                    f"{self.step:g}: predict at whole steps from the data"
+                )
+            size = np.where(np.mod(np.round(gap), 2) == 1, -size, size)
+        return size
+
+    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
+        """New times from their neighbours; the process goes on beyond the ends."""
+        times, t = data.numbers(self.column), float(theta[1])
+        K, T = len(self.times), data.rows
+        right = np.searchsorted(self.times, times)
+        known = (right < K) & (self.times[np.minimum(right, K - 1)] == times)
+        before = np.where(known, right, right - 1)
+        low, high = np.maximum(before, 0), np.minimum(right, K - 1)
+        r1 = np.where(before >= 0, self._power(np.abs(times - self.times[low]) / self.step, t), 0.0)
+        r2 = np.where(right < K, self._power(np.abs(self.times[high] - times) / self.step, t), 0.0)
+        r1, r2 = np.where(known, 1.0, r1), np.where(known, 0.0, r2)
+        both = 1.0 - (r1 * r2) ** 2
+        left, rest = r1 * (1.0 - r2**2) / both, r2 * (1.0 - r1**2) / both
+        variance = np.exp(2.0 * theta[0]) * (1.0 - r1**2) * (1.0 - r2**2) / both
+        rows = np.arange(T)
+        places = (np.concatenate([rows, rows]), np.concatenate([low, high]))
+        design = sparse.coo_array((np.concatenate([left, rest]), places), shape=(T, self.size))
+        return sparse.csr_array(design), np.maximum(variance, 0.0)
+
+    def _steps(self, t: float) -> tuple[Array, Array, Array]:
+        """Correlations r of neighbours, their derivatives by atanh(rho), and 1 - r^2."""
+        rho = np.tanh(t)
+        r = self._power(self.gaps, t)
+        slope = (
+            self.gaps * (1.0 - rho**2) * (r / rho if t else np.where(self.gaps == 1.0, 1.0, 0.0))
+        )
+        rest = -np.expm1(2.0 * self.gaps * np.log(abs(rho))) if t else np.ones(len(r))
+        return r, slope, rest
+
+    def entries(self, theta: Array) -> tuple[Array, Array]:
+        """Tridiagonal."""
+        r, slope, rest = self._steps(float(theta[1]))
+        diagonal = np.ones(self.size)
+        diagonal[1:] += r**2 / rest
+        diagonal[:-1] += r**2 / rest
+        beside = -r / rest
+        by_r = 2.0 * r / rest**2 * slope
+        moved = np.zeros(self.size)
+        moved[1:] += by_r
+        moved[:-1] += by_r
+        beside_moved = -(1.0 + r**2) / rest**2 * slope
+        scale = np.exp(-2.0 * theta[0])
+        entries = scale * self.pattern.added(np.concatenate([diagonal, beside, beside]))
+        by_rho = scale * self.pattern.added(np.concatenate([moved, beside_moved, beside_moved]))
+        return entries, np.array([-2.0 * entries, by_rho])
+
+    def log_det(self, theta: Array) -> tuple[float, Array]:
+        """Closed: the product of the innovations' precisions."""
+        r, slope, rest = self._steps(float(theta[1]))
+        value = -2.0 * self.size * theta[0] - np.log(rest).sum()
+        return float(value), np.array([-2.0 * self.size, float((2.0 * r * slope / rest).sum())])
+
+    def log_prior(self, theta: Array) -> tuple[float, Array]:
+        """Exponential deviation; atanh(rho) normal with standard deviation 1.5."""
+        first, one = self.prior(float(theta[0]))
+        second, two = self.prior_of_rho(float(theta[1]))
+        return first + second, np.array([one, two])
+
+    def deviations(self, theta: Array) -> dict[str, float]:
+        """Standard deviation, and the correlation over one step."""
+        return {"sd": float(np.exp(theta[0])), "rho": float(np.tanh(theta[1]))}

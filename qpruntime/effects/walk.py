@@ -1,0 +1,231 @@
+"""Smooth effects of one number: random walks of first and second order, and seasons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from qpruntime.arrays import Array
+from qpruntime.effects.block import LOG_DEVIATION, Block, Term
+from qpruntime.effects.forecast import forecasts
+from qpruntime.effects.frame import Frame
+from qpruntime.effects.intrinsic import Structure, scaled, stiffened
+from qpruntime.effects.pattern import Pattern
+from qpruntime.effects.priors import DEVIATION, deviation_prior
+from qpruntime.errors import InputError
+from qpruntime.validation import flag, whole
+
+__all__ = ["Walk", "WalkBlock"]
+
+#: Whole numbers have a knot each, up to so many; other values have so many knots.
+_MOST_KNOTS, _KNOTS = 1000, 100
+# Prior standard deviation of what a walk of second order and a season leave free: the line, in
+# standard deviations of the knots, and the pattern that repeats.
+_FREE = 10.0
+
+
+class Walk(Term):
+    """A smooth function of a column, as a random walk over equally spaced knots.
+
+    Parameters
+    ----------
+    column : str or int
+        Of numbers. Whole numbers have a knot each; other values lie between knots, and the function
+        is straight there.
+    order : {1, 2}
+        Whether first or second differences are normal: steps, or changes of slope.
+    season : int, optional
+        Length of a season in knots: sums of so many successive values are normal instead, and the
+        pattern may change slowly.
+    cyclic : bool
+        Whether the last knot is followed by the first, as of months and hours.
+    knots : int, optional
+        How many, instead.
+    prior : (limit, probability)
+        P(sd > limit) = probability; the standard deviation is that of the function, not of a step.
+
+    Notes
+    -----
+    The function sums to zero over the knots. One of second order has a straight line of its own,
+    normal with standard deviation 10 over a spread of the knots.
+    """
+
+    def __init__(
+        self,
+        column: Any,
+        order: int = 1,
+        *,
+        season: int | None = None,
+        cyclic: bool = False,
+        knots: int | None = None,
+        prior: tuple[float, float] = DEVIATION,
+    ) -> None:
+        self.column, self.order, self.season = column, order, season
+        self.cyclic, self.knots, self.prior = cyclic, knots, prior
+
+    def __repr__(self) -> str:
+        return f"Walk({self.column!r}, order={self.order})"
+
+    @property
+    def name(self) -> str:
+        """What the part is called."""
+        kind = f"season {self.season}" if self.season else f"rw{self.order}"
+        return f"{kind}({self.column})"
+
+    def bind(self, data: Frame) -> WalkBlock:
+        """Return the block with knots over the range of the column."""
+        return WalkBlock(self, data)
+
+
+class WalkBlock(Block):
+    """Values at K knots; of second order the slope of a line after them."""
+
+    def __init__(self, term: Walk, data: Frame) -> None:
+        self.name, self.column = term.name, term.column
+        if term.order not in (1, 2):
+            raise InputError(f"order of Walk must be 1 or 2, got {term.order!r}")
+        cyclic = flag(term.cyclic, "cyclic")
+        season = None if term.season is None else whole(term.season, "season", 2)
+        self.origin, self.step, count = _knots(data.numbers(term.column), term)
+        self.knots = self.origin + self.step * np.arange(count)
+        self.cyclic = cyclic
+        self.filter = _filter(term.order, season)
+        least = len(self.filter) + 1
+        if count < least:
+            raise InputError(
+                f"{self.name} needs at least {least} knots, and column {term.column!r} has "
+                f"{count}: make it a term Groups, or give knots="
+            )
+        R = _squares(self.filter, count, cyclic)
+        deficiency = len(self.filter) - 1
+        if cyclic and season is not None:
+            raise InputError("season= and cyclic=True say the same of a walk: give one of them")
+        deficiency = 1 if cyclic else deficiency
+        R, factor = scaled(R, deficiency)
+        self.innovation = 1.0 / np.sqrt(factor)
+        self.structure = Structure(R, deficiency, _FREE**-2.0 if season else None)
+        self.line = term.order == 2 and season is None and not cyclic
+        size = count + int(self.line)
+        self.labels = np.append(self.knots, np.nan) if self.line else self.knots
+        self.constraint = None
+        if season is None:
+            free = [np.ones(count) / np.sqrt(count)]
+            if self.line:
+                centred = self.knots - self.knots.mean()
+                free.append(centred / np.linalg.norm(centred))
+            R = stiffened(R, np.array(free))
+            self.constraint = np.pad(np.array(free), ((0, 0), (0, int(self.line))))
+        own = sparse.coo_array(R)
+        diagonal = np.arange(size)
+        self.pattern = Pattern(
+            np.concatenate([own.row, diagonal]), np.concatenate([own.col, diagonal]), size
+        )
+        self.R = self.pattern.added(np.concatenate([own.data, np.zeros(size)]))
+        rest = np.full(size, self.structure.epsilon)
+        rest[count:] = _FREE**-2.0
+        self.rest = self.pattern.added(np.concatenate([np.zeros(own.nnz), rest]))
+        self.prior = deviation_prior(term.prior)
+        self.parameters, self.start = ("log sd",), np.array([np.log(0.5)])
+        self.bounds = np.array([LOG_DEVIATION])
+
+    def _rows(self, data: Frame) -> tuple[Array, Array]:
+        values = data.numbers(self.column)
+        return values, (values - self.origin) / self.step
+
+    def _design(self, data: Frame) -> tuple[sparse.csr_array, Array]:
+        """Design, and the variance over sd^2 of what lies beyond the knots."""
+        values, position = self._rows(data)
+        count = len(self.knots)
+        if self.cyclic:
+            position = np.mod(position, count)
+        near = np.round(position)
+        position = np.where(np.abs(position - near) < 1e-9, near, position)
+        last = count if self.cyclic else count - 1
+        inside = (position >= 0.0) & (position <= last)
+        low = np.clip(np.floor(position), 0, count - 1).astype(np.int64)
+        share = np.where(inside, position - low, 0.0)
+        rows = np.arange(data.rows)
+        parts = [(rows[inside], low[inside], 1.0 - share[inside])]
+        split = inside & (share > 0.0)
+        parts.append((rows[split], (low[split] + 1) % count, share[split]))
+        variance = np.zeros(data.rows)
+        outside = np.flatnonzero(~inside)
+        if outside.size:
+            beyond = np.where(position > last, position - last, -position)[outside]
+            weights, variance[outside] = forecasts(self.filter, beyond, count)
+            variance[outside] *= self.innovation**2
+            back = np.arange(weights.shape[1])
+            ends = np.where((position[outside] > last)[:, None], count - 1 - back, back)
+            parts.append((np.repeat(outside, len(back)), ends.ravel(), weights.ravel()))
+        if self.line:
+            spread = (values - self.knots.mean()) / self.knots.std()
+            parts.append((rows, np.full(data.rows, count), spread))
+        i, j, entries = (np.concatenate(one) for one in zip(*parts, strict=True))
+        design = sparse.coo_array((entries, (i, j)), shape=(data.rows, self.size))
+        return sparse.csr_array(design), variance
+
+    def columns(self, data: Frame) -> sparse.csr_array:
+        """Linear interpolation between knots."""
+        return self._design(data)[0]
+
+    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
+        """The same; beyond the knots the walk goes on."""
+        design, variance = self._design(data)
+        return design, variance * np.exp(2.0 * theta[0])
+
+    def readings(self) -> tuple[Any, sparse.csr_array]:
+        """The function at its knots, with its line."""
+        found = sparse.eye_array(len(self.knots), self.size, format="lil")
+        if self.line:
+            found[:, -1] = (self.knots - self.knots.mean()) / self.knots.std()
+        return self.knots, sparse.csr_array(found)
+
+    def entries(self, theta: Array) -> tuple[Array, Array]:
+        """R/sd^2 and what makes it definite."""
+        own = self.R * np.exp(-2.0 * theta[0])
+        return own + self.rest, -2.0 * own[None]
+
+    def log_det(self, theta: Array) -> tuple[float, Array]:
+        """Of the walk and its line."""
+        value, slope = self.structure.log_det(float(theta[0]))
+        return value - 2.0 * np.log(_FREE) * self.line, np.array([slope])
+
+    def log_prior(self, theta: Array) -> tuple[float, Array]:
+        """Exponential."""
+        value, slope = self.prior(float(theta[0]))
+        return value, np.array([slope])
+
+    def deviations(self, theta: Array) -> dict[str, float]:
+        """Standard deviation of the function."""
+        return {"sd": float(np.exp(theta[0]))}
+
+
+def _knots(values: Array, term: Walk) -> tuple[float, float, int]:
+    """Origin, spacing and number of the knots."""
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        raise InputError(f"column {term.column!r} of a walk has one value, {low:g}: leave it out")
+    if term.knots is not None:
+        count = whole(term.knots, "knots", 2)
+        return low, (high - low) / (count - 1), count
+    if (values == np.round(values)).all() and high - low < _MOST_KNOTS:
+        return low, 1.0, round(high - low) + 1
+    return low, (high - low) / (_KNOTS - 1), _KNOTS
+
+
+def _filter(order: int, season: int | None) -> Array:
+    """Coefficients of what is independent: a difference, or a sum over a season."""
+    if season is not None:
+        return np.ones(season)
+    return np.array([-1.0, 1.0]) if order == 1 else np.array([1.0, -2.0, 1.0])
+
+
+def _squares(taps: Array, count: int, cyclic: bool) -> sparse.csc_array:
+    """D'D for the matrix D of all places of a filter."""
+    places = count if cyclic else count - len(taps) + 1
+    rows = np.repeat(np.arange(places), len(taps))
+    columns = (np.arange(places)[:, None] + np.arange(len(taps))).ravel() % count
+    D = sparse.csr_array((np.tile(taps, places), (rows, columns)), shape=(places, count))
+    return sparse.csc_array(D.T @ D)

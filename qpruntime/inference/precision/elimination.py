@@ -1,0 +1,162 @@
+"""Kernels of the symbolic analysis: the elimination tree, counts, supernodes and their rows.
+
+A pattern is `indptr` and `indices`, symmetric; `order` are its columns in the order of elimination
+and `place` is the inverse. Everything else is in that order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qpruntime.jit import kernel
+
+__all__ = ["count_rows", "fill_rows", "join", "postorder", "tree"]
+
+
+@kernel
+def tree(indptr, indices, order, place):
+    """Return the parents of the elimination tree, -1 for roots (Liu, 1986)."""
+    n = order.size
+    parent, ancestor = np.full(n, -1), np.full(n, -1)
+    for i in range(n):
+        old = order[i]
+        for p in range(indptr[old], indptr[old + 1]):
+            j = place[indices[p]]
+            while j < i and j != -1:
+                up = ancestor[j]
+                ancestor[j] = i
+                if up == -1:
+                    parent[j] = i
+                j = up if up != i else -1
+    return parent
+
+
+@kernel
+def postorder(parent):
+    """Return the columns so that each comes after its children, which come in their order."""
+    n = parent.size
+    head, following = np.full(n, -1), np.full(n, -1)
+    for j in range(n - 1, -1, -1):
+        if parent[j] >= 0:
+            following[j] = head[parent[j]]
+            head[parent[j]] = j
+    found, stack, count = np.empty(n, np.int64), np.empty(n, np.int64), 0
+    for root in range(n):
+        if parent[root] >= 0:
+            continue
+        depth = 1
+        stack[0] = root
+        while depth:
+            j = stack[depth - 1]
+            child = head[j]
+            if child >= 0:
+                head[j] = following[child]
+                stack[depth] = child
+                depth += 1
+            else:
+                found[count] = j
+                count += 1
+                depth -= 1
+    return found
+
+
+@kernel
+def count_rows(indptr, indices, order, place, parent, most):
+    """Return how many rows every column of the factor has, its own too, and whether all are known.
+
+    It ends early once more than `most` operations are certain: numbers squared over columns.
+    """
+    n = order.size
+    counts, seen, total = np.ones(n, np.int64), np.full(n, -1), 0.0
+    for i in range(n):
+        seen[i] = i
+        old = order[i]
+        for p in range(indptr[old], indptr[old + 1]):
+            j = place[indices[p]]
+            while j < i and seen[j] != i:
+                counts[j] += 1
+                total += 1.0
+                seen[j] = i
+                j = parent[j]
+        if total * total > most * n:
+            return counts, False
+    return counts, True
+
+
+@kernel
+def join(parent, counts, joined):
+    """Return where supernodes begin, and n: of equal rows, and where little is lost of others."""
+    n = parent.size
+    first, held, top = np.empty(n + 1, np.int64), np.empty(n, np.int64), 0
+    j = 0
+    while j < n:
+        end = j + 1
+        total = counts[j]
+        while end < n and parent[end - 1] == end and counts[end - 1] == counts[end] + 1:
+            total += counts[end]
+            end += 1
+        first[top], held[top] = j, total
+        top += 1
+        while top > 1:
+            begin = first[top - 2]
+            up = parent[first[top - 1] - 1]
+            if up < 0 or up >= end:
+                break
+            width = end - begin
+            low = counts[end - 1] - 1
+            room = width * low + (width * (width + 1)) // 2
+            numbers = held[top - 2] + held[top - 1]
+            zeros = 1.0 - numbers / room
+            taken = False
+            for limit, share in joined:
+                if width <= limit:
+                    taken = zeros <= share
+                    break
+            if not taken:
+                break
+            top -= 1
+            held[top - 1] = numbers
+        j = end
+    first[top] = n
+    return first[: top + 1].copy()
+
+
+@kernel
+def fill_rows(indptr, indices, order, place, first, below, owner):
+    """Return the rows below supernodes, how many children each has, and the room of the stack."""
+    S = first.size - 1
+    rows = np.empty(below[S], np.int64)
+    children, held = np.zeros(S, np.int64), np.zeros(S, np.int64)
+    head, following = np.full(S, -1), np.full(S, -1)
+    seen = np.full(order.size, -1)
+    top, peak = 0, 0
+    for s in range(S):
+        end, count = first[s + 1], below[s]
+        for j in range(first[s], end):
+            old = order[j]
+            for p in range(indptr[old], indptr[old + 1]):
+                i = place[indices[p]]
+                if i >= end and seen[i] != s:
+                    seen[i] = s
+                    rows[count] = i
+                    count += 1
+        child = head[s]
+        while child >= 0:
+            children[s] += 1
+            held[s] += (below[child + 1] - below[child]) ** 2
+            for p in range(below[child], below[child + 1]):
+                i = rows[p]
+                if i >= end and seen[i] != s:
+                    seen[i] = s
+                    rows[count] = i
+                    count += 1
+            child = following[child]
+        rows[below[s] : count].sort()
+        size = (below[s + 1] - below[s]) ** 2
+        peak = max(peak, top + size)
+        top += size - held[s]
+        if size:
+            up = owner[rows[below[s]]]
+            following[s] = head[up]
+            head[up] = s
+    return rows, children, peak

@@ -1,0 +1,81 @@
+"""A sparse matrix factorised: solves, log determinant and entries of its inverse."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.arrays import Array
+from qpruntime.inference.precision.blas import routines
+from qpruntime.inference.precision.factor import (
+    factorise,
+    log_determinant,
+    solve,
+    solve_upper,
+)
+from qpruntime.inference.precision.inverse import selected_inverse
+from qpruntime.inference.precision.symbolic import Symbolic
+
+__all__ = ["Factorised"]
+
+
+class Factorised:
+    """The Cholesky factor of a matrix; columns in the order of elimination.
+
+    Parameters
+    ----------
+    symbolic : Symbolic
+    panels : ndarray
+        The matrix at its places, zeros elsewhere; replaced by the factor.
+
+    Attributes
+    ----------
+    failed : int
+        The column, in the order of elimination, that is not positive definite with those before
+        it; -1 if all are.
+    """
+
+    def __init__(self, symbolic: Symbolic, panels: Array) -> None:
+        self.symbolic, self.panels = symbolic, panels
+        self._shape = tuple(symbolic.shape)
+        stack = np.empty(max(symbolic.stack, 1))
+        self.failed = int(factorise(self._shape, panels, routines(), stack))
+
+    @cached_property
+    def log_det(self) -> float:
+        """Log determinant of the matrix."""
+        return float(log_determinant(self._shape, self.panels))
+
+    def solve(self, right: Array) -> Array:
+        """Return the inverse times `right`, (n,) or (n, T)."""
+        found = np.ascontiguousarray(right).reshape(len(right), -1).copy()
+        solve(self._shape, self.panels, found)
+        return found.reshape(right.shape)
+
+    def root(self, right: Array) -> Array:
+        """Return L^-T times `right` (n, T): of units, draws with this precision."""
+        found = right.copy()
+        solve_upper(self._shape, self.panels, found)
+        return found
+
+    def inverse(self) -> Array:
+        """Panels of the inverse where the factor has numbers."""
+        found = np.zeros_like(self.panels)
+        shape = self.symbolic.shape
+        rows, columns = np.diff(shape.below), np.diff(shape.first)
+        widest = int(rows.max(initial=0)), int((rows * columns).max(initial=0))
+        selected_inverse(self._shape, self.panels, found, routines(), widest)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_cached"}
+
+
+def filled(size: int, places: NDArray[Any], values: Array) -> Array:
+    """Panels with these entries."""
+    panels = np.zeros(size)
+    panels[places] = values
+    return panels

@@ -1,0 +1,232 @@
+"""Pairs of rows: which share a level, and the sums over them that correct the log evidence.
+
+EP's evidence gains r^3 h3 h3/6 + r^4 h4 h4/48 for every pair of rows, with r their posterior
+correlation and h3, h4 Hermite moments of their tilted densities (after Opper, Paquet & Winther,
+JMLR 2013; half of the fourth order). Pairs that share a level carry nearly all of it, and their
+covariances stand on the pattern of the factor.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.arrays import Array
+from qpruntime.inference.precision.pattern import Pattern, SparseRows
+from qpruntime.inference.precision.rows import place_of
+from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
+from qpruntime.jit import contracted, kernel
+
+__all__ = ["LevelPairs", "PairSums", "all_pairs", "level_pairs", "pairs_of_levels"]
+
+#: Rows of a level up to which its pairs are taken: with more of them its effect is normal.
+MOST = 30
+#: Columns that are solved for at once.
+_BATCH = 64
+
+
+class PairSums(NamedTuple):
+    """Sums over pairs of the third- and of the whole fourth-order terms."""
+
+    third: float
+    fourth: float
+    missing: int = 0
+
+
+class LevelPairs(NamedTuple):
+    """Pairs of rows that share a level, each once.
+
+    first, second : (P,), rows
+    begin : (P,), where the places of their columns' products begin in `places`; where both have the
+        same columns -1 - q, with q where those of the first row's own pairs begin
+    places : of all products of other pairs, -1 where the factor has none
+    """
+
+    first: NDArray[np.int32]
+    second: NDArray[np.int32]
+    begin: NDArray[np.int64]
+    places: NDArray[Any]
+
+
+def level_pairs(prior: PrecisionPrior, most: int = MOST) -> LevelPairs:
+    """Return the pairs of rows that share a column of at most so many rows; found once."""
+    pattern, rows = prior.pattern, prior.rows
+    held = pattern.held.get("pairs")
+    if held is not None and held[0] is rows.indptr and held[1] == most:
+        known: LevelPairs = held[2]
+        return known
+    found = _level_pairs(pattern, rows, most)
+    pattern.held["pairs"] = rows.indptr, most, found
+    return found
+
+
+def _level_pairs(pattern: Pattern, rows: SparseRows, most: int) -> LevelPairs:
+    k = pattern.k
+    counts = np.bincount(rows.columns, minlength=k)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    members = np.empty(rows.columns.size, np.int32)
+    fill_members(rows.indptr, rows.columns, starts[:-1].copy(), members)
+    level = (counts >= 2) & (counts <= most)
+    shape = tuple(pattern.symbolic.shape)
+    none = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64), rows.pairs[:0]
+    given = rows.indptr, rows.columns, starts, members, level
+    count, products = find_pairs(shape, given, False, *none)
+    both = np.empty((2, count), np.int32)
+    begin, places = np.empty(count, np.int64), np.empty(products, rows.pairs.dtype)
+    find_pairs(shape, given, True, both[0], both[1], begin, places)
+    return LevelPairs(both[0], both[1], begin, places)
+
+
+@kernel
+def fill_members(indptr, columns, ends, members):
+    """Fill the rows of every column, ascending."""
+    for n in range(indptr.size - 1):
+        for p in range(indptr[n], indptr[n + 1]):
+            members[ends[columns[p]]] = n
+            ends[columns[p]] += 1
+
+
+@kernel
+def shared_level(indptr, columns, level, n, m):
+    """Return the first level that two rows share, -1 if none, and whether all columns are equal."""
+    p, q = indptr[n], indptr[m]
+    same = indptr[n + 1] - p == indptr[m + 1] - q
+    found = -1
+    while p < indptr[n + 1] and q < indptr[m + 1]:
+        if columns[p] == columns[q]:
+            if found < 0 and level[columns[p]]:
+                found = columns[p]
+            p += 1
+            q += 1
+        elif columns[p] < columns[q]:
+            same = False
+            p += 1
+        else:
+            same = False
+            q += 1
+    return found, same
+
+
+@kernel
+def find_pairs(shape, given, fill, first, second, begin, places):
+    """Count pairs and products of their columns, or fill them."""
+    indptr, columns, starts, members, level = given
+    own = np.empty(indptr.size, np.int64)
+    total = 0
+    for n in range(indptr.size - 1):
+        own[n] = total
+        width = indptr[n + 1] - indptr[n]
+        total += width * (width + 1) // 2
+    count, products = 0, 0
+    for j in range(level.size):
+        if not level[j]:
+            continue
+        for a in range(starts[j], starts[j + 1]):
+            n = members[a]
+            for b in range(a + 1, starts[j + 1]):
+                m = members[b]
+                shared, same = shared_level(indptr, columns, level, n, m)
+                if shared != j:
+                    continue
+                if fill:
+                    first[count], second[count] = n, m
+                    begin[count] = -1 - own[n] if same else products
+                count += 1
+                if same:
+                    continue
+                for p in range(indptr[n], indptr[n + 1]):
+                    for q in range(indptr[m], indptr[m + 1]):
+                        if fill:
+                            one, two = columns[p], columns[q]
+                            places[products] = place_of(shape, max(one, two), min(one, two))
+                        products += 1
+    return count, products
+
+
+@contracted
+def pair_covariances(inverse, rows, pairs, out):
+    """Fill a_n' Z a_m of every pair; NaN where the factor lacks an entry. Return how many lack."""
+    indptr, _, values, own = rows
+    first, second, begin, places = pairs
+    missing = 0
+    for k in range(first.size):
+        n, m = first[k], second[k]
+        total = 0.0
+        if begin[k] < 0:
+            q = -1 - begin[k]
+            shift = indptr[m] - indptr[n]
+            for a in range(indptr[n], indptr[n + 1]):
+                total += values[a] * values[a + shift] * inverse[own[q]]
+                q += 1
+                for b in range(a + 1, indptr[n + 1]):
+                    both = values[a] * values[b + shift] + values[b] * values[a + shift]
+                    total += both * inverse[own[q]]
+                    q += 1
+        else:
+            q = begin[k]
+            known = True
+            for a in range(indptr[n], indptr[n + 1]):
+                for b in range(indptr[m], indptr[m + 1]):
+                    if places[q] < 0:
+                        known = False
+                    else:
+                        total += values[a] * values[b] * inverse[places[q]]
+                    q += 1
+            if not known:
+                missing += 1
+                total = np.nan
+        out[k] = total
+    return missing
+
+
+def pairs_of_levels(
+    solved: PrecisionSolved, pairs: LevelPairs, std: Array, hermite: Array
+) -> PairSums:
+    """Sums over pairs of rows that share a level; what the factor lacks is solved for."""
+    rows = solved.prior.rows
+    covariance = np.empty(pairs.first.size)
+    missing = pair_covariances(solved.inverse, tuple(rows), tuple(pairs), covariance)
+    if missing:
+        lacking = np.flatnonzero(np.isnan(covariance))
+        covariance[lacking] = _solved_for(solved, pairs.first[lacking], pairs.second[lacking])
+    if solved.taken.size:
+        seen = np.stack([solved.prior.times(h) for h in solved.taken])
+        known = np.ones(covariance.size, dtype=bool)
+        if missing:
+            known[lacking] = False
+        one, two = pairs.first[known], pairs.second[known]
+        covariance[known] -= np.einsum("ij,ij->j", seen[:, one], seen[:, two])
+    r = covariance / (std[pairs.first] * std[pairs.second])
+    h3, h4 = (h[pairs.first] * h[pairs.second] for h in hermite)
+    return PairSums(float((r**3 * h3).sum() / 6.0), float((r**4 * h4).sum() / 24.0), missing)
+
+
+def _solved_for(solved: PrecisionSolved, first: Any, second: Any) -> Array:
+    """Posterior covariances of pairs of rows, by solves with the rows of the first."""
+    found = np.empty(first.size)
+    order = np.argsort(first, kind="stable")
+    rows, starts = np.unique(first[order], return_index=True)
+    ends = np.append(starts[1:], first.size)
+    for begin in range(0, rows.size, _BATCH):
+        some = rows[begin : begin + _BATCH]
+        seen = solved.covariances(solved.prior.dense_rows(some))
+        for t in range(some.size):
+            mine = order[starts[begin + t] : ends[begin + t]]
+            found[mine] = solved.prior.times(seen[:, t])[second[mine]]
+    return found
+
+
+def all_pairs(solved: PrecisionSolved, std: Array, hermite: Array) -> PairSums:
+    """Sums over all pairs of rows, by solves: N^2 covariances, a batch of them at a time."""
+    n = std.size
+    third = fourth = 0.0
+    for begin in range(0, n, _BATCH):
+        some = np.arange(begin, min(begin + _BATCH, n))
+        seen = solved.covariances(solved.prior.dense_rows(some))
+        for t, row in enumerate(some):
+            r = solved.prior.times(seen[:, t])[:row] / (std[:row] * std[row])
+            third += hermite[0, row] * float(r**3 @ hermite[0, :row]) / 6.0
+            fourth += hermite[1, row] * float(r**4 @ hermite[1, :row]) / 24.0
+    return PairSums(float(third), float(fourth))

@@ -1,0 +1,222 @@
+"""`Pattern`: what is known of sparse rows and a sparse precision before their values are.
+
+The order of elimination, the shape of the factor, and the places in it of the precision's entries
+and of the pairs of each row's columns. Made once; all values of hyper-parameters use it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.inference.precision.ordering import Ordering
+from qpruntime.inference.precision.rows import pair_places, places, sort_rows
+from qpruntime.inference.precision.symbolic import Symbolic, analyse
+from qpruntime.validation import choice, shown
+
+__all__ = ["Pattern", "SparseRows", "as_precision", "as_rows"]
+
+#: Above this share of the larger one two mirrored entries of a precision differ.
+_SYMMETRIC = 1e-8
+
+
+class SparseRows(NamedTuple):
+    """Rows as kernels take them: columns in the order of elimination, and places of their pairs."""
+
+    indptr: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    values: Array
+    pairs: NDArray[Any]
+
+
+class _Rows(NamedTuple):
+    """Rows without values: `order` is where these are in the data of A."""
+
+    indptr: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    order: NDArray[Any]
+    pairs: NDArray[Any]
+
+
+def as_rows(A: Any, name: str = "A") -> sparse.csr_array:
+    """Return sparse rows of finite numbers, or raise `InputError`."""
+    try:
+        found = sparse.csr_array(A)
+        if found.dtype != np.float64:
+            found = found.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a matrix of numbers, got {shown(A)}") from error
+    if found.ndim != 2:
+        raise InputError(f"{name} must have two dimensions, got {found.ndim}")
+    if not found.has_canonical_format:
+        found = found.copy() if found is A else found
+        found.sum_duplicates()
+    if not np.isfinite(found.data).all():
+        row = int(np.searchsorted(found.indptr, np.argmin(np.isfinite(found.data)), "right")) - 1
+        raise InputError(f"{name} must be finite, and row {row} is not")
+    return found
+
+
+def as_precision(Q: Any) -> sparse.csr_array:
+    """Return a square sparse matrix of finite numbers, or raise `InputError`."""
+    found = as_rows(Q, "Q")
+    if found.shape[0] != found.shape[1] or not found.shape[0]:
+        raise InputError(f"Q must be square, a precision of K latent values; got {found.shape}")
+    return found
+
+
+class Pattern:
+    """The analysis of rows A (N, K) and a precision Q (K, K), of whatever values.
+
+    Parameters
+    ----------
+    A : sparse array, shape (N, K)
+    Q : sparse array, shape (K, K)
+        Symmetric. Entries that are stored are part of the pattern, also where they are zero.
+    ordering : {"mmd", "natural"}
+        Minimum degree, or the columns as they come.
+
+    Attributes
+    ----------
+    symbolic : Symbolic
+    n, k : int
+        Rows and columns of A.
+
+    Raises
+    ------
+    InputError
+        If A and Q do not go together, Q's pattern is not symmetric, or the factor would be too
+        large.
+    """
+
+    def __init__(self, A: Any, Q: Any, *, ordering: Ordering = "mmd") -> None:
+        choice(ordering, "ordering", ("mmd", "natural"))
+        A, Q = as_rows(A), as_precision(Q)
+        if A.shape[1] != Q.shape[0]:
+            raise InputError(f"A has {A.shape[1]} columns, and Q {Q.shape[0]}: they must agree")
+        self.n, self.k = A.shape
+        self._a, self._q = (A.indptr, A.indices), (Q.indptr, Q.indices)
+        ones = sparse.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
+        own = sparse.csr_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape)
+        mirrored = own.T.tocsr()
+        mirrored.sort_indices()
+        if not _same(self._q, mirrored):
+            raise InputError("Q must be symmetric: some of its entries have no mirror image")
+        one = sparse.eye_array(self.k, format="csr")
+        joined = sparse.csr_array(ones.T @ ones + own + one)
+        joined.sort_indices()
+        self.symbolic: Symbolic = analyse(joined, ordering)
+        shape, place = self.symbolic.shape, self.symbolic.place
+        self._kind: type = np.int32 if self.symbolic.size < 2**31 else np.int64
+        row = place[np.repeat(np.arange(self.k), np.diff(Q.indptr))]
+        column = place[Q.indices]
+        self.entries = np.empty(Q.nnz, dtype=self._kind)
+        places(tuple(shape), row, column, self.entries)
+        self.lower_entries, self.mirrored_entries = self._halves(row, column)
+        self.lower = self.entries[self.lower_entries]
+        self.columns = np.empty(A.nnz, dtype=np.int32)
+        self.row_order = np.empty(A.nnz, dtype=np.int32 if A.nnz < 2**31 else np.int64)
+        self.indptr = A.indptr.astype(np.int64)
+        sort_rows(self.indptr, A.indices, place, self.columns, self.row_order)
+        #: What others have found of these rows, by name.
+        self.held: dict[str, Any] = {}
+        self._subset: tuple[NDArray[np.intp], _Rows] | None = None
+
+    def _halves(self, row: Any, column: Any) -> tuple[Any, Any]:
+        """Entries of the lower triangle, and their mirror images."""
+        low, high = np.flatnonzero(row >= column), np.flatnonzero(row <= column)
+        low = low[np.argsort(self.entries[low], kind="stable")]
+        high = high[np.argsort(self.entries[high], kind="stable")]
+        return low, high
+
+    def pairs_of(self, indptr: Any, columns: Any) -> NDArray[Any]:
+        """Places of the pairs of rows whose columns are in the order of elimination."""
+        widths = np.diff(indptr)
+        found: NDArray[Any] = np.empty(int((widths * (widths + 1) // 2).sum()), dtype=self._kind)
+        if pair_places(tuple(self.symbolic.shape), indptr, columns, found) >= 0:
+            return found[:0]
+        return found
+
+    def fits(self, A: sparse.csr_array, Q: sparse.csr_array) -> bool:
+        """Whether this is the pattern of these."""
+        return _same(self._a, A) and _same(self._q, Q) and (self.n, self.k) == A.shape
+
+    @cached_property
+    def _all(self) -> _Rows:
+        pairs = self.pairs_of(self.indptr, self.columns)
+        return _Rows(self.indptr, self.columns, self.row_order, pairs)
+
+    def rows(self, A: sparse.csr_array, chosen: NDArray[np.intp] | None = None) -> SparseRows:
+        """Rows of this pattern, or some of them, as kernels take them."""
+        if chosen is None:
+            some = self._all
+        elif self._subset is not None and np.array_equal(self._subset[0], chosen):
+            some = self._subset[1]
+        else:
+            widths = np.diff(self.indptr)[chosen]
+            indptr = np.concatenate([[0], np.cumsum(widths)])
+            at = np.arange(indptr[-1]) + np.repeat(self.indptr[chosen] - indptr[:-1], widths)
+            columns = self.columns[at]
+            pairs = self.pairs_of(indptr, columns)
+            some = _Rows(indptr, columns, self.row_order[at], pairs)
+            self._subset = chosen, some
+        return SparseRows(some.indptr, some.columns, A.data[some.order], some.pairs)
+
+    def new_rows(self, A: sparse.csr_array) -> SparseRows:
+        """Other rows; without pairs, if some have no place in the factor."""
+        indptr = A.indptr.astype(np.int64)
+        columns, order = np.empty(A.nnz, dtype=np.int32), np.empty(A.nnz, dtype=np.int64)
+        sort_rows(indptr, A.indices, self.symbolic.place, columns, order)
+        return SparseRows(indptr, columns, A.data[order], self.pairs_of(indptr, columns))
+
+    def halves(self, Q: sparse.csr_array, name: str = "Q") -> Array:
+        """Values of the lower triangle, in the order of `lower`; or raise `InputError`."""
+        one, two = Q.data[self.lower_entries], Q.data[self.mirrored_entries]
+        gap = np.abs(one - two)
+        if gap.size and not (gap <= _SYMMETRIC * np.abs(Q.data).max()).all():
+            raise InputError(f"{name} must be symmetric: mirrored entries differ by {gap.max():g}")
+        found: Array = one
+        return found
+
+    @property
+    def of_q(self) -> tuple[Any, Any]:
+        """Where rows begin, and columns, of Q's entries."""
+        return self._q
+
+    @cached_property
+    def diagonal(self) -> NDArray[Any]:
+        """Places of the diagonal, in the order of columns that was given."""
+        found = np.empty(self.k, dtype=np.int64)
+        place = self.symbolic.place
+        places(tuple(self.symbolic.shape), place, place, found)
+        return found
+
+    @cached_property
+    def coordinates(self) -> tuple[Any, Any]:
+        """Rows and columns of Q's entries, in the order of columns that was given."""
+        indptr, indices = self._q
+        return np.repeat(np.arange(self.k), np.diff(indptr)), indices
+
+    @cached_property
+    def of_prior(self) -> tuple[Symbolic, NDArray[Any]]:
+        """The analysis of Q alone in the same order, and the places of its lower triangle."""
+        indptr, indices = self._q
+        own = sparse.csr_array((np.ones(indices.size), indices, indptr), shape=(self.k, self.k))
+        own = sparse.csr_array(own + sparse.eye_array(self.k, format="csr"))
+        own.sort_indices()
+        found = analyse(own, order=self.symbolic.order)
+        row = np.repeat(np.arange(self.k), np.diff(indptr))[self.lower_entries]
+        at = np.empty(self.lower_entries.size, dtype=np.int64)
+        places(tuple(found.shape), found.place[row], found.place[indices[self.lower_entries]], at)
+        return found, at
+
+
+def _same(known: tuple[Any, Any], given: sparse.csr_array) -> bool:
+    pairs = zip(known, (given.indptr, given.indices), strict=True)
+    return all(a is b or (a.shape == b.shape and bool((a == b).all())) for a, b in pairs)

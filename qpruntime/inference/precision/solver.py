@@ -1,0 +1,378 @@
+"""The solver for a sparse precision, `qpruntime.inference.solver`: x ~ N(0, Q^-1), eta = o + A x.
+
+With sites of precision tau the precision of x is P = Q + A' diag(tau) A. All that sites ask for,
+means and variances of the rows, is on the pattern of P's factor. With a constraint C x = 0 and
+W = P^-1 C', covariances lose W (C W)^-1 W'.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError, NumericalError
+from qpruntime.inference.dense.factor import Factor
+from qpruntime.inference.precision.factorised import Factorised, filled
+from qpruntime.inference.precision.pattern import Pattern, SparseRows
+from qpruntime.inference.precision.rows import add_rows, back, squares, times
+from qpruntime.inference.proposals import propose_matched
+from qpruntime.inference.sites import Counts, ImproperPosterior, Sites, no_sites
+from qpruntime.inference.solver import Asked, Kept, Prior, Pullback, Solved
+
+__all__ = ["Conditioned", "PrecisionPrior", "PrecisionSolved"]
+
+#: Below this share 1 - tau variance has lost digits, and is found without the site; for so many
+#: sites at once.
+_STRONG, _AT_ONCE = 1e-8, 256
+#: Where weights are so much smaller than what they are a difference of, they are found twice.
+_CANCELLED = 1e6
+
+
+class Conditioned:
+    """What a constraint takes from the inverse of a factorised matrix.
+
+    Parameters
+    ----------
+    factor : Factorised
+    C : ndarray, shape (m, K)
+
+    Raises
+    ------
+    NumericalError
+        If constraints repeat each other.
+    """
+
+    def __init__(self, factor: Factorised, C: Array) -> None:
+        self.C = C[:, factor.symbolic.order]
+        self.W = factor.solve(self.C.T)
+        inner = self.C @ self.W
+        try:
+            self._inner = cho_factor(0.5 * (inner + inner.T), lower=True)
+        except np.linalg.LinAlgError as error:
+            raise NumericalError(
+                f"the {len(C)} constraints repeat each other, or leave no room: drop those that "
+                "follow from others"
+            ) from error
+        self.log_det = 2.0 * float(np.log(self._inner[0].diagonal()).sum())
+
+    def project(self, x: Array) -> Array:
+        """Return x (K,) or (K, T) moved to where C x = 0; in the factor's order of elimination."""
+        moved: Array = x - self.W @ cho_solve(self._inner, self.C @ x)
+        return moved
+
+    def half(self) -> Array:
+        """H (m, K) with H'H = W (C W)^-1 W', in the order of elimination."""
+        found: Array = solve_triangular(self._inner[0], self.W.T, lower=True)
+        return found
+
+
+class PrecisionPrior(Prior):
+    """N linear functionals of K latent values with a sparse precision.
+
+    Parameters
+    ----------
+    pattern : Pattern
+    rows : SparseRows
+        The N rows.
+    q : ndarray
+        Lower triangle of the precision at the places `pattern.lower`.
+    offset : ndarray, shape (N,)
+    constraint : ndarray, shape (m, K), or None
+    log_det : float or None
+        log |Q| of the prior, with the constraint's log |C Q^-1 C'|; found when it is None.
+    """
+
+    covariance = None
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        rows: SparseRows,
+        q: Array,
+        offset: Array,
+        constraint: Array | None,
+        log_det: float | None,
+    ) -> None:
+        self.pattern, self.rows, self.q = pattern, rows, q
+        self.offset, self.constraint = offset, constraint
+        if log_det is not None:
+            self.log_det = log_det
+
+    @property
+    def mean(self) -> Array:
+        return self.offset
+
+    @cached_property
+    def variance(self) -> Array:
+        return self.factor(no_sites(self.offset.size)).marginals()[0]
+
+    @cached_property
+    def own(self) -> Factorised:
+        """The factor of Q alone."""
+        symbolic, at = self.pattern.of_prior
+        factor = Factorised(symbolic, filled(symbolic.size, at, self.q))
+        if factor.failed >= 0:
+            raise NumericalError(
+                f"the precision Q is not positive definite at column "
+                f"{int(symbolic.order[factor.failed])}: the prior of its term is improper; add "
+                "1e-9 of its mean diagonal to it, and constrain what it leaves free"
+            )
+        return factor
+
+    def conditioned_solve(self, right: Array) -> Array:
+        """Prior covariance of x times columns (K, T), in the order of `own`."""
+        found = self.own.solve(right)
+        if self.constraint is not None:
+            for h in Conditioned(self.own, self.constraint).half():
+                found -= h[:, None] * (h @ right)
+        return found
+
+    @cached_property
+    def log_det(self) -> float:
+        """log |Q|, and log |C Q^-1 C'| of a constraint."""
+        own = self.own
+        if self.constraint is None:
+            return own.log_det
+        return own.log_det + Conditioned(own, self.constraint).log_det
+
+    def factor(self, sites: Sites) -> PrecisionSolved:
+        return PrecisionSolved(self, sites)
+
+    def draw(self, rng: np.random.Generator) -> Array:
+        x = self.draw_latent(self.own, rng, 1)[:, 0]
+        return self.offset + self.times(x[self.pattern.symbolic.order])
+
+    def draw_latent(self, factor: Factorised, rng: np.random.Generator, count: int) -> Array:
+        """Deviations of x from its mean by a factor of its precision, shape (K, count)."""
+        found = factor.root(rng.standard_normal((self.pattern.k, count)))
+        if self.constraint is not None:
+            found = Conditioned(factor, self.constraint).project(found)
+        drawn: Array = found[factor.symbolic.place]
+        return drawn
+
+    def precision(self) -> sparse.csr_array:
+        """Q, in the order of columns that was given."""
+        pattern = self.pattern
+        indptr, indices = pattern.of_q
+        data = np.empty(indices.size)
+        data[pattern.lower_entries] = self.q
+        data[pattern.mirrored_entries] = self.q
+        return sparse.csr_array((data, indices, indptr), shape=(pattern.k, pattern.k))
+
+    def precision_times(self, x: Array) -> Array:
+        """Return Q x, for x in the order of elimination."""
+        symbolic = self.pattern.symbolic
+        found: Array = (self.precision() @ x[symbolic.place])[symbolic.order]
+        return found
+
+    def times(self, x: Array) -> Array:
+        """Return A x, for x in the order of elimination."""
+        out = np.empty(self.rows.indptr.size - 1)
+        times(self.rows.indptr, self.rows.columns, self.rows.values, x, out)
+        return out
+
+    def dense_rows(self, some: NDArray[np.intp]) -> Array:
+        """A' of some rows, dense, (K, T)."""
+        found = np.zeros((self.pattern.k, some.size))
+        for t, n in enumerate(some):
+            own = slice(self.rows.indptr[n], self.rows.indptr[n + 1])
+            found[self.rows.columns[own], t] = self.rows.values[own]
+        return found
+
+    def back(self, w: Array) -> Array:
+        """Return A' w, in the order of elimination."""
+        out = np.empty(self.pattern.k)
+        back(self.rows.indptr, self.rows.columns, self.rows.values, w, out)
+        return out
+
+
+class PrecisionSolved(Solved):
+    """The posterior of given sites.
+
+    Raises
+    ------
+    NumericalError
+        If the precision is not positive definite; the message names the column.
+    ImproperPosterior
+        If negative site precisions leave no posterior.
+    """
+
+    def __init__(self, prior: PrecisionPrior, sites: Sites) -> None:
+        self.prior, self.tau = prior, sites.tau
+        pattern, rows = prior.pattern, prior.rows
+        panels = filled(pattern.symbolic.size, pattern.lower, prior.q)
+        add_rows(panels, rows.indptr, rows.values, rows.pairs, sites.tau)
+        self.factor = Factorised(pattern.symbolic, panels)
+        if self.factor.failed >= 0:
+            if (sites.tau < 0.0).any():
+                raise ImproperPosterior("negative site precisions leave no proper posterior")
+            raise NumericalError(
+                f"the posterior precision is not positive definite at column "
+                f"{int(pattern.symbolic.order[self.factor.failed])}: what the term of that column "
+                "leaves free, no observation tells; give it a proper prior, or a constraint and "
+                "1e-9 of its mean diagonal"
+            )
+        self.conditioned = None
+        if prior.constraint is not None:
+            self.conditioned = Conditioned(self.factor, prior.constraint)
+        self.relocate(sites.nu)
+
+    def relocate(self, nu: Array) -> None:
+        self._nu = nu
+        self._solution: tuple[Array, Array, Array] | None = None
+
+    def _solve(self) -> tuple[Array, Array, Array]:
+        """`weights`, the mean at the rows, and the latent mean."""
+        if self._solution is None:
+            prior = self.prior
+            shifted = self._nu - self.tau * prior.offset
+            x, moved, weights = self._solved(shifted)
+            if np.abs(shifted).max() > _CANCELLED * np.abs(weights).max():
+                # The weights are a difference where sites dominate: once more with what is left.
+                left, more, _ = self._solved(weights, prior.precision_times(x))
+                x, moved = x + left, moved + more
+                weights = shifted - self.tau * moved
+            mean = prior.offset + moved
+            if not np.isfinite(mean).all():
+                raise NumericalError(
+                    "the posterior mean is beyond double precision: rescale the columns of A"
+                )
+            self._solution = weights, mean, x
+        return self._solution
+
+    def _solved(self, pulls: Array, less: Array | None = None) -> tuple[Array, Array, Array]:
+        """P^-1 (A' pulls - less), that along A, and pulls less tau times that."""
+        right = self.prior.back(pulls)
+        x = self.factor.solve(right if less is None else right - less)
+        if self.conditioned is not None:
+            x = self.conditioned.project(x)
+        moved = self.prior.times(x)
+        return x, moved, pulls - self.tau * moved
+
+    @property
+    def mean(self) -> Array:
+        return self._solve()[1]
+
+    @property
+    def weights(self) -> Array:
+        return self._solve()[0]
+
+    @property
+    def latent(self) -> Array:
+        """Posterior mean of x, in the order of elimination."""
+        return self._solve()[2]
+
+    @property
+    def log_det(self) -> float:
+        found = self.factor.log_det - self.prior.log_det
+        return found if self.conditioned is None else found + self.conditioned.log_det
+
+    @cached_property
+    def inverse(self) -> Array:
+        """Panels of P^-1, which constraints take nothing from."""
+        return self.factor.inverse()
+
+    @cached_property
+    def taken(self) -> Array:
+        """H (m, K): the posterior covariance is P^-1 - H'H."""
+        if self.conditioned is None:
+            return np.empty((0, self.prior.pattern.k))
+        return self.conditioned.half()
+
+    def covariances(self, right: Array) -> Array:
+        """Posterior covariance of x times columns (K, T)."""
+        found = self.factor.solve(right)
+        for h in self.taken:
+            found -= h[:, None] * (h @ right)
+        return found
+
+    def variances(self, rows: SparseRows) -> Array:
+        """Posterior variances of rows with pairs."""
+        found = np.empty(rows.indptr.size - 1)
+        squares(self.inverse, rows.indptr, rows.values, rows.pairs, found)
+        seen = np.empty_like(found)
+        for h in self.taken:
+            times(rows.indptr, rows.columns, rows.values, h, seen)
+            found -= seen * seen
+        return found
+
+    def marginals(self) -> tuple[Array, Array]:
+        variance = self.variances(self.prior.rows)
+        kept = 1.0 - self.tau * variance
+        strong = np.flatnonzero(kept < _STRONG)
+        for begin in range(0, strong.size, _AT_ONCE):
+            some = strong[begin : begin + _AT_ONCE]
+            variance[some], kept[some] = self._without(some)
+        return variance, kept
+
+    def _without(self, strong: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Variances and 1 - tau variance of few sites, by the posterior of all others."""
+        rest = self.tau.copy()
+        rest[strong] = 0.0
+        others = PrecisionSolved(self.prior, Sites(rest, np.zeros(rest.size)))
+        right = self.prior.dense_rows(strong)
+        V = right.T @ others.covariances(right)
+        few = Sites(self.tau[strong], np.zeros(strong.size))
+        found: tuple[Array, Array] = Factor(0.5 * (V + V.T), few, few.nu).marginals()
+        return found
+
+    def propose(
+        self,
+        asked: Asked,
+        marginals: tuple[Array, Array],
+        sites: Sites,
+        steps: int,
+        counts: Counts,
+    ) -> tuple[Sites, Array, Array]:
+        return propose_matched(self, asked, marginals, sites, steps, counts)
+
+    def sweep(
+        self,
+        asked: Asked,
+        sites: Sites,
+        damping: float,
+        visits: NDArray[np.intp] | None,
+        counts: Counts,
+    ) -> tuple[Array, Array, Array]:
+        raise InputError("sites on a sparse precision are updated in parallel order only")
+
+    def discard(self) -> None:
+        self._solve()
+        vars(self).pop("inverse", None)
+
+    def keep(self) -> Kept:
+        raise NotImplementedError("a finished posterior keeps all of this")
+
+    def slope(self) -> tuple[Array, Array]:
+        """The posterior covariance on the pattern of Q, and the mean of x."""
+        pattern = self.prior.pattern
+        found = self.inverse[pattern.entries]
+        place = pattern.symbolic.place
+        rows, columns = pattern.coordinates
+        for h in self.taken:
+            found -= h[place[rows]] * h[place[columns]]
+        return found, self.latent[place]
+
+    def pullback(self, marginals: tuple[Array, Array]) -> Pullback:
+        raise InputError("the leave-one-out objective is for dense priors")
+
+
+def prior_entries(prior: PrecisionPrior) -> Array:
+    """The prior covariance on the pattern of Q, of a constrained prior too."""
+    own, pattern = prior.own, prior.pattern
+    symbolic, at = pattern.of_prior
+    panels = own.inverse()
+    found = np.empty(pattern.entries.size)
+    found[pattern.lower_entries] = panels[at]
+    found[pattern.mirrored_entries] = panels[at]
+    if prior.constraint is not None:
+        place = symbolic.place
+        rows, columns = pattern.coordinates
+        for h in Conditioned(own, prior.constraint).half():
+            found -= h[place[rows]] * h[place[columns]]
+    return found

@@ -1,0 +1,135 @@
+"""Where the Cholesky factor of a sparse matrix has numbers: supernodes, their rows and their room.
+
+A supernode is a run of columns with the same rows below them. Its panel has these columns with its
+own rows first, then the `rows` below; panels are column-major in one array. Columns are numbered in
+the order of elimination here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from qpruntime.errors import InputError
+from qpruntime.inference.precision.elimination import (
+    count_rows,
+    fill_rows,
+    join,
+    postorder,
+    tree,
+)
+from qpruntime.inference.precision.ordering import Ordering, elimination_order
+from qpruntime.memory import require
+
+__all__ = ["Shape", "Symbolic", "analyse"]
+
+Index = NDArray[np.int64]
+
+#: Supernodes are joined up to so many columns, where so much of the panel is zeros at most.
+_JOINED = ((4, 0.5), (16, 0.3), (48, 0.1), (1 << 62, 0.05))
+#: Operations of a factorisation from which on it is refused.
+_MOST = 5e10
+
+
+class Shape(NamedTuple):
+    """What kernels take of the symbolic analysis; S supernodes of n columns.
+
+    first : (S + 1,), first columns
+    panels : (S + 1,), where panels begin
+    below : (S + 1,), where the rows below begin in `rows`
+    rows : ascending in every supernode
+    owner : (n,), the supernode of every column
+    children : (S,), how many supernodes hand their update to this one
+    """
+
+    first: Index
+    panels: Index
+    below: Index
+    rows: Index
+    owner: Index
+    children: Index
+
+
+class Symbolic(NamedTuple):
+    """The analysis of one pattern.
+
+    order : (n,), columns in the order of their elimination; `place` is its inverse
+    shape : Shape
+    stack : numbers that the stack of update matrices takes at most
+    flops : operations of a factorisation
+    """
+
+    order: Index
+    place: Index
+    shape: Shape
+    stack: int
+    flops: float
+
+    @property
+    def size(self) -> int:
+        """Numbers in all panels."""
+        return int(self.shape.panels[-1])
+
+
+def analyse(
+    pattern: sparse.csr_array, ordering: Ordering = "mmd", order: Index | None = None
+) -> Symbolic:
+    """Analyse a symmetric pattern (n, n) that has its diagonal.
+
+    Parameters
+    ----------
+    pattern : csr_array
+    ordering : {"mmd", "natural"}
+    order : ndarray, optional
+        An order that is known, instead.
+
+    Raises
+    ------
+    InputError
+        If the factorisation would take more than 5e10 operations, or more memory than there is.
+    """
+    n = pattern.shape[0]
+    indptr, indices = (np.asarray(a, dtype=np.int64) for a in (pattern.indptr, pattern.indices))
+    if order is None:
+        order = elimination_order(pattern, ordering)
+    order = np.asarray(order, dtype=np.int64)
+    place = np.empty(n, dtype=np.int64)
+    place[order] = np.arange(n)
+    parent = tree(indptr, indices, order, place)
+    post = postorder(parent)
+    order = order[post]
+    place[order] = np.arange(n)
+    back = np.empty(n, dtype=np.int64)
+    back[post] = np.arange(n)
+    parent = np.where(parent[post] < 0, -1, back[parent[post]])
+    counts, done = count_rows(indptr, indices, order, place, parent, _MOST)
+    flops = float((counts.astype(float) ** 2).sum())
+    if not done or flops > _MOST:
+        _refuse(n, counts, order, flops)
+    first = join(parent, counts, _JOINED)
+    owner = np.repeat(np.arange(first.size - 1), np.diff(first))
+    below_count = counts[first[1:] - 1] - 1
+    widths = np.diff(first)
+    panels = np.concatenate([[0], np.cumsum(widths * (widths + below_count))])
+    below = np.concatenate([[0], np.cumsum(below_count)])
+    require(16.0 * float(panels[-1]), f"the factor of {n} columns", _REMEDY)
+    rows, children, stack = fill_rows(indptr, indices, order, place, first, below, owner)
+    shape = Shape(first, panels, below, rows, owner, children)
+    return Symbolic(order, place, shape, int(stack), flops)
+
+
+_REMEDY = "leave out terms that meet all levels of another one, or merge levels"
+
+
+def _refuse(n: int, counts: Index, order: Index, flops: float) -> None:
+    full = int(np.count_nonzero(counts >= np.arange(n, 0, -1)))
+    # Where counting ended early the operations are those of the columns it has seen.
+    raise InputError(
+        f"the factor of {n} columns takes {flops:.2g} operations at least, more than {_MOST:.0e}: "
+        f"elimination couples the last {max(full, int(counts.max()))} columns, column "
+        f"{int(order[-1])} among them, with each other; {_REMEDY}, of crossed terms those of the "
+        "smaller"
+    )

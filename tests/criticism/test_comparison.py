@@ -1,0 +1,92 @@
+"""Rows left out, in units of the data, and models side by side."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from criticism.conftest import COUNTS, EXPOSURE, KERNEL, LABELS, NUMBERS, X
+from scipy.special import logsumexp
+
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError, compare
+from qpruntime.criticism import leave_one_out
+
+pytest.importorskip("pandas")
+
+
+def test_units_of_numbers_do_not_matter(numbers):
+    other = GPRobustRegressor(KERNEL, scale=100.0, method="ep", optimize=False)
+    other.fit(X, 7.0 - 100.0 * NUMBERS)
+    gap = leave_one_out(numbers).log_density - leave_one_out(other).log_density
+    np.testing.assert_allclose(gap, math.log(100.0), rtol=0.0, atol=1e-7)
+    assert abs(leave_one_out(numbers).elpd - numbers.posterior_.loo().sum()) > 10.0
+
+
+def test_a_row_left_out_is_a_row_less(labels):
+    found = leave_one_out(labels)
+    for i in (0, 17, 59):
+        others = np.delete(np.arange(60), i)
+        less = GPClassifier(KERNEL, optimize=False).fit(X[others], LABELS[others])
+        said = less.predict_log_proba(X[[i]])[0, list(less.classes_).index(LABELS[i])]
+        # EP's cavity is the posterior of the other rows but for what their sites would change.
+        assert abs(found.log_density[i] - said) < 0.02
+    assert found.se == pytest.approx(math.sqrt(60.0) * np.std(found.log_density, ddof=1))
+    some = leave_one_out(labels, rows=[3, 1])
+    np.testing.assert_array_equal(some.log_density, found.log_density[[3, 1]])
+
+
+def test_several_classes_are_coupled_as_predictions_are():
+    y = np.digitize(X[:, 0], [-0.6, 0.6])
+    model = GPClassifier(KERNEL, optimize=False).fit(X, y)
+    found = leave_one_out(model)
+    own = np.array([post.loo() for post in model.posterior_]).T
+    true = y[:, None] == np.arange(3)
+    other = np.log(-np.expm1(own))
+    score = np.where(true, own, other) - model.coupling_ * np.where(true, other, own)
+    expected = (score - logsumexp(score, axis=1, keepdims=True))[np.arange(60), y]
+    np.testing.assert_allclose(found.log_density, expected, rtol=1e-12)
+    np.testing.assert_array_equal(leave_one_out(model, y).log_density, found.log_density)
+    joint = GPClassifier(KERNEL, optimize=False, multi_class="joint").fit(X, y)
+    table = compare({"apart": model, "joint": joint})
+    assert table.loc["joint", "elpd"] == joint.posterior_.loo().sum()
+    with pytest.raises(InputError, match="label 9"):
+        leave_one_out(model, np.where(y == 1, 9, y))
+
+
+def test_the_best_is_first_and_differences_are_paired(labels):
+    flat = GPClassifier(ConstantOnly, optimize=False).fit(X, LABELS)
+    table = compare([flat, labels], evidence=True)
+    assert list(table.index) == ["GPClassifier 1", "GPClassifier 0"]
+    terms = leave_one_out(flat).log_density - leave_one_out(labels).log_density
+    worst = table.loc["GPClassifier 0"]
+    assert worst["difference"] == pytest.approx(terms.sum(), rel=1e-12)
+    assert worst["difference_se"] == pytest.approx(math.sqrt(60.0) * terms.std(ddof=1), rel=1e-12)
+    assert "100 rows" in worst["words"]
+    assert table["log_evidence"].iloc[0] == labels.posterior_.log_evidence
+    assert table["corrected"].iloc[0] == labels.posterior_.corrected_evidence().value
+    again = compare({"a": labels, "b": labels})
+    assert again.loc["b", "words"] == "the same predictions"
+
+
+ConstantOnly = type(KERNEL.k1)(1e-4) * KERNEL.k2
+
+
+def test_what_does_not_compare(labels, counts, numbers):
+    with pytest.raises(InputError, match="densities"):
+        compare([counts, numbers])
+    with pytest.raises(InputError, match="other outcomes"):
+        compare([labels, GPClassifier(KERNEL, optimize=False).fit(X, LABELS[::-1])])
+    shorter = GPClassifier(KERNEL, optimize=False).fit(X[1:], LABELS[1:])
+    with pytest.raises(InputError, match="other outcomes"):
+        compare([labels, shorter])
+    with pytest.raises(InputError, match="other rows"):
+        compare([labels.posterior_, shorter.posterior_])
+    with pytest.raises(InputError, match="no models"):
+        compare([])
+    with pytest.raises(InputError, match="estimator"):
+        compare([np.zeros(3)])
+    thinned = GPPoissonRegressor(KERNEL, link="exp", optimize=False, inducing=8)
+    thinned.fit(X, COUNTS, EXPOSURE)
+    found = compare({"all": counts, "few": thinned}, evidence=True)["corrected"]
+    assert list(np.isnan(found[["all", "few"]])) == [False, True]

@@ -1,0 +1,140 @@
+"""Where observations lie in leave-one-out predictions, and drawn values in posteriors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from criticism.conftest import COUNTS, EXPOSURE, KERNEL, NUMBERS, X
+from scipy import stats
+from scipy.integrate import quad
+from scipy.special import stdtr
+
+from qpruntime import (
+    GPPoissonRegressor,
+    GPRegressor,
+    GPRobustRegressor,
+    InputError,
+    check_calibration,
+    compare,
+)
+from qpruntime.criticism import pit
+from qpruntime.criticism.draws import Drawn, observed
+from qpruntime.criticism.pit import left_out_moments
+from qpruntime.estimators.predictive.density import log_density
+
+
+@pytest.mark.parametrize("options", [{}, {"inducing": 12}, {"solver": "markov"}])
+def test_cavities_are_those_of_every_engine(options):
+    for link in ("exp", "square"):
+        model = GPPoissonRegressor(KERNEL, link=link, optimize=False, **options)
+        model.fit(X, COUNTS, EXPOSURE)
+        rows = np.arange(60)[::2]
+        found = log_density(
+            model.likelihood_, *left_out_moments(model.posterior_, rows), COUNTS[rows]
+        )
+        np.testing.assert_allclose(found, model.posterior_.loo(rows), rtol=1e-9, atol=1e-11)
+        if options:
+            with pytest.raises(InputError, match="pass y"):
+                pit(model)
+        u = pit(model, COUNTS, random_state=1)
+        assert ((u > 0.0) & (u < 1.0)).all()
+
+
+def test_ranks_are_uniform_where_the_model_is_right(counts, numbers, labels):
+    for model in (counts, numbers):
+        u = pit(model, random_state=0)
+        assert stats.kstest(u, "uniform").pvalue > 0.01
+    np.testing.assert_allclose(u[[5, 2]], pit(numbers, rows=[5, 2]), rtol=1e-12)
+    np.testing.assert_array_equal(pit(numbers), pit(numbers, NUMBERS))
+    # Of one row, by the sum of probabilities and by quadrature of the density.
+    mean, variance = left_out_moments(counts.posterior_, np.array([7]))
+    upto = np.arange(COUNTS[7] + 1.0)
+    moments = (np.full(upto.size, one[0]) for one in (mean, variance))
+    each = np.exp(log_density("poisson-exp", *moments, upto))
+    u = np.array([pit(counts, rows=[7], random_state=seed)[0] for seed in range(200)])
+    assert (u > each[:-1].sum()).all()
+    assert (u < each.sum()).all()
+    assert u.mean() == pytest.approx(each.sum() - 0.5 * each[-1], abs=0.1 * each[-1])
+    at, span = left_out_moments(numbers.posterior_, np.array([7]))
+    seen = (NUMBERS[7] - numbers._centre_) / numbers._unit_
+    known = numbers.likelihood_.parameters
+
+    def density(z):
+        gap = (seen - at[0] - np.sqrt(span[0]) * z) / known["scale"]
+        return stdtr(known["nu"], gap) * stats.norm.pdf(z)
+
+    expected = quad(density, -12.0, 12.0, limit=400, epsabs=0.0, epsrel=1e-10)[0]
+    assert pit(numbers, rows=[7])[0] == pytest.approx(expected, rel=1e-8)
+    wide = GPRobustRegressor(KERNEL, scale=8.0, method="ep", optimize=False).fit(X, NUMBERS)
+    assert stats.kstest(pit(wide), "uniform").pvalue < 1e-3
+    with pytest.raises(InputError, match="CalibrationDisplay"):
+        pit(labels)
+
+
+def test_drawn_observations_have_the_law_of_the_likelihood(labels, counts, numbers):
+    rng, n = np.random.default_rng(2), 40_000
+    f = np.full(n, 0.4)
+    share = 2.0 * stats.norm.cdf(0.4) - 1.0
+    assert observed(labels, f, rng).mean() == pytest.approx(share, abs=0.02)
+    y = observed(counts, f, rng)
+    assert (y.mean(), y.var()) == pytest.approx((math.exp(0.4), math.exp(0.4)), rel=0.03)
+    t = (observed(numbers, f, rng) - 0.4) / numbers.likelihood_.parameters["scale"]
+    assert stats.kstest(t, "t", (numbers.nu_,)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("which", ["labels", "counts"])
+def test_calibration_sees_posteriors_that_are_too_narrow(which, request, monkeypatch):
+    model = request.getfixturevalue(which)
+    found = check_calibration(model, 40, random_state=3)
+    assert found.words == ()
+    assert found.ranks.shape == (40, 30)
+    assert abs(found.spread - 1.0) < 0.1
+    assert abs(found.coverage - 0.9) < 0.05
+    right = Drawn.inferred
+
+    def narrow(self, y):
+        mean, variance = right(self, y)
+        return mean, variance / 1.5**2
+
+    monkeypatch.setattr(Drawn, "inferred", narrow)
+    again = check_calibration(model, 40, random_state=3)
+    assert again.spread == pytest.approx(1.5 * found.spread, rel=1e-12)
+    assert "narrow" in again.words[0]
+
+    def low(self, y):
+        mean, variance = right(self, y)
+        return mean - 1.0, variance
+
+    monkeypatch.setattr(Drawn, "inferred", low)
+    assert "below" in check_calibration(model, 40, random_state=3).words[0]
+
+
+def test_any_likelihood():
+    model = GPRegressor(KERNEL, likelihood="gamma", method="ep", optimize=False)
+    y = np.random.default_rng(1).gamma(3.0, np.exp(np.sin(X[:, 0])))
+    u = pit(model.fit(X, y), y)
+    assert stats.kstest(u, "uniform").statistic < 0.5
+    found = check_calibration(model, 10, random_state=0)
+    assert 0.6 < found.spread < 1.4
+    assert len(compare([model, model])) == 2
+
+
+def test_calibration_of_the_whole_chain(numbers):
+    found = check_calibration(numbers, 10, learn=True, random_state=0)
+    assert found.learnt
+    assert abs(found.bias) < 5.0 * found.bias_se
+    assert 0.7 < found.spread < 1.5
+
+
+def test_calibration_refuses(labels):
+    three = type(labels)(KERNEL, optimize=False).fit(X, np.digitize(X[:, 0], [-0.5, 0.5]))
+    with pytest.raises(InputError, match="several classes"):
+        check_calibration(three)
+    with pytest.raises(InputError, match="at least 10"):
+        check_calibration(labels, 3)
+    thinned = type(labels)(KERNEL, optimize=False, inducing=8).fit(X, labels.predict(X))
+    with pytest.raises(InputError, match="pass X"):
+        check_calibration(thinned)
+    assert check_calibration(thinned, 10, X=X, random_state=0).ranks.shape == (10, 30)

@@ -1,0 +1,269 @@
+"""What data may be like at the edges: each case fits, warns or is refused in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cases import every_case
+from qpruntime import InputError
+from qpruntime.effects import (
+    Areas,
+    EffectsModel,
+    Fixed,
+    Graph,
+    Groups,
+    Mesh,
+    Plane,
+    Product,
+    Series,
+    Walk,
+    mesh_over,
+)
+from qpruntime.effects.frame import Frame
+
+ROWS = np.arange(40)
+X = np.sin(1.7 * ROWS)
+LABELS = np.where(np.cos(2.3 * ROWS) + 0.8 * X > 0.1, 1, -1)
+DATA = {"x": X, "g": ROWS // 4, "row": ROWS, "u": 0.37 * ROWS % 1.0, "v": 0.61 * ROWS % 1.0}
+
+
+def model(*terms, family="logistic", **options):
+    return EffectsModel(list(terms), family, integrate="mode", **options)
+
+
+def test_separated_labels_are_held_by_the_prior():
+    found = model(Fixed("x")).fit(DATA, X > 0.05)
+    row = found.summary()["x"]
+    assert np.isfinite(found.log_evidence_)
+    assert 5.0 < row["mean"] < 60.0
+    assert any("separated by x" in one for one in found.check())
+    assert not any("separated" in one for one in model(Fixed("x")).fit(DATA, LABELS).check())
+
+
+def test_labels_of_one_kind_have_a_posterior():
+    found = model(Fixed("x"), Groups("g")).fit(DATA, np.ones(40))
+    assert (found.predict(DATA) > 0.8).all()
+    assert found.family_.classes.tolist() == [-1, 1]
+
+
+def test_one_row_a_level_warns():
+    with pytest.warns(UserWarning, match="no level of row has two rows"):
+        found = model(Fixed("x"), Groups("row")).fit(DATA, LABELS)
+    assert any("no level of row has two rows" in one for one in found.check())
+
+
+def test_dependent_columns_share_the_effect():
+    data = {**DATA, "twice": 2.0 * X + 1.0}
+    found = model(Fixed("x", "twice")).fit(data, LABELS)
+    alone = model(Fixed("x")).fit(data, LABELS)
+    both = found.summary()
+    shared = both["x"]["mean"] + 2.0 * both["twice"]["mean"]
+    assert shared == pytest.approx(alone.summary()["x"]["mean"], rel=5e-3)
+    assert any("follows from the others" in one for one in found.check())
+
+
+def test_a_deviation_that_nothing_asks_for():
+    y = np.random.default_rng(1).poisson(3.0, 40)
+    found = model(Groups("g"), family="poisson").fit(DATA, y)
+    assert any("do not ask for g" in one for one in found.check())
+    strong = np.random.default_rng(1).poisson(np.exp(2.0 * np.cos(3.0 * (ROWS // 4)) + 1.0))
+    assert model(Groups("g"), family="poisson").fit(DATA, strong).check() == ()
+
+
+def test_empty_areas_and_islands_have_their_prior():
+    ring = {k: [(k + 1) % 8, (k - 1) % 8] for k in range(8)} | {8: [], 9: []}
+    data = {"area": ROWS % 8, "x": X}
+    found = model(Areas("area", ring), family="poisson").fit(data, ROWS % 4)
+    table = found.effects("area")
+    sd = np.exp(found.theta_[0])
+    for name in ("8", "9"):
+        assert table[name]["mean"] == pytest.approx(0.0, abs=1e-9)
+        assert table[name]["sd"] == pytest.approx(sd, rel=1e-9)
+    assert Graph(ring).islands.tolist() == [8, 9]
+    icar = model(Areas("area", ring, model="icar"), family="poisson").fit(data, ROWS % 4)
+    assert len(icar.effects("area")) == 8
+    np.testing.assert_allclose(icar.effects("area").column("mean").sum(), 0.0, atol=1e-6)
+
+
+def column(values):
+    return {**DATA, "bad": values}
+
+
+MISSING = np.where(ROWS == 7, np.nan, 1.0 * ROWS)
+TEXT = np.array(["a", "b"] * 20, dtype=object)
+HOLE = TEXT.copy()
+HOLE[3] = None
+RING = {0: [1], 1: [0, 2], 2: [1]}
+
+
+@every_case(
+    "terms, data, words",
+    [
+        ([Groups("bad")], column(MISSING), "no level in row 7"),
+        ([Groups("bad")], column(HOLE), "no level in row 3"),
+        ([Fixed("bad")], column(MISSING), "has nan in row 7"),
+        ([Fixed("bad")], column(np.ones(40)), "one value in all rows"),
+        ([Fixed("bad")], column(np.array(["one"] * 40)), "has one level"),
+        ([Fixed("x"), Fixed("x")], DATA, "fixed effect twice"),
+        ([Groups("g"), Groups("g")], DATA, "two terms are 'g'"),
+        ([Groups()], DATA, "needs a column"),
+        ([Groups("g", intercept=False)], DATA, "needs slope"),
+        ([Groups("g", slope="bad")], column(np.zeros(40)), "0 in all rows"),
+        ([Groups("g", prior=(3.0, 2.0))], DATA, "probability of prior"),
+        ([Groups("gg")], DATA, "no column 'gg'"),
+        ([Walk("g", 3)], DATA, "order of Walk must be 1 or 2"),
+        ([Walk("bad")], column(np.ones(40)), "has one value"),
+        ([Walk("bad")], column(ROWS % 2), "at least 3 knots"),
+        ([Walk("g", season=3, cyclic=True)], DATA, "say the same"),
+        ([Series("bad")], column(np.ones(40)), "one time"),
+        ([Series("g", "ar2")], DATA, "kind of Series"),
+        ([Areas("g", RING)], DATA, "is not in the graph"),
+        ([Areas("g", {k: [] for k in range(10)})], DATA, "no two areas"),
+        ([Plane("bad", "bad")], column(np.ones(40)), "all one place"),
+        ([Plane("row", "row")], DATA, "outside the mesh|on a line|nothing is left|no area"),
+        ([Product(Groups("g"), Plane("u", "v"))], DATA, "takes a Series and a Plane"),
+        (["x"], DATA, "terms must be of qpruntime.effects"),
+    ],
+)
+def test_terms_that_cannot_be_are_refused(terms, data, words):
+    if words.startswith("outside"):
+        model(*terms).fit(data, LABELS)  # on a line there is a plane around it
+        return
+    with pytest.raises(InputError, match=words):
+        model(*terms).fit(data, LABELS)
+
+
+@every_case(
+    "options, y, words",
+    [
+        ({"exposure": "g"}, LABELS, "exposure is for counts"),
+        ({"family_bounds": {"nu": (1, 2)}, "family": "poisson"}, ROWS, "has no parameter 'nu'"),
+        ({"family": "student-t", "family_bounds": {"scale": 3}}, X, "two positive numbers"),
+        ({}, ROWS, "labels must be of two kinds"),
+        ({}, LABELS[:5], "y must have 40 rows"),
+        ({"intercept": False}, LABELS, "no terms and no intercept"),
+        ({"family": "no"}, LABELS, "unknown likelihood"),
+        ({"offset": "bad"}, LABELS, "offset 'bad' is nan in row 7"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, y, words):
+    with pytest.raises(InputError, match=words):
+        EffectsModel([], **options).fit(column(MISSING), y)
+
+
+@every_case(
+    "graph, levels, words",
+    [
+        (np.array([[0.0, 1.0], [0.0, 0.0]]), None, "neighbours one way only"),
+        (np.ones((2, 3)), None, "matrix must be square|pairs"),
+        (np.ones((3, 3)), ["a", "b"], "levels must name each"),
+        (-np.ones((3, 3)), None, "at least 0"),
+        ({0: [5]}, None, "which the graph lacks"),
+        (3.0, None, "graph must be"),
+    ],
+)
+def test_graphs_that_cannot_be_are_refused(graph, levels, words):
+    with pytest.raises(InputError, match=words):
+        Graph(graph, levels)
+
+
+def test_graphs_of_all_kinds_are_the_same():
+    one = Graph({"a": ["b"], "b": ["a", "c"], "c": ["b"], "d": []})
+    two = Graph([("a", "b"), ("c", "b")], levels=["d"])
+    W = np.zeros((4, 4))
+    W[0, 1] = W[1, 0] = W[1, 2] = W[2, 1] = 1.0
+    three = Graph(W, levels=["a", "b", "c", "d"])
+    for other in (two, three):
+        assert other.levels.tolist() == one.levels.tolist()
+        np.testing.assert_array_equal(other.weights.toarray(), one.weights.toarray())
+
+
+COAST = np.array([[0, 0], [4, 0], [4, 1], [1.5, 1], [1.5, 2], [4, 2], [4, 3], [0, 3]], float)
+LAKE = np.array([[0.4, 1.2], [0.9, 1.2], [0.9, 1.8], [0.4, 1.8]])
+
+
+def area(corners):
+    x, y = corners.T
+    return 0.5 * abs(x @ np.roll(y, -1) - y @ np.roll(x, -1))
+
+
+def test_meshes_keep_to_coasts():
+    points = np.random.default_rng(0).uniform(0.0, 1.0, (30, 2))
+    mesh = mesh_over(points, spacing=0.2, boundary=COAST, holes=[LAKE])
+    # Triangles cover the land, the whole land, and nothing but the land.
+    assert mesh.areas.sum() == pytest.approx(area(COAST) - area(LAKE), rel=1e-9)
+    assert mesh.mass().sum() == pytest.approx(mesh.areas.sum(), rel=1e-12)
+    inlet, lake, land = [2.5, 1.5], [0.65, 1.5], [3.0, 0.5]
+    found, inside = mesh.located(np.array([inlet, lake, land]))
+    assert found[0] == found[1] == -1
+    assert found[2] >= 0
+    np.testing.assert_allclose(inside[2] @ mesh.nodes[mesh.triangles[found[2]]], land)
+    assert np.median(mesh.angles) > 40.0
+    assert mesh.angles.min() > 5.0
+
+
+def test_a_coast_parts_what_is_near():
+    """Two shores of an inlet are further apart than their distance says."""
+    data = Frame({"u": [3.5, 3.5, 3.5], "v": [0.9, 2.1, 0.1]})
+    block = Plane("u", "v", spacing=0.15, boundary=COAST).bind(data)
+    A = block.columns(data).toarray()
+    Q = block.precision(np.log([1.0, 1.5])).toarray()
+    S = A @ np.linalg.solve(Q, A.T)
+    assert S[0, 1] < 0.3 * S[0, 2]
+
+
+def test_points_outside_a_mesh():
+    mesh = Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]])
+    data = {"u": [0.2, 0.5, 3.0], "v": [0.3, 0.4, 3.0]}
+    with pytest.raises(InputError, match=r"1 of 3 points are outside .* \(3, 3\) in row 2"):
+        Plane("u", "v", mesh=mesh).bind(Frame(data)).columns(Frame(data))
+    block = Plane("u", "v", mesh=mesh, outside="nearest").bind(Frame(data))
+    assert block.columns(Frame(data)).toarray()[2].tolist() == [0.0, 0.0, 1.0, 0.0]
+
+
+@every_case(
+    "nodes, triangles, words",
+    [
+        ([[0, 0], [1, 0], [0, 1]], [[0, 1, 3]], "beyond the 3 nodes"),
+        ([[0, 0], [1, 0], [0, 1], [5, 5]], [[0, 1, 2]], "node 3 is in no triangle"),
+        ([[0, 0], [1, 0], [2, 0]], [[0, 1, 2]], "has no area"),
+        ([[0, 0, 0]], [[0, 0, 0]], "nodes must have shape"),
+    ],
+)
+def test_meshes_that_cannot_be_are_refused(nodes, triangles, words):
+    with pytest.raises(InputError, match=words):
+        Mesh(nodes, triangles)
+
+
+@every_case(
+    "options, words",
+    [
+        ({"boundary": [[0, 0], [1, 1]]}, "3 corners"),
+        ({"boundary": [[0, 0], [0, 0], [1, 1], [1, 0]]}, "same corner twice"),
+        ({"spacing": 1e-5}, "use a larger spacing"),
+        ({"spacing": -1.0}, "spacing must be positive"),
+        ({"boundary": COAST, "holes": [COAST]}, "cross or touch"),
+        ({"boundary": COAST, "holes": [[[-1, -1], [5, -1], [5, 5], [-1, 5]]]}, "nothing is left"),
+    ],
+)
+def test_coasts_that_cannot_be_are_refused(options, words):
+    with pytest.raises(InputError, match=words):
+        mesh_over(np.array([[0.0, 0.0], [1.0, 1.0]]), **options)
+
+
+def test_many_counts_of_walks_that_overlap():
+    """Precisions of rows far above 1, and three walks beside an intercept."""
+    t = np.arange(4000.0)
+    day, week = 2.0 * np.pi * t / 24.0, 2.0 * np.pi * t / 168.0
+    eta = 1.0 + 0.6 * np.sin(day) + 0.3 * np.cos(week) + 0.3 * np.sin(t / 500.0)
+    y = np.random.default_rng(0).poisson(np.exp(eta))
+    seasons = [Walk(name, order=2, cyclic=True) for name in ("hour", "place")]
+    terms = [Walk("t", order=2, knots=50), *seasons]
+    data = {"t": t, "hour": t % 24.0, "place": t % 168.0}
+    model = EffectsModel(terms, "poisson", integrate="mode").fit(data, y)
+    assert model.converged_
+    mean, variance = model.latent(data)
+    error = mean - eta
+    assert np.sqrt(np.mean(error**2)) < 0.1
+    assert 0.5 < np.mean(error**2 / variance) < 2.0

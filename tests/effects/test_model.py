@@ -1,0 +1,373 @@
+"""The estimator: beside reference values and dense algebra, saved, cloned, refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm, poisson
+from sklearn.base import clone
+
+import qpruntime
+from qpruntime import InputError, infer
+from qpruntime.effects import (
+    Areas,
+    EffectsModel,
+    Fixed,
+    Groups,
+    Mesh,
+    Plane,
+    Product,
+    Series,
+    Walk,
+)
+from qpruntime.effects.assembly import Assembly
+from qpruntime.effects.families import family_of
+from qpruntime.effects.fixed import FixedBlock
+from qpruntime.effects.frame import Frame
+from qpruntime.effects.mixture import Mixture
+from qpruntime.effects.objective import Objective
+from qpruntime.effects.profiled import profiled_numbers
+from qpruntime.effects.table import weighted_quantiles
+
+REFERENCE = json.loads((Path(__file__).parent / "reference.json").read_text())
+ROWS = np.arange(40)
+X = np.sin(1.7 * ROWS)
+LABELS = np.sign(1.5 * np.sin(3.1 * (ROWS // 4) + 1) + 0.8 * X + 0.9 * np.cos(2.3 * ROWS) + 0.2)
+COUNTS = np.round(np.exp(0.8 * np.sin(0.3 * ROWS) + 0.3 * X))
+DATA = {
+    "x": X,
+    "g": ROWS // 4,
+    "h": 7 * ROWS % 10,
+    "pair": ROWS // 2,
+    "lon": 0.37 * ROWS % 1.0,
+    "lat": (0.61 * ROWS + 0.1) % 1.0,
+}
+
+
+def lattice():
+    t = np.linspace(-0.3, 1.3, 17)
+    x, y = np.meshgrid(t, t)
+    corner = (17 * np.arange(16)[:, None] + np.arange(16)).ravel()
+    upper = np.column_stack([corner, corner + 1, corner + 18])
+    lower = np.column_stack([corner, corner + 18, corner + 17])
+    return Mesh(np.column_stack([x.ravel(), y.ravel()]), np.vstack([upper, lower]))
+
+
+SIZE = np.log(np.sqrt(np.mean(X**2)))
+CASES = {
+    "groups probit": ([Groups("g")], "probit", 0.0),
+    "groups logistic": ([Groups("g")], "logistic", 0.0),
+    "crossed logistic": ([Groups("g"), Groups("h")], "logistic", 0.0),
+    "rw1 poisson": ([Walk("pair")], "poisson", 0.1),
+    "ar1 poisson": ([Series("pair")], "poisson", 0.1),
+    "spde poisson": ([Plane("lon", "lat", mesh=lattice())], "poisson", 0.0),
+    "intercept and slope": ([Groups("g", slope="x")], "probit", 0.0),
+}
+
+
+def objective(terms, family, offset, tol=1e-10):
+    data = Frame(DATA)
+    fixed = FixedBlock([Fixed("x", standardise=False)], data, 10.0)
+    assembly = Assembly([fixed, *(one.bind(data) for one in terms)])
+    own, y = family_of(family, COUNTS if family == "poisson" else LABELS, None)
+    A = assembly.columns(data)
+    return Objective(assembly, A, y, np.full(40, offset), None, own, tol)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reference_values(name):
+    """Evidence, its slopes and the coefficients, as dense algebra and differences have found."""
+    terms, family, offset = CASES[name]
+    known = REFERENCE[name]
+    theta = np.array(known["theta"])
+    if name == "intercept and slope":
+        theta[1] += SIZE
+    found = objective(terms, family, offset)(theta)
+    # The reference of the random walk has lost digits to an improper prior.
+    loose = 100.0 if name.startswith("rw1") else 1.0
+    assert abs(found.evidence - known["log_evidence"]) < 1e-8 * loose
+    np.testing.assert_allclose(found.evidence_slope, known["gradient"], atol=5e-8 * loose)
+    np.testing.assert_allclose(found.posterior.latent()[0][:2], known["fixed"], atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [Walk("pair", 2), Groups("h")],
+        [Areas("h", {k: [(k + 1) % 10, (k + 9) % 10] for k in range(10)})],
+        [Product(Series("h"), Plane("lon", "lat", spacing=0.4))],
+    ],
+)
+def test_slopes_by_differences_and_dense_algebra(terms):
+    own = objective(terms, "poisson", 0.1)
+    theta = own.start + 0.2 * np.cos(np.arange(own.size))
+    found = own(theta)
+    step = 1e-4
+    for k in range(own.size):
+        ends = [own(theta + s * step * np.eye(own.size)[k]).evidence for s in (-2, -1, 1, 2)]
+        slope = (8.0 * (ends[2] - ends[1]) - (ends[3] - ends[0])) / (12.0 * step)
+        assert abs(slope - found.evidence_slope[k]) < 1e-6 * max(1.0, abs(slope))
+    Q, C = own.assembly.precision(theta)[0].toarray(), own.assembly.constraint
+    K = np.linalg.inv(Q)
+    if C is not None:
+        K = K - K @ C.T @ np.linalg.solve(C @ K @ C.T, C @ K)
+    K = own.A @ K @ own.A.T
+    dense = infer(0.5 * (K + K.T), own.y, "poisson-exp", "ep", mean=own.offset, tol=1e-10)
+    # Intrinsic priors have their null space at 1e-9 of the diagonal.
+    assert abs(dense.log_evidence - found.evidence) < 1e-5
+    np.testing.assert_allclose(found.posterior.mean, dense.mean, atol=1e-6)
+    np.testing.assert_allclose(found.posterior.variance, dense.variance, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("family", "y"),
+    [
+        ("negative-binomial", COUNTS + 3 * (ROWS % 5 == 0)),
+        pytest.param("student-t", X + np.cos(ROWS), marks=pytest.mark.slow),
+    ],
+)
+def test_learnt_parameters_have_their_slopes(family, y):
+    data = Frame(DATA)
+    assembly = Assembly([FixedBlock([], data, 10.0), Groups("g").bind(data)])
+    own, seen = family_of(family, y, None)
+    found = Objective(assembly, assembly.columns(data), seen, np.zeros(40), None, own, 1e-10)
+    theta = found.start + np.array([0.1, 0.2])
+    at = found(theta)
+    step = np.array([0.0, 1e-3])
+    ends = [found(theta + s * step) for s in (-2, -1, 1, 2)]
+    for name in ("evidence", "log_prior"):
+        v = [getattr(one, name) for one in ends]
+        slope = (8.0 * (v[2] - v[1]) - (v[3] - v[0])) / 12e-3
+        own_slope = at.evidence_slope if name == "evidence" else at.prior_slope
+        assert own_slope[1] == pytest.approx(slope, abs=1e-7)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    terms = [Fixed("x"), Groups("g")]
+    model = EffectsModel(terms, "logistic", integrate="grid", correction=None, tol=1e-9)
+    return model.fit(DATA, LABELS)
+
+
+def test_the_posterior_is_that_of_quadrature(fitted):
+    """Deviation and coefficients, beside EP's evidence integrated on a fine line."""
+    own = Objective(
+        fitted.state_.assembly, fitted.state_.A, fitted.state_.y, np.zeros(40), None,
+        fitted.family_, 1e-9,
+    )  # fmt: skip
+    t = np.linspace(np.log(1e-3), np.log(30.0), 120)
+    at = [own(np.array([one])) for one in t]
+    value = np.array([one.value for one in at])
+    w = np.exp(value - value.max())
+    w /= w.sum()
+    sd = np.exp(t)
+    table = fitted.summary(profile=False)
+    row = table["g: sd"]
+    mean = w @ sd
+    assert row["mean"] == pytest.approx(mean, rel=5e-3)
+    assert row["sd"] == pytest.approx(np.sqrt(w @ (sd - mean) ** 2), rel=1e-2)
+    sums = np.cumsum(w) - 0.5 * w
+    np.testing.assert_allclose(
+        [row["2.5%"], row["50%"], row["97.5%"]],
+        np.exp(np.interp([0.025, 0.5, 0.975], sums, t)),
+        rtol=0.02,
+    )
+    raw = fitted.blocks_[0].raw
+    effects = np.array([raw @ one.posterior.latent()[0][:2] for one in at])
+    np.testing.assert_allclose(table.column("mean")[:2], w @ effects, atol=3e-3)
+
+
+def test_profiled_coefficients():
+    """At one theta those of the engine; over two, draws from both."""
+    model = EffectsModel([Fixed("x"), Groups("g")], "logistic", integrate="mode")
+    model.fit(DATA, LABELS)
+    post = model.state_.objective()(model.theta_).posterior
+    own, scale = post.coefficient(1), model.blocks_[0].scale[0]
+    q = np.array([0.025, 0.5, 0.975])
+    row = model.summary()["x"]
+    assert row["mean"] == pytest.approx(own.mean / scale, rel=1e-5)
+    assert row["sd"] == pytest.approx(own.std / scale, rel=1e-5)
+    np.testing.assert_allclose(
+        [row[f"{100 * v:g}%"] for v in q], own.quantile(q) / scale, rtol=2e-3
+    )
+    # Not the normal that EP has: its mean is too far out.
+    plain = model.summary(profile=False)["x"]
+    assert abs(plain["mean"] - row["mean"]) > 1e-4
+    latent, variance = post.latent()
+    m, s = latent[1], np.sqrt(variance[1])
+    two = Mixture(
+        np.array([[m], [2.0 * m]]), np.array([[s**2], [4.0 * s**2]]), np.array([0.7, 0.3])
+    )
+    levels = (np.arange(200_000) + 0.5) / 200_000
+    draws = own.quantile(levels)
+    both, weights = np.concatenate([draws, 2.0 * draws]), np.repeat([0.7, 0.3], 200_000) / 200_000
+    found = profiled_numbers(post, 1, two, q)
+    mean = weights @ both
+    expected = [mean, np.sqrt(weights @ (both - mean) ** 2), *weighted_quantiles(both, weights, q)]
+    np.testing.assert_allclose(found, expected, rtol=5e-3)
+
+
+def test_weights_follow_the_corrected_evidence(fitted):
+    """Of logistic rows in groups EP's evidence asks for too small a deviation."""
+    corrected = clone(fitted).set_params(correction="pairs").fit(DATA, LABELS)
+    own = fitted.state_.objective()
+    t = np.linspace(np.log(1e-2), np.log(30.0), 60)
+    at = [own(np.array([one])) for one in t]
+    value = np.array([one.posterior.corrected_evidence().value + one.log_prior for one in at])
+    w = np.exp(value - value.max())
+    mean = (w @ np.exp(t)) / w.sum()
+    assert corrected.summary()["g: sd"]["mean"] == pytest.approx(mean, rel=5e-3)
+    assert mean > 1.005 * fitted.summary()["g: sd"]["mean"]
+
+
+def test_tables_are_in_users_units(fitted):
+    effects = fitted.effects("g", above=0.5)
+    assert len(effects) == 10
+    assert effects.names[3] == "3"
+    state = fitted.state_
+    found = np.array([state.solution(k).latent()[0][2:] for k in range(state.count)])
+    np.testing.assert_allclose(effects.column("mean"), state.nodes.weights @ found, atol=1e-12)
+    assert (np.diff(effects.values[:, 2:5], axis=1) > 0.0).all()
+    np.testing.assert_allclose(fitted.latent(DATA)[0], state.at_rows().moments()[0], atol=1e-10)
+    np.testing.assert_allclose(fitted.latent(DATA)[1], state.at_rows().moments()[1], rtol=1e-9)
+    summary = fitted.summary(profile=False)
+    x, shift = np.array([-1.0, 2.0]), {"x": [-1.0, 2.0], "g": [0, 0]}
+    slope = np.diff(fitted.latent(shift)[0])[0] / np.diff(x)[0]
+    assert summary["x"]["mean"] == pytest.approx(slope, rel=1e-9)
+    assert "sd" in str(summary).splitlines()[0]
+
+
+def test_unknown_levels_vary_as_the_prior(fitted):
+    new = {"x": [0.3, 0.3], "g": [99, 2]}
+    mean, variance = fitted.latent(new)
+    state = fitted.state_
+    with_group = np.exp(2.0 * state.nodes.theta[:, 0])
+    own = state.effects(0, fitted.blocks_[0].columns(Frame({"x": [0.3]})))
+    m, v = own.moments()
+    assert mean[0] == pytest.approx(m[0], rel=1e-9)
+    assert variance[0] == pytest.approx(v[0] + state.nodes.weights @ with_group, rel=1e-9)
+    p = fitted.predict(new)
+    low, high = fitted.predict_interval(new, 0.8).T
+    assert ((low < p) & (p < high)).all()
+    # The probability of an event is the mean of that given eta.
+    mixture = state.ahead(Frame(new), np.zeros(2))
+    total = sum(
+        w * quad(lambda f: norm.pdf(f, m, s) / (1.0 + np.exp(-f)), m - 9 * s, m + 9 * s)[0]  # noqa: B023
+        for w, m, s in zip(
+            mixture.weights, mixture.mean[:, 0], np.sqrt(mixture.variance[:, 0]), strict=True
+        )
+    )
+    assert p[0] == pytest.approx(total, rel=1e-7)
+
+
+def test_quantiles_of_mixtures_and_counts():
+    rng = np.random.default_rng(3)
+    mixture = Mixture(
+        rng.normal(size=(3, 2)), rng.uniform(0.1, 1.0, (3, 2)), np.array([0.2, 0.5, 0.3])
+    )
+    found = mixture.quantiles(np.array([0.1, 0.9]))
+    for k, level in enumerate((0.1, 0.9)):
+        np.testing.assert_allclose(mixture.below(found[:, k]), level, rtol=1e-10)
+    from qpruntime.effects.counts import count_quantiles
+
+    counts = count_quantiles(mixture, [{}, {}, {}], np.array([0.25, 0.95]))
+    f = np.linspace(-8.0, 8.0, 4001)
+    for r in range(2):
+        density = sum(
+            w * norm.pdf(f, m, np.sqrt(v))
+            for w, m, v in zip(
+                mixture.weights, mixture.mean[:, r], mixture.variance[:, r], strict=True
+            )
+        )
+        for k, level in enumerate((0.25, 0.95)):
+            below = [
+                np.trapezoid(density * poisson.cdf(y, np.exp(f)), f)
+                for y in (counts[r, k] - 1, counts[r, k])
+            ]
+            assert below[0] < level <= below[1]
+
+
+def test_leave_one_out_is_that_of_a_fit_without_the_row(fitted):
+    """Beside EP without the row, hyper-parameters integrated on the same nodes."""
+    found = fitted.loo()
+    state, i = fitted.state_, 7
+    rest = np.delete(ROWS, i)
+    A, theta = state.A, state.nodes.theta
+    other = Objective(
+        state.assembly, A[rest], state.y[rest], np.zeros(39), None, fitted.family_, 1e-9
+    )
+    full = Objective(state.assembly, A, state.y, np.zeros(40), None, fitted.family_, 1e-9)
+    # p(y_i | others) = Z/Z_others, each integrated over theta.
+    with_row = np.array([full(one).value for one in theta])
+    without = np.array([other(one).value for one in theta])
+    top = with_row.max()
+    expected = np.log(np.exp(with_row - top).sum() / np.exp(without - top).sum())
+    assert found[i] == pytest.approx(expected, abs=0.03)
+
+
+def test_saved_models_predict_the_same_bits(tmp_path, fitted):
+    ring = {k: [(k + 1) % 10, (k + 9) % 10] for k in range(10)}
+    terms = [Walk("pair", 2), Areas("h", ring), Plane("lon", "lat", spacing=0.5)]
+    other = EffectsModel(terms, "poisson", integrate="mode").fit(DATA, COUNTS)
+    for k, model in enumerate((fitted, other)):
+        path = tmp_path / f"{k}.npz"
+        model.save(path)
+        again = qpruntime.load(path)
+        new = {**DATA, "g": ROWS}
+        np.testing.assert_array_equal(again.predict(new), model.predict(new))
+        np.testing.assert_array_equal(again.summary().values, model.summary().values)
+        assert again.get_params()["family"] == model.family
+
+
+def test_clones_and_failed_fits(fitted):
+    model = EffectsModel([Fixed("x"), Groups("g")], "probit", integrate="mode")
+    again = clone(model).fit(DATA, LABELS)
+    before = dict(vars(again))
+    with pytest.raises(InputError, match="no column"):
+        again.set_params(terms=[Fixed("no")]).fit(DATA, LABELS)
+    assert vars(again)["state_"] is before["state_"]
+    assert set(clone(fitted).get_params()) == set(fitted.get_params())
+
+
+def test_arrays_frames_and_labels_of_any_kind():
+    import pandas as pd
+
+    array = np.column_stack([X, ROWS // 4])
+    words = np.where(LABELS > 0.0, "yes", "no")
+    names = np.array([f"c{k}" for k in ROWS // 4])
+    one = EffectsModel([Fixed(0), Groups(1)], "probit", integrate="mode").fit(array, LABELS)
+    frame = pd.DataFrame({"x": X, "g": names})
+    two = EffectsModel([Fixed("x"), Groups("g")], "probit", integrate="mode").fit(frame, words)
+    np.testing.assert_allclose(one.predict(array), two.predict(frame), rtol=1e-9)
+    assert two.family_.classes.tolist() == ["no", "yes"]
+    third = EffectsModel([Fixed("x"), Groups("g")], "probit", integrate="mode").fit(
+        frame, LABELS > 0.0
+    )
+    np.testing.assert_array_equal(third.predict(frame), two.predict(frame))
+
+
+def test_exposure_offsets_and_weights_say_the_same():
+    rate = {**DATA, "hours": 1.0 + ROWS % 3, "log": np.log(1.0 + ROWS % 3)}
+    terms = [Fixed("x"), Groups("g")]
+    one = EffectsModel(terms, "poisson", exposure="hours", integrate="mode").fit(rate, COUNTS)
+    two = EffectsModel(terms, "poisson", offset="log", integrate="mode").fit(rate, COUNTS)
+    np.testing.assert_allclose(one.predict(rate), two.predict(rate), rtol=1e-10)
+    twice = {name: np.append(v, v[:5]) for name, v in rate.items()}
+    repeated = EffectsModel(terms, "poisson", exposure="hours", integrate="mode", tol=1e-9)
+    repeated.fit(twice, np.append(COUNTS, COUNTS[:5]))
+    none = {name: np.append(v, v[:1]) for name, v in rate.items()}
+    none["hours"][-1] = 0.0
+    zero = EffectsModel(terms, "poisson", exposure="hours", integrate="mode")
+    zero.fit(none, np.append(COUNTS, 0.0))
+    # A row that cannot have counts says nothing, but for the spread of x.
+    np.testing.assert_allclose(zero.predict(rate), one.predict(rate), rtol=2e-3)
+    assert zero.predict(none)[-1] == 0.0
+    weighted = EffectsModel(terms, "poisson", exposure="hours", integrate="mode", tol=1e-9)
+    weighted.fit(rate, COUNTS, np.where(ROWS < 5, 2.0, 1.0))
+    np.testing.assert_allclose(weighted.predict(rate), repeated.predict(rate), rtol=0.05)
+    with pytest.raises(InputError, match="which cannot be"):
+        EffectsModel(terms, "poisson", exposure="hours").fit(none, np.append(COUNTS, 2.0))

@@ -1,0 +1,92 @@
+"""Inference on a sparse precision: kept values, the dense engine, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cases import every_case
+from precision_cases import (
+    CASES,
+    GROUP,
+    LABELS,
+    LOST,
+    REFERENCE,
+    constraint,
+    group,
+    joined,
+    problem,
+)
+from qpruntime import InputError, infer, infer_precision
+
+
+@every_case("name", CASES)
+def test_kept_values(name):
+    """Of another implementation, which agrees with the dense engine to 1e-12."""
+    kept = REFERENCE[name]
+    build, y, likelihood, offset = problem(name)
+    theta = np.array(kept["theta"])
+    C = constraint(name)
+    post = infer_precision(*build(theta), y, likelihood, offset=offset, constraint=C, tol=1e-12)
+    assert post.converged
+    lost = LOST.get(name, 1.0)
+    assert post.log_evidence == pytest.approx(kept["log_evidence"], abs=1e-10 * lost)
+    np.testing.assert_allclose(post.latent()[0][:2], kept["fixed"], atol=1e-10 * lost)
+    np.testing.assert_allclose(post.mean[:3], kept["eta_mean_first3"], atol=1e-10 * lost)
+    np.testing.assert_allclose(post.variance[:3], kept["eta_variance_first3"], atol=1e-10 * lost)
+    np.testing.assert_allclose(post.sites.tau[:3], kept["tau_first3"], atol=1e-10 * lost)
+    changes = []
+    for i in range(theta.size):
+        step = np.eye(theta.size)[i] * 1e-6
+        changes.append((build(theta + step)[1] - build(theta - step)[1]) / 2e-6)
+    np.testing.assert_allclose(
+        post.evidence_gradient(changes), kept["gradient"], rtol=1e-7 * lost**0.5
+    )
+
+
+@every_case("name", CASES)
+@every_case("method", ["ep", "qp"])
+def test_the_dense_engine_agrees(name, method):
+    build, y, likelihood, offset = problem(name)
+    A, Q = build(np.array(REFERENCE[name]["theta"]))
+    C = constraint(name)
+    inverse = np.linalg.inv(Q.toarray())
+    if C is not None:
+        seen = inverse @ C
+        inverse -= np.outer(seen, seen) / (C @ seen)
+    K = A @ inverse @ A.T
+    post = infer_precision(A, Q, y, likelihood, method, offset=offset, constraint=C, tol=1e-12)
+    lost = LOST.get(name, 1.0)
+    dense = infer(K, y, likelihood, method, mean=offset, tol=1e-12)
+    assert post.log_evidence == pytest.approx(dense.log_evidence, abs=1e-10 * lost)
+    for found, right in ((post.mean, dense.mean), (post.variance, dense.variance)):
+        np.testing.assert_allclose(found, right, atol=1e-10 * lost)
+    np.testing.assert_allclose(post.loo(), dense.loo(), atol=1e-10 * lost)
+
+
+def test_qp_has_its_kept_values():
+    build, y, likelihood, _ = problem("groups probit")
+    kept = REFERENCE["groups probit QP"]
+    post = infer_precision(*build([0.4]), y, likelihood, "qp", "exact", tol=1e-12)
+    np.testing.assert_allclose(post.latent()[0][:2], kept["fixed"], atol=1e-8)
+    np.testing.assert_allclose(post.variance[:3], kept["eta_variance_first3"], atol=1e-8)
+    np.testing.assert_allclose(post.sites.tau[:3], kept["tau_first3"], atol=1e-8)
+
+
+@every_case(
+    "change, words",
+    [
+        ({"A": np.ones((40, 3))}, "A has 3 columns, and Q 12"),
+        ({"y": LABELS[:3]}, r"y must have shape \(40,\)"),
+        ({"offset": np.zeros(3)}, "offset must be a number"),
+        ({"constraint": np.ones((1, 3))}, r"constraint must have shape \(m, 12\)"),
+        ({"weights": -np.ones(40)}, "weights must not be negative"),
+        ({"method": "vb"}, "method must be"),
+        ({"A": np.full((40, 12), np.nan)}, "A must be finite, and row 0 is not"),
+    ],
+)
+def test_what_is_refused(change, words):
+    A, Q = joined(group(GROUP, 0.4))
+    given = {"A": A, "Q": Q, "y": LABELS, "likelihood": "probit", **change}
+    with pytest.raises(InputError, match=words):
+        infer_precision(**given)

@@ -1,0 +1,147 @@
+"""The factor of a sparse matrix, its inverse where that has numbers, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from cases import every_case
+from qpruntime.errors import InputError
+from qpruntime.inference.precision import symbolic
+from qpruntime.inference.precision.factorised import Factorised, filled
+from qpruntime.inference.precision.ordering import elimination_order
+from qpruntime.inference.precision.pattern import Pattern
+
+
+def random_precision(n, density, seed, dense=0):
+    """Sparse, positive definite, with a few columns that meet all others."""
+    rng = np.random.default_rng(seed)
+    B = sparse.random_array((n, n), density=density, rng=rng).toarray()
+    B[:, :dense] = rng.standard_normal((n, dense))
+    Q = B.T @ B + np.diag(rng.uniform(0.5, 2.0, n))
+    Q[np.abs(Q) < 1e-14] = 0.0
+    return sparse.csr_array(0.5 * (Q + Q.T))
+
+
+def factorised(Q, ordering="mmd"):
+    """Of a matrix alone, seen along no rows."""
+    pattern = Pattern(sparse.csr_array((1, Q.shape[0])), Q, ordering=ordering)
+    panels = filled(pattern.symbolic.size, pattern.lower, pattern.halves(Q))
+    return pattern, Factorised(pattern.symbolic, panels)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 400),
+    st.floats(0.0, 0.05),
+    st.integers(0, 2),
+    st.integers(0, 10**6),
+    st.sampled_from(["mmd", "natural"]),
+)
+def test_against_dense_algebra(n, density, dense, seed, ordering):
+    Q = random_precision(n, density, seed, min(dense, n))
+    pattern, factor = factorised(Q, ordering)
+    assert factor.failed == -1
+    D = Q.toarray()
+    inverse = np.linalg.inv(D)
+    assert factor.log_det == pytest.approx(np.linalg.slogdet(D)[1], abs=1e-12 * n + 1e-12)
+    rows, columns = pattern.coordinates
+    scale = np.abs(inverse).max()
+    found = factor.inverse()
+    np.testing.assert_allclose(
+        found[pattern.entries], inverse[rows, columns], atol=1e-12 * scale * np.linalg.cond(D)
+    )
+    np.testing.assert_allclose(found[pattern.diagonal], inverse.diagonal(), rtol=1e-11)
+    order = pattern.symbolic.order
+    right = np.random.default_rng(seed).standard_normal((n, 3))
+    np.testing.assert_allclose(
+        factor.solve(right), inverse[np.ix_(order, order)] @ right, atol=1e-10 * scale
+    )
+    root = factor.root(np.eye(n))
+    np.testing.assert_allclose(root @ root.T, inverse[np.ix_(order, order)], atol=1e-11 * scale)
+
+
+def test_large_panels_go_through_blas():
+    """Columns 60 to 109 do not meet the first 60, and both meet the last 40."""
+    rng = np.random.default_rng(0)
+    B = rng.standard_normal((150, 150))
+    full = B @ B.T + 150.0 * np.eye(150)
+    full[:60, 60:110] = full[60:110, :60] = 0.0
+    Q = sparse.csr_array(full)
+    pattern, factor = factorised(Q)
+    assert pattern.symbolic.shape.first.size - 1 == 2
+    rows, columns = pattern.coordinates
+    np.testing.assert_allclose(
+        factor.inverse()[pattern.entries], np.linalg.inv(full)[rows, columns], atol=1e-15
+    )
+
+
+def test_a_column_that_is_not_positive_definite_is_named():
+    Q = random_precision(60, 0.02, 1).tolil()
+    Q[17, 17] = -1.0
+    pattern, factor = factorised(sparse.csr_array(Q))
+    assert int(pattern.symbolic.order[factor.failed]) == 17
+
+
+def test_orders_fill_little():
+    """A chain has no fill, and a star none once its centre is last; a plane has n log n numbers."""
+    n = 2000
+    chain = sparse.diags_array([np.ones(n - 1), np.ones(n), np.ones(n - 1)], offsets=[-1, 0, 1])
+    star = sparse.lil_array((n, n))
+    star.setdiag(1.0)
+    star[0, :] = star[:, 0] = 1.0
+    for pattern, most in ((chain, 6.0 * n), (star, 6.0 * n)):
+        assert symbolic.analyse(sparse.csr_array(pattern)).size < most
+    assert elimination_order(sparse.csr_array(star))[-1] == 0
+    line = sparse.diags_array([np.ones(59), np.ones(60), np.ones(59)], offsets=[-1, 0, 1])
+    plane = sparse.csr_array(sparse.kron(line, line))
+    ordered, natural = symbolic.analyse(plane), symbolic.analyse(plane, "natural")
+    assert ordered.size < 0.6 * natural.size
+
+
+def test_of_crossed_groups_the_larger_goes_first():
+    rng = np.random.default_rng(0)
+    one, two = rng.integers(0, 300, 6000), rng.integers(0, 40, 6000)
+    A = np.zeros((6000, 340))
+    A[np.arange(6000), one] = A[np.arange(6000), 300 + two] = 1.0
+    order = elimination_order(sparse.csr_array(A.T @ A))
+    assert set(order[:300]) == set(range(300))
+
+
+@every_case("limit", [1e3, 1e5])
+def test_too_large_a_factor_is_refused_before_it_begins(limit, monkeypatch):
+    monkeypatch.setattr(symbolic, "_MOST", limit)
+    Q = random_precision(200, 0.05, 0)
+    with pytest.raises(InputError, match=r"the factor of 200 columns takes .* operations at least"):
+        factorised(Q)
+
+
+def test_what_does_not_fit_into_memory_is_refused(monkeypatch):
+    monkeypatch.setattr("qpruntime.memory.left", lambda: (0.0, "by the test"))
+    monkeypatch.setattr("qpruntime.memory._SMALL", 1.0)
+    with pytest.raises(InputError, match=r"the factor of 200 columns takes .* of memory"):
+        factorised(random_precision(200, 0.05, 0))
+
+
+@every_case(
+    "change, words",
+    [
+        (lambda Q: Q[:, :-1], "Q must be square"),
+        (lambda Q: sparse.triu(Q), "some of its entries have no mirror image"),
+        (lambda Q: Q * np.nan, "Q must be finite"),
+    ],
+)
+def test_matrices_that_are_no_precisions(change, words):
+    with pytest.raises(InputError, match=words):
+        factorised(sparse.csr_array(change(random_precision(30, 0.1, 0))))
+
+
+def test_values_that_are_not_symmetric():
+    Q = random_precision(30, 0.1, 0)
+    pattern, _ = factorised(Q)
+    Q.data[np.flatnonzero(Q.indices != np.repeat(np.arange(30), np.diff(Q.indptr)))[0]] += 0.1
+    with pytest.raises(InputError, match=r"mirrored entries differ by 0\.1"):
+        pattern.halves(Q)

@@ -1,0 +1,277 @@
+"""What a posterior on a sparse precision is asked: predictions, draws, corrections, groups."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from cases import every_case
+from precision_cases import CASES, GROUP, LABELS, REFERENCE, constraint, group, joined, problem
+from qpruntime import ConvergenceWarning, InputError, NumericalError, infer, infer_precision
+from qpruntime.inference.posterior import solution_of
+from qpruntime.inference.precision.evidence import pair_sums
+from qpruntime.inference.precision.pattern import Pattern
+
+#: Mean, standard deviation, 2.5 % and 97.5 % points of coefficients at deviations 1.5 and 3: by the
+#: corrected evidence of another implementation, and by quadrature over the groups' effects.
+PROFILED = {
+    ("probit", 3.0, 1): (
+        (1.65389499, 0.67709250, 0.46648230, 3.12056857),
+        (1.64706277, 0.67780855, 0.45965149, 3.11585186),
+    ),
+    ("logistic", 1.5, 0): (
+        (0.33267316, 0.63929488, -0.91657699, 1.59050020),
+        (0.33257452, 0.63926773, -0.91661311, 1.59036020),
+    ),
+}
+
+
+def posterior(name, **options):
+    build, y, likelihood, offset = problem(name)
+    given = {"offset": offset, "constraint": constraint(name), "tol": 1e-11, **options}
+    return infer_precision(*build(np.array(REFERENCE[name]["theta"])), y, likelihood, **given)
+
+
+def dense(name):
+    """Prior covariance of x, and rows."""
+    build, *_ = problem(name)
+    A, Q = build(np.array(REFERENCE[name]["theta"]))
+    S, C = np.linalg.inv(Q.toarray()), constraint(name)
+    if C is not None:
+        S -= np.outer(S @ C, S @ C) / (C @ S @ C)
+    return A.toarray(), S
+
+
+@every_case("name", CASES)
+def test_pairs(name):
+    """Third moments by differences are good to 1e-7 of themselves."""
+    kept, post = REFERENCE[name], posterior(name)
+    sums = solution_of(post).sums
+    assert sums.third == pytest.approx(kept["all_pairs_third"], rel=1e-6)
+    assert sums.fourth == pytest.approx(kept["all_pairs_fourth"], rel=1e-6)
+    found = post.corrected_evidence()
+    assert found.value == post.log_evidence + sums.third + 0.5 * sums.fourth
+    if "pairs_third" in kept and not name.startswith("crossed"):
+        one = solution_of(post)
+        levels = pair_sums(one.problem, one.solved, one.here, one.sites_held, levels=True)
+        assert levels.third == pytest.approx(kept["pairs_third"], rel=1e-6)
+        assert levels.fourth == pytest.approx(kept["pairs_fourth"], rel=1e-6)
+
+
+@every_case("name", ["crossed logistic", "rw1 poisson"])
+def test_pairs_that_share_a_level(name):
+    """By the posterior covariance of all rows; of crossed groups some are not on the pattern."""
+    post = posterior(name)
+    one = solution_of(post)
+    sums = pair_sums(one.problem, one.solved, one.here, one.sites_held, levels=True)
+    A, S = dense(name)
+    V = A @ np.linalg.inv(np.eye(len(S)) + S @ A.T @ np.diag(post.sites.tau) @ A) @ S @ A.T
+    np.testing.assert_allclose(V.diagonal(), post.variance, rtol=1e-6)
+    share = (A[:, 2:] != 0.0).astype(float)
+    few = share.sum(axis=0) <= 30
+    shared = np.triu((share[:, few] @ share[:, few].T) > 0.0, 1)
+    std = np.sqrt(V.diagonal())
+    r = np.where(shared, V / np.outer(std, std), 0.0)
+    fixed = infer(A @ S @ A.T, one.problem.y, one.problem.projector.likelihood, "ep",
+                  mean=one.problem.prior.mean, tol=1e-11)  # fmt: skip
+    h = fixed._correcting.corrected.found.tilted.hermite
+    assert sums.third == pytest.approx(np.sum(r**3 * np.outer(h[:, 3], h[:, 3])) / 6.0, rel=1e-5)
+    assert sums.fourth == pytest.approx(np.sum(r**4 * np.outer(h[:, 4], h[:, 4])) / 24.0, rel=1e-5)
+    assert (sums.missing > 0) == name.startswith("crossed")
+
+
+@every_case("likelihood, deviation, column", list(PROFILED))
+def test_profiled_coefficients(likelihood, deviation, column):
+    A, Q = joined(group(GROUP, np.log(deviation)))
+    post = infer_precision(A, Q, LABELS, likelihood, tol=1e-10)
+    kept, exact = (np.array(values) for values in PROFILED[likelihood, deviation, column])
+    found = post.coefficient(column, nodes=13)
+    values = np.r_[found.mean, found.std, found.quantile([0.025, 0.975])]
+    np.testing.assert_allclose(values, kept, atol=2e-3)
+    assert (np.abs(values - exact) < 0.02 * exact[1]).all()
+    plain = post.coefficient(column, corrected=False)
+    if deviation > 2.0:
+        assert abs(found.mean - exact[0]) < 0.2 * abs(plain.mean - exact[0])
+    at = np.linspace(-4.0, 8.0, 4001)
+    assert found.density(at).sum() * (at[1] - at[0]) == pytest.approx(1.0, abs=1e-3)
+
+
+@every_case("name", ["crossed logistic", "rw1 poisson", "intercept and slope"])
+def test_groups_left_out(name):
+    """By dense algebra: the posterior of all other sites, and EP of the group's rows under it."""
+    post = posterior(name)
+    groups, found = post.loo_groups(GROUP)
+    A, S = dense(name)
+    _, y, likelihood, offset = problem(name)
+    tau, nu = post.sites
+    for g in (0, 3):
+        own = np.isin(GROUP, [g])
+        rest = np.where(own, 0.0, 1.0)
+        inner = np.eye(len(S)) + S @ A.T @ np.diag(rest * tau) @ A
+        cov = np.linalg.solve(inner, S)
+        mean = offset + A @ (cov @ (A.T @ (rest * (nu - tau * offset))))
+        V = (A @ cov @ A.T)[np.ix_(own, own)]
+        V = 0.5 * (V + V.T)
+        right = infer(V, y[own], likelihood, "ep", mean=mean[own], tol=1e-11)
+        assert found[g] == pytest.approx(right.log_evidence, abs=1e-7)
+    np.testing.assert_array_equal(groups, np.arange(10))
+    np.testing.assert_allclose(post.loo_groups(np.arange(40))[1], post.loo(), atol=1e-12)
+
+
+@every_case("name", ["crossed logistic", "rw1 poisson", "spde poisson"])
+def test_predictions(name):
+    """Of rows on the pattern and of any other, by the posterior of x in dense algebra."""
+    post = posterior(name)
+    A, S = dense(name)
+    P = np.linalg.inv(np.eye(len(S)) + S @ A.T @ np.diag(post.sites.tau) @ A) @ S
+    rng = np.random.default_rng(0)
+    for rows in (A[:7], rng.standard_normal((70, A.shape[1])), np.zeros((2, A.shape[1]))):
+        mean, variance = post.predict(rows, mean=0.3)
+        np.testing.assert_allclose(mean, 0.3 + rows @ post.latent()[0], atol=1e-12)
+        right = np.einsum("ij,jk,ik->i", rows, P, rows)
+        np.testing.assert_allclose(variance, right, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(post.latent()[1], P.diagonal(), atol=1e-8)
+    np.testing.assert_allclose(post.predict(A)[0], post.mean, atol=1e-12)
+
+
+@every_case("name", ["crossed logistic", "rw1 poisson"])
+def test_draws(name):
+    """Standardised by EP's covariance they are unit normals; a constraint holds for each."""
+    post = posterior(name)
+    x = post.sample(n_samples=4000, random_state=0)
+    mean, variance = post.latent()
+    z = (x - mean) / np.sqrt(variance)
+    assert np.abs(z.mean(axis=0)).max() < 4.5 / np.sqrt(4000)
+    assert np.abs(z.var(axis=0) - 1.0).max() < 4.5 * np.sqrt(2.0 / 4000)
+    A, S = dense(name)
+    P = np.linalg.inv(np.eye(len(S)) + S @ A.T @ np.diag(post.sites.tau) @ A) @ S
+    right = P[0, 3] / np.sqrt(P[0, 0] * P[3, 3])
+    assert (z[:, 0] * z[:, 3]).mean() == pytest.approx(right, abs=4.5 / np.sqrt(4000))
+    if constraint(name) is not None:
+        assert np.abs(x @ constraint(name)).max() < 1e-9
+    eta = post.sample(A, n_samples=3, random_state=0)
+    np.testing.assert_allclose(
+        eta, post.sample(n_samples=3, random_state=0) @ A.T + problem(name)[3]
+    )
+
+
+def test_a_pattern_and_sites_of_near_deviations():
+    A, Q = joined(group(GROUP, 0.4))
+    pattern = Pattern(A, Q)
+    first = infer_precision(A, Q, LABELS, "probit", pattern=pattern)
+    near = joined(group(GROUP, 0.41))[1]
+    warm = infer_precision(A, near, LABELS, "probit", pattern=pattern, sites=first.sites, tol=1e-11)
+    cold = infer_precision(A, near, LABELS, "probit", tol=1e-11)
+    assert warm.n_sweeps < cold.n_sweeps
+    assert warm.log_evidence == pytest.approx(cold.log_evidence, abs=1e-10)
+    known = infer_precision(A, near, LABELS, "probit", log_det=np.log(near.diagonal()).sum())
+    assert known.log_evidence == pytest.approx(cold.log_evidence, abs=1e-8)
+    with pytest.raises(InputError, match="pattern is of other entries"):
+        infer_precision(A[:30], Q, LABELS[:30], "probit", pattern=pattern)
+
+
+def test_the_slope_has_what_changes_of_the_precision_take():
+    post = posterior("ar1 poisson")
+    build, *_ = problem("ar1 poisson")
+    theta, step = np.array(REFERENCE["ar1 poisson"]["theta"]), np.array([0.0, 1e-6])
+    dQ = (build(theta + step)[1] - build(theta - step)[1]) / 2e-6
+    change = [np.linalg.slogdet(build(theta + s)[1].toarray())[1] for s in (step, -step)]
+    # tr(S0 dQ) is the change of log |Q|.
+    expected = 0.5 * ((change[0] - change[1]) / 2e-6 - post.slope().against(dQ))
+    assert post.evidence_gradient(dQ) == pytest.approx(expected, abs=1e-7)
+    offset = problem("ar1 poisson")[3]
+    by_offset = np.zeros(40)
+    by_offset[11] = 1e-5
+    both = [
+        posterior("ar1 poisson", offset=offset + sign * by_offset).log_evidence
+        for sign in (1.0, -1.0)
+    ]
+    assert post.weights[11] == pytest.approx((both[0] - both[1]) / 2e-5, abs=1e-8)
+    with pytest.raises(InputError, match="entries that Q has not"):
+        post.evidence_gradient(np.ones((22, 22)))
+    with pytest.raises(InputError, match="evidence_gradient takes dK"):
+        post.evidence_gradient()
+
+
+def test_a_copy_is_as_good():
+    post = posterior("rw1 poisson")
+    copy = pickle.loads(pickle.dumps(post))
+    rows = np.eye(22)[:4]
+    np.testing.assert_array_equal(copy.predict(rows, mean=0.0), post.predict(rows, mean=0.0))
+    assert copy.corrected_evidence() == post.corrected_evidence()
+    assert copy.summary() == post.summary()
+
+
+def test_marginals_of_few_rows_are_those_of_their_covariance():
+    kept = REFERENCE["groups logistic"]["fact_fixed0"]
+    post = posterior("groups logistic")
+    found = post.marginals(np.eye(12)[:1], correction="fact")
+    assert found.mean[0] == pytest.approx(kept["mean"], abs=1e-6)
+    assert found.variance[0] ** 0.5 == pytest.approx(kept["sd"], abs=1e-6)
+    assert post.check() == ()
+
+
+def test_rows_of_groups_merge_permute_and_split():
+    """Permuting rows and columns changes nothing; nor do zeros that are stored."""
+    A, Q = joined(group(GROUP, 0.4))
+    post = infer_precision(A, Q, LABELS, "logistic", tol=1e-11)
+    rng = np.random.default_rng(0)
+    rows, columns = rng.permutation(40), rng.permutation(12)
+    other = infer_precision(
+        A[rows][:, columns], Q[columns][:, columns], LABELS[rows], "logistic", tol=1e-11
+    )
+    assert other.log_evidence == pytest.approx(post.log_evidence, abs=1e-11)
+    np.testing.assert_allclose(other.mean, post.mean[rows], atol=1e-10)
+    np.testing.assert_allclose(other.latent()[1], post.latent()[1][columns], atol=1e-10)
+    empty = sparse.hstack([A, sparse.csr_array((40, 2))], format="csr")
+    more = infer_precision(
+        empty, sparse.block_diag([Q, 4.0 * sparse.eye_array(2)]), LABELS, "logistic", tol=1e-11
+    )
+    assert more.log_evidence == pytest.approx(post.log_evidence, abs=1e-11)
+    np.testing.assert_allclose(more.latent()[1][12:], 0.25, rtol=1e-12)
+
+
+def test_what_is_refused_afterwards():
+    post = posterior("rw1 poisson")
+    with pytest.raises(InputError, match="column 5 is held by a constraint"):
+        post.coefficient(5)
+    with pytest.raises(InputError, match="column 2 is held by column 3"):
+        posterior("ar1 poisson").coefficient(2)
+    with pytest.raises(InputError, match="column must be below 22"):
+        post.coefficient(22)
+    with pytest.raises(InputError, match="A must have 22 columns"):
+        post.predict(np.eye(3))
+    with pytest.raises(InputError, match=r"labels must have shape \(40,\)"):
+        post.loo_groups([1, 2])
+    with pytest.raises(InputError, match="labels must not be NaN"):
+        post.loo_groups(np.r_[np.nan, np.zeros(39)])
+    by_qp = posterior("groups probit", method="qp")
+    with pytest.raises(InputError, match="corrections by pairs start from EP"):
+        by_qp.corrected_evidence()
+    A = sparse.csr_array(np.repeat(np.eye(2), 3, axis=0))
+    equal = infer_precision(A, np.eye(2), [1, 1, -1, 1, -1, -1], "probit")
+    with pytest.raises(InputError, match="row 1 equals another one of another group"):
+        equal.loo_groups([0, 1, 0, 1, 1, 1])
+    with pytest.warns(ConvergenceWarning, match="not converged after 1 sweeps"):
+        posterior("groups probit", max_sweeps=1)
+    with pytest.raises(NumericalError, match="not positive definite at column 3: what the term"):
+        infer_precision(np.eye(4)[:3], np.diag([1.0, 1.0, 1.0, 0.0]), [1, 1, 1], "probit")
+
+
+@every_case("name", ["crossed logistic", "rw1 poisson"])
+def test_joint_distributions(name):
+    post = posterior(name)
+    A, S = dense(name)
+    site = post.sites.tau
+    middle = np.linalg.inv(np.diag(1.0 / site) + A @ S @ A.T)
+    expected = S - S @ A.T @ middle @ A @ S
+    mean, found = post.joint()
+    # What a walk leaves free, 1e-9 of its diagonal, takes half of the digits.
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-6 * np.abs(expected).max())
+    np.testing.assert_allclose(mean, post.latent()[0], rtol=1e-12)
+    of_rows, some = post.joint(A[:5], mean=0.3)
+    np.testing.assert_allclose(some, A[:5] @ expected @ A[:5].T, rtol=0.0, atol=1e-8)
+    np.testing.assert_allclose(of_rows, 0.3 + A[:5] @ mean, rtol=1e-12)
