@@ -20,9 +20,12 @@ from qpruntime.bayesopt import Optimizer
 from qpruntime.certified.functions_of import functions
 from qpruntime.errors import InputError
 from qpruntime.estimators.classifier import GPClassifier
+from qpruntime.estimators.ordinal import GPOrdinal
 from qpruntime.estimators.poisson import GPPoissonRegressor
 from qpruntime.estimators.preference import GPPreference
+from qpruntime.estimators.regressor import GPRegressor
 from qpruntime.estimators.robust import GPRobustRegressor
+from qpruntime.estimators.survival import GPSurvival
 from qpruntime.inference.bins import count_bins
 from qpruntime.inference.classes.infer import infer_classes
 from qpruntime.inference.classes.sparse.infer import infer_sparse_classes
@@ -111,6 +114,19 @@ def _outliers(**options: Any) -> None:
     model.predict(X, return_std=True)
     model.predict_quantiles(X)
     model.predict_log_density(X, f)
+
+
+def _kinds() -> None:
+    """Likelihoods that are learnt, with closed moments."""
+    X, f, counts = _data()
+    GPRegressor(**_FEW).fit(X, f).predict_quantiles(X)
+    GPRegressor(likelihood="gamma", **_FEW).fit(X, np.exp(f)).loo()
+    GPRegressor(likelihood="zero-inflated", **_FEW).fit(X, counts)
+    GPOrdinal(**_FEW).fit(X, np.digitize(f, [-0.5, 0.5]))
+    times = np.exp(f)
+    spans = np.column_stack([times, np.where(f > 0.5, np.inf, times + (f > 0.0))])
+    for name in ("weibull", "log-logistic", "log-normal"):
+        GPSurvival(likelihood=name, **_FEW).fit(X, spans)
 
 
 def _preferences() -> None:
@@ -274,6 +290,7 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
         ("counts that vary more", _varied_counts),
         ("counts over bins", _binned_counts),
         ("GPRobustRegressor", _outliers),
+        ("GPRegressor, GPOrdinal, GPSurvival", _kinds),
         ("GPPreference", _preferences),
     ),
     "sparse": (

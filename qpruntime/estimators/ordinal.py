@@ -16,6 +16,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import draft_of
 from qpruntime.estimators.data import checked, fit_data, weighed
+from qpruntime.estimators.labels import check_labels
 from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.regressor import LikelihoodRegressor
 from qpruntime.inference.corrections.marginals import Marginals
@@ -125,6 +126,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         """
         draft = draft_of(self)
         points, labels = fit_data(draft, X, y, ensure_min_samples=2)
+        check_labels(labels)
         weights, points, labels = weighed(sample_weight, points, labels)
         draft.classes_ = _ordered(self.levels, labels)
         codes = _codes(draft.classes_, labels)
@@ -165,11 +167,12 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable level, shape (T,)."""
-        found: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        shares = self.predict_proba(X)
+        found: NDArray[Any] = self.classes_[shares.argmax(axis=1)]
         return found
 
-    def predict_quantiles(self, X: ArrayLike, q: ArrayLike = 0.5) -> NDArray[Any]:
-        """Lowest level such that y is not above it with probability q: the median by default.
+    def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> NDArray[Any]:
+        """Lowest level such that y is not above it with probability q.
 
         Returns
         -------
@@ -186,7 +189,8 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
 
     def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> NDArray[Any]:
         """Draw levels at `X` jointly, shape (n, T), as `GPRegressor.sample`."""
-        found: NDArray[Any] = self.classes_[super().sample(X, n, random_state).astype(int)]
+        drawn = super().sample(X, n, random_state).astype(int)
+        found: NDArray[Any] = self.classes_[drawn]
         return found
 
     def _observations(self, y: ArrayLike) -> Array:
@@ -215,10 +219,10 @@ def _ordered(given: Any, labels: NDArray[Any]) -> NDArray[Any]:
         other = ~np.isin(labels, found)
         if other.any():
             raise InputError(f"y has {shown(labels[other][0])}, which is none of levels=")
-    if not 3 <= found.size <= MOST_LEVELS:
+    if not 2 <= found.size <= MOST_LEVELS:
         raise InputError(
-            f"GPOrdinal is for 3 to {MOST_LEVELS} levels, got {found.size}: for two use "
-            "GPClassifier, and for many GPRegressor"
+            f"GPOrdinal is for 2 to {MOST_LEVELS} levels, got {found.size}: one class has nothing "
+            "to learn, and many are for GPRegressor"
         )
     return found
 

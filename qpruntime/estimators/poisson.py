@@ -27,6 +27,7 @@ from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.overdispersion import BOUNDS, asked, judged
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive import density as distribution
+from qpruntime.estimators.predictive.draws import observed
 from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
 from qpruntime.estimators.predictive.links import LINKS, exposures
 from qpruntime.estimators.prior_mean import prior_mean
@@ -40,7 +41,7 @@ from qpruntime.learning.maximise import Optimum
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.observations import counts
 from qpruntime.projection.projector import Projector
-from qpruntime.validation import choice, flag, levels
+from qpruntime.validation import choice, flag, generator, levels
 
 __all__ = ["GPPoissonRegressor"]
 
@@ -349,6 +350,27 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         rate, std = self._counted_at(points, exposure, finish, spread, by_grid=by_grid)
         warn_of_tails(rate, exposure, self._largest_rate_)
         return (rate, std) if wanted else rate
+
+    def sample(
+        self,
+        X: ArrayLike,
+        n: int = 1,
+        random_state: Any = None,
+        exposure: ArrayLike | None = None,
+    ) -> Counts:
+        """Draw counts at `X` jointly, shape (n, T): of the rates that `sample_latent` draws.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        n : int
+        random_state : int, Generator or None
+        exposure : float or array-like, shape (T,), optional
+        """
+        rng = generator(random_state)
+        f = self.sample_latent(X, n, rng)
+        slope, shift = LINKS[self._link()].exposed(exposures(exposure, f.shape[1]))
+        return observed(self.likelihood_, slope * f + shift, rng).astype(np.int64)
 
     def score(
         self,

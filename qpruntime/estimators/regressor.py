@@ -33,7 +33,7 @@ from qpruntime.learning.maximise import Optimum
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.kinds.observed import spans
 from qpruntime.projection.projector import Projector
-from qpruntime.validation import choice, flag, levels, number, shown, whole
+from qpruntime.validation import choice, finite, flag, generator, levels, number, shown
 
 __all__ = ["GPRegressor", "LikelihoodRegressor"]
 
@@ -228,9 +228,8 @@ class LikelihoodRegressor(GPEstimator):
         --------
         sample_latent
         """
-        count = whole(n, "n", 1)
-        rng = np.random.default_rng(random_state)
-        f = (self.sample_latent(X, count, rng) - self._centre_) / self._unit_
+        rng = generator(random_state)
+        f = (self.sample_latent(X, n, rng) - self._centre_) / self._unit_
         return self._centre_ + self._unit_ * self._predicted_.draw(f, rng)
 
 
@@ -381,6 +380,16 @@ class GPRegressor(RegressorMixin, LikelihoodRegressor):
             both = self._corrected(points, found.corrected_moments)
         mean = self._centre_ + self._unit_ * both[:, 0]
         return (mean, self._unit_ * np.sqrt(both[:, 1])) if wanted else mean
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Coefficient of determination R^2 of `predict`; of shares of trials, if y has these."""
+        if self.likelihood_.columns == 1:
+            return float(super().score(X, y, sample_weight))
+        pairs = self._observations(y)
+        weights = pairs[:, 1]
+        if sample_weight is not None:
+            weights = weights * finite(sample_weight, "sample_weight", (len(pairs),))
+        return float(super().score(X, pairs[:, 0] / pairs[:, 1], weights))
 
 
 def _likelihood_of(given: Any) -> Likelihood:

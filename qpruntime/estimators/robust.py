@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +24,7 @@ from qpruntime.estimators.noise import median, noise_of, robust_std
 from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.density import log_density
+from qpruntime.estimators.predictive.draws import observed
 from qpruntime.estimators.predictive.grid import t_quantiles_by_grid
 from qpruntime.estimators.scores import OfNumbers
 from qpruntime.inference.corrections.marginals import Marginals
@@ -32,7 +33,7 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector
-from qpruntime.validation import choice, flag, levels
+from qpruntime.validation import choice, flag, generator, levels
 
 __all__ = ["GPRobustRegressor"]
 
@@ -239,6 +240,12 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         whole = flag(full_covariance, "full_covariance")
         mean, variance = (self._jointly if whole else self._latent_at)(X)
         return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
+
+    def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> Array:
+        """Draw observations at `X` jointly, shape (n, T): noise about `sample_latent`."""
+        rng = generator(random_state)
+        f = (self.sample_latent(X, n, rng) - self._centre_) / self._unit_
+        return self._centre_ + self._unit_ * observed(self.likelihood_, f, rng)
 
     @overload
     def predict(self, X: ArrayLike, return_std: Literal[False] = False) -> Array: ...

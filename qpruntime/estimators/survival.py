@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -101,7 +101,7 @@ class GPSurvival(LikelihoodRegressor):
     def fit(
         self,
         X: ArrayLike,
-        y: Any,
+        y: ArrayLike,
         event: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> GPSurvival:
@@ -178,7 +178,9 @@ class GPSurvival(LikelihoodRegressor):
         found: Array = own.given(f, own.theta).sf(time)
         return found
 
-    def predict_log_density(self, X: ArrayLike, y: Any, event: ArrayLike | None = None) -> Array:
+    def predict_log_density(
+        self, X: ArrayLike, y: ArrayLike, event: ArrayLike | None = None
+    ) -> Array:
         """Log predictive density of events, and log probability of what else is known of times.
 
         Parameters
@@ -196,7 +198,7 @@ class GPSurvival(LikelihoodRegressor):
     def score(
         self,
         X: ArrayLike,
-        y: Any,
+        y: ArrayLike,
         event: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> float:

@@ -18,6 +18,7 @@ from scripts.reports import (
     certified,
     coupling,
     deep,
+    kinds,
     middle,
     passes,
     shapes,
@@ -42,6 +43,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "gaps": bayesopt.gaps,
         "times": bayesopt.times,
     },
+    "kinds-of-y.md": {"kinds": kinds.kinds},
     "series-measured.md": {"times": speed.series},
     "deep-measured.md": {
         "published": deep.regression,

@@ -60,7 +60,7 @@ def test_covariances_are_those_of_the_sites(model, y, options):
 def test_draws_have_mean_and_covariance(options):
     model = GPPoissonRegressor(KERNEL, link="exp", dispersion=np.inf, **FIXED, **options)
     model.fit(X, COUNTS)
-    count = 20_000
+    count = 4_000
     found = model.sample_latent(NEW, count, random_state=0)
     mean, covariance = model.latent(NEW, full_covariance=True)
     variance = np.diag(covariance)
@@ -82,3 +82,35 @@ def test_classes_have_a_process_each():
     model = GPClassifier(KERNEL, multi_class="joint", optimize=False, method="ep").fit(X, labels)
     with pytest.raises(InputError, match="fitted jointly have no joint draws"):
         model.sample_latent(NEW)
+
+
+def test_observations_have_the_quantiles_that_are_predicted():
+    """Counts with exposure and reals, of 20 000 draws: five standard errors of a share."""
+    count = 20_000
+    model = GPPoissonRegressor(KERNEL, link="exp", dispersion=3.0, **FIXED).fit(X, COUNTS)
+    exposure = np.array([1.0, 2.0, 0.5, 1.0, 3.0])
+    drawn = model.sample(NEW, count, 0, exposure)
+    for k in (1, 4):
+        below = np.broadcast_to(np.arange(k + 1), (5, k + 1))
+        wanted = np.exp(model.predict_log_pmf(NEW, below, exposure)).sum(axis=1)
+        np.testing.assert_allclose((drawn <= k).mean(axis=0), wanted, atol=0.018)
+    robust = GPRobustRegressor(KERNEL, scale=0.2, **FIXED).fit(X, REALS)
+    reals = robust.sample(NEW, count, 0)
+    for level in (0.1, 0.7):
+        share = (reals <= robust.predict_quantiles(NEW, level)).mean(axis=0)
+        np.testing.assert_allclose(share, level, atol=0.018)
+
+
+def test_trials():
+    trials = np.full(40, 12)
+    successes = RNG.binomial(trials, 1.0 / (1.0 + np.exp(-2.0 * F)))
+    pairs = np.column_stack([successes, trials])
+    model = GPRegressor(KERNEL, likelihood="binomial", **FIXED).fit(X, pairs)
+    seen = successes / trials
+    rest = ((seen - model.predict(X)) ** 2).sum() / ((seen - seen.mean()) ** 2).sum()
+    assert model.score(X, pairs) == pytest.approx(1.0 - rest, rel=1e-12)
+    mean, variance = model.latent(NEW)
+    z = np.linspace(-9.0, 9.0, 20_001)
+    w = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
+    share = 1.0 / (1.0 + np.exp(-(mean[:, None] + np.sqrt(variance)[:, None] * z)))
+    np.testing.assert_allclose(model.predict(NEW), share @ w, rtol=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cases import every_case
-from qpruntime import GPRegressor, InputError, Likelihood, load
+from contract import check_contract
+from qpruntime import GPOrdinal, GPRegressor, InputError, Likelihood, load
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 6.0, (60, 1))
@@ -20,6 +22,9 @@ NOISY = 300.0 + 20.0 * F + 4.0 * RNG.standard_normal(60)
 POSITIVE = RNG.gamma(8.0, np.exp(2.0 + F) / 8.0)
 NEW = np.array([[0.5], [3.0], [9.0]])
 KERNEL = ConstantKernel(1.0) * RBF(1.0)
+EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": "powers of likelihoods are no repeated rows"
+}
 
 
 @pytest.fixture(scope="module")
@@ -130,14 +135,15 @@ def test_a_density_of_ones_own_is_learnt():
         log_concave=True,
     )  # fmt: skip
     kernel = ConstantKernel(0.5, "fixed") * RBF(1.5, "fixed")
-    mine = GPRegressor(kernel, likelihood=own, method="ep", optimize=False).fit(X, POSITIVE)
+    few = slice(0, 20)
+    mine = GPRegressor(kernel, likelihood=own, method="ep", optimize=False)
+    mine.fit(X[few], POSITIVE[few])
     there = GPRegressor(kernel, likelihood="gamma(shape=1)", method="ep", optimize=False)
-    there.fit(X, POSITIVE)
+    there.fit(X[few], POSITIVE[few])
     assert mine.mean_ == pytest.approx(there.mean_, abs=1e-6)
     np.testing.assert_allclose(mine.predict(NEW), there.predict(NEW), rtol=1e-6)
-    np.testing.assert_allclose(
-        mine.predict_quantiles(NEW, [0.1, 0.9]), there.predict_quantiles(NEW, [0.1, 0.9]), rtol=1e-5
-    )
+    found, wanted = (model.predict_quantiles(NEW[:1], [0.1, 0.9]) for model in (mine, there))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 @every_case(
@@ -155,3 +161,47 @@ def test_a_density_of_ones_own_is_learnt():
 def test_refusals(options, y, words):
     with pytest.raises(InputError, match=words):
         GPRegressor(**options).fit(X, y)
+
+
+@pytest.mark.slow
+@every_case("model", [GPRegressor(method="ep"), GPOrdinal(method="ep")])
+def test_scikit_learn_contract(model):
+    ordinal = isinstance(model, GPOrdinal)
+    check_contract(model.set_params(optimize=False), EXPECTED if ordinal else {})
+
+
+def test_corrected_marginals():
+    """By the density of f on its grid: quantiles have their probability, moments are the sums."""
+    few = slice(0, 25)
+    model = GPRegressor(KERNEL, likelihood="gamma(shape=2)", optimize=False, correction="blend")
+    model.fit(X[few], POSITIVE[few])
+    f = model.marginals(NEW)
+    found = model.predict_quantiles(NEW, [0.1, 0.8])
+    mean, std = model.predict(NEW, return_std=True)
+    np.testing.assert_allclose(mean, f.expect(np.exp), rtol=1e-10)
+    second = f.expect(lambda f: 1.5 * np.exp(2.0 * f))
+    np.testing.assert_allclose(std**2, second - mean**2, rtol=1e-8)
+    for at, level in zip(found.T, (0.1, 0.8), strict=True):
+        below = partial(_below, at)
+        np.testing.assert_allclose(f.expect(below), level, rtol=1e-9)
+
+
+def _below(y, f):
+    return stats.gamma(2.0, scale=np.exp(f) / 2.0).cdf(y[:, None])
+
+
+@pytest.mark.slow
+def test_many_rows():
+    """By the default's inducing points: shape, mean and intervals are those that were drawn."""
+    rng = np.random.default_rng(2)
+    rows = rng.uniform(-2.0, 2.0, (2500, 2)) * [1.0, 1e3]
+    f = np.sin(2.0 * rows[:, 0]) + rows[:, 1] / 2e3
+    y = rng.gamma(5.0, np.exp(3.0 + f) / 5.0)
+    model = GPRegressor(likelihood="gamma", method="ep", random_state=0).fit(rows[:2000], y[:2000])
+    assert model.engine_ != "dense"
+    assert model.parameters_["shape"] == pytest.approx(5.0, rel=0.12)
+    low, high = model.predict_interval(rows[2000:], 0.8).T
+    # 500 rows are off by 0.018, one deviation.
+    assert ((y[2000:] >= low) & (y[2000:] <= high)).mean() == pytest.approx(0.8, abs=0.06)
+    truth = np.exp(3.0 + f[2000:])
+    assert np.abs(model.predict(rows[2000:]) / truth - 1.0).mean() < 0.08

@@ -71,7 +71,9 @@ def test_dates_missing_stretches_exposures_and_regressors():
     y.iloc[100:130] = np.nan
     X = pandas.DataFrame({"holiday": holiday.astype(float)})
     fit = slice(0, 392)
-    model = GPForecaster(trend="level", integrate="mode").fit(y.iloc[fit], X.iloc[fit], exposure=open_hours[fit])
+    model = GPForecaster(trend="level", integrate="mode").fit(
+        y.iloc[fit], X.iloc[fit], exposure=open_hours[fit]
+    )
     assert [round(p, 6) for p in model.seasons_] == [7.0]
     assert model.index_ahead(2)[0] == np.datetime64("2025-01-27")
     found = model.model_.summary()["holiday"]

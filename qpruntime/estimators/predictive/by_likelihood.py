@@ -21,6 +21,7 @@ from qpruntime.estimators.predictive.by_density import (
     places_of,
 )
 from qpruntime.estimators.predictive.density import wide
+from qpruntime.estimators.predictive.draws import observed
 from qpruntime.estimators.predictive.mixture import mean_and_variance, quantiles
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.likelihoods import Likelihood
@@ -74,8 +75,7 @@ class Predicted:
         """One observation for each latent value, in their shape."""
         own = self.likelihood
         if own.given is not None:
-            drawn = own.given(f, own.theta).rvs(size=f.shape, random_state=rng)
-            return np.asarray(drawn, dtype=float)
+            return observed(own, f, rng)
         assert self.places is not None
         none = wide(np.zeros(1))
         levels = rng.uniform(size=(f.size, 1))
