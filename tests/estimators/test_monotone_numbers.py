@@ -155,12 +155,13 @@ def test_they_rise():
     grid = np.linspace(-1.8, 1.8, 25)
     cases = (
         (GPRobustRegressor(), f + 0.5 * rng.standard_t(3, 60)),
-        (GPPoissonRegressor(link="exp"), rng.poisson(np.exp(0.7 * f))),
+        (GPPoissonRegressor(link="exp", dispersion=np.inf), rng.poisson(np.exp(0.7 * f))),
     )
     for model, y in cases:
         steps = {}
         for sign in (0, 1, -1):
-            own = clone(model).set_params(monotone={0: sign} if sign else None)
+            asked = {0: sign} if sign else None
+            own = clone(model).set_params(monotone=asked, inducing=None)
             own.fit(X if sign >= 0 else X * [-1.0, 1.0], y)
             lines = [np.column_stack([grid, np.full(25, b)]) for b in np.linspace(-1.8, 1.8, 7)]
             steps[sign] = np.concatenate([np.diff(own.latent(one)[0]) for one in lines])
@@ -192,11 +193,17 @@ def test_manners(tmp_path):
 @every_case(
     ("model", "said"),
     [
-        (GPPoissonRegressor(link="square", monotone={0: 1}), 'use link="exp"'),
-        (GPPoissonRegressor(monotone={0: 1}, correction="blend"), "correction=None"),
-        (GPPoissonRegressor(monotone={0: 1}, optimize="loo"), 'leave out "loo"'),
-        (GPPoissonRegressor(monotone={3: 1}), "from 0 to 1"),
-        (GPPoissonRegressor(Matern(nu=1.5), monotone={0: 1}), "times RBF or Matern"),
+        (GPPoissonRegressor(link="square", monotone={0: 1}, optimize=False), 'use link="exp"'),
+        (
+            GPPoissonRegressor(monotone={0: 1}, correction="blend", dispersion=np.inf),
+            "correction=None",
+        ),
+        (GPPoissonRegressor(monotone={0: 1}, optimize="loo", dispersion=np.inf), 'leave out "loo"'),
+        (GPPoissonRegressor(monotone={3: 1}, dispersion=np.inf), "from 0 to 1"),
+        (
+            GPPoissonRegressor(Matern(nu=1.5), monotone={0: 1}, dispersion=np.inf),
+            "times RBF or Matern",
+        ),
         (GPRobustRegressor(monotone={0: 1}, inducing=5), "inducing=None"),
         (GPRobustRegressor(monotone={0: 1}, prior_mean="auto"), "prior_mean"),
     ],
