@@ -148,12 +148,14 @@ def infer_precision(
         projector = Projector(merged.likelihood, method, table)
     projector, numbers = projector.observing(merged.y)
     projector.check_outcomes(numbers)
+    chosen = seen.chosen
     if pattern is None:
-        A = A if seen.chosen is None else A[seen.chosen]
+        if chosen is not None and chosen.size < n:
+            A, chosen = A[chosen], None
         pattern = Pattern(A, Q)
-        rows = pattern.rows(A)
-    else:
-        rows = pattern.rows(A, seen.chosen)
+        held.clear()  # nobody will ask for it again
+    rows = pattern.rows(A, chosen)
+    del A, chosen  # a large part of what rows take
     prior = PrecisionPrior(pattern, rows, pattern.halves(Q), seen.offset, C, given)
     problem = Problem(prior, numbers, projector, weights=merged.weights)
     start = check_sites(sites, n, problem.nonnegative)

@@ -144,12 +144,14 @@ def observed_sites(
     likelihood: Likelihood,
     weights: Array | None,
     wanted: bool,
-    held: dict[str, Any],
+    held: dict[str, Any] | None = None,
 ) -> SeenRows:
     """Return the sites of validated observations y, of shape (N,) or (N, 2).
 
-    What is found of A and offsets is kept in `held`.
+    What is found of A and offsets is kept in `held`. Where it is not `wanted` that rows collapse,
+    their order stays too.
     """
+    held = {} if held is None else held
     alone = kept = None
     apart = (np.diff(A.indptr) == 0) | (offset == -np.inf)
     if apart.any():
@@ -163,7 +165,7 @@ def observed_sites(
         A, offset, y = A[kept], offset[kept], y[kept]
         weights = None if weights is None else weights[kept]
     found = collapse(A, offset, y, likelihood, weights, wanted, held)
-    if found.rows.first.size >= _MANY:
+    if wanted and found.rows.first.size >= _MANY:
         found = _near(A, found, held)
     first = found.rows.first
     chosen = None if found.trivial and kept is None else first if kept is None else kept[first]
