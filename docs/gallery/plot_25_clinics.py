@@ -60,9 +60,13 @@ curves = {
     "Laplace": [laplace(sd) for sd in grid],
 }
 
+best = {name: grid[int(np.argmax(values))] for name, values in curves.items()}
+print({name: round(float(sd), 2) for name, sd in best.items()})
+assert best["Laplace"] < best["exact"]
+
 # %%
-# What they say of the deviation
-# ------------------------------
+# What they say of the deviation: Laplace's maximum is too low
+# ------------------------------------------------------------
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 4.0), layout="constrained")
 for name, values in curves.items():
@@ -79,10 +83,3 @@ left.set(xlabel="standard deviation between clinics", ylim=(-6.0, 0.3))
 left.legend(fontsize=8, loc="lower right")
 CaterpillarDisplay.from_estimator(model, "clinic", ax=right)
 plt.show()
-
-# %%
-# Laplace's maximum is too low; the exact one is where the posterior is.
-
-best = {name: grid[int(np.argmax(values))] for name, values in curves.items()}
-print({name: round(float(sd), 2) for name, sd in best.items()})
-assert best["Laplace"] < best["exact"]

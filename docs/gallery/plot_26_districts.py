@@ -22,6 +22,10 @@ farming = rng.uniform(0.0, 3.0, place.size)
 risk = 0.2 * farming - 0.3 + 1.2 * np.exp(-((row - 6.0) ** 2 + (column - 2.0) ** 2) / 6.0)
 cases = rng.poisson(expected * np.exp(risk + 0.15 * rng.standard_normal(place.size)))
 
+# %%
+# Districts that share a side are neighbours
+# ------------------------------------------
+
 neighbours = {
     int(k): [int(j) for j in place if abs(row[j] - row[k]) + abs(column[j] - column[k]) == 1]
     for k in place
@@ -49,5 +53,5 @@ EffectMapDisplay.from_estimator(
 for ax, title in zip(
     axes, ("log (cases + .5)/expected", "effect, mean", "P(effect > 0)"), strict=False
 ):
-    ax.set(title=title, xticks=[], yticks=[])
+    ax.set(title=title, xlabel="west to east", xticks=[], yticks=[])
 plt.show()

@@ -54,5 +54,5 @@ figure, axes = plt.subplots(1, 2, figsize=(9.0, 4.2), layout="constrained")
 for ax, (name, model) in zip(axes, models.items(), strict=False):
     EffectMapDisplay.from_estimator(model, "plane(x, y)", ax=ax, clim=(-1.8, 1.8))
     ax.plot(*np.vstack([coast, coast[:1]]).T, color="black", linewidth=0.8)
-    ax.set(title=name, xlim=(-0.1, 4.1), ylim=(-0.1, 4.1))
+    ax.set(title=name, xlabel="x", ylabel="y", xlim=(-0.1, 4.1), ylim=(-0.1, 4.1))
 plt.show()

@@ -23,6 +23,11 @@ def log_rate(week, x, y):
 
 
 counts = rng.poisson(np.exp(log_rate(week, x, y)))
+
+# %%
+# Weeks 0 to 9 without week 5, 60 counts each
+# -------------------------------------------
+
 data = {"week": week, "x": x, "y": y}
 term = Product(Series("week"), Plane("x", "y", spacing=0.12, extension=0.3))
 model = EffectsModel([term], "poisson", integrate="mode").fit(data, counts)
@@ -44,7 +49,7 @@ for k, now in enumerate((4, 5, 6)):
         drawn = ax.pcolormesh(side, side, values.reshape(41, 41), vmin=limits[0], vmax=limits[1])
     axes[0, k].plot(x[week == now], y[week == now], ".", color="white", markersize=2)
     axes[0, k].set(title=f"week {now}", xticks=[], yticks=[])
-    axes[1, k].set(xticks=[], yticks=[])
+    axes[1, k].set(xlabel="x", xticks=[], yticks=[])
 axes[0, 0].set_ylabel("log rate, mean")
 axes[1, 0].set_ylabel("standard deviation")
 plt.show()
