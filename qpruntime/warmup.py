@@ -28,9 +28,12 @@ from qpruntime.estimators.robust import GPRobustRegressor
 from qpruntime.estimators.survival import GPSurvival
 from qpruntime.inference.bins import count_bins
 from qpruntime.inference.classes.infer import infer_classes
+from qpruntime.inference.classes.sparse.infer import infer_sparse_classes
 from qpruntime.inference.infer import infer
 from qpruntime.inference.markov.series import infer_series
 from qpruntime.inference.operator.entries import quadratic_forms
+from qpruntime.inference.posterior import solution_of
+from qpruntime.inference.precision.infer import infer_precision
 from qpruntime.inference.sparse.infer import infer_sparse
 from qpruntime.learning.options import Search
 from qpruntime.learning.options_inducing import Inducing
@@ -78,6 +81,8 @@ def _joint_posterior() -> None:
     for method, limits in (("qp", [-0.5, 0.5]), ("ep", [-0.5, 0.0, 0.5])):
         post = infer_classes(K, np.digitize(f, limits), method)  # type: ignore[arg-type]
         post.predict_log_proba(K[:3], np.diag(K)[:3])
+    labels = np.digitize(f, [-0.5, 0.5])
+    infer_sparse_classes(X, labels, RBF(1.0), X[:3]).predict_log_proba(X[:3])
 
 
 def _counts(**options: Any) -> None:
@@ -174,6 +179,28 @@ def _sparse_posterior() -> None:
         post.loo()
 
 
+def _sparse_precision() -> None:
+    """Groups of three rows, equal ones among them, and a dense precision, for large panels."""
+    _, f, counts = _data()
+    codes = np.arange(_N) // 3
+    A = csr_array((np.ones(_N), (np.arange(_N), codes)), shape=(_N, _N // 3))
+    y = np.where(f > 0.0, 1.0, -1.0)
+    for likelihood, seen in (("probit", y), ("logistic", y), ("poisson-exp", counts)):
+        post = infer_precision(A, np.eye(_N // 3), seen, likelihood)
+        post.predict(np.eye(_N // 3))
+        post.loo()
+        post.corrected_evidence()
+    post = infer_precision(A, np.eye(_N // 3), y, "probit", collapse=False)
+    rows = np.hstack([A.toarray(), f[:, None]])
+    post = infer_precision(rows, np.eye(_N // 3 + 1), y, "probit")
+    post.coefficient(_N // 3)
+    post.loo_groups(codes)
+    post.sample(random_state=0)
+    solution_of(post).level_sums()
+    full = np.eye(60) + 1.0 / 60.0
+    infer_precision(np.eye(60)[:_N], full, y, "probit").evidence_gradient(full)
+
+
 def _nearest_rows() -> None:
     """What default fits to many rows take: a tree of few features, cells of many."""
     for columns in (2, 12):
@@ -255,7 +282,7 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
         ("infer: QP, EP and VB", _covariances),
         ("GPClassifier", _classes),
         ("GPClassifier, three classes", _three_classes),
-        ("infer_classes", _joint_posterior),
+        ("infer_classes, infer_sparse_classes", _joint_posterior),
         ("GPClassifier, leave-one-out", _loo),
         ("GPClassifier, EP and logistic", lambda: _classes(method="ep", likelihood="logistic")),
         ("GPPoissonRegressor, square link", _counts),
@@ -269,6 +296,7 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
     "sparse": (
         ("infer_sparse", _sparse_posterior),
         ("infer_sparse, nearest rows", _nearest_rows),
+        ("infer_precision", _sparse_precision),
         ("GPClassifier, inducing points", lambda: _classes(**_INDUCING)),
         ("GPPoissonRegressor, inducing points", lambda: _counts(**_INDUCING)),
         ("GPRobustRegressor, inducing points", lambda: _outliers(**_INDUCING)),

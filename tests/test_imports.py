@@ -75,7 +75,7 @@ FLOORS = [
         "qpruntime.warmup",
         "tablegen.builder",
     },
-    {"qpruntime.plotting"},
+    {"qpruntime.forecasting", "qpruntime.plotting"},
     {"tablegen.console"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

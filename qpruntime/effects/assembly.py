@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,11 +67,25 @@ class Assembly:
         """Design of the rows that the blocks were bound to."""
         return _joined([one.columns(data) for one in self.blocks])
 
-    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
-        """Design of new rows, and the prior variance of what no known effect says."""
-        pairs = zip(self.blocks, self.parts, strict=True)
-        found = [one.ahead(data, theta[part]) for one, part in pairs]
-        return _joined([design for design, _ in found]), np.sum([v for _, v in found], axis=0)
+    def ahead(
+        self, data: Frame, thetas: Sequence[Array]
+    ) -> Iterator[tuple[sparse.csr_array, Array]]:
+        """Design of new rows, and the prior variance of what no known effect says, by theta.
+
+        Blocks are asked again only for what follows theta.
+        """
+        pairs = list(zip(self.blocks, self.parts, strict=True))
+        first = [one.ahead(data, thetas[0][part]) for one, part in pairs]
+        again = [one.moves or v.any() for (one, _), (_, v) in zip(pairs, first, strict=True)]
+        joined = _joined([design for design, _ in first])
+        for theta in thetas:
+            found = [
+                one.ahead(data, theta[part]) if asked else known
+                for (one, part), asked, known in zip(pairs, again, first, strict=True)
+            ]
+            moves = any(one.moves for one in self.blocks)
+            design = _joined([own for own, _ in found]) if moves else joined
+            yield design, np.sum([v for _, v in found], axis=0)
 
     def precision(self, theta: Array) -> tuple[sparse.csr_array, list[Array]]:
         """The precision (K, K), and slopes of its entries by theta, block by block."""

@@ -59,9 +59,8 @@ class Block(ABC):
     bounds : ndarray, shape (p, 2)
     constraint : ndarray, shape (c, K), or None
         Rows C with C x = 0.
-    shared : bool
-        Whether rows of data that have an effect in common do so by few levels: what pairs of rows
-        are corrected by.
+    moves : bool
+        Whether the design of new rows follows theta, and not only its variance.
     """
 
     name: str
@@ -71,7 +70,7 @@ class Block(ABC):
     start: Array
     bounds: Array
     constraint: Array | None = None
-    shared: bool = False
+    moves: bool = False
 
     @property
     def size(self) -> int:

@@ -97,8 +97,6 @@ class Groups(Term):
 class GroupsBlock(Block):
     """Effects of K/d levels, d numbers each, level by level."""
 
-    shared = True
-
     def __init__(self, term: Groups, data: Frame) -> None:
         self.name = term.name
         self.coding = Coding(term.columns, data)

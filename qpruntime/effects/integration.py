@@ -22,7 +22,9 @@ __all__ = ["INTEGRATIONS", "Nodes", "integrate"]
 
 INTEGRATIONS = ("auto", "mode", "grid", "ccd")
 # Distance of a grid's nodes in standard deviations, and how far below the mode they end.
-_SPACING, _DROP = {1: 0.5, 2: 0.75, 3: 1.0}, 7.0
+_SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 6.0
+# Weights of nodes that are left out.
+_LIGHT = 1e-5
 # Steps of a grid from the mode at most.
 _REACH = 24
 # Most hyper-parameters of a grid and of a composite design.
@@ -116,7 +118,11 @@ def integrate(
         z, found, logs, base = _composite(at, p, centre)
         weights = base * np.exp(logs - logs.max())
     weights = weights / weights.sum()
-    theta = np.array([one.theta for one in found])
+    # What weighs nothing would cost a factorisation in every prediction.
+    kept = weights > _LIGHT
+    weights = weights[kept] / weights[kept].sum()
+    theta = np.array([one.theta for one, k in zip(found, kept, strict=True) if k])
+    found = [one for one, k in zip(found, kept, strict=True) if k]
     draws, draw_weights = _between(z, logs, centre.theta, V, objective.bounds)
     return Nodes(theta, weights, draws, draw_weights), found
 

@@ -18,6 +18,7 @@ from qpruntime.effects.profiled import profiled_numbers
 from qpruntime.effects.state import State
 from qpruntime.effects.table import Table, header, weighted_quantiles
 from qpruntime.errors import InputError
+from qpruntime.estimators.predictive.density import log_density, wide
 from qpruntime.validation import choice, flag, levels, number, shown, whole
 from qpruntime.validation import generator as generator_of
 
@@ -209,6 +210,24 @@ class Predictions:
         """Lower and upper ends of central intervals, shape (T, 2); see `predict_quantiles`."""
         inside = number(level, "level", above=0.0, most=0.999999)
         return self.predict_quantiles(X, (0.5 - 0.5 * inside, 0.5 + 0.5 * inside), kind=kind)
+
+    def predict_log_density(self, X: Any, y: ArrayLike) -> Array:
+        """Log predictive density, or probability, of observations `y`, one a row, shape (T,).
+
+        Hyper-parameters are averaged over, not its logarithms.
+        """
+        mixture, offset = self._ahead(X)
+        state = self.state_
+        seen = state.family.encoded(y)
+        if len(seen) != mixture.mean.shape[1]:
+            rows = mixture.mean.shape[1]
+            raise InputError(f"y must have {rows} rows like X, got shape {np.shape(y)}")
+        each = []
+        for k, (mean, variance) in enumerate(zip(mixture.mean, mixture.variance, strict=True)):
+            own, numbers = state.likelihood(k).observing(seen)
+            each.append(log_density(own, mean + offset, wide(variance), numbers))
+        found: Array = logsumexp(np.array(each), axis=0, b=mixture.weights[:, None])
+        return found
 
     def exceedance(self, X: Any, limit: float) -> Array:
         """Probability that the linear predictor is above a limit, shape (T,)."""

@@ -57,6 +57,8 @@ class Product(Term):
 class ProductBlock(Block):
     """Values at K = times x nodes, time by time."""
 
+    moves = True
+
     def __init__(self, name: str, time: Any, place: Any) -> None:
         self.name, self.time, self.place = name, time, place
         one, two = time.pattern, place.pattern

@@ -67,6 +67,8 @@ class Series(Term):
 class SeriesBlock(Block):
     """Values at K times, Markov from one to the next."""
 
+    moves = True
+
     def __init__(self, term: Series, data: Frame) -> None:
         self.name, self.column = term.name, term.column
         self.times = np.unique(data.numbers(term.column))

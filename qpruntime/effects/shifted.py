@@ -2,65 +2,74 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy import sparse
 from scipy.linalg import eigvalsh
-from scipy.sparse.linalg import splu
 
 from qpruntime.arrays import Array
+from qpruntime.inference.precision.factorised import Factorised, filled
+from qpruntime.inference.precision.rows import places
+from qpruntime.inference.precision.symbolic import analyse
 
 __all__ = ["ShiftedDeterminant"]
 
 #: Nodes up to which eigenvalues are taken, once.
-_MOST_DENSE = 1200
-# Steps of the differences in log k: their error is of sixth order, about 1e-13 of the slope.
-_STEP = 0.03
+_MOST_DENSE = 800
 
 
 class ShiftedDeterminant:
-    """For lumped masses C (K,) and a stiffness G (K, K)."""
+    """For lumped masses C (K,) and a stiffness G (K, K).
+
+    By eigenvalues of a few nodes; of more by the sparse factor, whose inverse has the diagonal that
+    the slope takes.
+    """
 
     def __init__(self, C: Array, G: sparse.csc_array) -> None:
         self.log_mass = float(np.log(C).sum())
         self.values: Array | None = None
         root = sparse.diags_array(1.0 / np.sqrt(C))
-        self._matrix: sparse.csc_array | None = sparse.csc_array(root @ G @ root)
+        own = sparse.coo_array(root @ G @ root)
+        self.size = len(C)
+        self._entries: tuple[Any, Any, Any] | None = (own.data, own.row, own.col)
+        self._places: tuple[Any, Any, Any] | None = None
         if len(C) <= _MOST_DENSE:
-            self.values = np.maximum(eigvalsh(self._matrix.toarray()), 0.0)
-            self._matrix = None
+            self.values = np.maximum(eigvalsh(own.toarray()), 0.0)
+            self._entries = None
 
     def __call__(self, k: float) -> tuple[float, float]:
         """The value at k and its slope by log k."""
         if self.values is not None:
             own = self.values + k
             return float(np.log(own).sum()) + self.log_mass, float((k / own).sum())
-        found = {j: self._factored(k * np.exp(j * _STEP)) for j in range(-3, 4)}
-        slope = sum(w * (found[j] - found[-j]) for j, w in ((1, 45.0), (2, -9.0), (3, 1.0))) / (
-            60.0 * _STEP
-        )
-        return found[0] + self.log_mass, float(slope)
+        assert self._entries is not None
+        symbolic, at, diagonal = self._analysed()
+        panels = filled(symbolic.size, at[0], self._entries[0][at[1]])
+        panels[diagonal] += k
+        factor = Factorised(symbolic, panels)
+        value = factor.log_det + self.log_mass
+        return value, float(k * factor.inverse()[diagonal].sum())
 
-    def _factored(self, k: float) -> float:
-        assert self._matrix is not None
-        size = self._matrix.shape[0]
-        shifted = sparse.csc_array(self._matrix + k * sparse.eye_array(size))
-        factor = splu(
-            shifted,
-            permc_spec="MMD_AT_PLUS_A",
-            diag_pivot_thresh=0.0,
-            options={"SymmetricMode": True},
-        )
-        return float(np.log(np.abs(factor.U.diagonal())).sum())
+    def _analysed(self) -> tuple[Any, Any, Any]:
+        """The factor's shape, places of the lower triangle's entries, and of the diagonal."""
+        if self._places is None:
+            assert self._entries is not None
+            values, row, column = self._entries
+            ones = np.ones(len(values))
+            pattern = sparse.csr_array((ones, (row, column)), shape=(self.size, self.size))
+            symbolic = analyse(sparse.csr_array(pattern + sparse.eye_array(self.size)))
+            i, j = symbolic.place[row], symbolic.place[column]
+            lower = np.flatnonzero(i >= j)
+            found = np.empty(len(lower), dtype=np.int64)
+            places(tuple(symbolic.shape), i[lower], j[lower], found)
+            diagonal = np.empty(self.size, dtype=np.int64)
+            places(tuple(symbolic.shape), symbolic.place, symbolic.place, diagonal)
+            self._places = symbolic, (found, lower), diagonal
+        return self._places
 
     def __getstate__(self) -> dict[str, object]:
-        state = dict(vars(self))
-        if self._matrix is not None:
-            own = self._matrix
-            state["_matrix"] = (own.data, own.indices, own.indptr)
-        return state
+        return {**vars(self), "_places": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
-        if isinstance(self._matrix, tuple):
-            self._matrix = sparse.csc_array(self._matrix)
-            self._matrix.check_format(full_check=True)

@@ -15,16 +15,11 @@ from qpruntime.arrays import Array
 from qpruntime.effects.frame import Frame
 from qpruntime.effects.integration import Nodes
 from qpruntime.effects.mixture import Mixture
+from qpruntime.effects.node import Node
 from qpruntime.effects.objective import Evaluation, Objective
-from qpruntime.inference.precision.observed_rows import observed_sites
 from qpruntime.inference.precision.pattern import Pattern
-from qpruntime.inference.precision.solution import PrecisionSolution
-from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
-from qpruntime.inference.problem import Problem
-from qpruntime.inference.site_update import Marginals
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection.projector import Projector
 
 __all__ = ["State"]
 
@@ -49,7 +44,7 @@ class State:
         self.nodes = nodes
         self.sites = [one.posterior.sites for one in evaluations]
         self.log_z = [np.asarray(one.posterior.loo()) for one in evaluations]
-        self._solutions: dict[int, PrecisionSolution] = {}
+        self._nodes: dict[int, Node] = {}
         self._pattern: Pattern | None = objective.pattern
 
     def objective(self) -> Objective:
@@ -81,34 +76,21 @@ class State:
         """Design of the rows of the fit."""
         return sparse.csr_array(self.design, shape=(self.rows, self.assembly.size))
 
-    def solution(self, k: int) -> PrecisionSolution:
+    def node(self, k: int) -> Node:
         """The posterior at a node, from its sites."""
-        found = self._solutions.get(k)
+        found = self._nodes.get(k)
         if found is not None:
             return found
-        own, logs = self.split(self.nodes.theta[k])
+        own, _ = self.split(self.nodes.theta[k])
         A, Q = self.A, self.assembly.precision(own)[0]
         if self._pattern is None:
             self._pattern = Pattern(A, Q)
-        pattern = self._pattern
-        log_det = self.assembly.log_det(own)[0]
-        constraint = self.assembly.constraint
-        # Equal rows have shares of one site: these leave the same posterior.
-        seen = observed_sites(A, self.offset, self.y, self.likelihood(k), self.weights, False)
-        rows, halves = pattern.rows(A), pattern.halves(Q)
-        prior = PrecisionPrior(pattern, rows, halves, self.offset, constraint, log_det)
+        constraint, log_det = self.assembly.constraint, self.assembly.log_det(own)[0]
         sites = Sites(*self.sites[k])
-        solved = PrecisionSolved(prior, sites)
-        variance, kept = solved.marginals()
-        here = Marginals(solved.mean, variance, kept, solved.weights)
-        projector, y = Projector(self.family.at(logs), "ep").observing(self.y)
-        problem = Problem(prior, y, projector, weights=self.weights)
-        found = PrecisionSolution(
-            sites, here, self.log_z[k], solved, seen, problem, projector.likelihood
-        )
+        found = Node(self._pattern, A, Q, self.offset, constraint, log_det, sites)
         # Factors of a few nodes only: of many rows each is large.
-        if len(self._solutions) * pattern.symbolic.size < 2e7:
-            self._solutions[k] = found
+        if len(self._nodes) * self._pattern.symbolic.size < 2e7:
+            self._nodes[k] = found
         return found
 
     def _mixed(self, ask: Any) -> Mixture:
@@ -118,16 +100,18 @@ class State:
 
     def at_rows(self) -> Mixture:
         """The linear predictor at the rows of the fit."""
-        return self._mixed(lambda k: self.solution(k).moments())
+        return self._mixed(lambda k: self.node(k).moments())
 
     def ahead(self, data: Frame, offset: Array) -> Mixture:
         """The linear predictor at new rows, with the prior's variance of what is unknown."""
 
+        thetas = [self.split(theta)[0] for theta in self.nodes.theta]
+        designs = self.assembly.ahead(data, thetas)
+
         def one(k: int) -> tuple[Array, Array]:
-            own, _ = self.split(self.nodes.theta[k])
-            A, unknown = self.assembly.ahead(data, own)
+            A, unknown = next(designs)
             # Offsets may be infinite, of exposure 0.
-            mean, variance = self.solution(k).predict((A,), 0.0)
+            mean, variance = self.node(k).predict(A)
             return mean + offset, variance + unknown
 
         return self._mixed(one)
@@ -138,16 +122,16 @@ class State:
         own = sparse.coo_array(rows)
         shape = (rows.shape[0], self.assembly.size)
         A = sparse.csr_array(sparse.coo_array((own.data, (own.row, own.col + place.start)), shape))
-        return self._mixed(lambda k: self.solution(k).predict((A,), 0.0))
+        return self._mixed(lambda k: self.node(k).predict(A))
 
     def draws(self, rng: np.random.Generator, count: int) -> Array:
         """Draws of all effects, shape (count, K), nodes by their weights."""
         numbers = rng.multinomial(count, self.nodes.weights)
-        parts = [self.solution(k).draw((), 0.0, int(n), rng) for k, n in enumerate(numbers) if n]
+        parts = [self.node(k).draw(int(n), rng) for k, n in enumerate(numbers) if n]
         return np.concatenate(parts)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_solutions": {}, "_pattern": None}
+        return {**vars(self), "_nodes": {}, "_pattern": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

@@ -39,8 +39,9 @@ class Walk(Term):
     season : int, optional
         Length of a season in knots: sums of so many successive values are normal instead, and the
         pattern may change slowly.
-    cyclic : bool
-        Whether the last knot is followed by the first, as of months and hours.
+    cyclic : bool or int
+        Whether the last knot is followed by the first, as of months and hours; or the number of
+        knots of a cycle, the column being whole numbers modulo that, some of which may be absent.
     knots : int, optional
         How many, instead.
     prior : (limit, probability)
@@ -58,7 +59,7 @@ class Walk(Term):
         order: int = 1,
         *,
         season: int | None = None,
-        cyclic: bool = False,
+        cyclic: bool | int = False,
         knots: int | None = None,
         prior: tuple[float, float] = DEVIATION,
     ) -> None:
@@ -86,9 +87,14 @@ class WalkBlock(Block):
         self.name, self.column = term.name, term.column
         if term.order not in (1, 2):
             raise InputError(f"order of Walk must be 1 or 2, got {term.order!r}")
-        cyclic = flag(term.cyclic, "cyclic")
+        cycle = None
+        if not isinstance(term.cyclic, bool | np.bool_):
+            cycle = whole(term.cyclic, "cyclic", 3)
+        cyclic = cycle is not None or flag(term.cyclic, "cyclic")
         season = None if term.season is None else whole(term.season, "season", 2)
-        self.origin, self.step, count = _knots(data.numbers(term.column), term)
+        self.origin, self.step, count = 0.0, 1.0, cycle
+        if count is None:
+            self.origin, self.step, count = _knots(data.numbers(term.column), term)
         self.knots = self.origin + self.step * np.arange(count)
         self.cyclic = cyclic
         self.filter = _filter(term.order, season)

@@ -60,6 +60,7 @@ class _Fitted(GPEstimator):
     kernel_: Kernel | tuple[Kernel, ...]
     posterior_: Posterior | tuple[Posterior, ...] | ClassPosterior
     coupling_: float
+    exponent_: float
     optimum_: Optimum | tuple[Optimum | None, ...] | None
     optima_: tuple[Optimum, ...] | tuple[tuple[Optimum, ...], ...]
     _likelihood_: Likelihood | None
@@ -137,8 +138,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
         What K > 2 classes take. "joint" is the multinomial probit: the label is the class whose
         latent value, with unit noise, is the largest; one evidence and one kernel for all classes;
         probabilities by the whole covariance of the latent values. It has the probit, methods "qp"
-        and "ep", the dense engine, weights 0 and 1, and no other predictions than these: see
-        ``docs/joint-classes.md``.
+        and "ep", weights 0 and 1, and no other predictions than these; `inducing` takes a number or
+        points, and there are some from 1500 rows on: see ``docs/joint-classes.md``.
     kernel_per_class : bool
         With "joint" a kernel for each class, learnt from the one for all. More often worse than
         better.
@@ -154,6 +155,9 @@ class GPClassifier(ClassifierMixin, _Fitted):
         Of K > 2 classes, from 0 to 1: how far what the other classes' processes say counts, as
         leave-one-out probabilities of the rows have it; see `predict_log_proba`. 0 for two classes
         and jointly.
+    exponent_ : float
+        Jointly the power that class probabilities are raised to, as leave-one-out probabilities of
+        the rows have it: above 1 where the model is too unsure. 1 elsewhere.
     optimum_ : Optimum or None
         The best optimiser run; a K-tuple for K > 2 classes, one if joint.
     optima_ : tuple of Optimum
@@ -277,7 +281,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
             return Target(codes, weights, score, True, boosted_classes)
 
         draft._train([Data(points, y, projector, prior, weights) for y in signs], settings, target)
-        draft.coupling_ = 0.0
+        draft.coupling_, draft.exponent_ = 0.0, 1.0
         if draft.classes_.size > 2:
             codes = np.searchsorted(draft.classes_, labels)
             draft.coupling_ = coupling_of(all_of(draft.posterior_), codes, weights)
@@ -378,7 +382,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
 
         The normaliser of the likelihood under the latent predictive density; for K > 2 classes
         p_c/(1 - p_c)^b, scaled to sum to 1, of the probability p_c of each class against the rest
-        and b the `coupling_` that was learnt; jointly those of one model of all classes.
+        and b the `coupling_` that was learnt; jointly those of one model of all classes, to the
+        power `exponent_` and scaled to sum to 1, but for ``correction="ratio"``, which has none.
         """
         points, b = self._new_data(X), getattr(self, "coupling_", 0.0)
         if is_joint(self):

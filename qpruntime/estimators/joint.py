@@ -16,6 +16,7 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.fitted_table import remember
 from qpruntime.estimators.joint_points import by_points, points_asked, rows_to_learn, same_columns
 from qpruntime.estimators.process import all_of
+from qpruntime.estimators.temperature import exponent_of, tempered
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.classes.layout import Layout
 from qpruntime.inference.classes.posterior import ClassPosterior
@@ -145,6 +146,7 @@ def fit_joint(
         draft.inducing_points_ = posterior.Z
     draft.kernel_ = kernels if draft.kernel_per_class else kernels[0]
     draft.posterior_, draft.optima_ = posterior, optima
+    draft.exponent_ = exponent_of(posterior, layout.own)
     draft.optimum_ = optima[0] if optima else None
     draft.log_marginal_likelihood_value_ = float(posterior.log_evidence)
     draft.n_iter_ = max(1, optima[0].n_iterations if optima else 1)
@@ -198,7 +200,9 @@ class JointClasses:
     def log_probabilities(self, points: Array, correction: Any) -> Array:
         """Log class probabilities, shape (T, C)."""
         if correction is None:
-            return log_probabilities(*self.latent(points))
+            # Models of before, unpickled, have no exponent.
+            a = getattr(self.model, "exponent_", 1.0)
+            return tempered(log_probabilities(*self.latent(points)), a)
         found: Array = self._whole().predict_log_proba(*self.crossed(points), correction=correction)
         return found
 

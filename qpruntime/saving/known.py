@@ -32,6 +32,8 @@ _BY_MODULE = {
     "qpruntime.effects.shifted": ("ShiftedDeterminant",),
     "qpruntime.effects.state": ("State",),
     "qpruntime.effects.walk": ("Walk", "WalkBlock"),
+    "qpruntime.forecasting.forecaster": ("GPForecaster",),
+    "qpruntime.forecasting.times": ("Clock",),
     "qpruntime.estimators.classifier": ("GPClassifier",),
     "qpruntime.estimators.poisson": ("GPPoissonRegressor",),
     "qpruntime.estimators.preference": ("GPPreference",),
@@ -65,6 +67,18 @@ _BY_MODULE = {
     "qpruntime.inference.operator.solution": ("OperatorSolution",),
     "qpruntime.inference.operator.stored": ("LatentKept", "RowsKept"),
     "qpruntime.inference.outcome": ("Lookups",),
+    "qpruntime.inference.precision.collapse": ("Collapsed", "Merged"),
+    "qpruntime.inference.precision.equal_rows": ("Equal",),
+    "qpruntime.inference.precision.factorised": ("Factorised",),
+    "qpruntime.inference.precision.observed_rows": ("SeenRows",),
+    "qpruntime.inference.precision.pairs": ("PairSums",),
+    "qpruntime.inference.precision.pattern": ("Pattern", "SparseRows"),
+    "qpruntime.inference.precision.posterior": ("PrecisionPosterior",),
+    "qpruntime.inference.precision.solution": ("PrecisionSolution",),
+    "qpruntime.inference.precision.solver": ("Conditioned", "PrecisionPrior", "PrecisionSolved"),
+    "qpruntime.inference.precision.symbolic": ("Shape", "Symbolic"),
+    "qpruntime.inference.problem": ("Problem",),
+    "qpruntime.inference.site_update": ("Marginals",),
     "qpruntime.inference.sites": ("Sites",),
     "qpruntime.inference.sparse.inducing": ("Inducing",),
     "qpruntime.inference.sparse.solution": ("SparseSolution",),
@@ -88,6 +102,8 @@ _CLASSES = {f"{module}:{name}" for module, names in _BY_MODULE.items() for name 
 #: Called with values: a registered likelihood, one beside signs, a table found by its hash, what
 #: looks up in it.
 _CALLABLES = {
+    "qpruntime.inference.precision.trials:held_trials",
+    "qpruntime.likelihoods.registry:_holding",
     "qpruntime.likelihoods.registry:get",
     "qpruntime.likelihoods.registry:holding",
     "qpruntime.projection.opening:reopen",
@@ -97,7 +113,7 @@ _CALLABLES = {
 }
 #: What a file may hold as a whole.
 ROOTS = {name for name in _CLASSES if name.startswith("qpruntime.estimators") and ":GP" in name} | {
-    name for name in _CLASSES if name.endswith(("Posterior", ":EffectsModel"))
+    name for name in _CLASSES if name.endswith(("Posterior", ":EffectsModel", ":GPForecaster"))
 }
 
 

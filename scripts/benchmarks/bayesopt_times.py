@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from qpruntime.bayesopt import Optimizer, condition, sample_minimisers
+from scripts.benchmarks.timing import best
 
 Chosen = Callable[[Optimizer, Any, np.random.Generator], Any]
 
@@ -39,7 +41,8 @@ def measure(
         other = Optimizer(problem.bounds, K, noise=0.0, random_state=0)
         for record in opt._history.records:
             other.tell(record.x, f=record.values[0], c=record.values[1:] if K else None)
-        spent["ei"].append(seconds(lambda o=other: rival(o, problem, np.random.default_rng(1))))
+        call = partial(rival, other, problem, np.random.default_rng(1))
+        spent["ei"].append(best(call, 1, time.process_time))
         start = time.process_time()
         x = opt.ask()
         spent["ask"].append(time.process_time() - start)
@@ -47,19 +50,13 @@ def measure(
     surrogates = opt.surrogates()
     box = [(0.0, 1.0)] * len(low)
     for star in sample_minimisers(surrogates, box, repeats + 1, random_state=0).X_star:
-        spent["conditioning"].append(seconds(lambda s=star: condition(surrogates, s)))
+        call = partial(condition, surrogates, star)
+        spent["conditioning"].append(best(call, 1, time.process_time))
     shared = {"problem": name, "d": len(low), "K": K, "N": size, "samples": samples}
     return [
         {**shared, "what": what, "seconds": float(np.median(taken[1:])), "repeats": repeats}
         for what, taken in spent.items()
     ]
-
-
-def seconds(call: Callable[[], Any]) -> float:
-    """CPU seconds of one call."""
-    start = time.process_time()
-    call()
-    return time.process_time() - start
 
 
 def write(rows: Sequence[dict[str, Any]], path: Path) -> None:

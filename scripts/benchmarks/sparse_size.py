@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from qpruntime.inference.sparse.rule import Rule
 from qpruntime.projection.projector import Projector
 from scripts.benchmarks import sparse_workers
 from scripts.benchmarks.data.drawn import Split, stored, synthetic
-from scripts.benchmarks.timing import peak
+from scripts.benchmarks.timing import best, peak
 
 # Rows of an evaluation, and of a product.
 _ROWS, _BLOCK = 65_536, 4096
@@ -44,32 +44,25 @@ PARTS = ("gather", "sweep", "gradient", "evaluation")
 
 def products(size: int, dtype: str, power: float, rounds: int = 5) -> tuple[float, ...]:
     """Medians of gather, sweep, gradient and all three, in products of (N, M) and (M, M)."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((_ROWS, 5))
-    y = np.sign(np.sin(X[:, 0]) + X[:, 1] + 0.3 * rng.standard_normal(_ROWS))
+    X, y = sparse_workers.drawn(_ROWS)
     kernel, Z = ConstantKernel(2.0) * RBF(np.full(5, 2.0)), X[:size].copy()
     rule = Rule(Projector("probit", "ep"), power)
     engine = Engine(Held(X, y), rule, kernel, Z, dtype=dtype, executor=Threads(1))
     engine.sweep()
     engine.sweep()
+    rng = np.random.default_rng(1)
     some, square = rng.standard_normal((_BLOCK, size)), rng.standard_normal((size, size))
+    parts = (partial(engine.move, kernel, Z), engine.sweep, partial(engine.evaluate, 0))
 
-    def seconds(function: Callable[[], object], repeat: int = 1) -> float:
-        start = time.process_time()
-        for _ in range(repeat):
-            function()
-        return time.process_time() - start
+    def multiply() -> None:
+        for _ in range(_ROWS // _BLOCK):
+            some @ square
 
     found = []
     with threadpool_limits(1):
         for _ in range(rounds):
-            unit = seconds(lambda: some @ square, _ROWS // _BLOCK)
-            parts = (
-                seconds(lambda: engine.move(kernel, Z)),
-                seconds(engine.sweep),
-                seconds(lambda: engine.evaluate(0)),
-            )
-            found.append([part / unit for part in (*parts, sum(parts))])
+            unit, *seconds = (best(call, 1, time.process_time) for call in (multiply, *parts))
+            found.append([part / unit for part in (*seconds, sum(seconds))])
     return tuple(np.median(found, axis=0))
 
 

@@ -97,11 +97,24 @@ def worst(table: object, name: str, mu: np.ndarray, sigma: np.ndarray, y: np.nda
     return float(np.abs(project_arrays(name, mu, sigma, y, table=table).std / truth - 1.0).max())
 
 
+def judged(
+    words: str, nanoseconds: float, values: np.ndarray, near: float, beyond: float
+) -> list[Row]:
+    """Rows on one table: time of a lookup, size, errors on both sides of the grid's edge."""
+    return [
+        (f"{words}: lookup", nanoseconds, "ns"),
+        (f"{words}: size", values.nbytes / 1e3, "KB"),
+        (f"{words}: error inside the grid", near, ""),
+        (f"{words}: error, sigma 10 to 1000", beyond, ""),
+    ]
+
+
 def lookups(path: str | None) -> list[Row]:
     """Compact tables beside the grid: bytes, errors on both sides of its edges, nanoseconds."""
     rng = np.random.default_rng(3)
     n, few = 1_000_000, 20_000
     mu, sigma, out = rng.uniform(-10, 10, n), 10 ** rng.uniform(-1, 1, n), np.empty(20_000)
+    near = mu[:few], sigma[:few]
     far = rng.normal(size=few) * 300.0, 10 ** rng.uniform(1, 3, few)
     sign = rng.choice([-1.0, 1.0], n)
     counts = {"counts 0 to 50": (0, 51), "counts 1 to 500": (1, 501)}
@@ -112,43 +125,20 @@ def lookups(path: str | None) -> list[Row]:
     for words, (name, y) in cases.items():
         compact = open_table(f"{name}-compact")
         _, _, _, values, axes, coordinates = compact.source()
-        theta = compact.likelihood.theta
-        rows += [
-            (
-                f"{words}: lookup",
-                quietest(
-                    lambda m, s, labels, v=values, a=axes, c=coordinates, t=theta: compact_lookups(
-                        c, v, a, m, s, labels, t, out
-                    ),
-                    mu,
-                    sigma,
-                    y,
-                ),
-                "ns",
-            ),
-            (f"{words}: size", values.nbytes / 1e3, "KB"),
-            (
-                f"{words}: error inside the grid",
-                worst(None, name, mu[:few], sigma[:few], y[:few]),
-                "",
-            ),
-            (f"{words}: error, sigma 10 to 1000", worst(None, name, *far, y[:few]), ""),
-        ]
+        held, theta = (coordinates, values, axes), compact.likelihood.theta
+        seconds = quietest(
+            lambda m, s, y, held=held, theta=theta: compact_lookups(*held, m, s, y, theta, out),
+            *(mu, sigma, y),
+        )
+        errors = (worst(None, name, *some, y[:few]) for some in (near, far))
+        rows += judged(words, seconds, values, *errors)
     if path is not None and Path(path).exists():
         grid = open_table(path)
         values, axes = grid.values, grid.axes()
         seconds = quietest(
             lambda m, s, y: grid_lookups(values, axes, m, s, y, out), mu, sigma, sign
         )
-        rows += [
-            ("probit, grid: lookup", seconds, "ns"),
-            ("probit, grid: size", grid.values.nbytes / 1e3, "KB"),
-            (
-                "probit, grid: error inside the grid",
-                worst(grid, "probit", mu[:few], sigma[:few], sign[:few]),
-                "",
-            ),
-            ("probit, grid: error, sigma 10 to 1000", worst(grid, "probit", *far, sign[:few]), ""),
-            ("probit: lookup / grid: lookup", rows[0][1] / seconds, "x"),
-        ]
+        errors = (worst(grid, "probit", *some, sign[:few]) for some in (near, far))
+        rows += judged("probit, grid", seconds, values, *errors)
+        rows.append(("probit: lookup / grid: lookup", rows[0][1] / seconds, "x"))
     return rows

@@ -93,12 +93,9 @@ def sampled(
 ) -> tuple[Array, dict[str, Any]]:
     """Draws (S, N), of |f| where f and -f are as probable, and what is known of the truth."""
     likelihood = likelihoods.get(problem.likelihood)
-    folded = signless(solution_of(post).observed())
-    normal = (
-        post._correcting._normal()
-        if folded
-        else normal_of(solution_of(post).observed(), post.sites)
-    )
+    observed = solution_of(post).observed()
+    folded = signless(observed)
+    normal = post._correcting._normal() if folded else normal_of(observed, post.sites)
     chains, steps = sample(normal, seconds, wanted)
     draws = chains.draws.reshape(-1, len(problem.K))
     _, tilted = tilted_moments(normal.rule, normal.fixed, likelihood)
@@ -155,10 +152,9 @@ def spoken(post: Posterior, draws: Array) -> dict[str, float]:
         "spread": float(np.mean(post.marginals().spread)),
         "evidence spread": post.corrected_evidence().spread,
     }
-    if post._correcting.corrected.response is not None and not signless(
-        solution_of(post).observed()
-    ):
-        ratio = np.log(post._correcting.corrected.response.variance / post.variance)
+    response = post._correcting.corrected.response
+    if response is not None and not signless(solution_of(post).observed()):
+        ratio = np.log(response.variance / post.variance)
         gap = np.log(draws.var(axis=0) / post.variance)
         said["predicted"] = float(ratio.mean())
         said["slope"] = float(ratio @ gap / (ratio @ ratio))

@@ -23,6 +23,8 @@ PACKAGES = {
     "qpruntime": "",
     "qpruntime.bayesopt": "",
     "qpruntime.criticism": "",
+    "qpruntime.forecasting": "",
+    "qpruntime.effects": "",
     "qpruntime.kernels": "",
     "qpruntime.likelihoods": "",
     "qpruntime.plotting": "",

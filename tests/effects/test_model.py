@@ -229,7 +229,7 @@ def test_tables_are_in_users_units(fitted):
     assert len(effects) == 10
     assert effects.names[3] == "3"
     state = fitted.state_
-    found = np.array([state.solution(k).latent()[0][2:] for k in range(state.count)])
+    found = np.array([state.node(k).latent[2:] for k in range(state.count)])
     np.testing.assert_allclose(effects.column("mean"), state.nodes.weights @ found, atol=1e-12)
     assert (np.diff(effects.values[:, 2:5], axis=1) > 0.0).all()
     np.testing.assert_allclose(fitted.latent(DATA)[0], state.at_rows().moments()[0], atol=1e-10)

@@ -9,6 +9,7 @@ from scipy.special import expit, gammaln, log_ndtr
 
 from cases import every_case
 from qpruntime import InputError, infer, infer_precision
+from qpruntime.inference.precision.pattern import Pattern
 
 RNG = np.random.default_rng(3)
 CLUSTERS, ROWS = 30, 4
@@ -152,3 +153,24 @@ def test_rows_without_exposure():
         infer_precision(ROWS_OF, PRECISION, y, "poisson-exp", offset=offset)
     with pytest.raises(InputError, match="only counts have exposures"):
         infer_precision(ROWS_OF, PRECISION, Y["probit"], "probit", offset=offset)
+
+
+@every_case("likelihood", ["probit", "poisson-exp", "laplace"])
+def test_sites_in_the_order_of_levels(likelihood, monkeypatch):
+    """Many sites are put next to those of their level; calls with a pattern do as the first."""
+    rng = np.random.default_rng(1)
+    rows = rng.permutation(CODE.size)
+    A, y = ROWS_OF[rows], Y[likelihood][rows]
+    A = sparse.hstack([A, np.round(rng.standard_normal((CODE.size, 1)))], format="csr")
+    Q = sparse.block_diag([PRECISION, sparse.eye_array(1)], format="csr")
+    plain = infer_precision(A, Q, y, likelihood, offset=0.2, tol=1e-10)
+    monkeypatch.setattr("qpruntime.inference.precision.observed_rows._MANY", 1)
+    pattern = Pattern(A, Q)
+    for given in ({}, {"pattern": pattern}, {"pattern": pattern}):
+        post = infer_precision(A, Q, y, likelihood, offset=0.2, tol=1e-10, **given)
+        assert post.log_evidence == pytest.approx(plain.log_evidence, abs=1e-9)
+        for name in ("mean", "variance", "weights"):
+            np.testing.assert_allclose(getattr(post, name), getattr(plain, name), atol=1e-9)
+        np.testing.assert_allclose(post.loo(), plain.loo(), atol=1e-9)
+        np.testing.assert_allclose(post.sites, plain.sites, atol=1e-8)
+        assert post.worst == plain.worst

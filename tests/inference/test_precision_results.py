@@ -10,9 +10,8 @@ from scipy import sparse
 
 from cases import every_case
 from precision_cases import CASES, GROUP, LABELS, REFERENCE, constraint, group, joined, problem
-from qpruntime import ConvergenceWarning, InputError, NumericalError, infer, infer_precision
+from qpruntime import ConvergenceWarning, InputError, NumericalError, infer, infer_precision, load
 from qpruntime.inference.posterior import solution_of
-from qpruntime.inference.precision.evidence import pair_sums
 from qpruntime.inference.precision.pattern import Pattern
 
 #: Mean, standard deviation, 2.5 % and 97.5 % points of coefficients at deviations 1.5 and 3: by the
@@ -55,8 +54,7 @@ def test_pairs(name):
     found = post.corrected_evidence()
     assert found.value == post.log_evidence + sums.third + 0.5 * sums.fourth
     if "pairs_third" in kept and not name.startswith("crossed"):
-        one = solution_of(post)
-        levels = pair_sums(one.problem, one.solved, one.here, one.sites_held, levels=True)
+        levels = solution_of(post).level_sums()
         assert levels.third == pytest.approx(kept["pairs_third"], rel=1e-6)
         assert levels.fourth == pytest.approx(kept["pairs_fourth"], rel=1e-6)
 
@@ -66,7 +64,7 @@ def test_pairs_that_share_a_level(name):
     """By the posterior covariance of all rows; of crossed groups some are not on the pattern."""
     post = posterior(name)
     one = solution_of(post)
-    sums = pair_sums(one.problem, one.solved, one.here, one.sites_held, levels=True)
+    sums = one.level_sums()
     A, S = dense(name)
     V = A @ np.linalg.inv(np.eye(len(S)) + S @ A.T @ np.diag(post.sites.tau) @ A) @ S @ A.T
     np.testing.assert_allclose(V.diagonal(), post.variance, rtol=1e-6)
@@ -196,13 +194,30 @@ def test_the_slope_has_what_changes_of_the_precision_take():
         post.evidence_gradient()
 
 
-def test_a_copy_is_as_good():
-    post = posterior("rw1 poisson")
-    copy = pickle.loads(pickle.dumps(post))
-    rows = np.eye(22)[:4]
+def pickled(post, folder):
+    return pickle.loads(pickle.dumps(post))
+
+
+def saved(post, folder):
+    post.save(folder / "post.qp")
+    return load(folder / "post.qp")
+
+
+@every_case("copied", [pickled, saved])
+@every_case("likelihood", ["probit", "logistic", "poisson-exp"])
+def test_a_copy_is_as_good(copied, likelihood, tmp_path):
+    """Of rows that are sites of their own, and of equal ones; with a constraint."""
+    A = np.vstack([np.eye(6), np.eye(6)[:3], np.eye(6)[:3]])
+    y = np.r_[np.ones(9), 1.0 if likelihood == "poisson-exp" else -1.0, 1.0, 1.0]
+    post = infer_precision(A, np.eye(6), y, likelihood, constraint=np.ones(6))
+    copy = copied(post, tmp_path)
+    rows = np.eye(6)[:4]
     np.testing.assert_array_equal(copy.predict(rows, mean=0.0), post.predict(rows, mean=0.0))
+    np.testing.assert_array_equal(copy.loo(), post.loo())
+    np.testing.assert_array_equal(copy.weights, post.weights)
     assert copy.corrected_evidence() == post.corrected_evidence()
     assert copy.summary() == post.summary()
+    assert copy.loo_groups(np.arange(12) % 3)[1].shape == (3,)
 
 
 def test_marginals_of_few_rows_are_those_of_their_covariance():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,19 @@ import numpy as np
 import pytest
 
 from scripts import cluster, records
-from scripts.reports.tables import Table, mean_error, number, spaced, table
+from scripts.reports.tables import (
+    Table,
+    across,
+    average,
+    count,
+    mean_error,
+    number,
+    of,
+    size,
+    spaced,
+    spread,
+    table,
+)
 
 LINES = [
     '{"set": "b", "seed": 0, "loss": 1.0}',
@@ -47,6 +60,35 @@ def test_groups_are_sorted_where_that_is_asked_for(kept):
 def test_without_fields_every_record_is_a_line(kept):
     assert kept._replace(group=(), where=None)().count("\n") == 1 + len(LINES)
     assert kept([]) == HEAD.rstrip("\n")
+
+
+def test_cells_are_of_a_part_of_a_group():
+    """Of set b the losses 1 and 3: mean 2, error 1; of seed 1 there is one, and none in set a."""
+    rows = [json.loads(line) for line in LINES[:3]]
+    columns = {
+        "set": "{set}",
+        "count": count,
+        "mean": average("loss", ".2f"),
+        "most": average("loss", ".0f", max),
+        "spread": spread("loss", ".1f"),
+        **across("seed", (0, 1), "{loss:.1f}"),
+        "first": of("seed", 1, size("loss"), "none"),
+    }
+    found = Table(lambda: rows, columns, group=("set",), right=1)()
+    assert found == (
+        "| set | count | mean | most | spread | 0 | 1 | first |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "| b | 2 | 2.00 | 3 | 2.0 ± 1.0 | 1.0 | 3.0 | 3 |\n"
+        "| a | 1 | 2.00 | 2 | 2.0 | 2.0 |  | none |"
+    )
+
+
+def test_the_last_of_records_that_agree_counts():
+    rows = [{"set": "a", "seed": 0, "loss": loss} for loss in (1.0, 5.0)]
+    rows.append({"set": "a", "seed": 1, "loss": 3.0})
+    shown = Table("", {"mean": average("loss", ".1f"), "of": count}, ("set",), last=("seed",))
+    assert shown(rows).endswith("| 4.0 | 2 |")
+    assert shown._replace(last=())(rows).endswith("| 3.0 | 3 |")
 
 
 def test_marks_of_columns():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
@@ -98,6 +98,15 @@ class ClassSolution:
             object.__setattr__(self, "spread", self.kept.predict(K, diagonal)[1])
         assert self.spread is not None
         return self.spread
+
+    def covariance_of(self, rows: NDArray[np.intp]) -> Array:
+        """Those of some rows, shape (n, C, C)."""
+        if self.spread is not None:
+            return self.spread[rows]
+        K = self.covariances()
+        diagonal = np.array([one.diagonal()[rows] for one in K])
+        found: Array = self.kept.predict(np.array([one[rows] for one in K]), diagonal)[1]
+        return found
 
     def covariances(self) -> Array:
         """The prior covariances, or `InputError` where a pickle has left them out."""

@@ -8,7 +8,8 @@ become one of a larger weight.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,20 +54,41 @@ class Collapsed:
     y, weights : ndarray, shape (N,) or (N, 2); (N,) or None
         Of the rows, as their own likelihood takes them.
     merged : Merged
-    merge : callable or None
-        ``merge(site, y, size)`` merges observations; None where sites are rows of larger weights.
+    kind : str or None
+        The rows' likelihood where `merge` has merged them; None where sites are rows of larger
+        weights.
     """
 
     rows: Equal
     y: Array
     weights: Array | None
     merged: Merged
-    merge: Callable[..., Merged] | None
+    kind: str | None
 
     @property
+    def merge(self) -> Callable[..., Merged | None] | None:
+        """``merge(site, y, size)``, which merges observations."""
+        return None if self.kind is None else _MERGES[self.kind]
+
+    @cached_property
     def trivial(self) -> bool:
-        """Whether every row is a site of its own."""
-        return self.rows.first.size == self.rows.site.size
+        """Whether every row is a site of its own, in the order of the rows."""
+        first = self.rows.first
+        in_order = bool((first[1:] > first[:-1]).all())
+        return in_order and first.size == self.rows.site.size
+
+    def ordered_rows(self, order: NDArray[np.intp]) -> Equal:
+        """The sites in another order."""
+        rank = np.empty(order.size, np.intp)
+        rank[order] = np.arange(order.size)
+        return Equal(self.rows.first[order], rank[self.rows.site])
+
+    def ordered(self, order: NDArray[np.intp], rows: Equal) -> Collapsed:
+        """Return the same with its sites in another order, `rows` being those of it."""
+        whole = self.merged
+        weights = None if whole.weights is None else whole.weights[order]
+        parts = whole.y[order], whole.shift[order], weights, whole.constant[order]
+        return replace(self, rows=rows, merged=Merged(whole.likelihood, *parts))
 
     def share(self) -> Array:
         """Every row's share of its site, shape (N,)."""
@@ -83,7 +105,8 @@ def collapse(
     y: Array,
     likelihood: Likelihood,
     weights: Array | None,
-    wanted: bool = True,
+    wanted: bool,
+    held: dict[str, Any],
 ) -> Collapsed:
     """Return the sites of rows whose observations are validated; of every row, if not `wanted`."""
     n = A.shape[0]
@@ -91,13 +114,13 @@ def collapse(
     plain = np.ones(n) if weights is None else weights
     rows = Equal(np.arange(n), np.arange(n))
     if wanted and merge is not None and weights is None:
-        rows = equal_rows(A, offset)
+        rows = equal_rows(A, held, offset)
         if rows.first.size < n:
             merged = merge(rows.site, y, rows.first.size)
             if merged is not None:
-                return Collapsed(rows, y, weights, merged, merge)
+                return Collapsed(rows, y, weights, merged, likelihood.name)
     elif wanted:
-        rows = equal_rows(A, offset, *np.atleast_2d(y.T))
+        rows = equal_rows(A, held, offset, *np.atleast_2d(y.T))
     S = rows.first.size
     total: Array | None = None
     if weights is not None or n > S:

@@ -70,9 +70,6 @@ class Factorised:
         selected_inverse(self._shape, self.panels, found, routines(), widest)
         return found
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_cached"}
-
 
 def filled(size: int, places: NDArray[Any], values: Array) -> Array:
     """Panels with these entries."""

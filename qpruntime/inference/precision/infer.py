@@ -140,18 +140,22 @@ def infer_precision(
     given = None if log_det is None else number(log_det, "log_det")
     flag(collapse, "collapse")
     own = table is None or (isinstance(table, str) and table == "exact")
-    seen = observed_sites(A, shift, known, projector.likelihood, weights, collapse and own)
+    held: dict[str, Any] = {} if pattern is None else pattern.held
+    wanted = collapse and own
+    seen = observed_sites(A, shift, known, projector.likelihood, weights, wanted, held)
     merged = seen.collapsed.merged
     if merged.likelihood is not projector.likelihood:
         projector = Projector(merged.likelihood, method, table)
     projector, numbers = projector.observing(merged.y)
     projector.check_outcomes(numbers)
+    chosen = seen.chosen
     if pattern is None:
-        A = A if seen.chosen is None else A[seen.chosen]
+        if chosen is not None and chosen.size < n:
+            A, chosen = A[chosen], None
         pattern = Pattern(A, Q)
-        rows = pattern.rows(A)
-    else:
-        rows = pattern.rows(A, seen.chosen)
+        held.clear()  # nobody will ask for it again
+    rows = pattern.rows(A, chosen)
+    del A, chosen  # a large part of what rows take
     prior = PrecisionPrior(pattern, rows, pattern.halves(Q), seen.offset, C, given)
     problem = Problem(prior, numbers, projector, weights=merged.weights)
     start = check_sites(sites, n, problem.nonnegative)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,11 +12,15 @@ from scipy import sparse
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.precision.collapse import Collapsed, collapse
+from qpruntime.inference.precision.equal_rows import near_order
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.validation import finite, real
 
 __all__ = ["SeenRows", "observed_sites", "read_offset"]
+
+#: Sites from which on their order counts.
+_MANY = 50_000
 
 
 def read_offset(offset: ArrayLike, y: Array, likelihood: Likelihood) -> Array:
@@ -139,8 +144,14 @@ def observed_sites(
     likelihood: Likelihood,
     weights: Array | None,
     wanted: bool,
+    held: dict[str, Any] | None = None,
 ) -> SeenRows:
-    """Return the sites of validated observations y, of shape (N,) or (N, 2)."""
+    """Return the sites of validated observations y, of shape (N,) or (N, 2).
+
+    What is found of A and offsets is kept in `held`. Where it is not `wanted` that rows collapse,
+    their order stays too.
+    """
+    held = {} if held is None else held
     alone = kept = None
     apart = (np.diff(A.indptr) == 0) | (offset == -np.inf)
     if apart.any():
@@ -153,7 +164,19 @@ def observed_sites(
             raise InputError("no row sees a latent value: A is zero, or nothing has an exposure")
         A, offset, y = A[kept], offset[kept], y[kept]
         weights = None if weights is None else weights[kept]
-    found = collapse(A, offset, y, likelihood, weights, wanted)
+    found = collapse(A, offset, y, likelihood, weights, wanted, held)
+    if wanted and found.rows.first.size >= _MANY:
+        found = _near(A, found, held)
     first = found.rows.first
     chosen = None if found.trivial and kept is None else first if kept is None else kept[first]
     return SeenRows(found, kept, offset[first] + found.merged.shift, chosen, alone)
+
+
+def _near(A: sparse.csr_array, found: Collapsed, held: dict[str, Any]) -> Collapsed:
+    """The same with rows of one level next to each other, which is found once for these rows."""
+    known = held.get("near")
+    if known is None or known[0] is not found.rows:
+        order = near_order(A, found.rows.first)
+        moved = () if order is None else (order, found.ordered_rows(order))
+        known = held["near"] = found.rows, moved
+    return found.ordered(*known[1]) if known[1] else found

@@ -113,20 +113,16 @@ class Pattern:
         joined.sort_indices()
         self.symbolic: Symbolic = analyse(joined, ordering)
         shape, place = self.symbolic.shape, self.symbolic.place
-        self._kind: type = np.int32 if self.symbolic.size < 2**31 else np.int64
+        self._kind = np.dtype(np.int32 if self.symbolic.size < 2**31 else np.int64)
         row = place[np.repeat(np.arange(self.k), np.diff(Q.indptr))]
         column = place[Q.indices]
         self.entries = np.empty(Q.nnz, dtype=self._kind)
         places(tuple(shape), row, column, self.entries)
         self.lower_entries, self.mirrored_entries = self._halves(row, column)
         self.lower = self.entries[self.lower_entries]
-        self.columns = np.empty(A.nnz, dtype=np.int32)
-        self.row_order = np.empty(A.nnz, dtype=np.int32 if A.nnz < 2**31 else np.int64)
-        self.indptr = A.indptr.astype(np.int64)
-        sort_rows(self.indptr, A.indices, place, self.columns, self.row_order)
         #: What others have found of these rows, by name.
         self.held: dict[str, Any] = {}
-        self._subset: tuple[NDArray[np.intp], _Rows] | None = None
+        self._subset: tuple[NDArray[np.intp] | None, _Rows] | None = None
 
     def _halves(self, row: Any, column: Any) -> tuple[Any, Any]:
         """Entries of the lower triangle, and their mirror images."""
@@ -134,6 +130,12 @@ class Pattern:
         low = low[np.argsort(self.entries[low], kind="stable")]
         high = high[np.argsort(self.entries[high], kind="stable")]
         return low, high
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "held": {}, "_subset": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
 
     def pairs_of(self, indptr: Any, columns: Any) -> NDArray[Any]:
         """Places of the pairs of rows whose columns are in the order of elimination."""
@@ -147,33 +149,28 @@ class Pattern:
         """Whether this is the pattern of these."""
         return _same(self._a, A) and _same(self._q, Q) and (self.n, self.k) == A.shape
 
-    @cached_property
-    def _all(self) -> _Rows:
-        pairs = self.pairs_of(self.indptr, self.columns)
-        return _Rows(self.indptr, self.columns, self.row_order, pairs)
-
     def rows(self, A: sparse.csr_array, chosen: NDArray[np.intp] | None = None) -> SparseRows:
-        """Rows of this pattern, or some of them, as kernels take them."""
-        if chosen is None:
-            some = self._all
-        elif self._subset is not None and np.array_equal(self._subset[0], chosen):
-            some = self._subset[1]
-        else:
-            widths = np.diff(self.indptr)[chosen]
-            indptr = np.concatenate([[0], np.cumsum(widths)])
-            at = np.arange(indptr[-1]) + np.repeat(self.indptr[chosen] - indptr[:-1], widths)
-            columns = self.columns[at]
-            pairs = self.pairs_of(indptr, columns)
-            some = _Rows(indptr, columns, self.row_order[at], pairs)
-            self._subset = chosen, some
+        """Rows of this pattern, or some of them in any order, as kernels take them."""
+        known = self._subset
+        if known is None or not _alike(known[0], chosen):
+            wanted = np.arange(A.shape[0]) if chosen is None else chosen
+            known = self._subset = chosen, self._sorted(A, wanted)
+        some = known[1]
         return SparseRows(some.indptr, some.columns, A.data[some.order], some.pairs)
+
+    def _sorted(self, A: sparse.csr_array, chosen: NDArray[np.intp]) -> _Rows:
+        starts = np.zeros(chosen.size + 1, dtype=np.int64)
+        np.cumsum(np.diff(A.indptr)[chosen], out=starts[1:])
+        columns = np.empty(starts[-1], dtype=np.int32)
+        order = np.empty(starts[-1], dtype=np.int32 if A.nnz < 2**31 else np.int64)
+        place = self.symbolic.place
+        sort_rows(A.indptr, A.indices, place, chosen, starts, columns, order)
+        return _Rows(starts, columns, order, self.pairs_of(starts, columns))
 
     def new_rows(self, A: sparse.csr_array) -> SparseRows:
         """Other rows; without pairs, if some have no place in the factor."""
-        indptr = A.indptr.astype(np.int64)
-        columns, order = np.empty(A.nnz, dtype=np.int32), np.empty(A.nnz, dtype=np.int64)
-        sort_rows(indptr, A.indices, self.symbolic.place, columns, order)
-        return SparseRows(indptr, columns, A.data[order], self.pairs_of(indptr, columns))
+        some = self._sorted(A, np.arange(A.shape[0]))
+        return SparseRows(some.indptr, some.columns, A.data[some.order], some.pairs)
 
     def halves(self, Q: sparse.csr_array, name: str = "Q") -> Array:
         """Values of the lower triangle, in the order of `lower`; or raise `InputError`."""
@@ -220,3 +217,10 @@ class Pattern:
 def _same(known: tuple[Any, Any], given: sparse.csr_array) -> bool:
     pairs = zip(known, (given.indptr, given.indices), strict=True)
     return all(a is b or (a.shape == b.shape and bool((a == b).all())) for a, b in pairs)
+
+
+def _alike(known: NDArray[np.intp] | None, given: NDArray[np.intp] | None) -> bool:
+    """Whether two choices of rows are the same."""
+    if known is None or given is None:
+        return known is given
+    return known is given or np.array_equal(known, given)

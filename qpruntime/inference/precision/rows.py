@@ -52,16 +52,18 @@ def places(shape, i, j, out):
 
 
 @kernel
-def sort_rows(indptr, indices, place, columns, order):
-    """Fill each row's columns by their places, ascending, and where their values are."""
-    for n in range(indptr.size - 1):
-        begin = indptr[n]
-        for p in range(begin, indptr[n + 1]):
-            column, k = place[indices[p]], p
-            while k > begin and columns[k - 1] > column:
-                columns[k], order[k] = columns[k - 1], order[k - 1]
-                k -= 1
-            columns[k], order[k] = column, p
+def sort_rows(indptr, indices, place, chosen, starts, columns, order):
+    """Fill columns of chosen rows by their places, ascending, and where their values are."""
+    for k in range(chosen.size):
+        begin = starts[k]
+        end = begin
+        for p in range(indptr[chosen[k]], indptr[chosen[k] + 1]):
+            column, q = place[indices[p]], end
+            while q > begin and columns[q - 1] > column:
+                columns[q], order[q] = columns[q - 1], order[q - 1]
+                q -= 1
+            columns[q], order[q] = column, p
+            end += 1
 
 
 @kernel

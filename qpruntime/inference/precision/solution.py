@@ -245,6 +245,10 @@ class PrecisionSolution:
         """Sums over pairs of sites, which correct the log evidence."""
         return pair_sums(self.problem, self.solved, self.here, self.sites_held)
 
+    def level_sums(self) -> PairSums:
+        """The same over pairs that share a level."""
+        return pair_sums(self.problem, self.solved, self.here, self.sites_held, levels=True)
+
     def __getstate__(self) -> dict[str, Any]:
         # What the problem has cached are addresses, which mean nothing in another process.
         return {**vars(self), "problem": replace(self.problem)}

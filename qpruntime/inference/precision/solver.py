@@ -8,6 +8,7 @@ W = P^-1 C', covariances lose W (C W)^-1 W'.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,6 +222,13 @@ class PrecisionSolved(Solved):
         if prior.constraint is not None:
             self.conditioned = Conditioned(self.factor, prior.constraint)
         self.relocate(sites.nu)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # As soon made again from the factor, which is as large.
+        return {name: value for name, value in vars(self).items() if name != "inverse"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
 
     def relocate(self, nu: Array) -> None:
         self._nu = nu

@@ -7,6 +7,8 @@ two columns, as for the binomial, whose link is the logistic.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
@@ -17,7 +19,7 @@ from qpruntime.jit import FRAME, MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods import Likelihood, probit
 from qpruntime.special import log_ndtr, probit_series
 
-__all__ = ["probit_trials"]
+__all__ = ["held_trials", "probit_trials"]
 
 _X, _W = leggauss(12)
 #: Panels grow by this from the peak, and end where the density has fallen by so much.
@@ -131,7 +133,14 @@ def _pairs(y: ArrayLike) -> Array:
     return np.asarray(y, dtype=float)
 
 
-probit_trials = Likelihood(
+class _Trials(Likelihood):
+    """A likelihood of no name that users can give: it pickles by what it holds."""
+
+    def __reduce__(self) -> Any:
+        return held_trials, (self.rows,)
+
+
+probit_trials = _Trials(
     name="probit-trials",
     outcomes="pairs (labels +1, labels)",
     split=Pointer(_split, SPLIT),
@@ -140,3 +149,8 @@ probit_trials = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
 )
+
+
+def held_trials(rows: Array | None) -> Likelihood:
+    """The likelihood that holds these observations, shape (R, 2), or none."""
+    return probit_trials if rows is None else replace(probit_trials, rows=rows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
@@ -102,6 +102,10 @@ class PointSolution:
         if self.of_values is None:
             raise InputError("pickles leave the covariances of rows out: predict at these rows")
         return self.of_values()
+
+    def covariance_of(self, rows: NDArray[np.intp]) -> Array:
+        """Those of some rows, shape (n, C, C)."""
+        return self.covariance()[rows]
 
     def at(self, X: ArrayLike) -> Array:
         """Points (T, d), checked."""

@@ -1,0 +1,108 @@
+"""Probabilities of all classes of rows left out, and the exponent that estimators learn of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from sklearn.gaussian_process.kernels import RBF
+
+from cases import every_case
+from qpruntime import GPClassifier, infer_classes, infer_sparse_classes
+from qpruntime.estimators import temperature
+from qpruntime.estimators.temperature import exponent_of, exponents, tempered
+from qpruntime.inference.classes.left_out import left_out_log_proba
+from qpruntime.inference.classes.probabilities import log_probabilities
+
+
+def drawn(C, n=24, v=4.0):
+    rng = np.random.default_rng(C)
+    x = np.sort(rng.uniform(-3.0, 3.0, n))
+    K = v * np.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-6 * v * np.eye(n)
+    f = np.linalg.cholesky(K) @ rng.normal(size=(n, C))
+    return K, np.argmax(f + rng.normal(size=(n, C)), axis=1)
+
+
+@every_case(("C", "near"), [(3, 1e-8), (5, 2e-3)])
+def test_the_own_class_is_that_of_the_posterior(C, near):
+    """Which has it by another way, row by row and for that class alone, and not scaled."""
+    K, labels = drawn(C)
+    post = infer_classes(K, labels, "ep", n_classes=C, tol=1e-10)
+    rows = np.arange(24)
+    found = left_out_log_proba(post, rows)
+    np.testing.assert_allclose(logsumexp(found, axis=1), 0.0, atol=1e-12)
+    np.testing.assert_allclose(found[rows, labels], post.loo(), atol=near)
+    np.testing.assert_allclose(left_out_log_proba(post, rows[5:9]), found[5:9], atol=1e-12)
+
+
+def test_by_sites_of_the_other_rows():
+    """Latent values at a row under all other sites, by dense algebra of values and each row's u."""
+    C, n, i = 4, 9, 3
+    K, labels = drawn(C, n)
+    post = infer_classes(K, labels, "ep", n_classes=C, tol=1e-11)
+    tau, nu = post.sites
+    # Values of all classes at all rows, then u of each row; sites along u + f_own - f_j.
+    size = C * n
+    prior = np.eye(size + n)
+    prior[:size, :size] = np.kron(np.eye(C), K)
+    precision, told = np.linalg.inv(prior), np.zeros(size + n)
+    for row in np.delete(np.arange(n), i):
+        for j in np.delete(np.arange(C), labels[row]):
+            a = np.zeros(size + n)
+            a[labels[row] * n + row], a[j * n + row], a[size + row] = 1.0, -1.0, 1.0
+            precision += tau[row, j] * np.outer(a, a)
+            told += nu[row, j] * a
+    V = np.linalg.inv(precision)
+    some = np.arange(C) * n + i
+    known = log_probabilities((V @ told)[some][None], V[np.ix_(some, some)][None])
+    np.testing.assert_allclose(left_out_log_proba(post, np.array([i])), known, atol=1e-7)
+
+
+def test_by_inducing_points():
+    rng = np.random.default_rng(0)
+    X, labels, kernel = rng.normal(size=(30, 2)), np.arange(30) % 3, 4.0 * RBF(1.0)
+    dense = infer_classes(kernel(X), labels, "ep", tol=1e-10)
+    points = infer_sparse_classes(X, labels, kernel, X, "ep", tol=1e-10, jitter=1e-13)
+    some = np.array([0, 7, 20])
+    known = left_out_log_proba(dense, some)
+    np.testing.assert_allclose(left_out_log_proba(points, some), known, atol=1e-6)
+
+
+def test_the_exponent(monkeypatch):
+    """That of labels drawn with probabilities to a power; nearer to 1 where rows are few."""
+    rng = np.random.default_rng(0)
+    log_p = np.log(rng.dirichlet(np.full(6, 0.8), 1000))
+    monkeypatch.setattr(temperature, "left_out_log_proba", lambda said, rows: said[rows])
+    for a in (0.6, 1.0, 2.5):
+        p = np.exp(tempered(log_p, a))
+        np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+        np.testing.assert_allclose(p[:, 1] / p[:, 0], np.exp(log_p[:, 1] - log_p[:, 0]) ** a)
+        codes = np.array([rng.choice(6, p=row) for row in p])
+        found, best = exponent_of(log_p, codes), exponents(log_p, codes)[0]
+        # Within a standard error of the best there are nearer ones.
+        assert best == pytest.approx(a, rel=0.08)
+        assert min(1.0, best) <= found <= max(1.0, best)
+        assert found == pytest.approx(a, rel=0.2)
+        assert abs(np.log(exponent_of(log_p[:5], codes[:5]))) <= abs(np.log(found)) + 1e-9
+    lacking = log_p.copy()
+    lacking[3] = np.nan
+    assert exponent_of(lacking, codes) == pytest.approx(found, rel=0.05)
+    assert exponent_of(np.full((4, 6), np.nan), codes[:4]) == 1.0
+
+
+def test_of_a_fit():
+    """Predictions are those of the posterior to that power; digits gain by it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = (X[:, 0] > 0.0).astype(int) + (X[:, 1] > 0.0)
+    model = GPClassifier(9.0 * RBF(3.0), optimize=False, multi_class="joint").fit(X, y)
+    assert model.exponent_ == exponent_of(model.posterior_, y)
+    new = rng.normal(size=(5, 2))
+    plain = model.posterior_.predict_log_proba(model.kernel_(new, X), model.kernel_.diag(new))
+    np.testing.assert_allclose(
+        model.predict_log_proba(new), tempered(plain, model.exponent_), atol=1e-12
+    )
+    old = GPClassifier(9.0 * RBF(3.0), optimize=False, multi_class="joint").fit(X, y)
+    del old.exponent_
+    np.testing.assert_allclose(old.predict_log_proba(new), plain, atol=1e-12)
+    assert GPClassifier().fit(X, y > 0).exponent_ == 1.0
