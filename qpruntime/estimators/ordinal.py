@@ -18,7 +18,7 @@ from qpruntime.estimators.atomic import draft_of
 from qpruntime.estimators.data import checked, fit_data, weighed
 from qpruntime.estimators.labels import check_labels
 from qpruntime.estimators.old_options import with_old_options
-from qpruntime.estimators.regressor import LikelihoodRegressor
+from qpruntime.estimators.with_likelihood import LikelihoodRegressor
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.kinds.ordinal import (

@@ -18,8 +18,8 @@ from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.predictive.density import wide
 from qpruntime.estimators.predictive.mixture import cdf
-from qpruntime.estimators.regressor import Bounds, LikelihoodRegressor
 from qpruntime.estimators.times import spans_of
+from qpruntime.estimators.with_likelihood import Bounds, LikelihoodRegressor
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.likelihoods import get
 from qpruntime.names import read

@@ -1,0 +1,228 @@
+"""What regressors with a likelihood that learns have in common: fits, quantiles, draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.estimators.atomic import commit
+from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.cross_fitted import Target, given_mean
+from qpruntime.estimators.fitted_table import table_to_fit
+from qpruntime.estimators.learnt_parameters import learnt_between
+from qpruntime.estimators.mean_choice import boosted_numbers
+from qpruntime.estimators.noise import median, robust_std
+from qpruntime.estimators.observed_alone import mean_and_spread
+from qpruntime.estimators.predictive.by_likelihood import Predicted
+from qpruntime.estimators.predictive.density import log_density
+from qpruntime.estimators.scores import OfNumbers
+from qpruntime.inference.posterior import Posterior
+from qpruntime.learning.data import Data
+from qpruntime.learning.maximise import Optimum
+from qpruntime.likelihoods import Likelihood, get
+from qpruntime.projection.projector import Projector
+from qpruntime.validation import choice, flag, generator, levels, number, shown
+
+__all__ = ["NODES", "Bounds", "LikelihoodRegressor"]
+
+Bounds = tuple[float, float] | str
+
+#: Nodes over f of a prediction, about.
+NODES = 64
+# Noise begins with this share of the spread of y; between so many spreads it is learnt.
+_START, _NARROWEST, _WIDEST = 0.3, 1e-5, 1e2
+
+
+class LikelihoodRegressor(GPEstimator):
+    """What regressors with a likelihood that learns have in common; observations are as fitted."""
+
+    kernel_: Kernel
+    posterior_: Posterior
+    optimum_: Optimum | None
+    optima_: tuple[Optimum, ...]
+    likelihood_: Likelihood
+    parameters_: dict[str, float]
+    mean_: float
+    converged_: bool
+    _predicted_: Predicted
+    _centre_: float
+    _unit_: float
+
+    def _fit_observed(
+        self,
+        draft: Any,
+        points: Any,
+        targets: Array,
+        weights: Array | None,
+        own: Likelihood,
+        begin: tuple[float, float] | None = None,
+    ) -> Any:
+        """Learn kernel and parameters for validated rows; return what `fit` does.
+
+        `begin` are mean and spread of the latent function, if they are known.
+        """
+        settings = settings_to_fit(self)
+        choice(self.method, "method", ("qp", "ep"))
+        centre, unit, prior = 0.0, 1.0, None
+        scaled = own.location and "scale" in own.parameters and own.recipe is None
+        units: dict[str, float] = {}
+        spread = 1.0
+        if scaled:
+            spread = robust_std(targets, weights)
+            if getattr(self, "normalize_y", True):
+                centre, unit, spread = median(targets, weights), spread, 1.0
+            default = own.parameters["scale"] == get(own.name).parameters["scale"]
+            first = _START * spread if default else own.parameters["scale"] / unit
+            own, units, prior = own.with_parameters(scale=first), {"scale": unit}, 0.0
+        elif given_mean(self.prior_mean) is not None:
+            raise InputError(
+                f"prior_mean={shown(self.prior_mean)} is for likelihoods of y = f + noise: of "
+                f"{own.name!r} the latent function has no units of y; leave it out"
+            )
+        learn = draft._learnt(own, units)
+        if scaled and "scale" in learn and "scale" not in (self.parameter_bounds or {}):
+            low, high = own.limits["scale"]
+            learn["scale"] = max(_NARROWEST * spread, low), min(_WIDEST * spread, high)
+        table = table_to_fit(self)
+        projector = Projector(own, self.method, table)
+        holding, seen = projector.observing((targets - centre) / unit if scaled else targets)
+        if begin is not None:
+            prior, spread = begin
+        elif prior is None:
+            judge, again = projector.for_evidence().observing(targets)
+            prior, spread = mean_and_spread(judge, again, weights)
+        elif unit == 1.0:
+            spread = max(spread, abs(median(targets, weights)))
+        data = Data(
+            points,
+            seen,
+            holding,
+            prior=np.full(len(seen), prior),
+            weights=weights,
+            learn=learn,
+            discrete=Predicted.discrete(own),
+        )
+
+        def target() -> Target:
+            return Target(targets, weights, OfNumbers(centre, unit), False, boosted_numbers)
+
+        draft.mean_ = prior
+        fit = draft._train([data], settings, target, spread)[0]
+        draft._centre_, draft._unit_ = centre, unit
+        # That which holds no rows, and can be saved.
+        learnt = fit.likelihood
+        draft.likelihood_ = learnt if learnt.rows is None else get(own.name, **learnt.parameters)
+        found = draft.likelihood_.parameters
+        draft.parameters_ = {name: v * units.get(name, 1.0) for name, v in found.items()}
+        draft._predicted_ = Predicted.of(draft.likelihood_, targets)
+        settled = fit.optimum is None or fit.optimum.success
+        draft.converged_ = fit.posterior.converged and settled
+        return commit(self, draft)
+
+    def _learnt(
+        self, own: Likelihood, units: Mapping[str, float]
+    ) -> dict[str, tuple[float, float]]:
+        """Bounds of the parameters of the likelihood that are learnt."""
+        return learnt_between(self, own, units)
+
+    def _constant(self) -> float:
+        return self.mean_
+
+    def _units(self) -> tuple[float, float]:
+        return self._centre_, self._unit_
+
+    def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
+        """Mean and variance of the latent function at `X`, each of shape (T,).
+
+        Of noise about f in units of y, otherwise of the f that the likelihood takes. With
+        `full_covariance` covariances, shape (T, T), in place of variances.
+        """
+        whole = flag(full_covariance, "full_covariance")
+        mean, variance = (self._jointly if whole else self._latent_at)(X)
+        return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
+
+    def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
+        """Quantiles of an observation at `X`, noise and all; of counts the least that suffices.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        q : float or array-like, shape (Q,)
+            Strictly between 0 and 1.
+
+        Returns
+        -------
+        ndarray, shape (T,) for a number q, else (T, Q)
+        """
+        at = levels(q, "q")
+        points, flat, found = self._new_data(X), at.reshape(-1), self._predicted_
+        if self.correction is None:
+            finish = partial(found.quantiles, q=flat)
+            inside = self._predicted(points, finish, width=NODES)
+        else:
+            inside = self._corrected(points, partial(found.corrected_quantiles, q=flat))
+        return (self._centre_ + self._unit_ * inside).reshape(len(points), *at.shape)
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
+        """Central interval of an observation at `X`, shape (T, 2), with this probability."""
+        inside = number(level, "level", above=0.0)
+        if not inside < 1.0:
+            raise InputError(f"level must be between 0 and 1, got {level:g}")
+        return self.predict_quantiles(X, [0.5 - 0.5 * inside, 0.5 + 0.5 * inside])
+
+    def predict_log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
+        """Log predictive density, or probability, of observations `y` (T, ...), one a row of `X`.
+
+        Returns
+        -------
+        ndarray, shape (T,)
+        """
+        return self._log_density_at(self._new_data(X), self._observations(y))
+
+    def _observations(self, y: ArrayLike) -> Array:
+        """Validate observations as the likelihood takes them, before units."""
+        return self.likelihood_.validate(y)
+
+    def _log_density_at(self, points: Array, targets: Array) -> Array:
+        if targets.shape[:1] != (len(points),):
+            raise InputError(f"y must have {len(points)} rows like X, got shape {targets.shape}")
+        inside = (targets - self._centre_) / self._unit_
+        own, numbers = self.likelihood_.observing(inside)
+        if self.correction is not None:
+            free = self._corrected(points, lambda m, y: m[0].log_probability(y), inside)
+            return np.asarray(free) - np.log(self._unit_)
+        found: Array = self._predicted(points, partial(log_density, own), numbers)
+        return found - np.log(self._unit_)
+
+    def loo(self) -> Array:
+        """Log predictive density of every training row, left out, shape (N,); in units of y.
+
+        Rows of weight 0 have none.
+        """
+        self._new_data(np.zeros((1, self.n_features_in_)))
+        found: Array = self.posterior_.loo() - np.log(self._unit_)
+        return found
+
+    def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> Array:
+        """Draw observations at `X` jointly, shape (n, T): noise about draws of the latent function.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        n : int
+        random_state : int, Generator or None
+
+        See Also
+        --------
+        sample_latent
+        """
+        rng = generator(random_state)
+        f = (self.sample_latent(X, n, rng) - self._centre_) / self._unit_
+        return self._centre_ + self._unit_ * self._predicted_.draw(f, rng)
