@@ -122,7 +122,7 @@ def infer_precision(
     >>> y = np.where(np.arange(20) % 4 < 1 + clinic % 2, 1, -1)
     >>> post = infer_precision(A, Q, y, "logistic")
     >>> post.converged, post.latent()[0].round(2).tolist()
-    (True, [-0.38, 0.38, -1.23, -0.38])
+    (True, [-0.38, 0.38, -1.24, -0.38])
     """
     projector = Projector(likelihood, choice(method, "method", ("ep", "qp")), table)
     A, Q = as_rows(A), as_precision(Q)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from qpruntime.arrays import Array
 from qpruntime.inference.precision.pattern import Pattern, SparseRows
@@ -206,6 +207,9 @@ def pairs_of_levels(
 def _solved_for(solved: PrecisionSolved, first: Any, second: Any) -> Array:
     """Posterior covariances of pairs of rows, by solves with the rows of the first."""
     found = np.empty(first.size)
+    own = solved.prior.rows
+    shape = own.indptr.size - 1, solved.prior.pattern.k
+    A = sparse.csr_array((own.values, own.columns, own.indptr), shape=shape)
     order = np.argsort(first, kind="stable")
     rows, starts = np.unique(first[order], return_index=True)
     ends = np.append(starts[1:], first.size)
@@ -214,7 +218,7 @@ def _solved_for(solved: PrecisionSolved, first: Any, second: Any) -> Array:
         seen = solved.covariances(solved.prior.dense_rows(some))
         for t in range(some.size):
             mine = order[starts[begin + t] : ends[begin + t]]
-            found[mine] = solved.prior.times(seen[:, t])[second[mine]]
+            found[mine] = A[second[mine]] @ seen[:, t]
     return found
 
 
