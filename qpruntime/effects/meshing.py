@@ -77,7 +77,7 @@ def mesh_over(
     >>> from qpruntime.effects import mesh_over
     >>> points = np.random.default_rng(0).uniform(size=(50, 2))
     >>> mesh = mesh_over(points, spacing=0.1)
-    >>> bool(mesh.angles.min() > 15.0)
+    >>> bool(mesh.angles.min() > 10.0)
     True
     """
     seen = finite(points, "points")
