@@ -16,6 +16,8 @@ from qpruntime import InputError, likelihoods
 from qpruntime.projection.kernel import project_many
 from qpruntime.projection.projector import Projector, project_arrays
 
+pytestmark = pytest.mark.interpreted
+
 INF = np.inf
 
 

@@ -176,7 +176,7 @@ def test_location_third_axis_and_quadrature_agree(skewed, data):
 def test_project_and_lookup(graded):
     mu, sigma = np.array([-2.0, 0.3, 3.9]), np.array([0.2, 1.0, 3.0])
     for method in ("qp", "ep"):
-        found = project_arrays("ordinal", mu, sigma, 1.0, method, graded)
+        found = project_arrays("graded", mu, sigma, 1.0, method, graded)
         exact = project_arrays(ordinal(), mu, sigma, 1.0, method, "exact")
         np.testing.assert_allclose(found.mean, exact.mean, atol=TOLERANCE * 3.0)
         np.testing.assert_allclose(found.std, exact.std, rtol=TOLERANCE)
@@ -267,7 +267,7 @@ def test_other_code_of_the_same_name_is_refused(graded, data):
         infer(K, y, ordinal(high=1.5), table=graded)
     other = Likelihood.from_log_prob(
         lambda f, y, theta: -0.5 * (f - y) ** 2,
-        name="ordinal",
+        name="graded",
         theta={"low": -1.0, "high": 1.0},
         log_concave=True,
     )
@@ -321,7 +321,7 @@ def test_a_table_pickles_by_its_hash(graded, tmp_path):
     again = pickle.loads(pickle.dumps(table))
     assert again.sha256 == table.sha256
     assert len(pickle.dumps(table)) < 2000
-    assert again.likelihood.name == "ordinal"
+    assert again.likelihood.name == "graded"
     moved = pickle.dumps(replace(table, path=tmp_path / "gone.h5"))
     with pytest.raises(TableError, match="is not at"):
         pickle.loads(moved)

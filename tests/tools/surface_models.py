@@ -35,7 +35,7 @@ def gumbel_log_prob(f, y, theta):
 def ordinal(low=-1.0, high=1.0):
     return Likelihood.from_log_prob(
         ordinal_log_prob,
-        name="ordinal",
+        name="graded",
         theta={"low": low, "high": high},
         outcomes=[0, 1, 2],
         log_concave=True,
