@@ -30,7 +30,7 @@ class LeaveOneOut:
     Attributes
     ----------
     log_density : ndarray, shape (n,)
-        log p(y_i | y_-i), in units of the data: of probabilities for labels and counts.
+        ``log p(y_i | y_-i)``, in units of the data: of probabilities for labels and counts.
     """
 
     log_density: Array

@@ -28,10 +28,10 @@ def pit(
 ) -> Array:
     """Probability integral transform of the rows of a fit, each predicted from the others.
 
-    P(Y_i <= y_i | y_-i) by the cavity of the row, shape (n,). They are uniform if the model is
+    ``P(Y_i <= y_i | y_-i)`` by the cavity of the row, shape (n,). They are uniform if the model is
     right: a hump means that its intervals are too wide, a valley too narrow, a slope a bias. Of a
-    count the value is drawn between P(Y_i < y_i | y_-i) and P(Y_i <= y_i | y_-i), which makes it
-    uniform as well (Czado, Gneiting & Held 2009).
+    count the value is drawn between ``P(Y_i < y_i | y_-i)`` and ``P(Y_i <= y_i | y_-i)``, which
+    makes it uniform as well (Czado, Gneiting & Held 2009).
 
     Parameters
     ----------

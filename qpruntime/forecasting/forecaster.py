@@ -78,7 +78,7 @@ class GPForecaster(Savable, BaseEstimator):
     >>> model.seasons_
     (12.0,)
     >>> model.predict(3).round(1).tolist()
-    [2.9, 4.5, 6.3]
+    [2.5, 4.2, 6.6]
     """
 
     seasons: Literal["auto"] | Sequence[float] = "auto"

@@ -273,16 +273,16 @@ def test_other_code_of_the_same_name_is_refused(graded, data):
     )
     with pytest.raises(InputError, match=r"log p\(y = 0 \| f = -3.44\) is -5.9168, not "):
         infer(K, y, other, table=graded)
-    with pytest.raises(InputError, match=r"for the likelihood 'ordinal\(high=1, low=-1\)'"):
+    with pytest.raises(InputError, match=r"for the likelihood 'graded\(high=1, low=-1\)'"):
         infer(K, y, "probit", table=graded)
 
 
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"power": 0.5}, "density of 'ordinal' is needed: weights and powers"),
-        ({"weights": np.full(40, 0.5)}, "density of 'ordinal' is needed"),
-        ({"method": "vb"}, "density of 'ordinal' is needed"),
+        ({"power": 0.5}, "density of 'graded' is needed: weights and powers"),
+        ({"weights": np.full(40, 0.5)}, "density of 'graded' is needed"),
+        ({"method": "vb"}, "density of 'graded' is needed"),
     ],
 )
 def test_what_needs_the_density(graded, data, kwargs, message):

@@ -88,7 +88,7 @@ def infer_precision(
         The analysis of A and Q, ``qpruntime.inference.precision.pattern.Pattern(A, Q)``, where
         several calls have the same entries with other values.
     log_det : float, optional
-        log |Q|, plus log |C Q^-1 C'| with a constraint, where it is known; else Q is factorised.
+        ``log |Q|``, plus ``log |C Q^-1 C'|`` with a constraint, if known; else Q is factorised.
     tol, max_sweeps, damping
         As for `infer`.
     sites : (tau, nu), optional

@@ -44,7 +44,7 @@ class PrecisionPosterior(Posterior):
         """What a change of Q is multiplied by: posterior covariance on Q's pattern, mean of x.
 
         For dQ on that pattern the log evidence changes by ``(tr(S0 dQ) - slope.against(dQ)) / 2``,
-        where tr(S0 dQ), with the prior covariance S0, is the change of log |Q|, or with a
+        where tr(S0 dQ), with the prior covariance S0, is the change of ``log |Q|``, or with a
         constraint that of ``log_det`` of `infer_precision`.
         """
         return slope_of(self._solution.solved)

@@ -212,7 +212,7 @@ def test_command_line(tmp_path, monkeypatch, command):
     build_it = ("build", "--likelihood", "my_model:make", *where)
     dry = command(*build_it, "--dry-run")
     assert dry.code == 0
-    assert "ordinal,low=-1,high=2-surfaces.h5" in dry.out
+    assert "graded,low=-1,high=2-surfaces.h5" in dry.out
     built = command(*build_it, "--workers", 1, "--json")
     assert built.code == 0, built.err
     document = json.loads(built.out)
@@ -220,15 +220,15 @@ def test_command_line(tmp_path, monkeypatch, command):
     assert document["parameters"] == {"high": 2.0, "low": -1.0}
     sys.modules.pop("my_model")
     (tmp_path / "my_model.py").unlink()
-    info = command("info", "ordinal-surfaces")
+    info = command("info", "graded-surfaces")
     assert "y = 0 to 2: errors below 1e-05; largest found" in info.out
     assert "error of sigma*" in info.out
-    assert info.out == command("info", "ordinal(low=-1, high=2)-surfaces").out
-    assert "ordinal,low=-1,high=2-surfaces" in command("list").out
-    hashed = command("verify", "ordinal-surfaces")
+    assert info.out == command("info", "graded(low=-1, high=2)-surfaces").out
+    assert "graded,low=-1,high=2-surfaces" in command("list").out
+    hashed = command("verify", "graded-surfaces")
     assert hashed.code == 0
     assert "not measured" in hashed.out
-    plotted = command("plot", "ordinal-surfaces", "--output", tmp_path / "a.svg", "--outcome", 2)
+    plotted = command("plot", "graded-surfaces", "--output", tmp_path / "a.svg", "--outcome", 2)
     assert plotted.code == 0, plotted.err
     assert "log Z" in (tmp_path / "a.svg").read_text()
     gone = command(*build_it)
