@@ -57,7 +57,8 @@ def test_the_operator_is_the_product_of_probits_over_the_shared_noise():
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     g = np.array([A @ np.append(f, u) for u in nodes])
     by_sites = (weights / np.sqrt(2.0 * np.pi)) @ norm.cdf(g).prod(axis=1)
-    assert abs(by_sites - exact(f, np.zeros((4, 4)), 2)) < 1e-7
+    # Genz's rule draws its points: 1e-7 is its own error.
+    assert abs(by_sites - exact(f, np.zeros((4, 4)), 2)) < 1e-6
 
 
 @pytest.mark.parametrize("k", [2, 3, 4, 5])
