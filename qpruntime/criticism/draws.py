@@ -9,6 +9,7 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.classifier import GPClassifier
+from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.links import LINKS
 from qpruntime.inference.infer import infer
 from qpruntime.inference.joint import draws
@@ -90,10 +91,12 @@ def observed(model: Any, f: Array, rng: np.random.Generator) -> Array:
         own = model._likelihood_
         if own is None:
             raise InputError("the likelihood of this model is known from a table alone: no draws")
-        p = own.link(f) if own.link else np.where(f > 0.0, 1.0, 0.0)
+        # Not every likelihood of labels has a link; p(+1|f) is its normaliser where f is certain.
+        p = np.exp(log_density(own, f, np.zeros(f.size), np.ones(f.size)))
         return np.where(rng.uniform(size=f.size) < p, 1.0, -1.0)
     own = model.likelihood_
     if own.given is None:
         raise InputError(f"likelihood {own.name!r} has no draws: it is known by its density alone")
-    drawn: Array = np.asarray(own.given(f, own.theta).rvs(random_state=rng), dtype=float)
+    given = own.given(f, own.theta)
+    drawn: Array = np.asarray(given.rvs(size=f.shape, random_state=rng), dtype=float)
     return drawn

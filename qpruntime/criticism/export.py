@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
 from qpruntime.criticism.draws import observed
-from qpruntime.criticism.leave_one_out import leave_one_out, processes_of, rows_of
+from qpruntime.criticism.leave_one_out import leave_one_out, one_number, processes_of, rows_of
 from qpruntime.criticism.pit import outcomes_of
 from qpruntime.errors import InputError
 from qpruntime.estimators.classifier import GPClassifier
@@ -66,6 +66,7 @@ def to_arviz(
         raise InputError("groups are made by xarray: pip install xarray arviz") from error
     count = whole(n_samples, "n_samples", 1)
     posts = processes_of(model)
+    one_number(model)
     if len(posts) > 1 or (isinstance(model, GPClassifier) and model.classes_.size > 2):
         raise InputError("draws are of models of one latent function, not of several classes")
     (post,), rng, rows = posts, generator(random_state), rows_of(model, None)

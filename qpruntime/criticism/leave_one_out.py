@@ -20,7 +20,7 @@ from qpruntime.inference.contract import row_numbers
 from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.validation import shown
 
-__all__ = ["LeaveOneOut", "leave_one_out", "processes_of", "rows_of"]
+__all__ = ["LeaveOneOut", "leave_one_out", "one_number", "processes_of", "rows_of"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,6 +105,16 @@ def processes_of(model: Any) -> tuple[Any, ...]:
         raise InputError(f"a fitted estimator of qpruntime is needed, got {shown(model)}")
     check_is_fitted(model)
     return all_of(model.posterior_)
+
+
+def one_number(model: Any) -> None:
+    """Raise `InputError` if an observation of this model is several numbers."""
+    own = getattr(model, "likelihood_", None)
+    if own is not None and own.columns > 1:
+        raise InputError(
+            f"an observation of {own.name!r} is {own.columns} numbers, which have no rank and are "
+            "not drawn: leave_one_out and compare take such models"
+        )
 
 
 def rows_of(model: Any, rows: ArrayLike | None) -> NDArray[np.intp]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.arrays import Array
-from qpruntime.criticism.leave_one_out import processes_of, rows_of
+from qpruntime.criticism.leave_one_out import one_number, processes_of, rows_of
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.estimators.predictive.by_likelihood import Predicted
@@ -60,6 +60,7 @@ def pit(
             f"{type(model).__name__}; of a classifier draw "
             "qpruntime.plotting.CalibrationDisplay.from_estimator(model, X, y)"
         )
+    one_number(model)
     (post,) = processes_of(model)
     chosen = rows_of(model, rows)
     seen = outcomes_of(model, post, y)[chosen]

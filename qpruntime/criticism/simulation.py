@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from qpruntime.arrays import Array
 from qpruntime.criticism.draws import Drawn
-from qpruntime.criticism.leave_one_out import processes_of
+from qpruntime.criticism.leave_one_out import one_number, processes_of
 from qpruntime.errors import ConvergenceWarning, InputError
 from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.learning.settings import generator
@@ -116,6 +116,7 @@ def check_calibration(
     """
     count, anew = whole(n, "n", 10), flag(learn, "learn")
     posts = processes_of(model)
+    one_number(model)
     if len(posts) > 1 or (isinstance(model, GPClassifier) and model.classes_.size > 2):
         raise InputError("simulations are of models of one latent function, not of several classes")
     if getattr(model, "slopes_", None) is not None:

@@ -12,14 +12,16 @@ from scipy.integrate import quad
 from scipy.special import stdtr
 
 from qpruntime import (
+    GPOrdinal,
     GPPoissonRegressor,
     GPRegressor,
     GPRobustRegressor,
+    GPSurvival,
     InputError,
     check_calibration,
     compare,
 )
-from qpruntime.criticism import pit
+from qpruntime.criticism import leave_one_out, pit, to_arviz
 from qpruntime.criticism.draws import Drawn, observed
 from qpruntime.criticism.pit import left_out_moments
 from qpruntime.estimators.predictive.density import log_density
@@ -78,6 +80,11 @@ def test_drawn_observations_have_the_law_of_the_likelihood(labels, counts, numbe
     f = np.full(n, 0.4)
     share = 2.0 * stats.norm.cdf(0.4) - 1.0
     assert observed(labels, f, rng).mean() == pytest.approx(share, abs=0.02)
+    noisy = type(labels)(KERNEL, likelihood="noisy-probit(flip=0.2)", optimize=False)
+    share = 2.0 * (0.2 + 0.6 * stats.norm.cdf(0.4)) - 1.0
+    assert observed(noisy.fit(X, labels.predict(X)), f, rng).mean() == pytest.approx(
+        share, abs=0.02
+    )
     y = observed(counts, f, rng)
     assert (y.mean(), y.var()) == pytest.approx((math.exp(0.4), math.exp(0.4)), rel=0.03)
     t = (observed(numbers, f, rng) - 0.4) / numbers.likelihood_.parameters["scale"]
@@ -126,6 +133,18 @@ def test_calibration_of_the_whole_chain(numbers):
     assert found.learnt
     assert abs(found.bias) < 5.0 * found.bias_se
     assert 0.7 < found.spread < 1.5
+
+
+def test_observations_of_several_numbers_are_refused():
+    times = np.exp(np.sin(X[:, 0]) + 0.3 * np.cos(9.0 * X[:, 0]))
+    model = GPSurvival(KERNEL, method="ep", optimize=False)
+    model.fit(X, times, event=np.arange(60) % 3 > 0)
+    assert np.isfinite(leave_one_out(model).elpd)
+    for ask in (pit, check_calibration, to_arviz):
+        with pytest.raises(InputError, match="'weibull' is 2 numbers"):
+            ask(model)
+    levels = GPOrdinal(KERNEL, method="ep", optimize=False).fit(X, np.digitize(times, [0.7, 1.5]))
+    assert set(observed(levels, np.zeros(50), np.random.default_rng(0))) <= {0.0, 1.0, 2.0}
 
 
 def test_calibration_refuses(labels):
