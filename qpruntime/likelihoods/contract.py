@@ -97,7 +97,7 @@ class Likelihood:
         or below it; abs(side) >= 2: for two peaks on either side of ``centre``. The maps are those
         of `qpruntime.quadrature.sigma_star.place`. refine in (0, 1] scales the step; 0 says that
         the tilted density is the normal of this centre and width, which a straight log p leaves
-        of a cavity.
+        of a cavity. Width NaN says that there is none for this y: a `rule` is needed then.
     theta : ndarray, optional
         What is passed through to every function; made from `parameters` if there are any.
     parameters : mapping, optional
