@@ -5,7 +5,8 @@
 
 CPU seconds of one thread, the best of three after one run that compiles. Labels are probit ones
 with three coefficients; a fit maximises the log evidence over log deviations by L-BFGS-B, each
-value from the sites of those near by, to 1e-4 at last. Memory is the largest resident size less that before.
+value from the sites of those near by, to 1e-4 at last. Memory is the largest resident size less
+that before.
 """
 
 from __future__ import annotations

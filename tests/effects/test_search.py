@@ -36,7 +36,8 @@ def plane_of_sites(theta):
 
 def test_sites_on_a_plane_are_found():
     known = Nearby(3)
-    assert known.at([0.0, 0.0]) is None and known.distance([0.0, 0.0]) == np.inf
+    assert known.at([0.0, 0.0]) is None
+    assert known.distance([0.0, 0.0]) == np.inf
     for theta in ([5.0, 5.0], [0.0, 0.0], [1.0, 0.2], [0.3, 1.0]):
         known.add(theta, plane_of_sites(np.array(theta)))
     assert len(known) == 3  # the first is forgotten
@@ -78,7 +79,8 @@ def test_units_of_deviations_by_dense_algebra():
 def test_a_loose_search_ends_at_the_mode():
     loose, tight = objective(), objective(1e-10)
     found = maximise(loose)
-    assert found.converged and found.evaluation.tol == 1e-6
+    assert found.converged
+    assert found.evaluation.tol == 1e-6
     # At the end of the search the slope is that of sites at rest, and small in posterior units.
     at = tight(found.evaluation.theta)
     assert abs(at.evidence - found.evaluation.evidence) < 1e-8
