@@ -110,7 +110,7 @@ def integrate(
             return None
         return one, value(one) - top
 
-    objective.sites = centre.posterior.sites
+    objective.nearby.add(centre.theta, centre.posterior.sites)
     if how == "grid":
         z, found, logs = _grid(at, p, centre)
         weights = np.exp(logs - logs.max())
@@ -137,7 +137,6 @@ def _directions(objective: Objective, centre: Evaluation) -> Array:
         for sign in (-1.0, 1.0):
             theta = centre.theta.copy()
             theta[k] = np.clip(theta[k] + sign * _STEP, low[k], high[k])
-            objective.sites = centre.posterior.sites
             ends.append(objective(theta))
         gap = ends[1].theta[k] - ends[0].theta[k]
         H[:, k] = -(ends[1].slope - ends[0].slope) / gap
