@@ -156,7 +156,8 @@ def _numeric(X: Any) -> bool:
     """Whether a data frame has numbers of numpy alone, all of them finite."""
     dtypes = getattr(X, "dtypes", None)
     kinds = [d.kind if isinstance(d, np.dtype) else "" for d in getattr(dtypes, "values", [""])]
-    return all(one and one in "biuf" for one in kinds) and bool(np.isfinite(X.to_numpy()).all())
+    numbers = all(one and one in "biuf" for one in kinds)
+    return numbers and bool(np.isfinite(X.to_numpy(dtype=float)).all())
 
 
 def _has_gaps(array: Any) -> bool:
