@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
+from qpruntime.columns.table import Table
 from qpruntime.errors import InputError
 from qpruntime.estimators.components import Components, components_of
 from qpruntime.estimators.cross_fitted import CrossFitted, Target
@@ -23,6 +24,7 @@ from qpruntime.estimators.mean_choice import with_mean
 from qpruntime.estimators.monotone import monotone_data
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
+from qpruntime.estimators.tables import matrix_of, with_table
 from qpruntime.estimators.units import train_all, whole
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.conditional import POINTS
@@ -64,10 +66,21 @@ class GPEstimator(Parameters):
     n_features_in_: int
     n_iter_: int
     table_sha256_: str | None
+    columns_: Table | None
+    #: Data frames may have columns of levels, and missing values.
+    takes_levels = True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _new_data(self, X: ArrayLike) -> Array:
         """Validate points to predict at."""
         check_is_fitted(self)
+        table = matrix_of(self, X, False)
+        if table is not None:
+            return checked(check_array, table, dtype=np.float64)
         no_text(X, "X")
         points: Array = checked(validate_data, self, X, dtype=np.float64, reset=False)
         return points
@@ -309,6 +322,7 @@ class GPEstimator(Parameters):
         default kernel may begin at `theta`. What is observed is `scale` times the latent function
         and what is `besides`, and ``target()`` is what another estimator learns of it.
         """
+        processes, settings = with_table(self, processes, settings)
         processes, settings, slopes = monotone_data(self, processes, settings)
         X = processes[0].X
         refuse_idle(self, settings, processes)

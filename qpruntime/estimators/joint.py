@@ -16,6 +16,7 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.fitted_table import remember
 from qpruntime.estimators.joint_points import by_points, points_asked, rows_to_learn, same_columns
 from qpruntime.estimators.process import all_of
+from qpruntime.estimators.tables import kernel_of_table, levels_of
 from qpruntime.estimators.temperature import exponent_of, tempered
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.classes.layout import Layout
@@ -107,13 +108,14 @@ def fit_joint(
             f"correction={draft.correction!r} is for {CORRECTED} sites at most, N (C - 1) = "
             f"{layout.sites} here: use correction=None, or fit fewer rows"
         )
+    settings = kernel_of_table(draft, settings)
     wanted = points_asked(draft, settings, layout.n, layout.classes)
     settings = replace(settings, auto=None, sparse=None)
     rng, X, units = generator(draft.random_state), np.array(points, dtype=float), None
     if isinstance(settings.kernel, Kernel):
         begin, own = given_start(settings.kernel, settings.priors, {}), X
     else:
-        units = Units.of(X)
+        units = Units.of(X, levels=levels_of(draft))
         own = units.scaled(X)
         begin = (default_start if settings.kernel is None else automatic_start)(units)
     few = layout

@@ -16,7 +16,7 @@ from qpruntime.inference.classes.sparse.infer import settled_by_points
 from qpruntime.inference.classes.sparse.posterior import SparseClassPosterior
 from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.sparse.inducing import Inducing as Points
-from qpruntime.learning.inducing import clusters, sample, units
+from qpruntime.learning.inducing import clusters, levels_of, sample, units
 from qpruntime.learning.options_inducing import Inducing
 from qpruntime.learning.policy.acts import DENSE
 from qpruntime.learning.settings import Settings
@@ -94,7 +94,8 @@ def by_points(
     if isinstance(points, np.ndarray):
         Z = same_columns(points, X)
     else:
-        Z = clusters(X, min(points, len(X)), rng, units(kernels[0], X.std(axis=0)))
+        measured = units(kernels[0], X.std(axis=0))
+        Z = clusters(X, min(points, len(X)), rng, measured, levels_of(kernels[0]))
     inducing = tuple(Points(kernel, Z) for kernel in kernels)
     limits = Limits(settings.tol, settings.max_sweeps, 1.0)
     return settled_by_points(X, layout, inducing, projector, limits, of_estimator=True)

@@ -33,6 +33,7 @@ from qpruntime.estimators.predictive.links import LINKS, exposures
 from qpruntime.estimators.prior_mean import prior_mean
 from qpruntime.estimators.process import Process
 from qpruntime.estimators.scores import OfRates
+from qpruntime.estimators.tables import kernel_of_table, levels_of
 from qpruntime.estimators.tails import largest_rate, warn_of_tails
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
@@ -228,7 +229,9 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         if noise is None:
             about = prior_mean(self.mean, LINKS["exp"], events, draft.exposure_, weights)
             seen = points, events, draft.exposure_, weights
-            noise = judged(name, about, *seen, settings, self.method)
+            noise = judged(
+                name, about, *seen, kernel_of_table(draft, settings), self.method, levels_of(draft)
+            )
         projector = Projector(noise.spelt, self.method, table)
         projector.check_outcomes(events)
         draft.link_, link = noise.link, LINKS[noise.link]

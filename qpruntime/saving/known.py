@@ -13,6 +13,7 @@ from typing import Any
 __all__ = ["ROOTS", "callable_of", "class_of", "name_of"]
 
 _BY_MODULE = {
+    "qpruntime.columns.table": ("Table",),
     "qpruntime.effects.areas": ("Areas", "AreasBlock"),
     "qpruntime.effects.assembly": ("Assembly",),
     "qpruntime.effects.families": ("Family",),
@@ -82,6 +83,7 @@ _BY_MODULE = {
     "qpruntime.inference.sites": ("Sites",),
     "qpruntime.inference.sparse.inducing": ("Inducing",),
     "qpruntime.inference.sparse.solution": ("SparseSolution",),
+    "qpruntime.kernels.categorical": ("Categories",),
     "qpruntime.kernels.columns": ("On",),
     "qpruntime.kernels.markov": ("Factor", "States", "Term"),
     "qpruntime.kernels.same": ("Same",),

@@ -104,7 +104,9 @@ def _drawn(
     seen[order] = rows_at(X, subsets.order[order])
     for shape in _SHAPES:
         if shape.ranks not in views:
-            views[shape.ranks] = View.of(X, processes[0].weights, rng, shape.ranks)
+            views[shape.ranks] = View.of(
+                X, processes[0].weights, rng, shape.ranks, processes[0].levels
+            )
         view = views[shape.ranks]
         starts[shape] = default_start(view.units, latent_scale, nu=shape.nu)
         scaled = view.rows(seen)
