@@ -49,7 +49,7 @@ def maximise(objective: Objective, prior: bool = True, max_iterations: int = 200
 
     first = objective(objective.start)
     best = [first]
-    if not objective.size:
+    if (objective.bounds[:, 0] == objective.bounds[:, 1]).all():
         return Mode(first, 0, True, "there is nothing to learn")
     value, slope = of(first)
     unit = min(1.0, _FIRST_STEP / max(float(np.abs(slope).max()), 1e-300))

@@ -19,7 +19,7 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.observations import LARGEST_COUNT
 from qpruntime.validation import choice, flag, number
 
-__all__ = ["Chosen", "Known", "choose", "fitted"]
+__all__ = ["Chosen", "Known", "choose", "fitted", "regressors_of"]
 
 #: Noise lasts if residuals of neighbours correlate by so many standard errors.
 _LASTS = 3.0
@@ -89,7 +89,7 @@ def choose(options: Any, known: Known) -> Chosen:
         integrate = "mode" if steps.size >= _MANY else "auto"
     if counts and not y.any():
         return _nothing(options, known, integrate)
-    first = Structure(seasons, _regressors(known), "level", False, "poisson", scale_of("", y))
+    first = Structure(seasons, regressors_of(known), "level", False, "poisson", scale_of("", y))
     if family != "auto":
         tried = [family]
     elif counts:
@@ -115,7 +115,7 @@ def choose(options: Any, known: Known) -> Chosen:
 def _nothing(options: Any, known: Known, integrate: Any) -> Chosen:
     """Fit to counts that are all 0: a level, and no more."""
     family = "poisson" if options.family == "auto" else options.family
-    own = Structure((), _regressors(known), "none", False, family, scale_of(family, known.y))
+    own = Structure((), regressors_of(known), "none", False, family, scale_of(family, known.y))
     return fitted(replace(own, empty=True), known, integrate)
 
 
@@ -138,7 +138,7 @@ def residuals(one: Chosen, known: Known) -> Array:
     return ahead_of(one.model, data, one.structure.scale).residuals(known.y)
 
 
-def _regressors(known: Known) -> tuple[str, ...]:
+def regressors_of(known: Known) -> tuple[str, ...]:
     """Columns that differ from row to row; the others have no coefficient."""
     if known.X is None:
         return ()

@@ -134,11 +134,14 @@ class GPForecaster(Savable, BaseEstimator):
         known = draft._read(y, X, index, exposure)
         return commit(self, draft._taken(choose(self, known)))
 
-    def _read(self, y: Any, X: Any, index: Any, exposure: Any) -> Known:
+    def _read(self, y: Any, X: Any, index: Any, exposure: Any, clock: Clock | None = None) -> Known:
         """Rows that are not missing, in the order of time; the clock and the end stay here."""
         given = index_of(y, index)
-        clock = Clock.of(given)
+        if clock is None:
+            clock = Clock.of(given)
         steps = clock.steps(given)
+        if np.unique(steps).size < len(steps):
+            Clock.of(given)  # says which are the same
         n = len(steps)
         values = values_of(y, n)
         size = None if exposure is None else real(exposure, "exposure")

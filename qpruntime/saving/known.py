@@ -35,6 +35,7 @@ _BY_MODULE = {
     "qpruntime.forecasting.forecaster": ("GPForecaster",),
     "qpruntime.forecasting.clock": ("Clock",),
     "qpruntime.forecasting.held": ("Around", "Held", "Learnt"),
+    "qpruntime.forecasting.panel": ("GPPanelForecaster",),
     "qpruntime.forecasting.scale": ("Scale",),
     "qpruntime.forecasting.structure": ("Structure",),
     "qpruntime.estimators.classifier": ("GPClassifier",),
@@ -116,7 +117,7 @@ _CALLABLES = {
 }
 #: What a file may hold as a whole.
 ROOTS = {name for name in _CLASSES if name.startswith("qpruntime.estimators") and ":GP" in name} | {
-    name for name in _CLASSES if name.endswith(("Posterior", ":EffectsModel", ":GPForecaster"))
+    name for name in _CLASSES if name.endswith(("Posterior", ":EffectsModel", "Forecaster"))
 }
 
 
