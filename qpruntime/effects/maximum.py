@@ -47,7 +47,7 @@ def maximise(objective: Objective, prior: bool = True, max_iterations: int = 200
             return -one.value, -one.slope
         return -one.evidence, -one.evidence_slope
 
-    if not objective.size:
+    if not objective.size or (objective.bounds[:, 0] == objective.bounds[:, 1]).all():
         return Mode(objective(objective.start), 0, True, "there is nothing to learn")
     first = objective.loosely(objective.start)
     best = [first]

@@ -12,7 +12,8 @@ from sklearn.base import clone
 from qpruntime.arrays import Array
 from qpruntime.effects.frame import Frame
 from qpruntime.errors import InputError
-from qpruntime.forecasting.forecaster import GPForecaster, counts_of
+from qpruntime.forecasting.forecaster import GPForecaster
+from qpruntime.forecasting.scale import values_of
 from qpruntime.forecasting.times import index_of
 from qpruntime.validation import whole
 
@@ -81,7 +82,7 @@ def backtest(
     given = index_of(y, index)
     times = given.to_numpy() if hasattr(given, "to_numpy") else np.asarray(given)
     n = len(times)
-    values = counts_of(y, n)
+    values = values_of(y, n)
     if n < 2 * ahead * count:
         raise InputError(
             f"{count} windows of {ahead} rows take {2 * ahead * count} rows, got {n}: ask for fewer"
@@ -106,7 +107,7 @@ def backtest(
         if not known.any():
             raise InputError(f"rows {start} to {start + ahead - 1} have no counts to score")
         seen = values[after][known]
-        log_p = own.predict_log_pmf(values[after], X=part(after), **where)[known]
+        log_p = own.predict_log_density(values[after], X=part(after), **where)[known]
         at = own.predict_quantiles(X=part(after), q=_LEVELS, **where)[known]
         gap = seen[:, None] - at
         pinball = np.where(gap > 0.0, _LEVELS * gap, (_LEVELS - 1.0) * gap)

@@ -1,4 +1,4 @@
-"""The forecaster of counts: a predictor of trend, seasons, regressors and noise, fitted by EP."""
+"""The forecaster of a series: a predictor of trend, seasons, regressors and noise, fitted by EP."""
 
 from __future__ import annotations
 
@@ -12,45 +12,49 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime.arrays import Array
-from qpruntime.effects import EffectsModel, Fixed, Series, Table, Walk
+from qpruntime.effects import EffectsModel, Table
 from qpruntime.effects.frame import Frame
 from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import commit, draft_of
-from qpruntime.forecasting.seasons import find_seasons
-from qpruntime.forecasting.times import Clock, index_of
+from qpruntime.forecasting.ahead import Ahead
+from qpruntime.forecasting.choosing import Chosen, Known, choose
+from qpruntime.forecasting.clock import Clock
+from qpruntime.forecasting.scale import values_of
+from qpruntime.forecasting.structure import Structure, ahead_of
+from qpruntime.forecasting.times import index_of
+from qpruntime.likelihoods import Likelihood
 from qpruntime.saving.savable import Savable
-from qpruntime.validation import choice, levels, number, real, shown, whole
+from qpruntime.validation import levels, number, real, whole
 
-__all__ = ["GPForecaster", "counts_of"]
+__all__ = ["GPForecaster"]
 
-#: Steps between knots of the trend at least, and knots at most.
-_SPACING, _KNOTS = 4, 100
-#: Knots of a season at most: of a longer one a knot has several steps.
-_PHASES = 200
-#: Noise lasts if residuals of neighbours correlate by so many standard errors.
-_LASTS = 3.0
-_TREND, _NOISE = "trend", "step"
+#: Observations of a series at least.
+_LEAST = 8
 
 
 @dataclass(eq=False, repr=False, match_args=False)
 class GPForecaster(Savable, BaseEstimator):
-    """Forecasts of counts with their uncertainty, in seconds for 20 000 steps.
+    """Forecasts of counts and of other numbers with their uncertainty.
 
-    log rate = level + trend + seasons + regressors + noise that lasts. The trend is a random walk,
+    Predictor = level + trend + seasons + regressors + noise that lasts. The trend is a random walk,
     seasons are cyclic ones, the noise is autoregressive; linear effects are integrated with all
-    else. Counts are Poisson, or negative binomial where they vary more.
+    else. The predictor is the log rate of counts, and the mean of other numbers or their logs.
+    Of many series see `GPPanelForecaster`.
 
     Parameters
     ----------
     seasons : "auto" or sequence of float
         Periods in steps. By default of dates those of the calendar, hour, day, week and year, that
-        occur twice; of numbers those that the counts show, see `find_seasons`. () for none.
+        occur twice; of numbers those that the values show, see `find_seasons`. () for none.
     trend : {"auto", "level", "slope", "none"}
         Whether levels drift, or slopes; by default what the evidence prefers.
     noise : "auto" or bool
         Whether what is left lasts from one step to the next; by default if residuals do.
-    family : {"auto", "poisson", "negative-binomial"}
-        By default Poisson, unless its residuals vary more than they may.
+    family : str or Likelihood
+        "poisson", "negative-binomial" and "zero-inflated" of counts, "gaussian", "student-t" and
+        "log-normal" of real numbers, or a likelihood. By default of counts Poisson, unless its
+        residuals vary more than they may, with more zeros where that is not enough; of other
+        numbers what the evidence prefers.
     integrate : {"auto", "grid", "ccd", "mode"}
         Hyper-parameters, as of `qpruntime.effects.EffectsModel`. "auto" takes the mode from 2000
         steps on, where they are well known.
@@ -60,9 +64,13 @@ class GPForecaster(Savable, BaseEstimator):
     seasons_ : tuple of float
     trend_ : str
     noise_ : bool
-    family_ : str
+    family_ : str or Likelihood
     model_ : EffectsModel
         Of columns "step", "trend", "season P" and the regressors; ``summary()`` has deviations.
+        Real numbers are in units of ``structure_.scale`` there.
+    structure_ : Structure
+    regressors_ : tuple or None
+        Columns of X.
     clock_ : Clock
         Origin and length of a step.
     last_ : float
@@ -85,7 +93,7 @@ class GPForecaster(Savable, BaseEstimator):
     _: KW_ONLY
     trend: Literal["auto", "level", "slope", "none"] = "auto"
     noise: Literal["auto"] | bool = "auto"
-    family: Literal["auto", "poisson", "negative-binomial"] = "auto"
+    family: str | Likelihood = "auto"
     integrate: Literal["auto", "grid", "ccd", "mode"] = "auto"
 
     def fit(
@@ -101,18 +109,21 @@ class GPForecaster(Savable, BaseEstimator):
         Parameters
         ----------
         y : array-like, shape (N,)
-            Counts; missing ones are NaN, and steps that are left out of the index are missing too.
+            Observations; missing ones are NaN, and steps that are left out of the index are
+            missing too.
         X : data frame, mapping of columns or array-like, shape (N, d), optional
-            Regressors, as holidays and prices: linear effects on the log rate.
+            Regressors, as holidays and prices: linear effects on the predictor. Columns that are
+            constant are left out, with a warning.
         index : array-like, shape (N,), optional
-            Times, numbers or dates, rising; by default those of a pandas series, or 0, 1, 2, ...
+            Times, numbers or dates, in any order; by default those of a pandas series, or
+            0, 1, 2, ...
         exposure : array-like, shape (N,), optional
-            What rates are of, as days open.
+            Of counts: what rates are of, as days open.
 
         Raises
         ------
         InputError
-            If a value is no count, or times, regressors or parameters are not usable.
+            If observations, times, regressors or parameters are not usable.
 
         Warns
         -----
@@ -120,84 +131,53 @@ class GPForecaster(Savable, BaseEstimator):
             If the fit has not settled.
         """
         draft = draft_of(self)
-        choice(self.trend, "trend", ("auto", "level", "slope", "none"))
-        choice(self.family, "family", ("auto", "poisson", "negative-binomial"))
-        given = index_of(y, index)
-        draft.clock_ = Clock.of(given)
-        steps = draft.clock_.steps(given)
-        counts = counts_of(y, len(steps))
-        known = np.isfinite(counts)
-        if known.sum() < 8:
-            raise InputError(f"a forecast needs at least 8 counts, got {int(known.sum())}")
-        draft.regressors_ = None if X is None else tuple(Frame(X).names)
-        draft.last_ = float(steps[-1])
-        draft.seasons_ = _seasons(self.seasons, steps[known], counts[known], draft.clock_)
-        data = draft._columns(steps, X, exposure)
-        own = {name: column[known] for name, column in data.items()}
-        seen = counts[known]
-        integrate = self.integrate
-        if integrate == "auto":
-            integrate = "mode" if known.sum() >= 2000 else "auto"
-        draft.family_ = "poisson" if self.family == "auto" else self.family
-        trends = ("level", "slope") if self.trend == "auto" else (self.trend,)
-        tried = [(one, draft._model(own, one, False, "mode").fit(own, seen)) for one in trends]
-        draft.trend_, model = max(tried, key=lambda pair: pair[1].log_evidence_)
-        draft.noise_ = bool(self.noise)
-        if isinstance(self.noise, str):
-            choice(self.noise, "noise", ("auto",))
-            draft.noise_ = _lasts(_residuals(model, own, seen), steps[known])
-        if draft.noise_:
-            model = draft._model(own, draft.trend_, True, "mode").fit(own, seen)
-        varied = self.family == "auto" and _varies(_residuals(model, own, seen))
-        if varied:
-            draft.family_ = "negative-binomial"
-        if varied or integrate != "mode":
-            model = draft._model(own, draft.trend_, draft.noise_, integrate).fit(own, seen)
-        draft.model_ = model
-        return commit(self, draft)
+        known = draft._read(y, X, index, exposure)
+        return commit(self, draft._taken(choose(self, known)))
 
-    def _columns(self, steps: Array, X: Any, exposure: ArrayLike | None) -> dict[str, Any]:
-        """Columns of the model for these steps."""
-        data: dict[str, Any] = {_NOISE: steps, _TREND: steps}
-        for period in self.seasons_:
-            knots = _phases(period)
-            phase = np.floor(np.mod(steps, period) * (knots / period) + 1e-9)
-            data[f"season {period:g}"] = np.minimum(phase, knots - 1.0)
-        size = np.ones(len(steps)) if exposure is None else real(exposure, "exposure")
-        if size.shape not in ((), steps.shape):
-            raise InputError(f"exposure must have shape {steps.shape}, got {size.shape}")
-        data["exposure"] = np.broadcast_to(size, steps.shape)
-        if (self.regressors_ is None) != (X is None):
-            said = "none" if X is None else "some"
-            raise InputError(f"X has {said}, and the model was fitted with {self.regressors_}")
+    def _read(self, y: Any, X: Any, index: Any, exposure: Any, clock: Clock | None = None) -> Known:
+        """Rows that are not missing, in the order of time; the clock and the end stay here."""
+        given = index_of(y, index)
+        if clock is None:
+            clock = Clock.of(given)
+        steps = clock.steps(given)
+        if np.unique(steps).size < len(steps):
+            Clock.of(given)  # says which are the same
+        n = len(steps)
+        values = values_of(y, n)
+        size = None if exposure is None else real(exposure, "exposure")
+        if size is not None:
+            if size.shape not in ((), (n,)):
+                raise InputError(f"exposure must have shape ({n},), got {size.shape}")
+            size = np.broadcast_to(size, (n,))
+        rows = np.argsort(steps, kind="stable")
+        rows = rows[np.isfinite(values[rows])]
+        if rows.size < _LEAST:
+            raise InputError(
+                f"a forecast needs at least {_LEAST} observations, got {rows.size} that are not "
+                "missing"
+            )
+        columns = None
+        self.regressors_ = None
         if X is not None:
             frame = Frame(X)
-            if frame.rows != len(steps):
-                raise InputError(f"X must have {len(steps)} rows, one a step, got {frame.rows}")
-            for name in self.regressors_ or ():
-                if str(name) in data:
-                    raise InputError(f"a regressor must not be called {name!r}: rename it")
-                data[str(name)] = frame.numbers(name)
-        return data
+            if frame.rows != n:
+                raise InputError(f"X must have {n} rows, one a step, got {frame.rows}")
+            self.regressors_ = tuple(frame.names)
+            columns = {str(name): frame.column(name)[rows] for name in frame.names}
+        self.clock_, self.last_ = clock, float(steps.max())
+        return Known(
+            clock, steps[rows], values[rows], columns, None if size is None else size[rows]
+        )
 
-    def _model(self, data: Any, trend: str, noise: bool, integrate: Any) -> EffectsModel:
-        """The model of effects, not fitted."""
-        steps = data[_TREND]
-        terms: list[Any] = []
-        if self.regressors_:
-            terms.append(Fixed(*map(str, self.regressors_)))
-        if trend != "none":
-            span = steps[-1] - steps[0]
-            knots = int(np.clip(min(len(steps), span) // _SPACING, 5, _KNOTS))
-            terms.append(Walk(_TREND, 1 if trend == "level" else 2, knots=knots))
-        for period in self.seasons_:
-            terms.append(Walk(f"season {period:g}", 2, cyclic=_phases(period)))
-        if noise:
-            terms.append(Series(_NOISE, step=1.0))
-        return EffectsModel(terms, self.family_, exposure="exposure", integrate=integrate)
+    def _taken(self, found: Chosen) -> Self:
+        """Take over what was chosen."""
+        self.structure_, self.model_ = found.structure, found.model
+        self.seasons_, self.trend_ = found.structure.seasons, found.structure.trend
+        self.noise_, self.family_ = found.structure.noise, found.structure.family
+        return self
 
-    def _ahead(self, horizon: Any, X: Any, exposure: Any, index: Any) -> dict[str, Any]:
-        """Columns of steps to come, or of the times asked for."""
+    def _ahead(self, horizon: Any, X: Any, exposure: Any, index: Any) -> Ahead:
+        """Distributions at steps to come, or at the times asked for."""
         check_is_fitted(self, "model_")
         if (horizon is None) == (index is None):
             raise InputError("say either how many steps, horizon, or at which times, index=")
@@ -205,17 +185,28 @@ class GPForecaster(Savable, BaseEstimator):
             steps = self.last_ + np.arange(1.0, whole(horizon, "horizon", 1) + 1.0)
         else:
             steps = self.clock_.steps(index)
-        return self._columns(steps, X, exposure)
+        if self.regressors_ is None and X is not None:
+            raise InputError("X has some regressors, and the model was fitted without any")
+        if self.regressors_ is not None and X is None:
+            raise InputError(
+                f"X is missing: the model was fitted with {', '.join(map(str, self.regressors_))}, "
+                f"and a forecast needs their values at its {len(steps)} times"
+            )
+        structure: Structure = self.structure_
+        return ahead_of(self.model_, structure.columns(steps, X, exposure), structure.scale)
 
     def index_ahead(self, horizon: int) -> Any:
-        """Times of the `horizon` steps after the fit, shape (horizon,)."""
+        """Times of the `horizon` steps after the fit, shape (horizon,).
+
+        Numbers or dates of NumPy; with a time zone an index of pandas.
+        """
         check_is_fitted(self, "model_")
         return self.clock_.after(self.last_, whole(horizon, "horizon", 1))
 
     def predict(
         self, horizon: int | None = None, X: Any = None, *, exposure: Any = None, index: Any = None
     ) -> Array:
-        """Expected counts of steps to come, or at any times, shape (T,).
+        """Expected observations of steps to come, or at any times, shape (T,).
 
         Parameters
         ----------
@@ -227,7 +218,7 @@ class GPForecaster(Savable, BaseEstimator):
         index : array-like, shape (T,), optional
             Times instead of a horizon, also those of the fit.
         """
-        return self.model_at().predict(self._ahead(horizon, X, exposure, index))
+        return self._ahead(horizon, X, exposure, index).mean()
 
     def predict_quantiles(
         self,
@@ -238,9 +229,9 @@ class GPForecaster(Savable, BaseEstimator):
         exposure: Any = None,
         index: Any = None,
     ) -> Array:
-        """Quantiles of counts, shape (T, Q); arguments as of `predict`, and levels `q`."""
-        data = self._ahead(horizon, X, exposure, index)
-        return self.model_at().predict_quantiles(data, levels(q, "q"), kind="observation")
+        """Quantiles of observations, shape (T, Q); arguments as of `predict`, and levels `q`."""
+        at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
+        return self._ahead(horizon, X, exposure, index).quantiles(at)
 
     def predict_interval(
         self,
@@ -251,10 +242,28 @@ class GPForecaster(Savable, BaseEstimator):
         exposure: Any = None,
         index: Any = None,
     ) -> Array:
-        """Central intervals of counts, shape (T, 2)."""
+        """Central intervals of observations, shape (T, 2)."""
         inside = number(level, "level", above=0.0, most=0.999999)
         ends = (0.5 - 0.5 * inside, 0.5 + 0.5 * inside)
         return self.predict_quantiles(horizon, X, ends, exposure=exposure, index=index)
+
+    def predict_log_density(
+        self,
+        y: ArrayLike,
+        horizon: int | None = None,
+        X: Any = None,
+        *,
+        exposure: Any = None,
+        index: Any = None,
+    ) -> Array:
+        """Log densities, of counts probabilities, of what came, shape (T,); NaN where it is NaN."""
+        ahead = self._ahead(horizon, X, exposure, index)
+        seen = values_of(y, ahead.mixture.mean.shape[1])
+        known = np.isfinite(seen)
+        found = np.full(seen.shape, np.nan)
+        if known.any():
+            found[known] = ahead.only(known).log_density(seen[known])
+        return found
 
     def predict_log_pmf(
         self,
@@ -265,18 +274,11 @@ class GPForecaster(Savable, BaseEstimator):
         exposure: Any = None,
         index: Any = None,
     ) -> Array:
-        """Log probabilities of counts that came, shape (T,); NaN where they are NaN."""
-        data = self._ahead(horizon, X, exposure, index)
-        counts = counts_of(y, len(data[_NOISE]))
-        known = np.isfinite(counts)
-        found = np.full(counts.shape, np.nan)
-        own = {name: column[known] for name, column in data.items()}
-        if known.any():
-            found[known] = self.model_at().predict_log_density(own, counts[known])
-        return found
+        """Log probabilities of counts that came: `predict_log_density` of counts."""
+        return self.predict_log_density(y, horizon, X, exposure=exposure, index=index)
 
     def effects(self, name: str) -> Table:
-        """One part of the log rate: "trend", "season P", or "step", the noise that lasts."""
+        """One part of the predictor: "trend", "season P", or "step", the noise that lasts."""
         return self.model_at().effects(name)
 
     def model_at(self) -> EffectsModel:
@@ -284,66 +286,3 @@ class GPForecaster(Savable, BaseEstimator):
         check_is_fitted(self, "model_")
         found: EffectsModel = self.model_
         return found
-
-
-def _phases(period: float) -> int:
-    """Knots of a season."""
-    return int(min(_PHASES, max(3, round(period))))
-
-
-def counts_of(y: Any, n: int) -> Array:
-    """Counts with NaN for those that are missing, shape (N,)."""
-    try:
-        if hasattr(y, "isna"):  # of pandas, whose missing values are no floats
-            found = np.array(y.to_numpy(dtype=float, na_value=np.nan))
-        else:
-            found = np.array(y, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"y must be counts, got {shown(y)}") from error
-    if found.shape != (n,):
-        raise InputError(f"y must have shape ({n},), one count a time, got {found.shape}")
-    wrong = ~np.isnan(found) & ((found < 0.0) | (found != np.round(found)) | np.isinf(found))
-    if wrong.any():
-        i = int(np.argmax(wrong))
-        raise InputError(
-            f"y is {found[i]:g} at number {i}, which is no count: of other numbers fit "
-            "GPRobustRegressor, or GPRegressor with a likelihood of theirs, to the times"
-        )
-    return found
-
-
-def _seasons(asked: Any, steps: Array, counts: Array, clock: Clock) -> tuple[float, ...]:
-    """Periods in steps."""
-    if isinstance(asked, str):
-        choice(asked, "seasons", ("auto",))
-        return find_seasons(steps, counts, clock.calendar())
-    found = tuple(sorted(number(p, "seasons", above=2.0) for p in asked))
-    span = float(steps[-1] - steps[0])
-    for p in found:
-        if p > span:
-            raise InputError(
-                f"season {p:g} is longer than the series, {span:g} steps: leave it out"
-            )
-    return found
-
-
-def _residuals(model: EffectsModel, data: Any, y: Array) -> Array:
-    """Observed less expected counts, in standard deviations of a count."""
-    mean = model.predict(data)
-    dispersion = model.state_.likelihood(0).parameters.get("dispersion", np.inf)
-    return np.asarray((y - mean) / np.sqrt(mean * (1.0 + mean / dispersion)))
-
-
-def _lasts(residual: Array, steps: Array) -> bool:
-    """Whether residuals of neighbouring steps are correlated."""
-    follows = np.flatnonzero(np.diff(steps) == 1.0) + 1
-    if follows.size < 20:
-        return False
-    share = float(np.mean(residual[follows] * residual[follows - 1])) / float(np.mean(residual**2))
-    return share > _LASTS / np.sqrt(follows.size)
-
-
-def _varies(residual: Array) -> bool:
-    """Whether squares of residuals are above 1, by their own standard error."""
-    square = residual**2
-    return float(square.mean()) - 1.0 > _LASTS * float(square.std()) / np.sqrt(square.size)

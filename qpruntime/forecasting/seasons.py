@@ -40,7 +40,7 @@ def find_seasons(steps: Array, y: Array, calendar: tuple[float, ...] = ()) -> tu
     """
     span = float(steps[-1] - steps[0] + 1.0)
     taken = [p for p in calendar if span >= _CALENDAR * p]
-    if calendar or not (steps == np.round(steps)).all():
+    if calendar or not (steps == np.round(steps)).all() or (y == y[0]).all():
         return tuple(sorted(taken))
     at = steps.astype(np.int64) - int(steps[0])
     left, follows = _level_off(at, np.sqrt(y)), np.flatnonzero(np.diff(at) == 1) + 1

@@ -34,7 +34,11 @@ _BY_MODULE = {
     "qpruntime.effects.state": ("State",),
     "qpruntime.effects.walk": ("Walk", "WalkBlock"),
     "qpruntime.forecasting.forecaster": ("GPForecaster",),
-    "qpruntime.forecasting.times": ("Clock",),
+    "qpruntime.forecasting.clock": ("Clock",),
+    "qpruntime.forecasting.held": ("Around", "Held", "Learnt"),
+    "qpruntime.forecasting.panel": ("GPPanelForecaster",),
+    "qpruntime.forecasting.scale": ("Scale",),
+    "qpruntime.forecasting.structure": ("Structure",),
     "qpruntime.estimators.classifier": ("GPClassifier",),
     "qpruntime.estimators.poisson": ("GPPoissonRegressor",),
     "qpruntime.estimators.preference": ("GPPreference",),
@@ -115,7 +119,7 @@ _CALLABLES = {
 }
 #: What a file may hold as a whole.
 ROOTS = {name for name in _CLASSES if name.startswith("qpruntime.estimators") and ":GP" in name} | {
-    name for name in _CLASSES if name.endswith(("Posterior", ":EffectsModel", ":GPForecaster"))
+    name for name in _CLASSES if name.endswith(("Posterior", ":EffectsModel", "Forecaster"))
 }
 
 

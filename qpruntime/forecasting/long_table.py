@@ -1,0 +1,131 @@
+"""Long tables: a row a series and a time, brought into rows of single series."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpruntime.effects.frame import Frame
+from qpruntime.errors import InputError
+from qpruntime.validation import real, shown
+
+__all__ = ["LongTable", "part_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class LongTable:
+    """Columns of all series, and which rows are of which.
+
+    Attributes
+    ----------
+    labels : tuple
+        Of the series, in their order of sorting.
+    rows : list of ndarray of int
+        Of each series.
+    y, index, exposure
+        Columns of all rows, or None.
+    X : Frame or None
+    """
+
+    labels: tuple[Hashable, ...]
+    rows: list[NDArray[np.intp]]
+    y: Any
+    X: Frame | None
+    index: Any
+    exposure: Any
+
+    @classmethod
+    def of(cls, y: Any, X: Any, by: Any, index: Any, exposure: Any, data: Any) -> LongTable:
+        """Read columns, or names of columns of `data`.
+
+        Raises
+        ------
+        InputError
+            If lengths differ, a column is not there or rows have no label.
+        """
+        frame = None if data is None else Frame(data)
+        if by is None and frame is None and getattr(getattr(y, "index", None), "nlevels", 1) == 2:
+            by, index = (y.index.get_level_values(k) for k in (0, 1))
+        if by is None:
+            raise InputError("by= says which series a row is of: give labels, or a column of data=")
+        several = isinstance(by, list | tuple) and all(isinstance(one, str) for one in by)
+        if frame is not None and several and set(by) <= set(frame.names):
+            parts = [_labels(frame.levels(name)) for name in by]
+            by = np.empty(frame.rows, dtype=object)
+            by[:] = list(zip(*parts, strict=True))
+        elif frame is not None and isinstance(by, str):
+            by = frame.levels(by)
+        if frame is not None and isinstance(X, list | tuple | str):
+            names = [X] if isinstance(X, str) else X
+            X = {name: _column(data, frame, name) for name in names}
+        y, index, exposure = (
+            one if frame is None or not isinstance(one, str) else _column(data, frame, one)
+            for one in (y, index, exposure)
+        )
+        labels = Frame({"by": by}).levels("by")
+        n = len(labels)
+        columns = None if X is None else Frame(X)
+        if columns is not None and columns.rows != n:
+            raise InputError(f"X must have {n} rows, as by has, got {columns.rows}")
+        for name, one in (("y", y), ("index", index)):
+            if one is not None and len(one) != n:
+                raise InputError(f"{name} must have {n} rows, as by has, got {len(one)}")
+        if exposure is not None:
+            exposure = np.broadcast_to(real(exposure, "exposure"), (n,))
+        known, place = _grouped(labels)
+        order = np.argsort(place, kind="stable")
+        rows = np.split(order, np.cumsum(np.bincount(place, minlength=len(known)))[:-1])
+        return cls(known, rows, y, columns, index, exposure)
+
+    def series(self, k: int) -> dict[str, Any]:
+        """Arguments of `GPForecaster.fit` of one series."""
+        rows = self.rows[k]
+        columns = None
+        if self.X is not None:
+            columns = {name: self.X.column(name)[rows] for name in self.X.names}
+        return {
+            "y": part_of(self.y, rows),
+            "X": columns,
+            "index": part_of(self.index, rows),
+            "exposure": None if self.exposure is None else self.exposure[rows],
+        }
+
+
+def part_of(column: Any, rows: Any) -> Any:
+    """Some rows of an array, a series or an index."""
+    if column is None:
+        return None
+    if hasattr(column, "iloc"):
+        return column.iloc[rows]
+    return column[rows] if hasattr(column, "dtype") else np.asarray(column)[rows]
+
+
+def _column(data: Any, frame: Frame, name: Any) -> Any:
+    """A column as it is: one of pandas keeps its time zone."""
+    frame.column(name)
+    try:
+        return data[name]
+    except (KeyError, TypeError, IndexError, ValueError):
+        return frame.column(name)
+
+
+def _labels(column: NDArray[Any]) -> list[Any]:
+    found: list[Any] = column.tolist()
+    return found
+
+
+def _grouped(labels: NDArray[Any]) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
+    """Labels that there are, and the number of that of each row."""
+    if labels.dtype.kind != "O":
+        found, place = np.unique(labels, return_inverse=True)
+        return tuple(found.tolist()), place
+    numbers: dict[Hashable, int] = {}
+    try:
+        each = [numbers.setdefault(one, len(numbers)) for one in labels]
+    except TypeError as error:
+        raise InputError(f"labels of series must be hashable, got {shown(labels[0])}") from error
+    return tuple(numbers), np.array(each, dtype=np.intp)

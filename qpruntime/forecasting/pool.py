@@ -1,0 +1,188 @@
+"""What many series have in common: parts of their models, and hyper-parameters."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from qpruntime.arrays import Array
+from qpruntime.effects.objective import Objective
+from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, QPError
+from qpruntime.forecasting.choosing import Chosen, Known, choose, fitted, regressors_of
+from qpruntime.forecasting.families import COUNTS, scale_of
+from qpruntime.forecasting.held import Learnt
+from qpruntime.forecasting.structure import Structure
+
+__all__ = ["common", "like"]
+
+# A family is that of all if so many of the series have it: a wider one has the narrower as a limit.
+_SHARE = 0.25
+_WIDER = ("zero-inflated", "negative-binomial", "poisson")
+# Steps of the search for the common hyper-parameters, and of those for their spread.
+_STEPS, _ROUNDS = 60, 4
+# Spread at first, the least and the greatest; step of differences of slopes.
+_SPREAD, _LEAST, _MOST, _STEP = 0.5, 0.1, 2.0, 1e-2
+# Curvature of an evidence that says nothing.
+_FLAT = 1e-3
+
+
+def common(options: Any, some: Sequence[Known], spread: bool) -> Structure:
+    """Return the parts that most of the series ask for, with common hyper-parameters.
+
+    Parameters
+    ----------
+    options : GPForecaster
+    some : sequence of Known
+        Series that are looked at.
+    spread : bool
+        Whether series may differ from the common hyper-parameters: how far is learnt too.
+
+    Raises
+    ------
+    InputError
+        If none of the series can be fitted.
+    """
+    found, errors = [], []
+    for one in some:
+        try:
+            found.append((one, choose(options, one)))
+        except QPError as error:
+            errors.append(error)
+    if not found:
+        raise InputError(f"none of {len(some)} series can be fitted: {errors[0]}") from errors[0]
+    structure = _voted([one.structure for _, one in found])
+    parts = []
+    for known, _ in found:
+        try:
+            parts.append(fitted(like(structure, known), known, "mode"))
+        except QPError:
+            continue
+    return replace(structure, learnt=_learnt(parts, spread))
+
+
+def like(structure: Structure, known: Known) -> Structure:
+    """The structure for one of the series, which may be too short for some seasons."""
+    span = float(known.steps[-1] - known.steps[0]) + 1.0
+    whole = structure.scale.whole
+    return replace(
+        structure,
+        seasons=tuple(p for p in structure.seasons if 2.0 * p <= span),
+        regressors=regressors_of(known),
+        scale=scale_of(structure.family, known.y),
+        empty=whole and not known.y.any(),
+    )
+
+
+def _voted(each: list[Structure]) -> Structure:
+    """What most of the structures have."""
+    n = len(each)
+    seasons = Counter(p for one in each for p in one.seasons)
+    noise = sum(one.noise for one in each)
+    trend = Counter(one.trend for one in each).most_common(1)[0][0]
+    families = Counter(one.family for one in each)
+    family = families.most_common(1)[0][0]
+    if isinstance(family, str) and family in COUNTS:
+        reals = [name for name in families if name not in COUNTS]
+        if reals:
+            family = max(reals, key=lambda name: families[name])
+        else:
+            wide = [name for name in _WIDER if families[name] >= _SHARE * n]
+            family = wide[0] if wide else family
+    scale = next(one.scale for one in each if one.family == family)
+    return Structure(
+        seasons=tuple(sorted(p for p, count in seasons.items() if 2 * count >= n)),
+        regressors=(),
+        trend=trend,
+        noise=2 * noise >= n,
+        family=family,
+        scale=scale,
+    )
+
+
+def _learnt(parts: list[Chosen], spread: bool) -> Learnt:
+    """Hyper-parameters of the sum of evidences, and how far single series are from them."""
+    names = max((one.model.names_ for one in parts), key=len)
+    alike = [one.model for one in parts if one.model.names_ == names]
+    objectives = [one.state_.objective() for one in alike]
+    centres = _pooled(objectives, np.median([one.theta_ for one in alike], axis=0))
+    if not spread:
+        return Learnt(tuple(names), centres)
+    return Learnt(tuple(names), *_spread(objectives, centres))
+
+
+def _pooled(objectives: list[Objective], start: Array) -> Array:
+    """Mode of the sum of log evidences and one log prior."""
+    bounds = objectives[0].bounds
+
+    def lost(theta: Array) -> tuple[float, Array]:
+        value, slope = 0.0, np.zeros(theta.size)
+        for k, one in enumerate(objectives):
+            at = one(theta)
+            value, slope = value + at.evidence, slope + at.evidence_slope
+            if not k:
+                value, slope = value + at.log_prior, slope + at.prior_slope
+        return -value / len(objectives), -slope / len(objectives)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = minimize(
+            lost,
+            np.clip(start, *bounds.T),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": _STEPS, "ftol": 1e-7, "gtol": 1e-4},
+        )
+    return np.asarray(found.x)
+
+
+def _spread(objectives: list[Objective], start: Array) -> tuple[Array, Array]:
+    """Centres and spreads of normal hyper-parameters, by EM with Laplace's approximation."""
+    centres, spread = start, np.full(start.size, _SPREAD)
+    each = np.tile(start, (len(objectives), 1))
+    for _ in range(_ROUNDS):
+        variances = np.empty(each.shape)
+        for k, one in enumerate(objectives):
+            each[k], variances[k] = _mode(one, each[k], centres, spread)
+        centres = each.mean(axis=0)
+        spread = np.sqrt((variances + (each - centres) ** 2).mean(axis=0))
+        spread = np.clip(spread, _LEAST, _MOST)
+    return centres, spread
+
+
+def _mode(objective: Objective, start: Array, centres: Array, spread: Array) -> tuple[Array, Array]:
+    """Mode of one series under a normal prior, and the variances there."""
+    bounds = objective.bounds
+
+    def lost(theta: Array) -> tuple[float, Array]:
+        at, z = objective(theta), (theta - centres) / spread
+        return 0.5 * float(z @ z) - at.evidence, z / spread - at.evidence_slope
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        try:
+            found = minimize(
+                lost,
+                np.clip(start, *bounds.T),
+                jac=True,
+                method="L-BFGS-B",
+                bounds=bounds,
+                options={"maxiter": 20, "ftol": 1e-6},
+            ).x
+            curvature = np.empty(found.size)
+            for k in range(found.size):
+                ends = []
+                for sign in (-1.0, 1.0):
+                    theta = found.copy()
+                    theta[k] = np.clip(theta[k] + sign * _STEP, *bounds[k])
+                    ends.append((theta[k], objective(theta).evidence_slope[k]))
+                curvature[k] = -(ends[1][1] - ends[0][1]) / (ends[1][0] - ends[0][0])
+        except NumericalError:
+            return centres.copy(), spread**2
+    return found, 1.0 / (spread**-2.0 + np.maximum(curvature, _FLAT))

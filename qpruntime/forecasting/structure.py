@@ -1,0 +1,172 @@
+"""What a forecaster's model is made of: columns of its parts, and the model of effects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qpruntime.arrays import Array
+from qpruntime.effects import EffectsModel, Fixed, Series, Walk
+from qpruntime.effects.frame import Frame
+from qpruntime.effects.priors import DEVIATION
+from qpruntime.errors import InputError
+from qpruntime.forecasting.ahead import Ahead
+from qpruntime.forecasting.families import COUNTS, bounds_of, likelihood_of
+from qpruntime.forecasting.held import Held, Learnt
+from qpruntime.forecasting.scale import Scale
+from qpruntime.likelihoods import Likelihood
+from qpruntime.validation import real
+
+__all__ = ["NOISE", "TREND", "Structure", "ahead_of"]
+
+#: Steps between knots of the trend at least, and knots at most.
+_SPACING, _KNOTS = 4, 100
+#: Knots of a season at most: of a longer one a knot has several steps.
+_PHASES = 200
+#: Below so many observations a trend's deviation is hardly known: its prior, (limit, probability),
+#: keeps expected counts finite, which are means of e^f.
+_SHORT, _SHORT_PRIOR = 40, (1.0, 0.01)
+# Prior standard deviation of the log rate of a series without a single count.
+_NO_COUNT = 3.0
+#: Names of columns.
+TREND, NOISE, EXPOSURE = "trend", "step", "exposure"
+# Families whose exposures the model of effects takes itself.
+_EXPOSED = ("poisson", "negative-binomial")
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Parts of a model.
+
+    Attributes
+    ----------
+    seasons : tuple of float
+        Periods in steps.
+    regressors : tuple of str
+    trend : {"level", "slope", "none"}
+    noise : bool
+        Whether there is noise that lasts.
+    family : str or Likelihood
+    scale : Scale
+    learnt : Learnt or None
+        What other series say of the hyper-parameters.
+    empty : bool
+        Whether all counts are 0: how low their rate is nobody knows then.
+    """
+
+    seasons: tuple[float, ...]
+    regressors: tuple[str, ...]
+    trend: str
+    noise: bool
+    family: str | Likelihood
+    scale: Scale
+    learnt: Learnt | None = None
+    empty: bool = False
+
+    def columns(self, steps: Array, X: Any, exposure: ArrayLike | None) -> dict[str, Any]:
+        """Columns of the model for these steps.
+
+        Raises
+        ------
+        InputError
+            If regressors or exposures are not those of these steps.
+        """
+        data: dict[str, Any] = {NOISE: steps, TREND: steps}
+        for period in self.seasons:
+            knots = phases(period)
+            phase = np.floor(np.mod(steps, period) * (knots / period) + 1e-9)
+            data[f"season {period:g}"] = np.minimum(phase, knots - 1.0)
+        data[EXPOSURE] = self._exposure(steps, exposure)
+        if self._offset:
+            data[EXPOSURE] = np.log(data[EXPOSURE])
+        if X is None:
+            return data
+        frame = Frame(X)
+        if frame.rows != len(steps):
+            raise InputError(f"X must have {len(steps)} rows, one a step, got {frame.rows}")
+        for name in self.regressors:
+            if name in data:
+                raise InputError(f"a regressor must not be called {name!r}: rename it")
+            data[name] = _regressor(frame, name)
+        return data
+
+    @property
+    def _offset(self) -> bool:
+        """Whether logarithms of exposures are added here."""
+        return not (isinstance(self.family, str) and self.family in _EXPOSED)
+
+    def _exposure(self, steps: Array, exposure: ArrayLike | None) -> Array:
+        if exposure is None:
+            return np.ones(len(steps))
+        if isinstance(self.family, str) and self.family not in COUNTS:
+            raise InputError(
+                f"exposure is for counts, and the family is {self.family!r}: divide y by it, or "
+                "make it a regressor"
+            )
+        size = real(exposure, "exposure")
+        if size.shape not in ((), steps.shape):
+            raise InputError(f"exposure must have shape {steps.shape}, got {size.shape}")
+        if self._offset and not (size > 0.0).all():
+            raise InputError(f"exposure must be above 0 for family {self.family!r}")
+        return np.array(np.broadcast_to(size, steps.shape))
+
+    def model(self, data: Any, integrate: Any) -> EffectsModel:
+        """The model of effects, not fitted."""
+        steps = data[TREND]
+        terms: list[Any] = []
+        if self.regressors:
+            terms.append(Fixed(*self.regressors))
+        if self.trend != "none":
+            span = steps.max() - steps.min()
+            knots = int(np.clip(min(len(steps), span) // _SPACING, 5, _KNOTS))
+            order = 1 if self.trend == "level" else 2
+            prior = _SHORT_PRIOR if len(steps) < _SHORT else DEVIATION
+            terms.append(Walk(TREND, order, knots=knots, prior=prior))
+        for period in self.seasons:
+            terms.append(Walk(f"season {period:g}", 2, cyclic=phases(period)))
+        if self.noise:
+            terms.append(Series(NOISE, step=1.0))
+        family: Any = self.family
+        bounds = None
+        if self.learnt is not None:
+            terms = [Held.of(one, self.learnt) for one in terms]
+            integrate = "mode" if self.learnt.stds is None else integrate
+        if self._offset or self.learnt is not None:
+            family = likelihood_of(self.family)
+            bounds = bounds_of(family)
+            if self.learnt is not None:
+                family, bounds = self.learnt.family(family, bounds)
+        exposed: dict[str, Any] = {"offset" if self._offset else "exposure": EXPOSURE}
+        exposed["intercept"] = _NO_COUNT if self.empty else True
+        return EffectsModel(terms, family, family_bounds=bounds, integrate=integrate, **exposed)
+
+
+def phases(period: float) -> int:
+    """Knots of a season."""
+    return int(min(_PHASES, max(4, round(period))))
+
+
+def _regressor(frame: Frame, name: str) -> Any:
+    """A column of numbers, or of labels."""
+    at = name if name in frame.names else int(name) if name.isdigit() else name
+    if not frame.is_numeric(at):
+        return frame.levels(at)
+    try:
+        return frame.numbers(at)
+    except InputError as error:
+        raise InputError(
+            f"{error}; a regressor is needed at every step, also those to come"
+        ) from error
+
+
+def ahead_of(model: EffectsModel, data: Any, scale: Scale) -> Ahead:
+    """Distributions of observations of a fitted model at the rows of `data`."""
+    mixture, offset = model._ahead(data)
+    # A rate of 0 is one of e^-700: no formula meets an infinite number.
+    moved = np.maximum(mixture.mean + offset, -700.0)
+    state = model.state_
+    own = [state.likelihood(k) for k in range(state.count)]
+    return Ahead(mixture._replace(mean=moved), own, scale)
