@@ -44,11 +44,12 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.options_joint import Joint, joint_of
 from qpruntime.learning.settings import settings_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import choice, flag, number, shown
+from qpruntime.validation import flag, number, shown
 
 __all__ = ["GPClassifier"]
 
@@ -134,15 +135,13 @@ class GPClassifier(ClassifierMixin, _Fitted):
         If not 0, print every evaluation of the objective to stderr, with parameters by their names
         in ``kernel_.get_params()``; those of the default kernel are in units of features' spreads.
 
-    multi_class : {"one_vs_rest", "joint"}
+    multi_class : {"one_vs_rest", "joint"} or Joint
         What K > 2 classes take. "joint" is the multinomial probit: the label is the class whose
         latent value, with unit noise, is the largest; one evidence and one kernel for all classes;
         probabilities by the whole covariance of the latent values. It has the probit, methods "qp"
         and "ep", weights 0 and 1, and no other predictions than these; `inducing` takes a number or
-        points, and there are some from 1500 rows on: see ``docs/joint-classes.md``.
-    kernel_per_class : bool
-        With "joint" a kernel for each class, learnt from the one for all. More often worse than
-        better.
+        points, and there are some from 1500 rows on: see ``docs/joint-classes.md``. With
+        `qpruntime.Joint` each class may have a kernel of its own.
 
     Attributes
     ----------
@@ -150,7 +149,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         The labels; of two, the second is the positive class.
     kernel_, posterior_ : scikit-learn kernel and Posterior
         With the fitted parameters, and at the training points; K-tuples for K > 2 classes. Jointly
-        one kernel, or with `kernel_per_class` a K-tuple, and one `ClassPosterior`.
+        one kernel, or with a kernel for each class a K-tuple, and one `ClassPosterior`.
     coupling_ : float
         Of K > 2 classes, from 0 to 1: how far what the other classes' processes say counts, as
         leave-one-out probabilities of the rows have it; see `predict_log_proba`. 0 for two classes
@@ -204,8 +203,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
     method: Inference = "qp"
     p: float | None = None
     monotone: Mapping[str | int, int] | None = None
-    multi_class: Literal["one_vs_rest", "joint"] = "one_vs_rest"
-    kernel_per_class: bool = False
+    multi_class: Literal["one_vs_rest", "joint"] | Joint = "one_vs_rest"
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -237,9 +235,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
             change with them, or a bound holds one back. Without restarts one more run then starts
             from the distances between rows; both are in ``optima_``.
         """
-        choice(self.multi_class, "multi_class", ("one_vs_rest", "joint"))
-        flag(self.kernel_per_class, "kernel_per_class")
-        jointly = self.multi_class == "joint"
+        jointly = joint_of(self.multi_class) is not None
         # Options that cannot act are refused before data are looked at; of joint fits, later.
         settings = settings_of(self) if jointly else settings_to_fit(self)
         projector = Projector(self.likelihood, self.method, table_to_fit(self), self.p)
@@ -251,11 +247,6 @@ class GPClassifier(ClassifierMixin, _Fitted):
         check_labels(labels)
         weights, points, labels = weighed(sample_weight, points, labels)
         draft.classes_ = classes_of(labels, "GPClassifier")
-        if draft.classes_.size > 2 and not jointly and self.kernel_per_class:
-            raise InputError(
-                "kernel_per_class=True cannot act: each class against the rest has a kernel of its "
-                'own; leave it out, or use multi_class="joint"'
-            )
         one_direction(self, draft.classes_.size)
         if draft.classes_.size > 2 and jointly:
             if weights is not None:

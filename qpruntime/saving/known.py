@@ -90,6 +90,7 @@ _BY_MODULE = {
     "qpruntime.learning.slopes": ("Slopes",),
     "qpruntime.learning.options": ("Search", "Series"),
     "qpruntime.learning.options_inducing": ("Inducing",),
+    "qpruntime.learning.options_joint": ("Joint",),
     "qpruntime.learning.policy.judged": ("Stage",),
     "qpruntime.learning.warp": ("Warp",),
     "sklearn.gaussian_process.kernels": (
