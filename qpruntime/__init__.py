@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from qpruntime.inference.sparse.posterior import SparsePosterior
     from qpruntime.learning.options import Search, Series
     from qpruntime.learning.options_inducing import Inducing
+    from qpruntime.learning.options_integrate import Integrate
     from qpruntime.learning.options_joint import Joint
     from qpruntime.likelihoods import Likelihood
     from qpruntime.projection.opening import open_table
@@ -67,6 +68,7 @@ _HOME = {
     "GPSurvival": "estimators.survival",
     "Inducing": "learning.options_inducing",
     "InputError": "errors",
+    "Integrate": "learning.options_integrate",
     "Joint": "learning.options_joint",
     "Likelihood": "likelihoods",
     "LikelihoodFunctions": "certified.functions_of",
@@ -114,6 +116,7 @@ __all__ = [
     "GPSurvival",
     "Inducing",
     "InputError",
+    "Integrate",
     "Joint",
     "Likelihood",
     "LikelihoodFunctions",

@@ -33,6 +33,8 @@ from qpruntime.estimators.labels import (
 from qpruntime.estimators.mean_choice import boosted_classes
 from qpruntime.estimators.monotone import one_direction
 from qpruntime.estimators.old_options import with_old_options
+from qpruntime.estimators.over_nodes import is_integrated
+from qpruntime.estimators.over_nodes_classes import mixed_normals, mixed_probabilities
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
@@ -44,6 +46,7 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.options_integrate import Integrate
 from qpruntime.learning.options_joint import Joint, joint_of
 from qpruntime.learning.settings import settings_of
 from qpruntime.likelihoods import Likelihood
@@ -204,6 +207,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
     p: float | None = None
     monotone: Mapping[str | int, int] | None = None
     multi_class: Literal["one_vs_rest", "joint"] | Joint = "one_vs_rest"
+    hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -350,7 +354,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         points = self._new_data(X)
         if is_joint(self):
             return JointClasses(self).log_probabilities(points, self.correction)
-        if self.correction is not None:
+        if self._by_numbers():
             return quantile(*self._log_probabilities(points))
         own, table = self._likelihood_, self._table_if_needed()
         return self._predicted(points, lambda mean, var: scores(own, mean, var, table))
@@ -385,7 +389,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
                 return np.column_stack([minus, plus])
             return coupled(minus, plus, b)
 
-        if self.correction is not None:
+        if self._by_numbers():
             return joined(*self._log_probabilities(points))
         own, table = self._likelihood_, self._table_if_needed()
 
@@ -436,6 +440,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
             low, high, p = *link(ends).T, np.exp(plus)
             return np.column_stack([np.minimum(low, p), np.maximum(high, p)])
 
+        if is_integrated(self):
+            return around(mixed_normals(self, points, level), self._log_probabilities(points)[1])
         spread = self._spread_at(points)
         if self.correction is not None:
 
@@ -459,9 +465,15 @@ class GPClassifier(ClassifierMixin, _Fitted):
         return super()._marginals(points, correction)
 
     def _log_probabilities(self, points: Array) -> tuple[Array, Array]:
-        """Log p(-1) and log p(+1) by corrected marginals, each (T,) or (T, K)."""
+        """Log p(-1) and log p(+1) by corrected marginals or nodes, each (T,) or (T, K)."""
+        if is_integrated(self):
+            return mixed_probabilities(self, points)
         minus, plus = self._corrected(points, signs_by_grid)
         return minus, plus
+
+    def _by_numbers(self) -> bool:
+        """Whether probabilities are not those of one normal latent value."""
+        return self.correction is not None or is_integrated(self)
 
     def _table_if_needed(self) -> Table | None:
         """Return the table that the likelihood is known from, if it is known from there alone."""
