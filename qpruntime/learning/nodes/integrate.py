@@ -28,8 +28,8 @@ from qpruntime.projection.projector import Projector
 
 __all__ = ["integrated", "prior_of"]
 
-# Weights of nodes that are left out: each costs a factorisation in every prediction.
-_LIGHT = 1e-6
+# The lightest nodes are left out, so much in all: each costs a product in every prediction.
+_LIGHT = 1e-4
 # Fewer independent draws of a chain than this say little.
 _FEW = 10.0
 
@@ -105,7 +105,7 @@ def integrated(
             shift = float(logsumexp(logs + rise) - logsumexp(logs))
             logs = logs + rise
         weights = np.exp(logs - logsumexp(logs))
-        kept = weights > _LIGHT
+        kept = _heavy(weights)
         nodes = [node for node, k in zip(found.nodes, kept, strict=True) if k]
         ends = [_at(data, data.projector, solver, kernel, node) for node in nodes]
     weights = weights[kept] / weights[kept].sum()
@@ -124,6 +124,14 @@ def integrated(
         likelihoods=likelihoods,
         posteriors=posteriors,
     )
+
+
+def _heavy(weights: Array) -> Any:
+    """Which nodes are not among the lightest."""
+    order = np.argsort(weights)
+    kept = np.ones(len(weights), dtype=bool)
+    kept[order[np.cumsum(weights[order]) <= _LIGHT]] = False
+    return kept
 
 
 def prior_of(data: Data, begin: Start, kernel: Kernel) -> Proper:
@@ -151,13 +159,14 @@ def _at(data: Data, projector: Projector, solver: Any, kernel: Kernel, node: Any
     """Kernel, likelihood and posterior at a node."""
     own, projector = _parts(data, projector, kernel, node.theta)
     posterior = solver.infer(own, replace(data, projector=projector), node.sites)
-    return own, projector.likelihood, posterior
+    return own, projector.likelihood, posterior.without_covariance()
 
 
 def _rise(data: Data, judge: Projector, solver: Any, kernel: Kernel, node: Any) -> float:
     """By how much the corrected log evidence is above that of EP; 0 where it cannot be had."""
     try:
-        posterior = _at(data, judge, solver, kernel, node)[2]
+        own, projector = _parts(data, judge, kernel, node.theta)
+        posterior = solver.infer(own, replace(data, projector=projector), node.sites)
         return float(posterior.corrected_evidence().value - posterior.log_evidence)
     except NumericalError:
         return 0.0
