@@ -160,7 +160,7 @@ class GPEstimator(Parameters):
         count, rng = whole_number(n, "n", 1), seeded(random_state)
         points = self._new_data(X)
         if is_integrated(self):
-            return drawn("sample_latent", self, X, count, rng)
+            return drawn(GPEstimator.sample_latent, self, X, count, rng)
         inputs, priors = self._warped(points), self._prior_at(points)
         spread = np.atleast_2d(self._spread_at(points).T)
         centre, unit = self._units()

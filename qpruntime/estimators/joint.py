@@ -31,6 +31,7 @@ from qpruntime.learning.default_kernel import Start, automatic_start, default_st
 from qpruntime.learning.joint import Joint, each_its_own
 from qpruntime.learning.options import Series
 from qpruntime.learning.options_inducing import Inducing
+from qpruntime.learning.options_integrate import integrate_of
 from qpruntime.learning.options_joint import joint_of
 from qpruntime.learning.settings import Settings, generator, left_open, settings_of
 from qpruntime.learning.training import train
@@ -60,6 +61,10 @@ def joint_settings(model: Any) -> Settings:
     """
     settings, apart = settings_of(model), 'or leave multi_class out, which is "one_vs_rest"'
     for given, words in (
+        (
+            integrate_of(model.hyperparameters) is not None,
+            f'hyperparameters={shown(model.hyperparameters)}: use hyperparameters="mode"',
+        ),
         (model.method not in ("qp", "ep"), f'method={shown(model.method)}: use "qp" or "ep"'),
         (settings.objective == "loo", 'optimize="loo": use optimize="evidence"'),
         (

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from qpruntime.errors import InputError, RenamedWarning, warn
 from qpruntime.learning.options import Options, Search, Series
 from qpruntime.learning.options_inducing import Inducing
+from qpruntime.learning.options_integrate import integrate_of
 from qpruntime.learning.options_joint import Joint, joint_of
 from qpruntime.learning.settings import SOLVERS, inducing_of, search_of
 from qpruntime.renamed import NEXT, OPTIONS
@@ -35,6 +36,7 @@ VALUES: dict[str, Callable[[Any], Options | None]] = {
     "inducing": inducing_of,
     "solver": _series_of,
     "multi_class": joint_of,
+    "hyperparameters": integrate_of,
 }
 
 

@@ -200,8 +200,10 @@ def left_out(weights: Array, found: Sequence[Array]) -> Array:
     return total
 
 
-def drawn(method: str, model: Any, X: Any, n: int, random_state: Any, *rest: Any) -> Array:
-    """Draws by a method of the model at nodes, each by its weight, shape (n, ...)."""
+def drawn(
+    method: Callable[..., Any], model: Any, X: Any, n: int, random_state: Any, *rest: Any
+) -> Array:
+    """Draws by a method of the models at nodes, each by its weight, shape (n, ...)."""
     rng = generator(random_state)
     columns = []
     for weights, models in nodes_of(model):
@@ -209,7 +211,7 @@ def drawn(method: str, model: Any, X: Any, n: int, random_state: Any, *rest: Any
         out: Any = None
         for j in np.unique(which):
             some = np.flatnonzero(which == j)
-            own = getattr(models[j], method)(X, some.size, rng, *rest)
+            own = method(models[j], X, some.size, rng, *rest)
             out = np.empty((n, *own.shape[1:]), own.dtype) if out is None else out
             out[some] = own
         columns.append(out)

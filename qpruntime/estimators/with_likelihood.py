@@ -259,6 +259,6 @@ class LikelihoodRegressor(GPEstimator):
         """
         rng = generator(random_state)
         if is_integrated(self):
-            return drawn("sample", self, X, whole(n, "n", 1), rng)
+            return drawn(LikelihoodRegressor.sample, self, X, whole(n, "n", 1), rng)
         f = (self.sample_latent(X, n, rng) - self._centre_) / self._unit_
         return self._centre_ + self._unit_ * self._predicted_.draw(f, rng)

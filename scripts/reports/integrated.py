@@ -59,7 +59,8 @@ def _per_row(some: list[dict[str, Any]]) -> float:
 
 def _gain(some: list[dict[str, Any]], before: str, after: str) -> str:
     """Difference of the mean log loss of a row times 1000, with its standard error over folds."""
-    if after not in some[0]["of"]:
+    some = [record for record in some if after in record["of"]]
+    if not some:
         return ""
     n = _rows(some)
     gap = _losses(some, after) - _losses(some, before)

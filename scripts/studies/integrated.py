@@ -5,8 +5,8 @@
 
 Every model of a fold has the same kernel, a variance times a squared exponential. "mode" is the
 maximum of the evidence, "map" that under the prior of "integrate", so that the gain of the prior
-and that of integrating are apart; "corrected" weights nodes by the corrected evidence. With `--ard`
-every feature has a length-scale of its own. Each finished fold is a line.
+and that of integrating are apart; "corrected", of the first round, weights nodes by the corrected
+evidence. With `--ard` every feature has a length-scale of its own. Each finished fold is a line.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def study(task: Task, X: Any, y: Any) -> dict[str, Any]:
         "map": {"optimize": Search(priors=_priors(fold.X, ard))},
         "integrate": {"hyperparameters": Integrate()},
     }
-    if not ard:
+    if not ard and task.round < (10 if fold.counts else 1):
         models["corrected"] = {"hyperparameters": Integrate(weights="corrected")}
     for name, options in models.items():
         begun = time.process_time()

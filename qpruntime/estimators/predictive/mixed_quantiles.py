@@ -43,7 +43,7 @@ def mixed_quantiles(
             if whole and (high - low <= 1.0).all():
                 break
             at = 0.5 * (low + high)
-            at = np.floor(at) if whole else at
+            at = np.where(high - low > 1.0, np.floor(at), high) if whole else at
             mass = sum(w * own(at, upper) for w, own in zip(weights, below, strict=True))
             # Of a high quantile the upper tail has the digits.
             short = mass > 1.0 - level if upper else mass < level
