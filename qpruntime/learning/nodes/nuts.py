@@ -145,7 +145,7 @@ def _turns(first: tuple[Array, Array, Array], last: tuple[Array, Array, Array]) 
 def effective(chain: Array) -> float:
     """Effective number of draws of a chain (n, p), the least over columns.
 
-    By Geyer's initial positive sequence of autocorrelations.
+    By Geyer's initial monotone sequence of autocorrelations.
     """
     n = len(chain)
     least = float(n)
@@ -157,5 +157,6 @@ def effective(chain: Array) -> float:
         rho = own / own[0]
         pairs = rho[: 2 * (n // 2)].reshape(-1, 2).sum(axis=1)
         end = int(np.argmax(pairs <= 0.0)) if (pairs <= 0.0).any() else len(pairs)
-        least = min(least, n / max(2.0 * pairs[:end].sum() - 1.0, 1.0 / n))
+        total = float(np.minimum.accumulate(pairs[:end]).sum())
+        least = min(least, n / max(2.0 * total - 1.0, 1.0 / n))
     return max(1.0, min(least, float(n)))
