@@ -33,6 +33,8 @@ from qpruntime.estimators.labels import (
 from qpruntime.estimators.mean_choice import boosted_classes
 from qpruntime.estimators.monotone import one_direction
 from qpruntime.estimators.old_options import with_old_options
+from qpruntime.estimators.over_nodes import is_integrated
+from qpruntime.estimators.over_nodes_classes import mixed_normals, mixed_probabilities
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
@@ -44,11 +46,13 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.options_integrate import Integrate
+from qpruntime.learning.options_joint import Joint, joint_of
 from qpruntime.learning.settings import settings_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import choice, flag, number, shown
+from qpruntime.validation import flag, number, shown
 
 __all__ = ["GPClassifier"]
 
@@ -134,15 +138,13 @@ class GPClassifier(ClassifierMixin, _Fitted):
         If not 0, print every evaluation of the objective to stderr, with parameters by their names
         in ``kernel_.get_params()``; those of the default kernel are in units of features' spreads.
 
-    multi_class : {"one_vs_rest", "joint"}
+    multi_class : {"one_vs_rest", "joint"} or Joint
         What K > 2 classes take. "joint" is the multinomial probit: the label is the class whose
         latent value, with unit noise, is the largest; one evidence and one kernel for all classes;
         probabilities by the whole covariance of the latent values. It has the probit, methods "qp"
         and "ep", weights 0 and 1, and no other predictions than these; `inducing` takes a number or
-        points, and there are some from 1500 rows on: see ``docs/joint-classes.md``.
-    kernel_per_class : bool
-        With "joint" a kernel for each class, learnt from the one for all. More often worse than
-        better.
+        points, and there are some from 1500 rows on: see ``docs/joint-classes.md``. With
+        `qpruntime.Joint` each class may have a kernel of its own.
 
     Attributes
     ----------
@@ -150,7 +152,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         The labels; of two, the second is the positive class.
     kernel_, posterior_ : scikit-learn kernel and Posterior
         With the fitted parameters, and at the training points; K-tuples for K > 2 classes. Jointly
-        one kernel, or with `kernel_per_class` a K-tuple, and one `ClassPosterior`.
+        one kernel, or with a kernel for each class a K-tuple, and one `ClassPosterior`.
     coupling_ : float
         Of K > 2 classes, from 0 to 1: how far what the other classes' processes say counts, as
         leave-one-out probabilities of the rows have it; see `predict_log_proba`. 0 for two classes
@@ -204,8 +206,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
     method: Inference = "qp"
     p: float | None = None
     monotone: Mapping[str | int, int] | None = None
-    multi_class: Literal["one_vs_rest", "joint"] = "one_vs_rest"
-    kernel_per_class: bool = False
+    multi_class: Literal["one_vs_rest", "joint"] | Joint = "one_vs_rest"
+    hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -237,9 +239,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
             change with them, or a bound holds one back. Without restarts one more run then starts
             from the distances between rows; both are in ``optima_``.
         """
-        choice(self.multi_class, "multi_class", ("one_vs_rest", "joint"))
-        flag(self.kernel_per_class, "kernel_per_class")
-        jointly = self.multi_class == "joint"
+        jointly = joint_of(self.multi_class) is not None
         # Options that cannot act are refused before data are looked at; of joint fits, later.
         settings = settings_of(self) if jointly else settings_to_fit(self)
         projector = Projector(self.likelihood, self.method, table_to_fit(self), self.p)
@@ -251,11 +251,6 @@ class GPClassifier(ClassifierMixin, _Fitted):
         check_labels(labels)
         weights, points, labels = weighed(sample_weight, points, labels)
         draft.classes_ = classes_of(labels, "GPClassifier")
-        if draft.classes_.size > 2 and not jointly and self.kernel_per_class:
-            raise InputError(
-                "kernel_per_class=True cannot act: each class against the rest has a kernel of its "
-                'own; leave it out, or use multi_class="joint"'
-            )
         one_direction(self, draft.classes_.size)
         if draft.classes_.size > 2 and jointly:
             if weights is not None:
@@ -359,7 +354,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         points = self._new_data(X)
         if is_joint(self):
             return JointClasses(self).log_probabilities(points, self.correction)
-        if self.correction is not None:
+        if self._by_numbers():
             return quantile(*self._log_probabilities(points))
         own, table = self._likelihood_, self._table_if_needed()
         return self._predicted(points, lambda mean, var: scores(own, mean, var, table))
@@ -394,7 +389,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
                 return np.column_stack([minus, plus])
             return coupled(minus, plus, b)
 
-        if self.correction is not None:
+        if self._by_numbers():
             return joined(*self._log_probabilities(points))
         own, table = self._likelihood_, self._table_if_needed()
 
@@ -445,6 +440,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
             low, high, p = *link(ends).T, np.exp(plus)
             return np.column_stack([np.minimum(low, p), np.maximum(high, p)])
 
+        if is_integrated(self):
+            return around(mixed_normals(self, points, level), self._log_probabilities(points)[1])
         spread = self._spread_at(points)
         if self.correction is not None:
 
@@ -468,9 +465,15 @@ class GPClassifier(ClassifierMixin, _Fitted):
         return super()._marginals(points, correction)
 
     def _log_probabilities(self, points: Array) -> tuple[Array, Array]:
-        """Log p(-1) and log p(+1) by corrected marginals, each (T,) or (T, K)."""
+        """Log p(-1) and log p(+1) by corrected marginals or nodes, each (T,) or (T, K)."""
+        if is_integrated(self):
+            return mixed_probabilities(self, points)
         minus, plus = self._corrected(points, signs_by_grid)
         return minus, plus
+
+    def _by_numbers(self) -> bool:
+        """Whether probabilities are not those of one normal latent value."""
+        return self.correction is not None or is_integrated(self)
 
     def _table_if_needed(self) -> Table | None:
         """Return the table that the likelihood is known from, if it is known from there alone."""

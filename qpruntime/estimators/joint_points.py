@@ -18,6 +18,7 @@ from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.sparse.inducing import Inducing as Points
 from qpruntime.learning.inducing import clusters, levels_of, sample, units
 from qpruntime.learning.options_inducing import Inducing
+from qpruntime.learning.options_joint import joint_of
 from qpruntime.learning.policy.acts import DENSE
 from qpruntime.learning.settings import Settings
 from qpruntime.projection.projector import Projector
@@ -63,7 +64,7 @@ def points_asked(model: Any, settings: Settings, n: int, classes: int) -> int | 
 
 def no_parts(model: Any, y: Any) -> None:
     """Raise `InputError` if rows in parts are asked of more than two classes jointly."""
-    if model.multi_class == "joint" and np.unique(np.asarray(y)).size > 2:
+    if joint_of(model.multi_class) and np.unique(np.asarray(y)).size > 2:
         raise InputError(
             'multi_class="joint" takes all rows at once: use fit, or multi_class="one_vs_rest"'
         )

@@ -15,7 +15,9 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import draft_of
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.old_options import with_old_options
+from qpruntime.estimators.over_nodes import averaged, deviations
 from qpruntime.estimators.with_likelihood import NODES, Bounds, LikelihoodRegressor
+from qpruntime.learning.options_integrate import Integrate
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.kinds.observed import spans
 from qpruntime.validation import finite, flag, shown
@@ -106,6 +108,7 @@ class GPRegressor(RegressorMixin, LikelihoodRegressor):
     parameter_bounds: Mapping[str, Bounds] | None = None
     normalize_y: bool = True
     method: Literal["qp", "ep"] = "qp"
+    hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -148,6 +151,7 @@ class GPRegressor(RegressorMixin, LikelihoodRegressor):
     def predict(self, X: ArrayLike, return_std: Literal[False] = False) -> Array: ...
     @overload
     def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
+    @averaged(deviations)
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Mean of an observation at `X`, shape (T,).
 

@@ -116,8 +116,11 @@ def _trained(
 
 
 def _unscaled(fit: Fit, X: Any, units: Units) -> Fit:
-    kernel = units.kernel_of_features(fit.kernel)
-    return replace(fit, kernel=kernel, posterior=moved_to(fit.posterior, kernel, X, units.unscaled))
+    def change(kernel: Kernel, posterior: Any) -> tuple[Kernel, Any]:
+        own = units.kernel_of_features(kernel)
+        return own, moved_to(posterior, own, X, units.unscaled)
+
+    return fit.moved(change)
 
 
 def _units(X: Any, weights: Array | None, rng: np.random.Generator, levels: Sequence[int]) -> Units:

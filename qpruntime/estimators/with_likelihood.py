@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,15 +21,24 @@ from qpruntime.estimators.learnt_parameters import learnt_between
 from qpruntime.estimators.mean_choice import boosted_numbers
 from qpruntime.estimators.noise import median, robust_std
 from qpruntime.estimators.observed_alone import mean_and_spread
+from qpruntime.estimators.over_nodes import (
+    averaged,
+    densities,
+    drawn,
+    is_integrated,
+    left_out,
+    nodes_of,
+)
 from qpruntime.estimators.predictive.by_likelihood import Predicted
 from qpruntime.estimators.predictive.density import log_density
+from qpruntime.estimators.predictive.mixed_quantiles import mixed_quantiles
 from qpruntime.estimators.scores import OfNumbers
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector
-from qpruntime.validation import choice, flag, generator, levels, number, shown
+from qpruntime.validation import choice, flag, generator, levels, number, shown, whole
 
 __all__ = ["NODES", "Bounds", "LikelihoodRegressor"]
 
@@ -52,6 +62,7 @@ class LikelihoodRegressor(GPEstimator):
     mean_: float
     converged_: bool
     _predicted_: Predicted
+    _likelihood_units_: dict[str, float]
     _centre_: float
     _unit_: float
 
@@ -113,15 +124,13 @@ class LikelihoodRegressor(GPEstimator):
         def target() -> Target:
             return Target(targets, weights, OfNumbers(centre, unit), False, boosted_numbers)
 
-        draft.mean_ = prior
+        draft.mean_, draft._likelihood_units_ = prior, units
         fit = draft._train([data], settings, target, spread)[0]
         draft._centre_, draft._unit_ = centre, unit
         # That which holds no rows, and can be saved.
-        learnt = fit.likelihood
-        draft.likelihood_ = learnt if learnt.rows is None else get(own.name, **learnt.parameters)
-        found = draft.likelihood_.parameters
-        draft.parameters_ = {name: v * units.get(name, 1.0) for name, v in found.items()}
-        draft._predicted_ = Predicted.of(draft.likelihood_, targets)
+        draft._predicted_ = Predicted.of(fit.likelihood, targets)
+        for name, value in draft._with_likelihood(fit.likelihood).items():
+            setattr(draft, name, value)
         settled = fit.optimum is None or fit.optimum.success
         draft.converged_ = fit.posterior.converged and settled
         return commit(self, draft)
@@ -131,6 +140,15 @@ class LikelihoodRegressor(GPEstimator):
     ) -> dict[str, tuple[float, float]]:
         """Bounds of the parameters of the likelihood that are learnt."""
         return learnt_between(self, own, units)
+
+    def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
+        learnt, units = likelihood, self._likelihood_units_
+        own = learnt if learnt.rows is None else get(learnt.name, **learnt.parameters)
+        return {
+            "likelihood_": own,
+            "parameters_": {name: v * units.get(name, 1.0) for name, v in own.parameters.items()},
+            "_predicted_": replace(self._predicted_, likelihood=own),
+        }
 
     def _constant(self) -> float:
         return self.mean_
@@ -163,6 +181,8 @@ class LikelihoodRegressor(GPEstimator):
         """
         at = levels(q, "q")
         points, flat, found = self._new_data(X), at.reshape(-1), self._predicted_
+        if is_integrated(self):
+            return self._mixed_quantiles(X, flat).reshape(len(points), *at.shape)
         if self.correction is None:
             finish = partial(found.quantiles, q=flat)
             inside = self._predicted(points, finish, width=NODES)
@@ -186,10 +206,23 @@ class LikelihoodRegressor(GPEstimator):
         """
         return self._log_density_at(self._new_data(X), self._observations(y))
 
+    def _mixed_quantiles(self, X: ArrayLike, q: Array) -> Array:
+        """Quantiles (T, Q) of an observation, averaged over hyper-parameters."""
+        ((weights, models),) = nodes_of(self)
+        points, centre, unit = self._new_data(X), self._centre_, self._unit_
+        below = []
+        for one in models:
+            mean, variance = one._predicted(points, lambda m, v: (m, v))
+            below.append(partial(one._predicted_.tail, mean, variance))
+        each = [(one.predict_quantiles(X, q) - centre) / unit for one in models]
+        whole = Predicted.discrete(self.likelihood_)
+        return centre + unit * mixed_quantiles(each, below, weights, q, whole)
+
     def _observations(self, y: ArrayLike) -> Array:
         """Validate observations as the likelihood takes them, before units."""
         return self.likelihood_.validate(y)
 
+    @averaged(densities)
     def _log_density_at(self, points: Array, targets: Array) -> Array:
         if targets.shape[:1] != (len(points),):
             raise InputError(f"y must have {len(points)} rows like X, got shape {targets.shape}")
@@ -201,6 +234,7 @@ class LikelihoodRegressor(GPEstimator):
         found: Array = self._predicted(points, partial(log_density, own), numbers)
         return found - np.log(self._unit_)
 
+    @averaged(left_out)
     def loo(self) -> Array:
         """Log predictive density of every training row, left out, shape (N,); in units of y.
 
@@ -224,5 +258,7 @@ class LikelihoodRegressor(GPEstimator):
         sample_latent
         """
         rng = generator(random_state)
+        if is_integrated(self):
+            return drawn(LikelihoodRegressor.sample, self, X, whole(n, "n", 1), rng)
         f = (self.sample_latent(X, n, rng) - self._centre_) / self._unit_
         return self._centre_ + self._unit_ * self._predicted_.draw(f, rng)

@@ -94,8 +94,11 @@ _BY_MODULE = {
     "qpruntime.kernels.state": ("StateSpace",),
     "qpruntime.learning.maximise": ("Optimum",),
     "qpruntime.learning.slopes": ("Slopes",),
+    "qpruntime.learning.nodes.result": ("Integrated",),
     "qpruntime.learning.options": ("Search", "Series"),
     "qpruntime.learning.options_inducing": ("Inducing",),
+    "qpruntime.learning.options_integrate": ("Integrate",),
+    "qpruntime.learning.options_joint": ("Joint",),
     "qpruntime.learning.policy.judged": ("Stage",),
     "qpruntime.learning.warp": ("Warp",),
     "sklearn.gaussian_process.kernels": (

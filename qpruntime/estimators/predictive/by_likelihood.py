@@ -22,7 +22,7 @@ from qpruntime.estimators.predictive.by_density import (
 )
 from qpruntime.estimators.predictive.density import wide
 from qpruntime.estimators.predictive.draws import observed
-from qpruntime.estimators.predictive.mixture import mean_and_variance, quantiles
+from qpruntime.estimators.predictive.mixture import cdf, mean_and_variance, quantiles
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.likelihoods import Likelihood
 
@@ -71,6 +71,12 @@ class Predicted:
             return quantiles(self.likelihood, mean, wide(variance), q)
         return density_quantiles(self.likelihood, self.places, mean, wide(variance), q)
 
+    def tail(self, mean: Array, variance: Array, y: Array, upper: bool) -> Array:
+        """P(Y <= y), or P(Y > y), at as many y as latent values, (T,)."""
+        if self.places is not None:
+            self._given()
+        return cdf(self.likelihood, mean, wide(variance), y, upper)
+
     def draw(self, f: Array, rng: np.random.Generator) -> Array:
         """One observation for each latent value, in their shape."""
         own = self.likelihood
@@ -115,8 +121,8 @@ class Predicted:
         own = self.likelihood
         if own.given is None:
             raise InputError(
-                f"likelihood {own.name!r} is known by its density alone: with a correction use "
-                "predict_log_density, or predict with correction=None"
+                f"likelihood {own.name!r} is known by its density alone: with a correction, or "
+                "hyper-parameters integrated, use predict_log_density"
             )
         given, theta = own.given, own.theta
         return lambda f: given(f, theta)
