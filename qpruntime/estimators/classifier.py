@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils.validation import check_is_fitted
 
 from qpruntime import likelihoods
 from qpruntime.arrays import Array
@@ -30,6 +31,7 @@ from qpruntime.estimators.labels import (
     classes_of,
     signs_of,
 )
+from qpruntime.estimators.learnt_parameters import learnt_by_name
 from qpruntime.estimators.mean_choice import boosted_classes
 from qpruntime.estimators.monotone import one_direction
 from qpruntime.estimators.old_options import with_old_options
@@ -89,8 +91,9 @@ class GPClassifier(ClassifierMixin, _Fitted):
         is.
     likelihood : str, Likelihood or None
         ``"probit"``; ``"logistic"``; ``"heaviside"``, the sign of the latent function without any
-        noise; or one of your own that takes the labels -1 and +1 and nothing else. By default
-        that of the table, ``"probit"`` without a table.
+        noise; ``"noisy-probit"`` for labels of which some are wrong, whose share is learnt of two
+        classes, or held, ``"noisy-probit(flip=0.05)"``; or one of your own that takes the labels
+        -1 and +1 and nothing else. By default that of the table, ``"probit"`` without a table.
     method : {"qp", "ep", "wp", "vb"}
         How the final posterior is computed; "vb" maximises its own bound of the evidence.
     table : None, "exact", path, name or Table
@@ -153,6 +156,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
     kernel_, posterior_ : scikit-learn kernel and Posterior
         With the fitted parameters, and at the training points; K-tuples for K > 2 classes. Jointly
         one kernel, or with a kernel for each class a K-tuple, and one `ClassPosterior`.
+    parameters_ : dict
+        Of the likelihood, by name, with what was learnt.
     coupling_ : float
         Of K > 2 classes, from 0 to 1: how far what the other classes' processes say counts, as
         leave-one-out probabilities of the rows have it; see `predict_log_proba`. 0 for two classes
@@ -275,7 +280,14 @@ class GPClassifier(ClassifierMixin, _Fitted):
             score = OfClasses(draft.classes_.size, own.name == "logistic")
             return Target(codes, weights, score, True, boosted_classes)
 
-        draft._train([Data(points, y, projector, prior, weights) for y in signs], settings, target)
+        learn = learnt_by_name(self, own) if len(signs) == 1 else {}
+        fits = draft._train(
+            [Data(points, y, projector, prior, weights, learn=learn) for y in signs],
+            settings,
+            target,
+        )
+        if learn:
+            draft._likelihood_ = fits[0].likelihood
         draft.coupling_, draft.exponent_ = 0.0, 1.0
         if draft.classes_.size > 2:
             codes = np.searchsorted(draft.classes_, labels)
@@ -331,6 +343,12 @@ class GPClassifier(ClassifierMixin, _Fitted):
             )
         signs = signs_of(labels, self.classes_)
         return renewed(self, extended(self, points, signs, weights, self._prior_at(points)))
+
+    @property
+    def parameters_(self) -> dict[str, float]:
+        """Of the likelihood, by name."""
+        check_is_fitted(self)
+        return dict(self._likelihood_.parameters) if self._likelihood_ else {}
 
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
         """Mean and variance of the latent function at `X`.

@@ -155,7 +155,10 @@ class Likelihood:
     given : callable, optional
         ``given(f, theta)``, the distribution of y for an array of f, as SciPy has it: frozen, with
         mean, var, cdf, sf, ppf and rvs that broadcast with f. Quantiles and draws of observations
-        need it.
+        need it. Of several trials it takes their number as a third argument, which broadcasts.
+    log_link : bool
+        Whether the mean of an observation, but for zeros of their own, is e^f: an exposure, which
+        multiplies it, then adds its logarithm to f.
     """
 
     name: str
@@ -185,6 +188,7 @@ class Likelihood:
     given: Callable[[Array, Array], Any] | None = None
     columns: int = 1
     rows: Array | None = None
+    log_link: bool = False
 
     def __post_init__(self) -> None:
         if self.parameters:
