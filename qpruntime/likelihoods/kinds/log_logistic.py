@@ -11,10 +11,16 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.jit import LANDMARK, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.jit import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.kinds.observed import spans
-from qpruntime.likelihoods.kinds.times import LOGISTIC, edge_of, moments_of, time_split
+from qpruntime.likelihoods.kinds.times import (
+    LOGISTIC,
+    edge_of,
+    moments_of,
+    raised_moments_of,
+    time_split,
+)
 
 __all__ = ["likelihood"]
 
@@ -29,6 +35,10 @@ def _split(f, y, theta):
 
 def _moments(mu, sigma, y, theta):
     return moments_of(LOGISTIC, mu, sigma, y, theta)
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    return raised_moments_of(LOGISTIC, mu, sigma, y, theta, power)
 
 
 def _edge(y, theta, k):
@@ -48,6 +58,7 @@ likelihood = Likelihood(
     validate=spans,
     columns=2,
     moments=Pointer(_moments, MOMENTS),
+    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
     landmarks=Pointer(_edge, LANDMARK),
     parameters={"scale": 0.5},
     limits={"scale": (1e-4, 1e4)},

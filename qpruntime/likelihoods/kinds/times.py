@@ -14,9 +14,19 @@ import numpy as np
 
 from qpruntime.jit import kernel
 from qpruntime.likelihoods.bend import bent, bent_moments
+from qpruntime.likelihoods.kinds.one_peak import one_peak_moments
 from qpruntime.likelihoods.softplus import softplus
 
-__all__ = ["LOGISTIC", "WEIBULL", "edge_of", "ends_of", "log_span", "moments_of", "time_split"]
+__all__ = [
+    "LOGISTIC",
+    "WEIBULL",
+    "edge_of",
+    "ends_of",
+    "log_span",
+    "moments_of",
+    "raised_moments_of",
+    "time_split",
+]
 
 WEIBULL, LOGISTIC = 0, 1
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -187,3 +197,38 @@ def moments_of(family, mu, sigma, y, theta):
         log_z, mean, variance = bent_moments(mu / scale, sigma / scale, shape, 1.0)
         return log_z, scale * mean, scale * scale * variance
     return span_moments(family, mu, sigma, low, high, scale)
+
+
+@kernel
+def log_within(f, y, theta):
+    """Log probability of a span of Weibull times."""
+    low, high = ends_of(y, theta)
+    return log_span(WEIBULL, (low - f) / theta[0], (high - f) / theta[0])
+
+
+@kernel
+def log_within_logistic(f, y, theta):
+    """Log probability of a span of log-logistic times."""
+    low, high = ends_of(y, theta)
+    return log_span(LOGISTIC, (low - f) / theta[0], (high - f) / theta[0])
+
+
+@kernel
+def raised_moments_of(family, mu, sigma, y, theta, power):
+    """`moments_of` a power of the likelihood."""
+    low, high = ends_of(y, theta)
+    scale = theta[0]
+    known, shape = shape_of(family, low, high, theta)
+    if known:
+        log_z, mean, variance = bent_moments(mu / scale, sigma / scale, shape, power)
+        return log_z, scale * mean, scale * scale * variance
+    if family == LOGISTIC:
+        top = low + 0.5 * (high - low)
+        return one_peak_moments(log_within_logistic, mu, sigma, y, theta, power, top, 0.0, scale)
+    top = -math.inf
+    if low > -math.inf:
+        # Between survivals exp(-A/u) and exp(-B/u), u = (B - A)/log(B/A) is the likeliest.
+        gap = (high - low) / scale
+        more = math.log(math.expm1(gap) / gap) if gap < 700.0 else gap - math.log(gap)
+        top = low + scale * more
+    return one_peak_moments(log_within, mu, sigma, y, theta, power, top, 0.0, scale)
