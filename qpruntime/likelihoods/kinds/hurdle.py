@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
-from qpruntime.jit import MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.jit import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.bend import bent
-from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.kinds.one_peak import one_peak_moments
 from qpruntime.likelihoods.negative_binomial import dispersed_shape
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
@@ -74,21 +74,24 @@ def summit(y, theta):
     return f, log_positive(f, y, theta), 1.0 / math.sqrt(1.0 + y / (1.0 + y / r))
 
 
-def _moments(mu, sigma, y, theta):
+@kernel
+def raised(mu, sigma, y, theta, power):
+    """Moments of a power of the likelihood."""
     if y == 0.0:
-        return theta[3], mu, sigma * sigma
-    if y == 1.0:
-        # The likelihood falls from 1, by no more than the rate and the dispersion, or 1.
-        steep = min(math.exp(min(mu, 690.0)), max(theta[0], 1.0))
-        low, high = mu - sigma * sigma * steep, mu
-        top, most, scale = -math.inf, 0.0, 1.0
-    else:
-        top, most, scale = summit(y, theta)
-        low, high = min(mu, top), max(mu, top)
+        return power * theta[3], mu, sigma * sigma
+    top, most, scale = summit(y, theta) if y > 1.0 else (-math.inf, 0.0, 1.0)
     log_z, mean, variance = one_peak_moments(
-        log_positive, mu, sigma, y, theta, low, high, top, most, scale
+        log_positive, mu, sigma, y, theta, power, top, most, scale
     )
-    return log_z + theta[4], mean, variance
+    return log_z + power * theta[4], mean, variance
+
+
+def _moments(mu, sigma, y, theta):
+    return raised(mu, sigma, y, theta, 1.0)
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    return raised(mu, sigma, y, theta, power)
 
 
 class _Hurdle:
@@ -146,6 +149,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
+    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
     log_concave=False,
     parameters={"dispersion": 1.0, "zeros": 0.5},
     limits={"dispersion": (1e-3, 1e9), "zeros": (1e-9, 0.999999)},

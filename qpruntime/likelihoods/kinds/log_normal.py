@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.jit import LANDMARK, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood
-from qpruntime.likelihoods.kinds.between import log_between, noisy_between
+from qpruntime.jit import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.contract import Likelihood, Powers
+from qpruntime.likelihoods.kinds.between import ends_top, log_between, noisy_between
 from qpruntime.likelihoods.kinds.gaussian import tilted
 from qpruntime.likelihoods.kinds.observed import spans
+from qpruntime.likelihoods.kinds.one_peak import one_peak_moments
 from qpruntime.likelihoods.kinds.times import edge_of, ends_of
 
 __all__ = ["likelihood"]
@@ -43,6 +44,22 @@ def _moments(mu, sigma, y, theta):
     return noisy_between(mu, sigma, low, high, theta[0])
 
 
+@kernel
+def log_within(f, y, theta):
+    """Log probability of a span."""
+    low, high = ends_of(y, theta)
+    return log_between((low - f) / theta[0], (high - f) / theta[0])
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    low, high = ends_of(y, theta)
+    if low == high:
+        log_z, mean, variance = tilted(mu, sigma, low, theta[0] / math.sqrt(power))
+        return log_z + power * (theta[1] - low), mean, variance
+    top = ends_top(low, high)
+    return one_peak_moments(log_within, mu, sigma, y, theta, power, top, 0.0, theta[0])
+
+
 def _edge(y, theta, k):
     return edge_of(y, theta, k)
 
@@ -60,6 +77,7 @@ likelihood = Likelihood(
     validate=spans,
     columns=2,
     moments=Pointer(_moments, MOMENTS),
+    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
     landmarks=Pointer(_edge, LANDMARK),
     parameters={"scale": 0.5},
     limits={"scale": (1e-4, 1e4)},

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.jit import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.kinds.mixed import log_sum, mixed
+from qpruntime.likelihoods.kinds.one_peak import one_peak_moments
 from qpruntime.likelihoods.observations import signs
 from qpruntime.special import log_ndtr, probit_series
 
@@ -22,8 +23,18 @@ def _constants(flip):
     return math.log(flip), math.log1p(-2.0 * flip)
 
 
+@kernel
+def log_label(f, y, theta):
+    """Log probability of a label."""
+    return log_sum(theta[1], theta[2] + log_ndtr(y * f))
+
+
 def _split(f, y, theta):
-    return log_sum(theta[1], theta[2] + log_ndtr(y * f)), 0.0
+    return log_label(f, y, theta), 0.0
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    return one_peak_moments(log_label, mu, sigma, y, theta, power, y * math.inf, 0.0, 1.0)
 
 
 def _moments(mu, sigma, y, theta):
@@ -43,6 +54,7 @@ likelihood = Likelihood(
     validate=signs,
     moments=Pointer(_moments, MOMENTS),
     mirror=True,
+    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
     log_concave=False,
     parameters={"flip": 0.05},
     limits={"flip": (1e-9, 0.49)},

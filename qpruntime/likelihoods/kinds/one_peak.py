@@ -80,41 +80,55 @@ def over(at, f, level, mu, sigma, top, most, bar):
 
 
 @inlined
-def one_peak_moments(log_p, mu, sigma, y, theta, low, high, top, most, scale):
-    """Log normaliser, mean and variance of p(y|f) N(f; mu, sigma^2).
+def one_peak_moments(log_p, mu, sigma, y, theta, power, top, most, scale):
+    """Log normaliser, mean and variance of p(y|f)^power N(f; mu, sigma^2).
 
     Parameters
     ----------
     log_p : kernel
         ``log_p(f, y, theta)``, copied into its caller with the rest.
-    low, high : float
-        Between which the highest peak of the product lies.
     top, most : float
-        Where log p is highest, which may be infinite, and how high it is.
+        Where log p is highest, which may be infinite, and what it is nowhere above.
     scale : float
         Over which log p changes its slope near `top`.
     """
-    # The peak, or the higher end of a search that missed it.
-    left, right = low, high
-    at_left = log_p(left, y, theta) - 0.5 * ((left - mu) / sigma) ** 2
-    at_right = log_p(right, y, theta) - 0.5 * ((right - mu) / sigma) ** 2
+    most *= power
+    # The highest peak lies between mu and top; where that is far off, before log p stops rising
+    # faster than the cavity falls.
+    far = top
+    at_mu = power * log_p(mu, y, theta)
+    at_far = -math.inf
+    if abs(top) < math.inf:
+        at_far = power * log_p(top, y, theta) - 0.5 * ((top - mu) / sigma) ** 2
+    else:
+        reach, before = math.copysign(0.5 * sigma, top), at_mu
+        for _ in range(300):
+            far = mu + reach
+            at_far = power * log_p(far, y, theta) - 0.5 * ((far - mu) / sigma) ** 2
+            if not at_far > before:
+                break
+            before = at_far
+            reach *= 2.0
+    left, right, at_left, at_right = mu, far, at_mu, at_far
+    if far < mu:
+        left, right, at_left, at_right = far, mu, at_far, at_mu
     peak, best = left, at_left
     if at_right > best:
         peak, best = right, at_right
     a, b = right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)
-    at_a = log_p(a, y, theta) - 0.5 * ((a - mu) / sigma) ** 2
-    at_b = log_p(b, y, theta) - 0.5 * ((b - mu) / sigma) ** 2
+    at_a = power * log_p(a, y, theta) - 0.5 * ((a - mu) / sigma) ** 2
+    at_b = power * log_p(b, y, theta) - 0.5 * ((b - mu) / sigma) ** 2
     for _ in range(150):
         if max(at_a, at_b) - min(at_left, at_right) < 0.1 or not left < a < b < right:
             break
         if at_a > at_b:
             right, at_right, b, at_b = b, at_b, a, at_a
             a = right - _GOLDEN * (right - left)
-            at_a = log_p(a, y, theta) - 0.5 * ((a - mu) / sigma) ** 2
+            at_a = power * log_p(a, y, theta) - 0.5 * ((a - mu) / sigma) ** 2
         else:
             left, at_left, a, at_a = a, at_a, b, at_b
             b = left + _GOLDEN * (right - left)
-            at_b = log_p(b, y, theta) - 0.5 * ((b - mu) / sigma) ** 2
+            at_b = power * log_p(b, y, theta) - 0.5 * ((b - mu) / sigma) ** 2
     if at_a >= best:
         peak, best = a, at_a
     if at_b >= best:
@@ -124,7 +138,7 @@ def one_peak_moments(log_p, mu, sigma, y, theta, low, high, top, most, scale):
     for direction in (1.0, -1.0):
         for _ in range(200):
             f = peak + direction * width
-            fall = best - log_p(f, y, theta) + 0.5 * ((f - mu) / sigma) ** 2
+            fall = best - power * log_p(f, y, theta) + 0.5 * ((f - mu) / sigma) ** 2
             if fall < 0.8:
                 break
             width *= max(0.2, min(0.8, math.sqrt(0.5 / fall)))
@@ -142,7 +156,7 @@ def one_peak_moments(log_p, mu, sigma, y, theta, low, high, top, most, scale):
             ended = False
             while count < _MOST:
                 f = peak + d
-                level = log_p(f, y, theta)
+                level = power * log_p(f, y, theta)
                 e = level - 0.5 * ((f - mu) / sigma) ** 2
                 if e < bar and over(peak, f, level, mu, sigma, top, most, bar):
                     ended = True
@@ -176,7 +190,7 @@ def one_peak_moments(log_p, mu, sigma, y, theta, low, high, top, most, scale):
         for direction in (1.0, -1.0):
             start = peak
             while panels < _PANELS:
-                level = log_p(start, y, theta)
+                level = power * log_p(start, y, theta)
                 e = level - 0.5 * ((start - mu) / sigma) ** 2
                 if e < bar and over(peak, start, level, mu, sigma, top, most, bar):
                     break
@@ -195,7 +209,7 @@ def one_peak_moments(log_p, mu, sigma, y, theta, low, high, top, most, scale):
                         x, wk, wg = _X[min(i, 14 - i)], _WK[min(i, 14 - i)], _WG[min(i, 14 - i)]
                         f = middle + (half * x if i < 8 else -half * x)
                         d = (f - peak) / width
-                        e = log_p(f, y, theta) - 0.5 * ((f - mu) / sigma) ** 2
+                        e = power * log_p(f, y, theta) - 0.5 * ((f - mu) / sigma) ** 2
                         v = math.exp(min(e - best, 600.0))
                         k0 += wk * v
                         k1 += wk * v * d

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
-from qpruntime.jit import MOMENTS, SPLIT, Pointer
+from qpruntime.jit import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.bend import bent, bent_moments
-from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.kinds.mixed import log_sum, mixed
+from qpruntime.likelihoods.kinds.one_peak import one_peak_moments
 from qpruntime.likelihoods.negative_binomial import dispersed_shape
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
 
@@ -31,6 +32,20 @@ def _constants(dispersion, zeros):
 def _split(f, y, theta):
     log_p = theta[4] + bent(f, dispersed_shape(y, theta[0], theta[2]))
     return (log_p if y > 0.0 else log_sum(theta[3], log_p)), 0.0
+
+
+@kernel
+def log_none(f, y, theta):
+    """Log probability of 0."""
+    return log_sum(theta[3], theta[4] + bent(f, dispersed_shape(0.0, theta[0], theta[2])))
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    if y > 0.0:
+        shape = dispersed_shape(y, theta[0], theta[2])
+        log_z, mean, variance = bent_moments(mu, sigma, shape, power)
+        return log_z + power * theta[4], mean, variance
+    return one_peak_moments(log_none, mu, sigma, y, theta, power, -math.inf, 0.0, 1.0)
 
 
 def _moments(mu, sigma, y, theta):
@@ -86,6 +101,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
+    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
     log_concave=False,
     parameters={"dispersion": 1.0, "zeros": 0.2},
     limits={"dispersion": (1e-3, 1e9), "zeros": (1e-9, 0.999999)},
