@@ -78,7 +78,7 @@ def to_integrate(model: Any, settings: Settings) -> Settings:
         (
             model.correction is not None,
             f"correction={shown(model.correction)}, which is of one posterior: use "
-            'correction=None, or Integrate(weights="corrected")',
+            'correction=None, or Integrate(evidence="corrected")',
         ),
         (
             bool(getattr(model, "monotone", None)),

@@ -118,8 +118,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
     n_jobs, random_state, verbose
         As for `GPClassifier`.
     hyperparameters : {"mode", "integrate"} or Integrate
-        As for `GPClassifier`, with a dispersion that is learnt among them; `predict_count` is of the
-        mode alone.
+        As for `GPClassifier`, with a dispersion that is learnt among them; `predict_count` is of
+        one set alone, and refused.
     prior_mean : estimator, "auto" or None
         As for `GPClassifier`, any regressor of rates, counts over exposures, with exposures as
         weights; not beside `mean`.

@@ -22,6 +22,7 @@ from qpruntime import (
     GPPoissonRegressor,
     GPRegressor,
     GPSurvival,
+    Inducing,
     InputError,
     Integrate,
     Search,
@@ -289,13 +290,13 @@ def test_quantiles_of_mixtures():
 @pytest.mark.slow
 def test_corrected_weights():
     """Of normal noise none are corrected; of labels by `Posterior.corrected_evidence`."""
-    corrected = regressor(hyperparameters=Integrate(weights="corrected")).fit(X, Y).integrated_
+    corrected = regressor(hyperparameters=Integrate(evidence="corrected")).fit(X, Y).integrated_
     np.testing.assert_allclose(corrected.weights, fitted().integrated_.weights, rtol=1e-6)
     plain, other = (
-        GPClassifier(KERNEL, hyperparameters=Integrate(weights=how), method="qp")
+        GPClassifier(KERNEL, hyperparameters=Integrate(evidence=how), method="qp")
         .fit(X, LABELS)
         .integrated_
-        for how in ("evidence", "corrected")
+        for how in ("ep", "corrected")
     )
     kept = {tuple(theta): w for theta, w in zip(plain.theta, plain.weights, strict=True)}
     signs, ratios = np.where(LABELS, 1.0, -1.0), []
@@ -349,7 +350,7 @@ def test_several_classes_and_features_in_units():
         (lambda: Integrate(n=2), "n must be"),
         (lambda: Integrate(n=10**6), "n must be at most 10000"),
         (lambda: Integrate("grid", n=99), "n=99 cannot act with design='grid'"),
-        (lambda: Integrate(weights="loo"), "weights must be one of"),
+        (lambda: Integrate(evidence="loo"), "evidence must be one of"),
     ],
 )
 def test_values_are_checked(make, words):
@@ -387,6 +388,40 @@ def test_joint_classes_and_other_parts_refuse():
     for call in (fitted().marginals, fitted().components):
         with pytest.raises(InputError, match='fit with hyperparameters="mode"'):
             call(NEW)
+
+
+def test_inducing_points_at_all_rows_are_the_dense_engine():
+    """Where the inputs are the rows nothing is left out, but for the jitter of 1e-8."""
+    dense = GPClassifier(KERNEL, hyperparameters=Integrate("grid"), method="ep").fit(X, LABELS)
+    sparse = clone(dense).set_params(inducing=Inducing(X, power=1.0, learn=False)).fit(X, LABELS)
+    assert sparse.engine_ == "inducing"
+    assert sparse.integrated_.log_evidence == pytest.approx(
+        dense.integrated_.log_evidence, abs=1e-4
+    )
+    np.testing.assert_allclose(sparse.predict_proba(NEW), dense.predict_proba(NEW), atol=1e-4)
+    np.testing.assert_allclose(sparse.latent(NEW)[1], dense.latent(NEW)[1], rtol=1e-3)
+    with pytest.raises(InputError, match="takes a covariance matrix"):
+        clone(sparse).set_params(hyperparameters=Integrate(evidence="corrected")).fit(X, LABELS)
+    with pytest.raises(InputError, match="of one set of hyper-parameters"):
+        sparse.partial_fit(X, LABELS)
+
+
+@pytest.mark.slow
+def test_many_rows():
+    """Of 2000 rows little is left to integrate, and few nodes do; the default policy refuses."""
+    rng = np.random.default_rng(0)
+    points = rng.uniform(0.0, 5.0, (2000, 2))
+    labels = np.sin(points[:, 0]) + 0.5 * rng.standard_normal(2000) > 0.0
+    mode, model = (
+        GPClassifier(inducing=40, random_state=0, hyperparameters=how).fit(points, labels)
+        for how in ("mode", "integrate")
+    )
+    assert model.integrated_.design == "composite"
+    np.testing.assert_allclose(
+        model.predict_proba(points[:50]), mode.predict_proba(points[:50]), atol=0.03
+    )
+    with pytest.raises(InputError, match="inducing=200"):
+        GPClassifier(hyperparameters="integrate").fit(points, labels)
 
 
 def test_values_survive(tmp_path):
