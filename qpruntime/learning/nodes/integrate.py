@@ -24,6 +24,7 @@ from qpruntime.learning.nodes.result import Integrated
 from qpruntime.learning.parameter_slopes import learnt
 from qpruntime.learning.progress import names_of
 from qpruntime.learning.settings import Settings
+from qpruntime.memory import require, squares
 from qpruntime.projection.projector import Projector
 
 __all__ = ["NOTHING", "complain", "heavy", "integrated", "prior_of"]
@@ -112,6 +113,11 @@ def integrated(
         weights = np.exp(logs - logsumexp(logs))
         kept = heavy(weights)
         nodes = [node for node, k in zip(found.nodes, kept, strict=True) if k]
+        require(
+            squares(len(data.y), float(len(nodes))),
+            f"posteriors of {len(data.y)} rows at {len(nodes)} nodes of the hyper-parameters",
+            'inducing=200 or Integrate("composite") takes less',
+        )
         ends = [_at(data, data.projector, solver, kernel, node) for node in nodes]
     weights = weights[kept] / weights[kept].sum()
     independent = found.effective if found.design == "nuts" else 1.0 / float(weights @ weights)
