@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.learning.nodes.density import Density, Evaluated
-from qpruntime.learning.nodes.designs import composite_mass
+from qpruntime.learning.nodes.designs import MOST_COMPOSITE, composite_mass
 from qpruntime.learning.nodes.importance import draws
 from qpruntime.learning.nodes.nuts import effective, nuts
 from qpruntime.learning.nodes.pareto import TRUSTED, pareto_k
@@ -21,7 +21,7 @@ from qpruntime.learning.nodes.spread import lattice, sides, stretched
 __all__ = ["Found", "find"]
 
 #: Most parameters of a grid and of a composite design.
-_MOST = {"grid": 3, "composite": 8}
+_MOST = {"grid": 3, "composite": MOST_COMPOSITE}
 # Distance of a grid's nodes in standard deviations, and how far below the mode they end.
 _SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 7.0
 #: Up to so many parameters "auto" is a grid.
