@@ -23,6 +23,9 @@ from qpruntime.likelihoods import Likelihood
 
 __all__ = ["State"]
 
+#: Operations of a factor that the fit has allowed.
+_ANY = 1e300
+
 
 class State:
     """A fitted model's posterior: a mixture over nodes of hyper-parameters.
@@ -40,7 +43,7 @@ class State:
         A = sparse.csr_array(objective.A)
         self.design = (A.data, A.indices, A.indptr)
         self.y, self.offset, self.weights = objective.y, objective.offset, objective.weights
-        self.limits = objective.tol, objective.max_sweeps
+        self.limits = objective.tol, objective.max_sweeps, objective.operations
         self.nodes = nodes
         self.sites = [one.posterior.sites for one in evaluations]
         self.log_z = [np.asarray(one.posterior.loo()) for one in evaluations]
@@ -84,7 +87,7 @@ class State:
         own, _ = self.split(self.nodes.theta[k])
         A, Q = self.A, self.assembly.precision(own)[0]
         if self._pattern is None:
-            self._pattern = Pattern(A, Q)
+            self._pattern = Pattern(A, Q, operations=_ANY)
         constraint, log_det = self.assembly.constraint, self.assembly.log_det(own)[0]
         sites = Sites(*self.sites[k])
         found = Node(self._pattern, A, Q, self.offset, constraint, log_det, sites)
