@@ -19,6 +19,7 @@ from qpruntime.effects.families import Family, family_of
 from qpruntime.effects.fixed import Fixed, FixedBlock
 from qpruntime.effects.frame import Frame
 from qpruntime.effects.integration import integrate
+from qpruntime.effects.left_out import LeftOut
 from qpruntime.effects.maximum import Mode, maximise
 from qpruntime.effects.objective import Evaluation, Objective
 from qpruntime.effects.predictions import Predictions
@@ -36,7 +37,7 @@ _FEW = 2000
 
 
 @dataclass(eq=False, repr=False, match_args=False)
-class EffectsModel(Predictions, Savable, BaseEstimator):
+class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     """Regression on effects: fixed, of groups, along time, over areas and in the plane, by EP.
 
     y ~ p(y | eta), eta = offset + the sum of all terms. Deviations, ranges and correlations have
