@@ -9,7 +9,8 @@ from scipy import sparse
 
 from qpruntime.arrays import Array
 from qpruntime.inference.precision.pattern import Pattern
-from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
+from qpruntime.inference.precision.solved import PrecisionSolved
+from qpruntime.inference.precision.solver import PrecisionPrior
 from qpruntime.inference.sites import Sites
 
 __all__ = ["Node"]

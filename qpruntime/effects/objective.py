@@ -76,6 +76,8 @@ class Objective:
     family : Family
     tol : float
     max_sweeps : int
+    operations : float, optional
+        Of one factorisation at most.
     """
 
     def __init__(
@@ -88,12 +90,15 @@ class Objective:
         family: Family,
         tol: float = 1e-6,
         max_sweeps: int = 100,
+        operations: float | None = None,
     ) -> None:
         self.assembly, self.A, self.y, self.offset = assembly, A, y, offset
         self.weights, self.family, self.tol, self.max_sweeps = weights, family, tol, max_sweeps
         self.bounds = np.vstack([assembly.bounds, np.log([*family.learn.values()]).reshape(-1, 2)])
         self.start = np.clip(np.concatenate([assembly.start, family.start]), *self.bounds.T)
-        self.pattern = Pattern(A, assembly.precision(assembly.start)[0])
+        self.operations = operations
+        Q = assembly.precision(assembly.start)[0]
+        self.pattern = Pattern(A, Q, operations=operations)
         self.nearby = Nearby(len(self.start) + 1)
         self.evaluations = 0
 

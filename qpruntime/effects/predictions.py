@@ -12,11 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from qpruntime.arrays import Array
 from qpruntime.effects.frame import Frame
+from qpruntime.effects.observations import observation_quantiles, trials_of
 from qpruntime.effects.profiled import profiled_numbers
 from qpruntime.effects.state import State
 from qpruntime.effects.table import Table, header, weighted_quantiles
 from qpruntime.errors import InputError
-from qpruntime.estimators.predictive.count_nodes import count_quantiles
 from qpruntime.estimators.predictive.density import log_density, wide
 from qpruntime.estimators.predictive.normals import Mixture
 from qpruntime.validation import choice, flag, levels, number, shown, whole
@@ -181,7 +181,14 @@ class Predictions:
         ]
         return np.asarray(mixture.weights @ np.array(each))
 
-    def predict_quantiles(self, X: Any, q: ArrayLike = _USUAL, *, kind: str = "mean") -> Array:
+    def predict_quantiles(
+        self,
+        X: Any,
+        q: ArrayLike = _USUAL,
+        *,
+        kind: str = "mean",
+        trials: ArrayLike | None = None,
+    ) -> Array:
         """Quantiles of the expected observation, or of an observation, shape (T, Q).
 
         Parameters
@@ -189,27 +196,46 @@ class Predictions:
         X : data frame, mapping of columns or array-like
         q : array-like, shape (Q,)
         kind : {"mean", "latent", "observation"}
-            Of what: the expected observation given eta, eta itself, or a count yet to come.
+            Of what: the expected observation given eta, eta itself, or an observation yet to come,
+            the smallest value that is not exceeded with probability q. Of labels that is a class,
+            of "binomial" the number of successes.
+        trials : array-like of int, shape (T,) or a number, optional
+            Of the observations of "binomial", by default 1.
+
+        Raises
+        ------
+        InputError
+            If `trials` are not for this family, or not whole numbers from 0 on.
         """
         choice(kind, "kind", ("mean", "latent", "observation"))
         at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
         mixture, offset = self._ahead(X)
         state = self.state_
         if kind == "observation":
-            if state.family.kind != "counts":
-                raise InputError('kind="observation" is for counts; use "mean" or "latent"')
-            shapes = [state.likelihood(k).parameters for k in range(state.count)]
-            return count_quantiles(mixture._replace(mean=mixture.mean + offset), shapes, at)
+            ahead = mixture._replace(mean=mixture.mean + offset)
+            likelihoods = [state.likelihood(k) for k in range(state.count)]
+            tried = trials_of(trials, state.family, offset.size)
+            return observation_quantiles(ahead, likelihoods, state.family, state.y, at, tried)
+        if trials is not None:
+            raise InputError('trials are for kind="observation"')
         found = mixture.quantiles(at) + offset[:, None]
         if kind == "latent":
             return found
         # The expected observation rises with eta.
         return state.family.given(found.ravel()).reshape(found.shape)
 
-    def predict_interval(self, X: Any, level: float = 0.9, *, kind: str = "mean") -> Array:
+    def predict_interval(
+        self,
+        X: Any,
+        level: float = 0.9,
+        *,
+        kind: str = "mean",
+        trials: ArrayLike | None = None,
+    ) -> Array:
         """Lower and upper ends of central intervals, shape (T, 2); see `predict_quantiles`."""
         inside = number(level, "level", above=0.0, most=0.999999)
-        return self.predict_quantiles(X, (0.5 - 0.5 * inside, 0.5 + 0.5 * inside), kind=kind)
+        ends = 0.5 - 0.5 * inside, 0.5 + 0.5 * inside
+        return self.predict_quantiles(X, ends, kind=kind, trials=trials)
 
     def predict_log_density(self, X: Any, y: ArrayLike) -> Array:
         """Log predictive density, or probability, of observations `y`, one a row, shape (T,).
@@ -233,16 +259,6 @@ class Predictions:
         """Probability that the linear predictor is above a limit, shape (T,)."""
         mixture, offset = self._ahead(X)
         return 1.0 - mixture.below(number(limit, "limit") - offset)
-
-    def loo(self) -> Array:
-        """Leave-one-out log densities of the rows of the fit, shape (N,), of its kept rows.
-
-        With hyper-parameters integrated: 1/p(y_n | others) is the mean of 1/p(y_n | others, theta).
-        """
-        state = self._fitted()
-        return -np.asarray(
-            logsumexp(-np.array(state.log_z), axis=0, b=state.nodes.weights[:, None])
-        )
 
     def sample(
         self, count: int = 1000, random_state: int | np.random.Generator | None = None

@@ -21,7 +21,7 @@ from qpruntime.inference.precision.gradient import evidence_slopes
 from qpruntime.inference.precision.observed_rows import SeenRows
 from qpruntime.inference.precision.pairs import PairSums
 from qpruntime.inference.precision.pattern import as_rows
-from qpruntime.inference.precision.solver import PrecisionSolved
+from qpruntime.inference.precision.solved import PrecisionSolved
 from qpruntime.inference.precision.spread import left_out_rows, slopes_of_rows
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_update import Marginals
