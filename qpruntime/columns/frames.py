@@ -175,8 +175,8 @@ def _checked(name: str, numbers: Array) -> Array:
     if infinite.any():
         row = int(np.argmax(infinite))
         raise InputError(
-            f"column {name} has {numbers[row]} in row {row}: numbers must be finite; put NaN where "
-            "a value is missing, or leave the row out"
+            f"column {name} has {'-' if numbers[row] < 0.0 else ''}infinity in row {row}: put NaN "
+            "where a value is missing, or leave the row out"
         )
     return numbers
 

@@ -18,6 +18,7 @@ from scripts.reports import (
     certified,
     coupling,
     deep,
+    frames,
     kinds,
     middle,
     passes,
@@ -43,6 +44,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "gaps": bayesopt.gaps,
         "times": bayesopt.times,
     },
+    "data-frames.md": {"peers": frames.peers, "forms": frames.forms, "gaps": frames.gaps},
     "kinds-of-y.md": {"kinds": kinds.kinds},
     "series-measured.md": {"times": speed.series},
     "deep-measured.md": {

@@ -221,7 +221,8 @@ def test_what_levels_are_not_for(model, words):
 @every_case(
     "X, words",
     [
-        ([[1.0, np.inf], [2.0, 1.0]], "column 1 has inf in row 0"),
+        ([[1.0, np.inf], [2.0, 1.0]], "column 1 has infinity in row 0"),
+        ([[1.0], [np.nan]], "column 0 is the only one, as the times of a series.* NaN"),
         ([["a", 1.0], ["b", 2.0]], "there is text in it.* data frame"),
     ],
 )
