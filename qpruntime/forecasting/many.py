@@ -72,7 +72,7 @@ def _fitted(
         own.integrate = "mode"  # of thousands of series, nodes would take hours
     known = own._read(**series, clock=clock)
     if structure is None:
-        return own._taken(choose(options, known))
+        return own._taken(choose(own, known))
     found = fitted(like(structure, known), known, own.integrate)
     # What was learnt from the others stays with the panel.
     return own._taken(replace(found, structure=replace(found.structure, learnt=None)))

@@ -18,6 +18,7 @@ from scripts.reports import (
     certified,
     coupling,
     deep,
+    forecasts,
     kinds,
     middle,
     passes,
@@ -43,6 +44,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "gaps": bayesopt.gaps,
         "times": bayesopt.times,
     },
+    "forecasts-measured.md": {"peers": forecasts.forecasts},
     "kinds-of-y.md": {"kinds": kinds.kinds},
     "series-measured.md": {"times": speed.series},
     "deep-measured.md": {
