@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from qpruntime.inference.sparse.posterior import SparsePosterior
     from qpruntime.learning.options import Search, Series
     from qpruntime.learning.options_inducing import Inducing
+    from qpruntime.learning.options_integrate import Integrate
+    from qpruntime.learning.options_joint import Joint
     from qpruntime.likelihoods import Likelihood
     from qpruntime.projection.opening import open_table
     from qpruntime.projection.projector import project
@@ -66,6 +68,8 @@ _HOME = {
     "GPSurvival": "estimators.survival",
     "Inducing": "learning.options_inducing",
     "InputError": "errors",
+    "Integrate": "learning.options_integrate",
+    "Joint": "learning.options_joint",
     "Likelihood": "likelihoods",
     "LikelihoodFunctions": "certified.functions_of",
     "NumericalError": "errors",
@@ -112,6 +116,8 @@ __all__ = [
     "GPSurvival",
     "Inducing",
     "InputError",
+    "Integrate",
+    "Joint",
     "Likelihood",
     "LikelihoodFunctions",
     "LocalPosterior",

@@ -51,7 +51,7 @@ class RenamedWarning(FutureWarning):
 
 
 class SamplingWarning(UserWarning):
-    """A projection rests on too few effective samples."""
+    """A projection, or hyper-parameters, rest on too few effective samples."""
 
 
 def warn(message: str, category: type[Warning]) -> None:

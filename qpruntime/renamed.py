@@ -53,6 +53,7 @@ OPTIONS = {
     "checkpoint": Option("inducing", "Inducing", "checkpoint"),
     "resume": Option("inducing", "Inducing", "resume"),
     "scheduler": Option("inducing", "Inducing", "scheduler"),
+    "kernel_per_class": Option("multi_class", "Joint", "kernel_per_class"),
     "nu_bounds": Option("noise_bounds", "dict", "nu"),
     "scale_bounds": Option("noise_bounds", "dict", "scale"),
 }

@@ -34,6 +34,7 @@ FLOORS = [
     },
     {
         "qpruntime.artifact",
+        "qpruntime.columns",
         "qpruntime.execution",
         "qpruntime.memory",
         "qpruntime.quadrature",

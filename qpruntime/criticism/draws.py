@@ -9,6 +9,7 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.classifier import GPClassifier
+from qpruntime.estimators.over_nodes import only_mode
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.links import LINKS
 from qpruntime.inference.infer import infer
@@ -35,6 +36,7 @@ class Drawn:
     """
 
     def __init__(self, model: Any, prior: Array, inputs: Array, exposure: Array | None) -> None:
+        only_mode(model, "data are drawn")
         self.model, self.exposures = model, () if exposure is None else (exposure,)
         self.K, self.prior = model.kernel_(inputs), prior
         self.slope, self.shift = np.ones(len(prior)), np.zeros(len(prior))

@@ -14,6 +14,7 @@ from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.estimators.coupling import coupled, statements
+from qpruntime.estimators.over_nodes import is_integrated, left_out
 from qpruntime.estimators.process import all_of
 from qpruntime.inference.classes.posterior import ClassPosterior
 from qpruntime.inference.contract import row_numbers
@@ -56,7 +57,8 @@ def leave_one_out(
     """Leave-one-out log predictive densities of the rows a model was fitted to.
 
     Those of `Posterior.loo`, by the cavities of the sites, at the hyper-parameters of the fit: no
-    fit is repeated, and what the row has told them stays in. They are of the data's units, so
+    fit is repeated, and what the row has told them stays in; of those that were integrated it is
+    taken out by weights. They are of the data's units, so
     models that scale y differently compare. Of several classes they are log probabilities of the
     class, coupled as the model's predictions are.
 
@@ -87,9 +89,9 @@ def leave_one_out(
     chosen = rows_of(model, rows)
     if len(posts) == 1:
         unit = math.log(model._units()[1])
-        return LeaveOneOut(posts[0].loo(chosen) - unit)
+        return LeaveOneOut(_left_out(model, chosen)[0] - unit)
     codes = _codes(model, posts, y)[chosen]
-    minus, plus = statements([post.loo(chosen) for post in posts], codes)
+    minus, plus = statements(_left_out(model, chosen), codes)
     return LeaveOneOut(coupled(minus, plus, model.coupling_)[np.arange(codes.size), codes])
 
 
@@ -130,6 +132,16 @@ def standard_error(values: Array) -> float:
     """Standard error of a sum, by the standard deviation of its terms; nan of one term."""
     n = values.size
     return math.sqrt(n) * float(values.std(ddof=1)) if n > 1 else math.nan
+
+
+def _left_out(model: Any, chosen: NDArray[np.intp]) -> list[Array]:
+    """Densities of rows left out, of every process; with hyper-parameters weighed again."""
+    if not is_integrated(model):
+        return [post.loo(chosen) for post in processes_of(model)]
+    return [
+        left_out(one.weights, [post.loo(chosen) for post in one.posteriors])
+        for one in all_of(model.integrated_)
+    ]
 
 
 def _codes(model: GPClassifier, posts: tuple[Any, ...], y: ArrayLike | None) -> NDArray[np.intp]:

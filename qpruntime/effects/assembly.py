@@ -52,6 +52,7 @@ class Assembly:
                 own[:, place] = one.constraint
                 rows.append(own)
         self.constraint = np.vstack(rows) if rows else None
+        self._determined: tuple[Array, float, Array] | None = None
 
     @property
     def size(self) -> int:
@@ -104,10 +105,13 @@ class Assembly:
         return np.concatenate([by_theta @ own[at] for by_theta, at in pairs])
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """Log determinant off the constraints, and its slopes."""
-        pairs = zip(self.blocks, self.parts, strict=True)
-        found = [one.log_det(theta[part]) for one, part in pairs]
-        return sum(v for v, _ in found), np.concatenate([s for _, s in found])
+        """Log determinant off the constraints, and its slopes; the last one is kept."""
+        if self._determined is None or not np.array_equal(self._determined[0], theta):
+            pairs = zip(self.blocks, self.parts, strict=True)
+            found = [one.log_det(theta[part]) for one, part in pairs]
+            slope = np.concatenate([s for _, s in found])
+            self._determined = np.array(theta), float(sum(v for v, _ in found)), slope
+        return self._determined[1:]
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Log prior density of theta and its slopes."""

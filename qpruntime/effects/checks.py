@@ -37,7 +37,7 @@ def collapsed(objective: Objective, mode: Evaluation) -> list[tuple[str, float]]
                 continue
             theta = mode.theta.copy()
             theta[part.start + k] = LOG_DEVIATION[0]
-            objective.sites = mode.posterior.sites
+            objective.nearby.add(mode.theta, mode.posterior.sites)
             gain = mode.evidence - objective(theta).evidence
             if gain < _GAIN:
                 found.append((f"{block.name}{name[6:]}", float(gain)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ from scipy.interpolate import RBFInterpolator
 from scipy.stats import qmc
 
 from qpruntime.arrays import Array
-from qpruntime.effects.designs import composite
 from qpruntime.effects.maximum import Mode
 from qpruntime.effects.objective import Evaluation, Objective
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
+from qpruntime.learning.nodes.spread import directions, lattice, stretched
 from qpruntime.validation import choice
 
 __all__ = ["INTEGRATIONS", "Nodes", "integrate"]
@@ -25,14 +24,10 @@ INTEGRATIONS = ("auto", "mode", "grid", "ccd")
 _SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 6.0
 # Weights of nodes that are left out.
 _LIGHT = 1e-5
-# Steps of a grid from the mode at most.
-_REACH = 24
 # Most hyper-parameters of a grid and of a composite design.
 _MOST_GRID, _MOST_CCD = 3, 8
 # Step of differences of slopes: relative errors of the Hessian of about 1e-4.
 _STEP = 1e-2
-# Of a Hessian, beside its largest: flat directions are integrated no further than this allows.
-_LEAST = 0.04
 # Draws of theta by which deviations are summarised.
 _DRAWS = 4096
 
@@ -110,13 +105,12 @@ def integrate(
             return None
         return one, value(one) - top
 
-    objective.sites = centre.posterior.sites
+    objective.nearby.add(centre.theta, centre.posterior.sites)
     if how == "grid":
-        z, found, logs = _grid(at, p, centre)
-        weights = np.exp(logs - logs.max())
+        z, found, logs, base = lattice(at, p, centre, _SPACING[p], _DROP)
     else:
-        z, found, logs, base = _composite(at, p, centre)
-        weights = base * np.exp(logs - logs.max())
+        z, found, logs, base = stretched(at, p, centre)
+    weights = base * np.exp(logs - logs.max())
     weights = weights / weights.sum()
     # What weighs nothing would cost a factorisation in every prediction.
     kept = weights > _LIGHT
@@ -137,61 +131,10 @@ def _directions(objective: Objective, centre: Evaluation) -> Array:
         for sign in (-1.0, 1.0):
             theta = centre.theta.copy()
             theta[k] = np.clip(theta[k] + sign * _STEP, low[k], high[k])
-            objective.sites = centre.posterior.sites
             ends.append(objective(theta))
         gap = ends[1].theta[k] - ends[0].theta[k]
         H[:, k] = -(ends[1].slope - ends[0].slope) / gap
-    values, vectors = np.linalg.eigh(0.5 * (H + H.T))
-    # Priors alone have a curvature of this order.
-    return np.asarray(vectors / np.sqrt(np.maximum(values, _LEAST)))
-
-
-def _grid(at: Callable, p: int, centre: Evaluation) -> tuple[Array, list[Evaluation], Array]:
-    """Nodes of a lattice as far as the density reaches, found from neighbour to neighbour."""
-    spacing = _SPACING[p]
-    found: dict[tuple[int, ...], tuple[Evaluation, float]] = {(0,) * p: (centre, 0.0)}
-    edge, seen = [(0,) * p], {(0,) * p}
-    while edge:
-        here = edge.pop(0)
-        for k, step in itertools.product(range(p), (-1, 1)):
-            there = (*here[:k], here[k] + step, *here[k + 1 :])
-            if there in seen or max(map(abs, there)) > _REACH:
-                continue
-            seen.add(there)
-            one = at(spacing * np.array(there, dtype=float))
-            if one is None:
-                continue
-            found[there] = one
-            if one[1] > -_DROP:
-                edge.append(there)
-    places = spacing * np.array(list(found), dtype=float)
-    return places, [one for one, _ in found.values()], np.array([v for _, v in found.values()])
-
-
-def _composite(
-    at: Callable, p: int, centre: Evaluation
-) -> tuple[Array, list[Evaluation], Array, Array]:
-    """Nodes of the design, stretched along each half axis to how far the density reaches."""
-    stretch = np.ones((2, p))
-    for k, side in itertools.product(range(p), (0, 1)):
-        z = np.zeros(p)
-        z[k] = np.sqrt(2.0) * (2 * side - 1)
-        one = at(z)
-        if one is not None and one[1] < 0.0:
-            # A normal density falls by 1 there.
-            stretch[side, k] = np.clip((-one[1]) ** -0.5, 0.25, 2.5)
-    points, base = composite(p)
-    kept, found, logs, weights = [], [], [], []
-    for z, weight in zip(points, base, strict=True):
-        own = np.where(z > 0.0, stretch[1], stretch[0]) * z
-        sides = np.where(z > 0.0, stretch[1], np.where(z < 0.0, stretch[0], stretch.mean(axis=0)))
-        one = (centre, 0.0) if not z.any() else at(own)
-        if one is not None:
-            kept.append(own)
-            found.append(one[0])
-            logs.append(one[1])
-            weights.append(weight * sides.prod())
-    return np.array(kept), found, np.array(logs), np.array(weights)
+    return directions(H)
 
 
 def _between(z: Array, logs: Array, centre: Array, V: Array, bounds: Array) -> tuple[Array, Array]:

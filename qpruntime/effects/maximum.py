@@ -10,14 +10,14 @@ from scipy.optimize import minimize
 
 from qpruntime.arrays import Array
 from qpruntime.effects.objective import Evaluation, Objective
+from qpruntime.effects.scales import curvatures
 from qpruntime.errors import ConvergenceWarning, NumericalError
 
 __all__ = ["Mode", "maximise"]
 
-# The first step is the gradient: in log parameters this is far enough.
-_FIRST_STEP = 1.0
-# A slope below this is none, and a relative change of the value.
-_FLAT, _FTOL = 1e-4, 1e-10
+# A slope below this for each posterior standard deviation is none, and a gain of the log density:
+# the step before was of .005 such deviations then, and what would follow is smaller by far.
+_FLAT, _GAIN = 1e-4, 1e-5
 
 
 class Mode(NamedTuple):
@@ -47,35 +47,47 @@ def maximise(objective: Objective, prior: bool = True, max_iterations: int = 200
             return -one.value, -one.slope
         return -one.evidence, -one.evidence_slope
 
-    first = objective(objective.start)
+    if not objective.size or (objective.bounds[:, 0] == objective.bounds[:, 1]).all():
+        return Mode(objective(objective.start), 0, True, "there is nothing to learn")
+    first = objective.loosely(objective.start)
     best = [first]
-    if (objective.bounds[:, 0] == objective.bounds[:, 1]).all():
-        return Mode(first, 0, True, "there is nothing to learn")
     value, slope = of(first)
-    unit = min(1.0, _FIRST_STEP / max(float(np.abs(slope).max()), 1e-300))
-    known = {objective.start.tobytes(): (value, slope)}
+    # In these units the search's first step, which is the slope, is that of Newton's method.
+    units = 1.0 / np.sqrt(curvatures(objective, first))
+    far = max(1.0, float(np.linalg.norm(slope * units)))
+    units, share = units * far, far**-2
+    known = [(value, slope)]
 
-    def scaled(theta: Array) -> tuple[float, Array]:
-        found = known.pop(theta.tobytes(), None)
+    def scaled(u: Array) -> tuple[float, Array]:
+        theta = np.clip(objective.start + u * units, *objective.bounds.T)
+        found = known.pop() if known and not u.any() else None
         if found is None:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ConvergenceWarning)
-                    one = objective(theta)
+                    one = objective.loosely(theta)
             except NumericalError:
                 # A plateau below all that was seen: the line search comes back.
-                return unit * (abs(of(best[0])[0]) + 1e6), np.zeros(len(theta))
+                return share * (abs(of(best[0])[0]) + 1e6), np.zeros(len(theta))
             found = of(one)
             if found[0] < of(best[0])[0]:
                 best[0] = one
-        return unit * found[0], unit * found[1]
+        return share * found[0], share * units * found[1]
 
     result = minimize(
         scaled,
-        objective.start,
+        np.zeros(objective.size),
         jac=True,
         method="L-BFGS-B",
-        bounds=objective.bounds,
-        options={"maxiter": max_iterations, "ftol": unit * _FTOL, "gtol": unit * _FLAT},
+        bounds=(objective.bounds - objective.start[:, None]) / units[:, None],
+        # Gains are compared with the larger of the value and 1.
+        options={
+            "maxiter": max_iterations,
+            "ftol": share * _GAIN / max(abs(share * value), 1.0),
+            "gtol": _FLAT / far,
+        },
     )
-    return Mode(best[0], int(result.nit), bool(result.success), str(result.message))
+    end = best[0]
+    if end.tol > objective.tol:
+        end = objective(end.theta)
+    return Mode(end, int(result.nit), bool(result.success), str(result.message))

@@ -141,6 +141,7 @@ def _triangulated(
     most = 20 * len(border)
     lattice = lattice[inside_of(lattice, land, coasts)]
     lattice = lattice[cKDTree(border).query(lattice)[0] > _APART * step]
+    done = False
     for _ in range(_ROUNDS):
         nodes = np.vstack([border, lattice])
         try:
@@ -152,6 +153,7 @@ def _triangulated(
         if not missing.any():
             poor = _poor(nodes, triangles, land, coasts, border)
             if not len(poor):
+                done = True
                 break
             lattice = np.vstack([lattice, poor])
             continue
@@ -167,8 +169,9 @@ def _triangulated(
         lattice = (
             lattice[cKDTree(halves).query(lattice)[0] > 0.25 * step] if len(lattice) else lattice
         )
-    nodes = np.vstack([border, lattice])
-    triangles = Delaunay(nodes).simplices
+    if not done:
+        nodes = np.vstack([border, lattice])
+        triangles = Delaunay(nodes).simplices
     kept = triangles[inside_of(nodes[triangles].mean(axis=1), land, coasts)]
     corners = nodes[kept]
     u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]

@@ -13,12 +13,17 @@ from qpruntime.effects.families import Family
 from qpruntime.errors import NumericalError
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision.infer import infer_precision
+from qpruntime.inference.precision.nearby import Nearby
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.precision.posterior import PrecisionPosterior
 from qpruntime.inference.sites import Sites
 from qpruntime.learning.parameter_slopes import parameter_slopes
 
 __all__ = ["Evaluation", "Objective"]
+
+#: Of the distance to the nearest hyper-parameters that are known, what a search leaves of the
+#: sites' changes; and the most of them.
+_LOOSE, _LOOSEST = 1e-2, 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +39,8 @@ class Evaluation:
     evidence_slope : ndarray, shape (p,)
     log_prior : float
     prior_slope : ndarray, shape (p,)
+    tol : float
+        To which the sites have settled.
     """
 
     theta: Array
@@ -42,6 +49,7 @@ class Evaluation:
     evidence_slope: Array
     log_prior: float
     prior_slope: Array
+    tol: float
 
     @property
     def value(self) -> float:
@@ -86,7 +94,7 @@ class Objective:
         self.bounds = np.vstack([assembly.bounds, np.log([*family.learn.values()]).reshape(-1, 2)])
         self.start = np.clip(np.concatenate([assembly.start, family.start]), *self.bounds.T)
         self.pattern = Pattern(A, assembly.precision(assembly.start)[0])
-        self.sites: Sites | None = None
+        self.nearby = Nearby(len(self.start) + 1)
         self.evaluations = 0
 
     @property
@@ -95,9 +103,13 @@ class Objective:
         return len(self.start)
 
     def posterior(
-        self, theta: Array, method: Any = "ep", sites: Sites | None = None
+        self,
+        theta: Array,
+        method: Any = "ep",
+        sites: Sites | None = None,
+        tol: float | None = None,
     ) -> PrecisionPosterior:
-        """Infer at theta, from the sites of the last evaluation or others."""
+        """Infer at theta, from these sites or Newton's."""
         own, logs = np.split(theta, [len(self.assembly.start)])
         Q, _ = self.assembly.precision(own)
         return infer_precision(
@@ -111,25 +123,35 @@ class Objective:
             weights=self.weights,
             pattern=self.pattern,
             log_det=self.assembly.log_det(own)[0],
-            tol=self.tol,
+            tol=self.tol if tol is None else tol,
             max_sweeps=self.max_sweeps,
-            sites=self.sites if sites is None else sites,
+            sites=sites,
         )
 
-    def __call__(self, theta: Array) -> Evaluation:
-        """Evaluate at theta."""
+    def loosely(self, theta: Array) -> Evaluation:
+        """Evaluate at theta as well as a search needs it that comes from far away.
+
+        The evidence is stationary in the sites: its error is of second order in theirs.
+        """
+        loose = min(_LOOSE * self.nearby.distance(theta), _LOOSEST)
+        return self(theta, max(loose, self.tol))
+
+    def __call__(self, theta: Array, tol: float | None = None) -> Evaluation:
+        """Evaluate at theta, from the sites of near ones."""
         self.evaluations += 1
         own, logs = np.split(theta, [len(self.assembly.start)])
+        tol = self.tol if tol is None else tol
+        start = self.nearby.at(theta)
         try:
-            found = self.posterior(theta)
+            found = self.posterior(theta, sites=start, tol=tol)
         except NumericalError:
-            if self.sites is None:
+            if start is None:
                 raise
             # Sites of a theta too far away.
-            self.sites = None
-            found = self.posterior(theta)
+            self.nearby.clear()
+            found = self.posterior(theta, tol=tol)
         if found.converged:
-            self.sites = found.sites
+            self.nearby.add(theta, found.sites)
         slope = self._by_blocks(own, found)
         prior, prior_slope = self.assembly.log_prior(own)
         if self.family.learn:
@@ -137,7 +159,7 @@ class Objective:
             more, more_slope = self.family.log_prior(logs)
             prior, prior_slope = prior + more, np.concatenate([prior_slope, more_slope])
         return Evaluation(
-            np.array(theta), found, found.log_evidence, slope, prior, np.asarray(prior_slope)
+            np.array(theta), found, found.log_evidence, slope, prior, np.asarray(prior_slope), tol
         )
 
     def _by_blocks(self, own: Array, found: PrecisionPosterior) -> Array:

@@ -11,14 +11,14 @@ from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime.arrays import Array
-from qpruntime.effects.counts import count_quantiles
 from qpruntime.effects.frame import Frame
-from qpruntime.effects.mixture import Mixture
 from qpruntime.effects.profiled import profiled_numbers
 from qpruntime.effects.state import State
 from qpruntime.effects.table import Table, header, weighted_quantiles
 from qpruntime.errors import InputError
+from qpruntime.estimators.predictive.count_nodes import count_quantiles
 from qpruntime.estimators.predictive.density import log_density, wide
+from qpruntime.estimators.predictive.normals import Mixture
 from qpruntime.validation import choice, flag, levels, number, shown, whole
 from qpruntime.validation import generator as generator_of
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.effects.mixture import Mixture
+from qpruntime.estimators.predictive.normals import Mixture
 from qpruntime.inference.precision.posterior import PrecisionPosterior
 from qpruntime.inference.precision.profile import Profile
 

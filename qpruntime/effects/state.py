@@ -14,9 +14,9 @@ from scipy import sparse
 from qpruntime.arrays import Array
 from qpruntime.effects.frame import Frame
 from qpruntime.effects.integration import Nodes
-from qpruntime.effects.mixture import Mixture
 from qpruntime.effects.node import Node
 from qpruntime.effects.objective import Evaluation, Objective
+from qpruntime.estimators.predictive.normals import Mixture
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from qpruntime.arrays import Array
 from qpruntime.blocks import in_blocks
+from qpruntime.columns.table import Table
 from qpruntime.errors import InputError
 from qpruntime.estimators.components import Components, components_of
 from qpruntime.estimators.cross_fitted import CrossFitted, Target
@@ -21,8 +22,18 @@ from qpruntime.estimators.fitted_table import remember
 from qpruntime.estimators.idle import refuse_idle
 from qpruntime.estimators.mean_choice import with_mean
 from qpruntime.estimators.monotone import monotone_data
+from qpruntime.estimators.over_nodes import (
+    averaged,
+    drawn,
+    is_integrated,
+    moments,
+    only_mode,
+    remembered,
+    to_integrate,
+)
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
+from qpruntime.estimators.tables import matrix_of, with_table
 from qpruntime.estimators.units import train_all, whole
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.conditional import POINTS
@@ -30,6 +41,7 @@ from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import solution_of
 from qpruntime.learning.data import Data
+from qpruntime.learning.nodes.result import Integrated
 from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.settings import Settings, generator, settings_of
 from qpruntime.learning.slopes import Slopes
@@ -61,13 +73,25 @@ class GPEstimator(Parameters):
     warp_: Warp | None
     slopes_: Slopes | None
     prior_mean_: CrossFitted | None
+    integrated_: Integrated | tuple[Integrated, ...] | None
     n_features_in_: int
     n_iter_: int
     table_sha256_: str | None
+    columns_: Table | None
+    #: Data frames may have columns of levels, and missing values.
+    takes_levels = True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _new_data(self, X: ArrayLike) -> Array:
         """Validate points to predict at."""
         check_is_fitted(self)
+        table = matrix_of(self, X, False)
+        if table is not None:
+            return checked(check_array, table, dtype=np.float64)
         no_text(X, "X")
         points: Array = checked(validate_data, self, X, dtype=np.float64, reset=False)
         return points
@@ -99,6 +123,7 @@ class GPEstimator(Parameters):
         found = mean.spread(points)
         return found if found.shape[1] > 1 else found[:, 0]
 
+    @averaged(moments)
     def _latent_at(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function at `X`, with what is not known of its mean."""
         points = self._new_data(X)
@@ -109,6 +134,7 @@ class GPEstimator(Parameters):
         )
         return mean, variance
 
+    @averaged(moments)
     def _jointly(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and covariance of the latent function at `X`, with what is not known of its mean.
 
@@ -146,6 +172,8 @@ class GPEstimator(Parameters):
         """
         count, rng = whole_number(n, "n", 1), seeded(random_state)
         points = self._new_data(X)
+        if is_integrated(self):
+            return drawn(GPEstimator.sample_latent, self, X, count, rng)
         inputs, priors = self._warped(points), self._prior_at(points)
         spread = np.atleast_2d(self._spread_at(points).T)
         centre, unit = self._units()
@@ -232,6 +260,7 @@ class GPEstimator(Parameters):
         Those of `posterior_`: in its units, and for counts of f without exposure. Where there are
         several processes, a tuple.
         """
+        only_mode(self, "marginals are")
         found = self._marginals(self._new_data(X), correction)
         return found[0] if len(found) == 1 else tuple(found)
 
@@ -258,6 +287,7 @@ class GPEstimator(Parameters):
             If the model was fitted by states or by inducing points.
         """
         flag(centred, "centred")
+        only_mode(self, "components are")
         points = self._new_data(X)
         inputs, priors = self._warped(points), self._prior_at(points)
         centre, unit = self._units()
@@ -271,6 +301,10 @@ class GPEstimator(Parameters):
     def _of_latent(found: Components, centre: float, unit: float) -> Components:
         names, mean, variance, offset = found
         return Components(names, unit * mean, unit**2 * variance, centre + unit * offset)
+
+    def _with_likelihood(self, likelihood: Any) -> dict[str, Any]:
+        """What a fit sets for a likelihood with the parameters learnt, by names of attributes."""
+        return {}
 
     def _units(self) -> tuple[float, float]:
         """What ``latent`` adds to the latent function of the posterior, and times what it is."""
@@ -309,6 +343,7 @@ class GPEstimator(Parameters):
         default kernel may begin at `theta`. What is observed is `scale` times the latent function
         and what is `besides`, and ``target()`` is what another estimator learns of it.
         """
+        processes, settings = with_table(self, processes, settings)
         processes, settings, slopes = monotone_data(self, processes, settings)
         X = processes[0].X
         refuse_idle(self, settings, processes)
@@ -330,6 +365,7 @@ class GPEstimator(Parameters):
         self.X_train_ = np.empty((0, width)) if sparse else self._warped(np.array(X, dtype=float))
         self.kernel_ = one_or_all([fit.kernel for fit in fits])
         self.posterior_ = one_or_all([fit.posterior for fit in fits])
+        self.integrated_ = remembered(fits)
         if sparse:
             self.inducing_points_ = one_or_all([fit.posterior.Z for fit in fits])
         evidence = [fit.posterior.log_evidence for fit in fits]
@@ -354,7 +390,7 @@ def settings_to_fit(model: GPEstimator) -> Settings:
     InputError
         If a parameter is of no use to any fit, or not to one with this correction.
     """
-    settings = settings_of(model)
+    settings = to_integrate(model, settings_of(model))
     if model.correction is None:
         return settings
     choice(model.correction, "correction", CORRECTIONS)

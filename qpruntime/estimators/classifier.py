@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils.validation import check_is_fitted
 
 from qpruntime import likelihoods
 from qpruntime.arrays import Array
@@ -30,9 +31,12 @@ from qpruntime.estimators.labels import (
     classes_of,
     signs_of,
 )
+from qpruntime.estimators.learnt_parameters import learnt_by_name
 from qpruntime.estimators.mean_choice import boosted_classes
 from qpruntime.estimators.monotone import one_direction
 from qpruntime.estimators.old_options import with_old_options
+from qpruntime.estimators.over_nodes import is_integrated
+from qpruntime.estimators.over_nodes_classes import mixed_normals, mixed_probabilities
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
@@ -44,11 +48,13 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.options_integrate import Integrate
+from qpruntime.learning.options_joint import Joint, joint_of
 from qpruntime.learning.settings import settings_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import choice, flag, number, shown
+from qpruntime.validation import flag, number, shown
 
 __all__ = ["GPClassifier"]
 
@@ -85,8 +91,9 @@ class GPClassifier(ClassifierMixin, _Fitted):
         is.
     likelihood : str, Likelihood or None
         ``"probit"``; ``"logistic"``; ``"heaviside"``, the sign of the latent function without any
-        noise; or one of your own that takes the labels -1 and +1 and nothing else. By default
-        that of the table, ``"probit"`` without a table.
+        noise; ``"noisy-probit"`` for labels of which some are wrong, whose share is learnt of two
+        classes, or held, ``"noisy-probit(flip=0.05)"``; or one of your own that takes the labels
+        -1 and +1 and nothing else. By default that of the table, ``"probit"`` without a table.
     method : {"qp", "ep", "wp", "vb"}
         How the final posterior is computed; "vb" maximises its own bound of the evidence.
     table : None, "exact", path, name or Table
@@ -134,15 +141,13 @@ class GPClassifier(ClassifierMixin, _Fitted):
         If not 0, print every evaluation of the objective to stderr, with parameters by their names
         in ``kernel_.get_params()``; those of the default kernel are in units of features' spreads.
 
-    multi_class : {"one_vs_rest", "joint"}
+    multi_class : {"one_vs_rest", "joint"} or Joint
         What K > 2 classes take. "joint" is the multinomial probit: the label is the class whose
         latent value, with unit noise, is the largest; one evidence and one kernel for all classes;
         probabilities by the whole covariance of the latent values. It has the probit, methods "qp"
         and "ep", weights 0 and 1, and no other predictions than these; `inducing` takes a number or
-        points, and there are some from 1500 rows on: see ``docs/joint-classes.md``.
-    kernel_per_class : bool
-        With "joint" a kernel for each class, learnt from the one for all. More often worse than
-        better.
+        points, and there are some from 1500 rows on: see ``docs/joint-classes.md``. With
+        `qpruntime.Joint` each class may have a kernel of its own.
 
     Attributes
     ----------
@@ -150,7 +155,9 @@ class GPClassifier(ClassifierMixin, _Fitted):
         The labels; of two, the second is the positive class.
     kernel_, posterior_ : scikit-learn kernel and Posterior
         With the fitted parameters, and at the training points; K-tuples for K > 2 classes. Jointly
-        one kernel, or with `kernel_per_class` a K-tuple, and one `ClassPosterior`.
+        one kernel, or with a kernel for each class a K-tuple, and one `ClassPosterior`.
+    parameters_ : dict
+        Of the likelihood, by name, with what was learnt.
     coupling_ : float
         Of K > 2 classes, from 0 to 1: how far what the other classes' processes say counts, as
         leave-one-out probabilities of the rows have it; see `predict_log_proba`. 0 for two classes
@@ -204,8 +211,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
     method: Inference = "qp"
     p: float | None = None
     monotone: Mapping[str | int, int] | None = None
-    multi_class: Literal["one_vs_rest", "joint"] = "one_vs_rest"
-    kernel_per_class: bool = False
+    multi_class: Literal["one_vs_rest", "joint"] | Joint = "one_vs_rest"
+    hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -237,9 +244,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
             change with them, or a bound holds one back. Without restarts one more run then starts
             from the distances between rows; both are in ``optima_``.
         """
-        choice(self.multi_class, "multi_class", ("one_vs_rest", "joint"))
-        flag(self.kernel_per_class, "kernel_per_class")
-        jointly = self.multi_class == "joint"
+        jointly = joint_of(self.multi_class) is not None
         # Options that cannot act are refused before data are looked at; of joint fits, later.
         settings = settings_of(self) if jointly else settings_to_fit(self)
         projector = Projector(self.likelihood, self.method, table_to_fit(self), self.p)
@@ -251,11 +256,6 @@ class GPClassifier(ClassifierMixin, _Fitted):
         check_labels(labels)
         weights, points, labels = weighed(sample_weight, points, labels)
         draft.classes_ = classes_of(labels, "GPClassifier")
-        if draft.classes_.size > 2 and not jointly and self.kernel_per_class:
-            raise InputError(
-                "kernel_per_class=True cannot act: each class against the rest has a kernel of its "
-                'own; leave it out, or use multi_class="joint"'
-            )
         one_direction(self, draft.classes_.size)
         if draft.classes_.size > 2 and jointly:
             if weights is not None:
@@ -280,7 +280,14 @@ class GPClassifier(ClassifierMixin, _Fitted):
             score = OfClasses(draft.classes_.size, own.name == "logistic")
             return Target(codes, weights, score, True, boosted_classes)
 
-        draft._train([Data(points, y, projector, prior, weights) for y in signs], settings, target)
+        learn = learnt_by_name(self, own) if len(signs) == 1 else {}
+        fits = draft._train(
+            [Data(points, y, projector, prior, weights, learn=learn) for y in signs],
+            settings,
+            target,
+        )
+        if learn:
+            draft._likelihood_ = fits[0].likelihood
         draft.coupling_, draft.exponent_ = 0.0, 1.0
         if draft.classes_.size > 2:
             codes = np.searchsorted(draft.classes_, labels)
@@ -337,6 +344,12 @@ class GPClassifier(ClassifierMixin, _Fitted):
         signs = signs_of(labels, self.classes_)
         return renewed(self, extended(self, points, signs, weights, self._prior_at(points)))
 
+    @property
+    def parameters_(self) -> dict[str, float]:
+        """Of the likelihood, by name."""
+        check_is_fitted(self)
+        return dict(self._likelihood_.parameters) if self._likelihood_ else {}
+
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
         """Mean and variance of the latent function at `X`.
 
@@ -359,7 +372,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         points = self._new_data(X)
         if is_joint(self):
             return JointClasses(self).log_probabilities(points, self.correction)
-        if self.correction is not None:
+        if self._by_numbers():
             return quantile(*self._log_probabilities(points))
         own, table = self._likelihood_, self._table_if_needed()
         return self._predicted(points, lambda mean, var: scores(own, mean, var, table))
@@ -394,7 +407,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
                 return np.column_stack([minus, plus])
             return coupled(minus, plus, b)
 
-        if self.correction is not None:
+        if self._by_numbers():
             return joined(*self._log_probabilities(points))
         own, table = self._likelihood_, self._table_if_needed()
 
@@ -445,6 +458,8 @@ class GPClassifier(ClassifierMixin, _Fitted):
             low, high, p = *link(ends).T, np.exp(plus)
             return np.column_stack([np.minimum(low, p), np.maximum(high, p)])
 
+        if is_integrated(self):
+            return around(mixed_normals(self, points, level), self._log_probabilities(points)[1])
         spread = self._spread_at(points)
         if self.correction is not None:
 
@@ -468,9 +483,15 @@ class GPClassifier(ClassifierMixin, _Fitted):
         return super()._marginals(points, correction)
 
     def _log_probabilities(self, points: Array) -> tuple[Array, Array]:
-        """Log p(-1) and log p(+1) by corrected marginals, each (T,) or (T, K)."""
+        """Log p(-1) and log p(+1) by corrected marginals or nodes, each (T,) or (T, K)."""
+        if is_integrated(self):
+            return mixed_probabilities(self, points)
         minus, plus = self._corrected(points, signs_by_grid)
         return minus, plus
+
+    def _by_numbers(self) -> bool:
+        """Whether probabilities are not those of one normal latent value."""
+        return self.correction is not None or is_integrated(self)
 
     def _table_if_needed(self) -> Table | None:
         """Return the table that the likelihood is known from, if it is known from there alone."""

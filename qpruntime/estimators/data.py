@@ -7,10 +7,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_X_y,
+    column_or_1d,
+    validate_data,
+)
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
+from qpruntime.estimators.tables import matrix_of
 from qpruntime.inference.sparse.lazy import as_array, inputs_of, is_lazy
 from qpruntime.learning.policy.acts import DENSE
 from qpruntime.learning.settings import left_open
@@ -55,6 +61,11 @@ def fit_data(model: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
     """
     if options.get("y_numeric"):
         no_text(y, "y")
+    table = matrix_of(model, X, options.get("reset", True))
+    if table is not None:
+        given = {name: value for name, value in options.items() if name != "reset"}
+        points, targets = checked(check_X_y, table, y, dtype=np.float64, estimator=model, **given)
+        return points, targets
     if not is_lazy(X) or _whole(model, X):
         no_text(X, "X")
         points, targets = checked(validate_data, model, X, y, dtype=np.float64, **options)
@@ -86,7 +97,12 @@ def no_text(value: Any, name: str) -> None:
     if kind in "SUT" or (kind == "O" and any(isinstance(one, (str, bytes)) for one in array.flat)):
         raise InputError(
             f"{name} must be numbers, and there is text in it: convert what are numbers, "
-            f"np.asarray({name}, dtype=float), and encode categories"
+            f"np.asarray({name}, dtype=float)"
+            + (
+                ", or hand over a data frame, whose columns of text are levels"
+                if name == "X"
+                else ""
+            )
         )
 
 

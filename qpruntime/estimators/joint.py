@@ -16,6 +16,7 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.fitted_table import remember
 from qpruntime.estimators.joint_points import by_points, points_asked, rows_to_learn, same_columns
 from qpruntime.estimators.process import all_of
+from qpruntime.estimators.tables import kernel_of_table, levels_of
 from qpruntime.estimators.temperature import exponent_of, tempered
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.classes.layout import Layout
@@ -31,6 +32,8 @@ from qpruntime.learning.default_kernel import Start, automatic_start, default_st
 from qpruntime.learning.joint import Joint, each_its_own
 from qpruntime.learning.options import Series
 from qpruntime.learning.options_inducing import Inducing
+from qpruntime.learning.options_integrate import integrate_of
+from qpruntime.learning.options_joint import joint_of
 from qpruntime.learning.settings import Settings, generator, left_open, settings_of
 from qpruntime.learning.training import train
 from qpruntime.projection.projector import Projector
@@ -59,6 +62,10 @@ def joint_settings(model: Any) -> Settings:
     """
     settings, apart = settings_of(model), 'or leave multi_class out, which is "one_vs_rest"'
     for given, words in (
+        (
+            integrate_of(model.hyperparameters) is not None,
+            f'hyperparameters={shown(model.hyperparameters)}: use hyperparameters="mode"',
+        ),
         (model.method not in ("qp", "ep"), f'method={shown(model.method)}: use "qp" or "ep"'),
         (settings.objective == "loo", 'optimize="loo": use optimize="evidence"'),
         (
@@ -107,13 +114,14 @@ def fit_joint(
             f"correction={draft.correction!r} is for {CORRECTED} sites at most, N (C - 1) = "
             f"{layout.sites} here: use correction=None, or fit fewer rows"
         )
+    settings = kernel_of_table(draft, settings)
     wanted = points_asked(draft, settings, layout.n, layout.classes)
     settings = replace(settings, auto=None, sparse=None)
     rng, X, units = generator(draft.random_state), np.array(points, dtype=float), None
     if isinstance(settings.kernel, Kernel):
         begin, own = given_start(settings.kernel, settings.priors, {}), X
     else:
-        units = Units.of(X)
+        units = Units.of(X, levels=levels_of(draft))
         own = units.scaled(X)
         begin = (default_start if settings.kernel is None else automatic_start)(units)
     few = layout
@@ -124,7 +132,9 @@ def fit_joint(
     data = Data(own[some], np.ones(few.sites), projector, np.zeros(few.n), joint=few)
     fit = train(data, begin, settings, rng)
     kernels, posterior, optima = (fit.kernel,), fit.posterior, fit.optima
-    if draft.kernel_per_class:
+    jointly = joint_of(draft.multi_class)
+    each = jointly is not None and jointly.kernel_per_class
+    if each:
         prior = _prior_of(begin, fit.kernel)
         joint = Joint(settings, few)
         kernels, posterior, last = each_its_own(joint, data, prior, fit.kernel)
@@ -144,7 +154,7 @@ def fit_joint(
     if wanted is not None:
         draft.engine_, draft.X_train_ = "inducing", np.empty((0, X.shape[1]))
         draft.inducing_points_ = posterior.Z
-    draft.kernel_ = kernels if draft.kernel_per_class else kernels[0]
+    draft.kernel_ = kernels if each else kernels[0]
     draft.posterior_, draft.optima_ = posterior, optima
     draft.exponent_ = exponent_of(posterior, layout.own)
     draft.optimum_ = optima[0] if optima else None

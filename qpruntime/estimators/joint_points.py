@@ -16,8 +16,9 @@ from qpruntime.inference.classes.sparse.infer import settled_by_points
 from qpruntime.inference.classes.sparse.posterior import SparseClassPosterior
 from qpruntime.inference.fixed_point.ended import Limits
 from qpruntime.inference.sparse.inducing import Inducing as Points
-from qpruntime.learning.inducing import clusters, sample, units
+from qpruntime.learning.inducing import clusters, levels_of, sample, units
 from qpruntime.learning.options_inducing import Inducing
+from qpruntime.learning.options_joint import joint_of
 from qpruntime.learning.policy.acts import DENSE
 from qpruntime.learning.settings import Settings
 from qpruntime.projection.projector import Projector
@@ -63,7 +64,7 @@ def points_asked(model: Any, settings: Settings, n: int, classes: int) -> int | 
 
 def no_parts(model: Any, y: Any) -> None:
     """Raise `InputError` if rows in parts are asked of more than two classes jointly."""
-    if model.multi_class == "joint" and np.unique(np.asarray(y)).size > 2:
+    if joint_of(model.multi_class) and np.unique(np.asarray(y)).size > 2:
         raise InputError(
             'multi_class="joint" takes all rows at once: use fit, or multi_class="one_vs_rest"'
         )
@@ -94,7 +95,8 @@ def by_points(
     if isinstance(points, np.ndarray):
         Z = same_columns(points, X)
     else:
-        Z = clusters(X, min(points, len(X)), rng, units(kernels[0], X.std(axis=0)))
+        measured = units(kernels[0], X.std(axis=0))
+        Z = clusters(X, min(points, len(X)), rng, measured, levels_of(kernels[0]))
     inducing = tuple(Points(kernel, Z) for kernel in kernels)
     limits = Limits(settings.tol, settings.max_sweeps, 1.0)
     return settled_by_points(X, layout, inducing, projector, limits, of_estimator=True)

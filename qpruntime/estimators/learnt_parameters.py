@@ -12,7 +12,7 @@ from qpruntime.learning.settings import search_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.validation import number, shown
 
-__all__ = ["learnt_between"]
+__all__ = ["learnt_between", "learnt_by_name"]
 
 # Between what parameters are learnt where nothing is said: so many times less and more than at
 # first; degrees of freedom, of which few have no variance and many are normal.
@@ -69,6 +69,18 @@ def learnt_between(
             )
         found[name] = _between(likelihood, name, value, asked, units.get(name, 1.0))
     return found
+
+
+def learnt_by_name(model: Any, likelihood: Likelihood) -> dict[str, tuple[float, float]]:
+    """Bounds of parameters that are learnt because the model names the likelihood without numbers.
+
+    None are if its ``optimize`` is False, or if numbers stand beside the name.
+    """
+    bare = isinstance(model.likelihood, str) and "(" not in model.likelihood
+    if not bare or search_of(model.optimize) is None:
+        return {}
+    values = likelihood.parameters.items()
+    return {name: _between(likelihood, name, value, None, 1.0) for name, value in values}
 
 
 def _between(

@@ -24,7 +24,9 @@ _SPREADS = (0.3, 1.0, 3.0)
 _FAILED = 1e100
 
 
-def mean_and_spread(projector: Projector, y: Array, weights: Array | None) -> tuple[float, float]:
+def mean_and_spread(
+    projector: Projector, y: Array, weights: Array | None, shift: Array | float = 0.0
+) -> tuple[float, float]:
     """Mean and standard deviation of latent values, which observations alone make likely.
 
     Parameters
@@ -34,8 +36,11 @@ def mean_and_spread(projector: Projector, y: Array, weights: Array | None) -> tu
     y : ndarray, shape (N,)
         As kernels take them.
     weights : ndarray, shape (N,), or None
+    shift : float or ndarray, shape (N,)
+        What is added to latent values, logarithms of exposures.
     """
     some = np.random.default_rng(0).permutation(len(y))[:_ROWS]
+    besides = np.broadcast_to(shift, y.shape)[some]
     seen, shares = y[some], np.ones(len(some)) if weights is None else weights[some]
 
     def loss(place: Array) -> float:
@@ -43,7 +48,7 @@ def mean_and_spread(projector: Projector, y: Array, weights: Array | None) -> tu
         if not (abs(mu) < 1e100 and abs(log_spread) < 200.0):
             return _FAILED
         sigma = np.full(len(seen), math.exp(log_spread))
-        args = projector.likelihood, projector.source, np.full(len(seen), mu), sigma, seen
+        args = projector.likelihood, projector.source, mu + besides, sigma, seen
         try:
             log_z = project_many(*args).log_z
         except NumericalError as error:
@@ -53,7 +58,7 @@ def mean_and_spread(projector: Projector, y: Array, weights: Array | None) -> tu
         found = -float(shares @ log_z)
         return found if math.isfinite(found) else _FAILED
 
-    places = _places(projector, seen)
+    places = _places(projector, seen if np.ndim(shift) == 0 else seen / np.exp(besides))
     tried = [np.array([mu, math.log(s)]) for mu in places for s in _SPREADS]
     spread = _spread(projector, seen)
     if spread > 0.0:

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from qpruntime.errors import InputError, RenamedWarning, warn
 from qpruntime.learning.options import Options, Search, Series
 from qpruntime.learning.options_inducing import Inducing
+from qpruntime.learning.options_integrate import integrate_of
+from qpruntime.learning.options_joint import Joint, joint_of
 from qpruntime.learning.settings import SOLVERS, inducing_of, search_of
 from qpruntime.renamed import NEXT, OPTIONS
 from qpruntime.validation import choice, shown
@@ -33,6 +35,8 @@ VALUES: dict[str, Callable[[Any], Options | None]] = {
     "optimize": search_of,
     "inducing": inducing_of,
     "solver": _series_of,
+    "multi_class": joint_of,
+    "hyperparameters": integrate_of,
 }
 
 
@@ -123,7 +127,11 @@ def _joined(parameter: str, plain: Any, options: dict[str, Any]) -> Any:
     value = value_of(parameter, plain)
     if value is not None:
         return value.but(**options)
-    kinds: dict[str, Callable[..., Options]] = {"optimize": Search, "inducing": Inducing}
+    kinds: dict[str, Callable[..., Options]] = {
+        "optimize": Search,
+        "inducing": Inducing,
+        "multi_class": Joint,
+    }
     # Checked all the same; what is as by default asks for nothing.
     changed = kinds.get(parameter, Series)(**options).changed()
     for field in changed:

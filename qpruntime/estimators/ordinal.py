@@ -18,8 +18,10 @@ from qpruntime.estimators.atomic import draft_of
 from qpruntime.estimators.data import checked, fit_data, weighed
 from qpruntime.estimators.labels import check_labels
 from qpruntime.estimators.old_options import with_old_options
+from qpruntime.estimators.over_nodes import averaged, shares
 from qpruntime.estimators.with_likelihood import LikelihoodRegressor
 from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.learning.options_integrate import Integrate
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.kinds.ordinal import (
     BEYOND,
@@ -102,6 +104,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
 
     levels: Sequence[Any] | None = None
     method: Literal["qp", "ep"] = "qp"
+    hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> GPOrdinal:
         """Fit hyper-parameters, thresholds and posterior.
@@ -145,6 +148,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         """Between the levels, in units of f."""
         return thresholds(self.likelihood_, len(self.classes_)).copy()
 
+    @averaged(shares)
     def predict_proba(self, X: ArrayLike) -> Array:
         """Probability of each level, shape (T, K); closed, but for corrected marginals."""
         points, count, own = self._new_data(X), len(self.classes_), self.likelihood_

@@ -9,6 +9,7 @@ by the rate or by their noise, both likelihoods are fitted to some rows.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -118,6 +119,7 @@ def judged(
     weights: Array | None,
     settings: Settings,
     method: str,
+    levels: Sequence[int] = (),
 ) -> Noise:
     """Return the noise that the data have: Poisson, or negative binomial if its evidence is higher.
 
@@ -133,12 +135,14 @@ def judged(
     settings : Settings
     method : str
         That of the fit; "vb" is judged by its own bound.
+    levels : sequence of int
+        Columns of X that are codes of levels.
     """
     poisson = Noise("square" if link == "auto" else link)
     rng = np.random.default_rng(_SEED)
     pool = sample(len(y), _POOL, rng)
     points, counts, exposed = rows_at(X, pool), y[pool], exposure[pool]
-    units = Units.of(points, None if weights is None else weights[pool])
+    units = Units.of(points, None if weights is None else weights[pool], levels)
     excess = _excess(units.scaled(points), counts, exposed, rng)
     if excess is None:
         return poisson

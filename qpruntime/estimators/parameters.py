@@ -16,7 +16,7 @@ from qpruntime.arrays import ArrayLike
 from qpruntime.errors import InputError
 from qpruntime.estimators.old_options import VALUES, folded, upgraded, value_of
 from qpruntime.inference.corrections.corrected import Correction
-from qpruntime.learning.options import Search, Series
+from qpruntime.learning.options import Options, Search, Series
 from qpruntime.learning.options_inducing import Inducing
 from qpruntime.projection.table import Table
 from qpruntime.saving.savable import Savable
@@ -48,7 +48,7 @@ class Parameters(Savable, BaseEstimator):
         """Return parameters by name; with `deep` also fields of values, as ``inducing__power``."""
         found: dict[str, Any] = super().get_params(deep)
         for name in VALUES if deep else ():
-            if isinstance(found[name], (Inducing, Search, Series)):
+            if isinstance(found.get(name), Options):
                 own = vars(found[name]).items()
                 found |= {f"{name}__{field}": value for field, value in own}
         return found
@@ -66,7 +66,7 @@ class Parameters(Savable, BaseEstimator):
         whole = {name: v for name, v in params.items() if name.partition("__")[0] not in VALUES}
         whole |= {name: params[name] for name in VALUES if name in params}
         whole = folded(self, whole, now)
-        for parameter in VALUES:
+        for parameter in (name for name in VALUES if name in now):
             start = f"{parameter}__"
             fields = {name[len(start) :]: v for name, v in params.items() if name.startswith(start)}
             if not fields:

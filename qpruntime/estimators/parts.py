@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
+from qpruntime.estimators.over_nodes import only_mode
 from qpruntime.estimators.process import all_of, one_or_all
 from qpruntime.inference.nearest.posterior import LocalPosterior
 from qpruntime.inference.sparse.posterior import SparsePosterior
@@ -89,6 +90,7 @@ def extended(
     scale : ndarray, shape (n,), or None
         What is observed is the latent function times this.
     """
+    only_mode(model, "posteriors that rows can be added to are")
     later = [
         post.extend(points, y, weights=weights, mean=mean, scale=scale)
         for post, y, mean in zip(all_of(model.posterior_), targets, means, strict=True)

@@ -24,24 +24,36 @@ from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import table_to_fit
 from qpruntime.estimators.mean_choice import boosted_rates
 from qpruntime.estimators.old_options import with_old_options
+from qpruntime.estimators.over_nodes import (
+    averaged,
+    densities,
+    deviations,
+    drawn,
+    is_integrated,
+    nodes_of,
+    only_mode,
+)
 from qpruntime.estimators.overdispersion import BOUNDS, asked, judged
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive import density as distribution
 from qpruntime.estimators.predictive.draws import observed
 from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
 from qpruntime.estimators.predictive.links import LINKS, exposures
+from qpruntime.estimators.predictive.mixed_quantiles import mixed_quantiles
 from qpruntime.estimators.prior_mean import prior_mean
 from qpruntime.estimators.process import Process
 from qpruntime.estimators.scores import OfRates
+from qpruntime.estimators.tables import kernel_of_table, levels_of
 from qpruntime.estimators.tails import largest_rate, warn_of_tails
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.options_integrate import Integrate
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.observations import counts
 from qpruntime.projection.projector import Projector
-from qpruntime.validation import choice, flag, generator, levels
+from qpruntime.validation import choice, flag, generator, levels, whole
 
 __all__ = ["GPPoissonRegressor"]
 
@@ -173,6 +185,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
     method: Literal["qp", "ep", "vb"] = "qp"
     mean: float | None = None
     monotone: Mapping[str | int, int] | None = None
+    hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
     def fit(
         self,
@@ -228,7 +241,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         if noise is None:
             about = prior_mean(self.mean, LINKS["exp"], events, draft.exposure_, weights)
             seen = points, events, draft.exposure_, weights
-            noise = judged(name, about, *seen, settings, self.method)
+            plain = replace(kernel_of_table(draft, settings), integrate=None)
+            noise = judged(name, about, *seen, plain, self.method, levels_of(draft))
         projector = Projector(noise.spelt, self.method, table)
         projector.check_outcomes(events)
         draft.link_, link = noise.link, LINKS[noise.link]
@@ -252,8 +266,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
 
         spread = link.spread(draft.mean_)
         fit = draft._train([data], settings, target, spread, noise.theta, shift)[0]
-        draft.likelihood_ = fit.likelihood
-        draft.dispersion_ = fit.likelihood.parameters.get("dispersion", math.inf)
+        for attribute, value in draft._with_likelihood(fit.likelihood).items():
+            setattr(draft, attribute, value)
         if not len(draft.X_train_):
             draft.exposure_ = draft.exposure_[:0]
         return commit(self, draft)
@@ -300,6 +314,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
     def predict(
         self, X: ArrayLike, return_std: Literal[True], exposure: ArrayLike | None = None
     ) -> tuple[Array, Array]: ...
+    @averaged(deviations)
     def predict(
         self, X: ArrayLike, return_std: bool = False, exposure: ArrayLike | None = None
     ) -> Array | tuple[Array, Array]:
@@ -368,6 +383,11 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         exposure : float or array-like, shape (T,), optional
         """
         rng = generator(random_state)
+        if is_integrated(self):
+            counted: Counts = drawn(
+                GPPoissonRegressor.sample, self, X, whole(n, "n", 1), rng, exposure
+            ).astype(np.int64)
+            return counted
         f = self.sample_latent(X, n, rng)
         slope, shift = LINKS[self._link()].exposed(exposures(exposure, f.shape[1]))
         return observed(self.likelihood_, slope * f + shift, rng).astype(np.int64)
@@ -417,6 +437,7 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         For the square link under the negative binomial predictive, the paper's point prediction:
         floor(c (k - 1)) for k > 1, else 0 (Appendix H). For the link "exp" under the exact one.
         """
+        only_mode(self, "the most probable count is")
         return self._counted(X, exposure, partial(distribution.mode, **self._noise()))
 
     def predict_quantiles(
@@ -451,11 +472,15 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         at = levels(q, "q")
         exact = choice(predictive, "predictive", distribution.PREDICTIVES) == "exact"
         noise, flat = self._noise(), at.reshape(-1)
+        if is_integrated(self):
+            mixed: Counts = self._mixed_quantiles(X, flat, exposure, predictive)
+            return mixed.reshape(len(mixed), *at.shape)
         finish = partial(distribution.quantiles, q=flat, predictive=predictive, **noise)
         by_grid = partial(counts_by_grid, q=flat, **noise) if exact else None
         found = self._counted(X, exposure, finish, by_grid=by_grid, width=8 * at.size)
         return found.reshape(len(found), *at.shape)
 
+    @averaged(densities)
     def predict_log_pmf(
         self,
         X: ArrayLike,
@@ -500,6 +525,24 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         return self._counted_at(
             points, exposure, finish, columns, by_grid=by_grid, width=8 * columns[:1].size
         )
+
+    def _mixed_quantiles(
+        self, X: ArrayLike, q: Array, exposure: ArrayLike | None, predictive: str
+    ) -> Counts:
+        """Quantiles (T, Q) of the count, averaged over hyper-parameters."""
+        ((weights, models),) = nodes_of(self)
+        tails = []
+        for one in models:
+            mean, variance = one._counted(X, exposure, lambda m, v: (m, v))
+            asked = {"predictive": predictive, **one._noise()}
+            tails.append(partial(distribution.below, mean, variance, **asked))
+        each = [one.predict_quantiles(X, q, exposure, predictive=predictive) for one in models]
+        found: Counts = mixed_quantiles(each, tails, weights, q, True).astype(np.int64)
+        return found
+
+    def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
+        found = likelihood.parameters.get("dispersion", math.inf)
+        return {"likelihood_": likelihood, "dispersion_": found}
 
     def _link(self) -> str:
         """Return the name of the link of the fit; `NotFittedError` if there was none."""

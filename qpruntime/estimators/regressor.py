@@ -9,13 +9,18 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import draft_of
 from qpruntime.estimators.data import fit_data, weighed
+from qpruntime.estimators.exposed import ExposedRegressor, log_exposures
 from qpruntime.estimators.old_options import with_old_options
-from qpruntime.estimators.with_likelihood import NODES, Bounds, LikelihoodRegressor
+from qpruntime.estimators.over_nodes import averaged, deviations
+from qpruntime.estimators.predictive.by_likelihood import Rows
+from qpruntime.estimators.with_likelihood import NODES, Bounds
+from qpruntime.learning.options_integrate import Integrate
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.kinds.observed import spans
 from qpruntime.validation import finite, flag, shown
@@ -25,7 +30,7 @@ __all__ = ["GPRegressor"]
 
 @with_old_options
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
-class GPRegressor(RegressorMixin, LikelihoodRegressor):
+class GPRegressor(RegressorMixin, ExposedRegressor):
     """Regression by EP or QP with any likelihood, whose parameters are learnt with the kernel.
 
     y ~ p(y | f(x)), f a Gaussian process. The kernel's parameters and those of the likelihood
@@ -106,9 +111,14 @@ class GPRegressor(RegressorMixin, LikelihoodRegressor):
     parameter_bounds: Mapping[str, Bounds] | None = None
     normalize_y: bool = True
     method: Literal["qp", "ep"] = "qp"
+    hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
     ) -> GPRegressor:
         """Fit hyper-parameters, those of the likelihood, and the posterior.
 
@@ -120,6 +130,9 @@ class GPRegressor(RegressorMixin, LikelihoodRegressor):
         sample_weight : array-like, shape (N,), optional
             Powers of the single likelihoods, as in `GPClassifier.fit`; rows of weight 0 are
             dropped.
+        exposure : float or array-like, shape (N,), optional
+            Of counts and positive numbers of mean e^f, what multiplies that: hours, area, persons.
+            Default 1. Predictions are for one unit, unless they are given theirs.
 
         Raises
         ------
@@ -140,16 +153,38 @@ class GPRegressor(RegressorMixin, LikelihoodRegressor):
         several = {"multi_output": True} if own.columns > 1 else {}
         points, targets = fit_data(draft, X, y, y_numeric=True, **several)
         targets = own.validate(targets.astype(float))
-        weights, points, targets = weighed(sample_weight, points, targets)
-        found: GPRegressor = self._fit_observed(draft, points, targets, weights, own)
+        shift = np.broadcast_to(log_exposures(own, exposure, len(targets)), (len(targets),))
+        weights, points, targets, shift = weighed(sample_weight, points, targets, shift)
+        draft._exposed_ = bool(shift.any())
+        besides = shift if draft._exposed_ else 0.0
+        found: GPRegressor = self._fit_observed(draft, points, targets, weights, own, shift=besides)
         return found
 
     @overload
-    def predict(self, X: ArrayLike, return_std: Literal[False] = False) -> Array: ...
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = False,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+    ) -> Array: ...
     @overload
-    def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
-    def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Mean of an observation at `X`, shape (T,).
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[True],
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+    ) -> tuple[Array, Array]: ...
+    @averaged(deviations)
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+    ) -> Array | tuple[Array, Array]:
+        """Mean of an observation at `X`, shape (T,): of one unit, and of one trial, by default.
 
         Parameters
         ----------
@@ -157,22 +192,42 @@ class GPRegressor(RegressorMixin, LikelihoodRegressor):
         return_std : bool
             Whether to return the standard deviation of an observation, shape (T,), as well, with
             its noise. Either is infinite, or NaN, where y has none.
+        exposure, trials
+            As for `predict_quantiles`.
         """
-        wanted = flag(return_std, "return_std")
+        wanted = flag(return_std, "return_std", "exposures are handed over by name, exposure=...")
         points, found = self._new_data(X), self._predicted_
+        columns = self._rows(len(points), exposure, trials).columns(len(points))
 
-        def finish(mean: Array, variance: Array) -> Array:
-            return np.column_stack(found.mean_and_variance(mean, variance))
+        def finish(mean: Array, variance: Array, *rows: Array) -> Array:
+            return np.column_stack(found.mean_and_variance(mean, variance, Rows.of(*rows)))
+
+        def by_grid(marginals: Any, *rows: Array) -> Array:
+            return found.corrected_moments(marginals, Rows.of(*rows))
 
         if self.correction is None:
-            both = self._predicted(points, finish, width=NODES)
+            both = self._predicted(points, finish, *columns, width=NODES)
         else:
-            both = self._corrected(points, found.corrected_moments)
+            both = self._corrected(points, by_grid, *columns)
         mean = self._centre_ + self._unit_ * both[:, 0]
         return (mean, self._unit_ * np.sqrt(both[:, 1])) if wanted else mean
 
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Coefficient of determination R^2 of `predict`; of shares of trials, if y has these."""
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+    ) -> float:
+        """Coefficient of determination R^2 of `predict`; of shares of trials, if y has these.
+
+        With `exposure`, which is needed if the model was fitted with exposures, of `y` times these.
+        """
+        self._named(exposure)
+        if exposure is not None:
+            return float(
+                r2_score(y, self.predict(X, exposure=exposure), sample_weight=sample_weight)
+            )
         if self.likelihood_.columns == 1:
             return float(super().score(X, y, sample_weight))
         pairs = self._observations(y)

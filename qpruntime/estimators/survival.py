@@ -16,11 +16,13 @@ from qpruntime.estimators.atomic import draft_of
 from qpruntime.estimators.concordance import concordance
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.old_options import with_old_options
+from qpruntime.estimators.over_nodes import averaged, shares
 from qpruntime.estimators.predictive.density import wide
 from qpruntime.estimators.predictive.mixture import cdf
 from qpruntime.estimators.times import spans_of
 from qpruntime.estimators.with_likelihood import Bounds, LikelihoodRegressor
 from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.learning.options_integrate import Integrate
 from qpruntime.likelihoods import get
 from qpruntime.names import read
 from qpruntime.validation import choice, finite
@@ -97,6 +99,7 @@ class GPSurvival(LikelihoodRegressor):
     likelihood: str = "weibull"
     parameter_bounds: Mapping[str, Bounds] | None = None
     method: Literal["qp", "ep"] = "qp"
+    hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
     def fit(
         self,
@@ -146,6 +149,7 @@ class GPSurvival(LikelihoodRegressor):
         """Median time until the event, shape (T,): that of the predictive distribution."""
         return self.predict_quantiles(X, 0.5)
 
+    @averaged(shares)
     def predict_survival(self, X: ArrayLike, times: ArrayLike) -> Array:
         """Probability that there is no event up to each time, shape (T, S): survival curves.
 

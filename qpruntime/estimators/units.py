@@ -59,13 +59,13 @@ def train_all(
     looked = look(processes, settings, latent_scale)
     if looked is not None and looked.warp is not None:
         X = looked.warp(X)
-    units = _units(X, processes[0].weights, rng)
+    units = _units(X, processes[0].weights, rng, processes[0].levels)
     some = screened(processes, X, units, settings, latent_scale)
     if some is not None:
         units = some[0]
     scaled = mapped(X, units.scaled, units.width)
     own = settings.in_units(units)
-    if own.solver == "auto" and int(X.shape[1]) > 1:
+    if own.solver == "auto" and (int(X.shape[1]) > 1 or units.levels):
         # Constant columns are left out of the units, and one that is left is no series.
         own = replace(own, solver="dense")
     elif own.solver == "markov" and int(X.shape[1]) != int(scaled.shape[1]):
@@ -116,13 +116,16 @@ def _trained(
 
 
 def _unscaled(fit: Fit, X: Any, units: Units) -> Fit:
-    kernel = units.kernel_of_features(fit.kernel)
-    return replace(fit, kernel=kernel, posterior=moved_to(fit.posterior, kernel, X, units.unscaled))
+    def change(kernel: Kernel, posterior: Any) -> tuple[Kernel, Any]:
+        own = units.kernel_of_features(kernel)
+        return own, moved_to(posterior, own, X, units.unscaled)
+
+    return fit.moved(change)
 
 
-def _units(X: Any, weights: Array | None, rng: np.random.Generator) -> Units:
+def _units(X: Any, weights: Array | None, rng: np.random.Generator, levels: Sequence[int]) -> Units:
     """Units of features; of rows that are read in parts, those of a sample."""
     if not is_lazy(X):
-        return Units.of(X, weights)
+        return Units.of(X, weights, levels)
     some = sample(int(X.shape[0]), SAMPLE, rng)
-    return Units.of(rows_at(X, some), None if weights is None else weights[some])
+    return Units.of(rows_at(X, some), None if weights is None else weights[some], levels)

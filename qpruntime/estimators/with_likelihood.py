@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,17 +21,26 @@ from qpruntime.estimators.learnt_parameters import learnt_between
 from qpruntime.estimators.mean_choice import boosted_numbers
 from qpruntime.estimators.noise import median, robust_std
 from qpruntime.estimators.observed_alone import mean_and_spread
-from qpruntime.estimators.predictive.by_likelihood import Predicted
+from qpruntime.estimators.over_nodes import (
+    averaged,
+    densities,
+    drawn,
+    is_integrated,
+    left_out,
+    nodes_of,
+)
+from qpruntime.estimators.predictive.by_likelihood import PLAIN, Predicted, Rows
 from qpruntime.estimators.predictive.density import log_density
+from qpruntime.estimators.predictive.mixed_quantiles import mixed_quantiles
 from qpruntime.estimators.scores import OfNumbers
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector
-from qpruntime.validation import choice, flag, generator, levels, number, shown
+from qpruntime.validation import choice, flag, generator, levels, number, shown, whole
 
-__all__ = ["NODES", "Bounds", "LikelihoodRegressor"]
+__all__ = ["NODES", "Bounds", "LikelihoodRegressor", "ends_of"]
 
 Bounds = tuple[float, float] | str
 
@@ -52,6 +62,7 @@ class LikelihoodRegressor(GPEstimator):
     mean_: float
     converged_: bool
     _predicted_: Predicted
+    _likelihood_units_: dict[str, float]
     _centre_: float
     _unit_: float
 
@@ -63,10 +74,12 @@ class LikelihoodRegressor(GPEstimator):
         weights: Array | None,
         own: Likelihood,
         begin: tuple[float, float] | None = None,
+        shift: Array | float = 0.0,
     ) -> Any:
         """Learn kernel and parameters for validated rows; return what `fit` does.
 
-        `begin` are mean and spread of the latent function, if they are known.
+        `begin` are mean and spread of the latent function, if they are known; `shift` is added to
+        it, by rows.
         """
         settings = settings_to_fit(self)
         choice(self.method, "method", ("qp", "ep"))
@@ -97,14 +110,14 @@ class LikelihoodRegressor(GPEstimator):
             prior, spread = begin
         elif prior is None:
             judge, again = projector.for_evidence().observing(targets)
-            prior, spread = mean_and_spread(judge, again, weights)
+            prior, spread = mean_and_spread(judge, again, weights, shift)
         elif unit == 1.0:
             spread = max(spread, abs(median(targets, weights)))
         data = Data(
             points,
             seen,
             holding,
-            prior=np.full(len(seen), prior),
+            prior=np.full(len(seen), prior) + shift,
             weights=weights,
             learn=learn,
             discrete=Predicted.discrete(own),
@@ -113,15 +126,13 @@ class LikelihoodRegressor(GPEstimator):
         def target() -> Target:
             return Target(targets, weights, OfNumbers(centre, unit), False, boosted_numbers)
 
-        draft.mean_ = prior
-        fit = draft._train([data], settings, target, spread)[0]
+        draft.mean_, draft._likelihood_units_ = prior, units
+        fit = draft._train([data], settings, target, spread, None, shift)[0]
         draft._centre_, draft._unit_ = centre, unit
         # That which holds no rows, and can be saved.
-        learnt = fit.likelihood
-        draft.likelihood_ = learnt if learnt.rows is None else get(own.name, **learnt.parameters)
-        found = draft.likelihood_.parameters
-        draft.parameters_ = {name: v * units.get(name, 1.0) for name, v in found.items()}
-        draft._predicted_ = Predicted.of(draft.likelihood_, targets)
+        draft._predicted_ = Predicted.of(fit.likelihood, targets)
+        for name, value in draft._with_likelihood(fit.likelihood).items():
+            setattr(draft, name, value)
         settled = fit.optimum is None or fit.optimum.success
         draft.converged_ = fit.posterior.converged and settled
         return commit(self, draft)
@@ -131,6 +142,15 @@ class LikelihoodRegressor(GPEstimator):
     ) -> dict[str, tuple[float, float]]:
         """Bounds of the parameters of the likelihood that are learnt."""
         return learnt_between(self, own, units)
+
+    def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
+        learnt, units = likelihood, self._likelihood_units_
+        own = learnt if learnt.rows is None else get(learnt.name, **learnt.parameters)
+        return {
+            "likelihood_": own,
+            "parameters_": {name: v * units.get(name, 1.0) for name, v in own.parameters.items()},
+            "_predicted_": replace(self._predicted_, likelihood=own),
+        }
 
     def _constant(self) -> float:
         return self.mean_
@@ -161,21 +181,31 @@ class LikelihoodRegressor(GPEstimator):
         -------
         ndarray, shape (T,) for a number q, else (T, Q)
         """
+        return self._quantiles_at(self._new_data(X), q, PLAIN)
+
+    def _quantiles_at(self, points: Array, q: ArrayLike, rows: Rows) -> Array:
         at = levels(q, "q")
-        points, flat, found = self._new_data(X), at.reshape(-1), self._predicted_
+        if is_integrated(self):
+            mixed = self._mixed_quantiles(points, at.reshape(-1), rows)
+            return mixed.reshape(len(points), *at.shape)
+        flat, found = at.reshape(-1), self._predicted_
+        columns = rows.columns(len(points))
+
+        def finish(mean: Array, variance: Array, *own: Array) -> Array:
+            return found.quantiles(mean, variance, flat, Rows.of(*own))
+
+        def by_grid(marginals: Any, *own: Array) -> Array:
+            return found.corrected_quantiles(marginals, flat, Rows.of(*own))
+
         if self.correction is None:
-            finish = partial(found.quantiles, q=flat)
-            inside = self._predicted(points, finish, width=NODES)
+            inside = self._predicted(points, finish, *columns, width=NODES)
         else:
-            inside = self._corrected(points, partial(found.corrected_quantiles, q=flat))
+            inside = self._corrected(points, by_grid, *columns)
         return (self._centre_ + self._unit_ * inside).reshape(len(points), *at.shape)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
         """Central interval of an observation at `X`, shape (T, 2), with this probability."""
-        inside = number(level, "level", above=0.0)
-        if not inside < 1.0:
-            raise InputError(f"level must be between 0 and 1, got {level:g}")
-        return self.predict_quantiles(X, [0.5 - 0.5 * inside, 0.5 + 0.5 * inside])
+        return self.predict_quantiles(X, ends_of(level))
 
     def predict_log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
         """Log predictive density, or probability, of observations `y` (T, ...), one a row of `X`.
@@ -186,21 +216,45 @@ class LikelihoodRegressor(GPEstimator):
         """
         return self._log_density_at(self._new_data(X), self._observations(y))
 
+    def _mixed_quantiles(self, points: Array, q: Array, rows: Rows) -> Array:
+        """Quantiles (T, Q) of an observation, averaged over hyper-parameters."""
+        ((weights, models),) = nodes_of(self)
+        centre, unit = self._centre_, self._unit_
+        below = []
+        for one in models:
+            mean, variance = one._predicted(points, lambda m, v: (m, v))
+            below.append(partial(one._predicted_.tail, mean, variance, rows=rows))
+        each = [(one._quantiles_at(points, q, rows) - centre) / unit for one in models]
+        whole = Predicted.discrete(self.likelihood_)
+        return centre + unit * mixed_quantiles(each, below, weights, q, whole)
+
     def _observations(self, y: ArrayLike) -> Array:
         """Validate observations as the likelihood takes them, before units."""
         return self.likelihood_.validate(y)
 
-    def _log_density_at(self, points: Array, targets: Array) -> Array:
+    @averaged(densities)
+    def _log_density_at(self, points: Array, targets: Array, shift: Array | float = 0.0) -> Array:
         if targets.shape[:1] != (len(points),):
             raise InputError(f"y must have {len(points)} rows like X, got shape {targets.shape}")
         inside = (targets - self._centre_) / self._unit_
         own, numbers = self.likelihood_.observing(inside)
         if self.correction is not None:
+            if np.any(shift):
+                raise InputError(
+                    "exposure cannot act on corrected densities: use correction=None, or the "
+                    "exposure 1"
+                )
             free = self._corrected(points, lambda m, y: m[0].log_probability(y), inside)
             return np.asarray(free) - np.log(self._unit_)
-        found: Array = self._predicted(points, partial(log_density, own), numbers)
+
+        def finish(mean: Array, variance: Array, y: Array, more: Array) -> Array:
+            return log_density(own, mean + more, variance, y)
+
+        besides = np.broadcast_to(shift, (len(points),))
+        found: Array = self._predicted(points, finish, numbers, besides)
         return found - np.log(self._unit_)
 
+    @averaged(left_out)
     def loo(self) -> Array:
         """Log predictive density of every training row, left out, shape (N,); in units of y.
 
@@ -223,6 +277,25 @@ class LikelihoodRegressor(GPEstimator):
         --------
         sample_latent
         """
+        return self._sample_at(X, n, random_state, PLAIN)
+
+    def _sample_at(self, X: ArrayLike, n: int, random_state: Any, rows: Rows) -> Array:
         rng = generator(random_state)
+        if is_integrated(self):
+            return drawn(LikelihoodRegressor._sample_at, self, X, whole(n, "n", 1), rng, rows)
         f = (self.sample_latent(X, n, rng) - self._centre_) / self._unit_
-        return self._centre_ + self._unit_ * self._predicted_.draw(f, rng)
+        return self._centre_ + self._unit_ * self._predicted_.draw(f, rng, rows)
+
+
+def ends_of(level: float) -> list[float]:
+    """Quantiles at the ends of a central interval of this probability.
+
+    Raises
+    ------
+    InputError
+        If it is not strictly between 0 and 1.
+    """
+    inside = number(level, "level", above=0.0)
+    if not inside < 1.0:
+        raise InputError(f"level must be between 0 and 1, got {level:g}")
+    return [0.5 - 0.5 * inside, 0.5 + 0.5 * inside]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from qpruntime.arrays import Array
-from qpruntime.effects.mixture import Mixture
+from qpruntime.estimators.predictive.normals import Mixture
 from qpruntime.errors import InputError
 from qpruntime.estimators.predictive import mixture as of_likelihood
 from qpruntime.estimators.predictive.by_likelihood import Predicted

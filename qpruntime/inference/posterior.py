@@ -167,6 +167,14 @@ class Posterior(Outcome, Savable):
             raise InputError(f"a {type(self).__name__} knows its kernel: it needs no covariance")
         return replace(self, _solution=take(K))
 
+    def without_covariance(self) -> Self:
+        """Return this posterior without its prior covariance, as a pickle has it: in less memory.
+
+        The same where none is held.
+        """
+        leave = getattr(self._solution, "without_covariance", None)
+        return self if leave is None else replace(self, _solution=leave())
+
     @sized(_algebra)
     def predict(
         self, *at: ArrayLike, mean: ArrayLike | None = None, **old: Any

@@ -7,10 +7,11 @@ covariances and slopes, `gradient` for optimisers, `state_space` for series.
 
 from __future__ import annotations
 
+from qpruntime.kernels.categorical import Categories
 from qpruntime.kernels.columns import On
 from qpruntime.kernels.markov import Factor, States, Term
 from qpruntime.kernels.parts import KernelParts
 from qpruntime.kernels.registry import register
 from qpruntime.kernels.same import Same
 
-__all__ = ["Factor", "KernelParts", "On", "Same", "States", "Term", "register"]
+__all__ = ["Categories", "Factor", "KernelParts", "On", "Same", "States", "Term", "register"]

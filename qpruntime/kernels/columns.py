@@ -84,14 +84,15 @@ class On(Kernel):
         return bool(self.kernel == other.kernel) and list(self.columns) == list(other.columns)
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
-        return self.kernel(self._of(X), None if Y is None else self._of(Y), eval_gradient)
+        return self.kernel(self.of(X), None if Y is None else self.of(Y), eval_gradient)
 
     def diag(self, X: Any) -> Array:
         """k(x, x), shape (N,)."""
-        found: Array = self.kernel.diag(self._of(X))
+        found: Array = self.kernel.diag(self.of(X))
         return found
 
-    def _of(self, X: Any) -> Array:
+    def of(self, X: Any) -> Array:
+        """Return these columns of rows, shape (N, columns)."""
         if not isinstance(self.kernel, Kernel):
             raise no_kernel(self.kernel)
         X, columns = np.atleast_2d(X), np.asarray(self.columns)

@@ -13,9 +13,10 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from qpruntime.arrays import Array
+from qpruntime.kernels.categorical import contracted
 from qpruntime.kernels.kinds import RBF
 from qpruntime.kernels.squares import squared_distances
-from qpruntime.kernels.tree import Added, Leaf, Multiplied, Node, level_and_shape, read
+from qpruntime.kernels.tree import Added, Leaf, Multiplied, Node, Seen, level_and_shape, read
 
 __all__ = ["by_feature", "contract_gradient", "contract_read", "evaluate"]
 
@@ -57,6 +58,10 @@ def _contract(node: Node, X: Array, M: Array, K: Array | None) -> list[float]:
         return _contract(node.one, X, M, None) + _contract(node.two, X, M, None)
     if isinstance(node, Multiplied):
         return _product(node, X, M, K)
+    if isinstance(node, Seen):
+        return _contract(node.inner, node.of(X), M, K)
+    if node.parts.levels:
+        return [*contracted(node.kernel, X, X, M * (node.kernel(X) if K is None else K))]
     if node.parts.constant:
         return [node.value * float(M.sum())]
     if node.parts.noise:

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from qpruntime.arrays import Array
+from qpruntime.kernels.categorical import contracted
 from qpruntime.kernels.squares import squared_distances
-from qpruntime.kernels.tree import Added, Leaf, Multiplied, Node, level_and_shape, read
+from qpruntime.kernels.tree import Added, Leaf, Multiplied, Node, Seen, level_and_shape, read
 
 __all__ = [
     "contract",
@@ -125,9 +126,11 @@ def _blocks(n: int, width: int) -> Iterator[slice]:
 
 
 def _moves(node: Node) -> bool:
+    if isinstance(node, Seen):
+        return _moves(node.inner)
     if isinstance(node, Leaf):
         parts = node.parts
-        return parts.shape is not None or bool(parts.constant or parts.noise)
+        return parts.shape is not None or bool(parts.constant or parts.noise or parts.levels)
     return _moves(node.one) and _moves(node.two)
 
 
@@ -136,6 +139,8 @@ def _without_noise(node: Node, X: Array) -> Array:
         return _without_noise(node.one, X) + _without_noise(node.two, X)
     if isinstance(node, Multiplied):
         return _without_noise(node.one, X) * _without_noise(node.two, X)
+    if isinstance(node, Seen):
+        return _without_noise(node.inner, node.of(X))
     if node.parts.noise:
         return np.zeros(len(X))
     return np.asarray(node.kernel.diag(X), dtype=float)
@@ -147,6 +152,8 @@ def _values(node: Node, X: Array, Z: Array, dtype: Any) -> Any:
         return _values(node.one, X, Z, dtype) + _values(node.two, X, Z, dtype)
     if isinstance(node, Multiplied):
         return _values(node.one, X, Z, dtype) * _values(node.two, X, Z, dtype)
+    if isinstance(node, Seen):
+        return _values(node.inner, node.of(X), node.of(Z), dtype)
     kernel, parts = node.kernel, node.parts
     if parts.constant:
         return node.value
@@ -186,6 +193,11 @@ def _contract(node: Node, X: Array, Z: Array, H: Array) -> _Part:
         return _Part(one.value + two.value, np.concatenate([one.theta, two.theta]), one.z + two.z)
     if isinstance(node, Multiplied):
         return _product(node, X, Z, H)
+    if isinstance(node, Seen):
+        return _seen(node, X, Z, H)
+    if node.parts.levels:
+        W = H * _values(node, X, Z, H.dtype)
+        return _Part(_total(W), contracted(node.kernel, X, Z, W), 0.0)
     if node.parts.constant:
         value = node.value * _total(H)
         return _Part(value, np.array([value] * len(node.free)), 0.0)
@@ -205,6 +217,14 @@ def _product(node: Multiplied, X: Array, Z: Array, H: Array) -> _Part:
     one = _contract(node.one, X, Z, H * _values(node.two, X, Z, H.dtype))
     two = _contract(node.two, X, Z, H * _values(node.one, X, Z, H.dtype))
     return _Part(one.value, np.concatenate([one.theta, two.theta]), one.z + two.z)
+
+
+def _seen(node: Seen, X: Array, Z: Array, H: Array) -> _Part:
+    part, width = _contract(node.inner, node.of(X), node.of(Z), H), len(node.kernel.columns)
+    dz = np.zeros(Z.shape)
+    for k, own in zip(node.kernel.columns, np.broadcast_to(part.z, (len(Z), width)).T, strict=True):
+        dz[:, k] += own  # a column may be seen twice
+    return part._replace(z=dz)
 
 
 def _radial(leaf: Leaf, X: Array, Z: Array, H: Array) -> _Part:
@@ -263,10 +283,12 @@ def _diagonal_slopes(node: Node, X: Array, rho: Array) -> list[float]:
         one, two = node.one.kernel.diag(X), node.two.kernel.diag(X)
         first = _diagonal_slopes(node.one, X, rho * two)
         return first + _diagonal_slopes(node.two, X, rho * one)
+    if isinstance(node, Seen):
+        return _diagonal_slopes(node.inner, node.of(X), rho)
     kernel, parts = node.kernel, node.parts
     if parts.constant or parts.noise:
         return [node.value * float(rho.sum())] * len(node.free)
-    if parts.shape is not None:
+    if parts.shape is not None or parts.levels:
         free = (getattr(kernel, f"hyperparameter_{name}") for name in node.free)
         return [0.0] * sum(parameter.n_elements for parameter in free)
     theta = np.array(kernel.theta, dtype=float)

@@ -6,15 +6,19 @@ their spread, and variables in a box, are not alike.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern
 
 from qpruntime.arrays import Array
+from qpruntime.kernels.categorical import Categories
+from qpruntime.kernels.columns import On
 
-__all__ = ["Belief", "LogNormal", "default_kernel"]
+__all__ = ["Belief", "LogNormal", "default_kernel", "each_column", "table_kernel"]
 
 
 @dataclass(frozen=True)
@@ -87,3 +91,50 @@ def default_kernel(
         beliefs.insert(0, offset)
     medians, deviations = (np.array([b[k] for b in beliefs]) for k in (3, 4))
     return kernel, LogNormal(np.log(medians), deviations)
+
+
+def table_kernel(
+    variance: Belief,
+    length: Belief,
+    dissimilarity: Belief,
+    offset: Belief,
+    numbers: Sequence[int],
+    levels: Sequence[int],
+    *,
+    smooth: bool = False,
+    nu: float = 2.5,
+) -> tuple[Kernel, LogNormal]:
+    """Return offset + variance * similarity of levels * shape of numbers, and its prior.
+
+    Without columns of numbers there is no shape. All levels share a dissimilarity.
+    """
+    beliefs = [offset, variance, dissimilarity]
+    shape: Kernel = Categories(list(levels), dissimilarity.start, dissimilarity[1:3])
+    if numbers:
+        beliefs.append(length)
+        bounds = length.low, length.high
+        own = RBF(length.start, bounds) if smooth else Matern(length.start, bounds, nu=nu)
+        shape = shape * On(own, list(numbers))
+    kernel = ConstantKernel(offset.start, offset[1:3])
+    kernel = kernel + ConstantKernel(variance.start, variance[1:3]) * shape
+    medians, deviations = (np.array([b[k] for b in beliefs]) for k in (3, 4))
+    return kernel, LogNormal(np.log(medians), deviations)
+
+
+def each_column(shape: Kernel, longer: float) -> Kernel | None:
+    """Return a shape of `table_kernel` with a parameter for each column; None for other shapes.
+
+    Upper bounds of length-scales are so much longer.
+    """
+    similar = shape if isinstance(shape, Categories) else getattr(shape, "k1", None)
+    if not isinstance(similar, Categories):
+        return None
+    several = np.full(len(similar.columns), similar.dissimilarity)
+    similar = clone(similar).set_params(dissimilarity=several)
+    if isinstance(shape, Categories):
+        return similar
+    own, columns = shape.k2.kernel, shape.k2.columns
+    low, high = own.length_scale_bounds
+    lengths = np.full(len(columns), own.length_scale)
+    own = clone(own).set_params(length_scale=lengths, length_scale_bounds=(low, longer * high))
+    return similar * On(own, columns)

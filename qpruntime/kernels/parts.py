@@ -54,6 +54,8 @@ class KernelParts:
         Number of the shape in `qpruntime.kernels.radial.fill_radial`, -1 if it has none.
     constant, noise : str
         Name of the parameter that is the value of the kernel everywhere, or on the diagonal alone.
+    levels : str
+        Name of the parameter of a kernel of levels, `qpruntime.kernels.Categories`.
     parameters : tuple of str
         Names of all parameters, in scikit-learn's order; empty if the class is not known so far.
 
@@ -75,6 +77,7 @@ class KernelParts:
     compiled: int = -1
     constant: str = ""
     noise: str = ""
+    levels: str = ""
     parameters: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
@@ -86,7 +89,7 @@ class KernelParts:
             )
         if self.shape is None and self.radial is not None:
             object.__setattr__(self, "shape", self._shape)
-        names = {name for name in (self.constant, self.noise) if name}
+        names = {name for name in (self.constant, self.noise, self.levels) if name}
         if self.shape is not None:
             names |= {*self.slopes} | ({"length_scale"} if self.scaled else set())
         object.__setattr__(self, "parameters", tuple(sorted(names)))

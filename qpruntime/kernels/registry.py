@@ -21,6 +21,7 @@ from sklearn.gaussian_process.kernels import (
 
 from qpruntime.errors import InputError
 from qpruntime.kernels import (
+    categorical,
     constant,
     line,
     periodic,
@@ -41,6 +42,7 @@ _KNOWN: dict[type, KernelParts | Callable[[Any], KernelParts]] = {
     RationalQuadratic: rational_quadratic.PARTS,
     ExpSineSquared: periodic.PARTS,
     DotProduct: line.PARTS,
+    categorical.Categories: categorical.PARTS,
 }
 #: A class carries its parts itself, also to processes that it is sent to by value.
 _ATTRIBUTE = "_qpruntime_parts"

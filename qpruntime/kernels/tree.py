@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 from sklearn.gaussian_process.kernels import Exponentiation, Product, Sum
 
-from qpruntime.kernels.parts import KernelParts
+from qpruntime.arrays import Array
+from qpruntime.kernels.columns import On
+from qpruntime.kernels.parts import FOREIGN, KernelParts
 from qpruntime.kernels.registry import parts_of
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "Multiplied",
     "Node",
     "Raised",
+    "Seen",
     "level_and_shape",
     "raised",
     "read",
@@ -52,6 +55,23 @@ class Leaf:
     def value(self) -> float:
         """Value of a constant, or variance of white noise."""
         return float(getattr(self.kernel, self.parts.constant or self.parts.noise))
+
+
+@dataclass(eq=False)
+class Seen(Leaf):
+    """A kernel of some columns: for those who ask what is in it; for others nothing is known."""
+
+    inner: Node
+
+    @cached_property
+    def is_free(self) -> bool:
+        """Whether it has a free parameter."""
+        return self.inner.is_free
+
+    def of(self, X: Array) -> Array:
+        """The columns that it sees."""
+        found: Array = self.kernel.of(X)
+        return found
 
 
 @dataclass(eq=False)
@@ -99,6 +119,8 @@ def read(kernel: Any) -> Node:
         return Added(kernel, read(kernel.k1), read(kernel.k2))
     if kind is Product:
         return Multiplied(kernel, read(kernel.k1), read(kernel.k2))
+    if kind is On:
+        return Seen(kernel, FOREIGN, read(kernel.kernel))
     return Leaf(kernel, parts_of(kernel))
 
 

@@ -7,12 +7,15 @@ feature spreads is measured by whoever makes them: `spreads` is robust.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
+from qpruntime.kernels.categorical import Categories
+from qpruntime.kernels.columns import On
 
 __all__ = ["Units", "spreads"]
 
@@ -33,16 +36,22 @@ class Units:
     """Where each feature is, and how far it spreads; 0 for a feature that is ignored.
 
     A feature is ignored that is the same in every row: it tells rows apart nowhere, and what it is
-    in new rows changes nothing.
+    in new rows changes nothing. Columns of levels stay as they are; ignored are those of one level,
+    and those with a level of its own in every row, which tells nothing either.
     """
 
     centre: Array
     spread: Array
+    levels: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, X: Array, weights: Array | None = None) -> Units:
-        """Measure X (N, d); a row of weight 2 is two rows."""
-        return cls(*spreads(X, weights))
+    def of(cls, X: Array, weights: Array | None = None, levels: Sequence[int] = ()) -> Units:
+        """Measure X (N, d), some of whose columns are levels; a row of weight 2 is two rows."""
+        centre, spread = spreads(X, weights)
+        for k in levels:
+            several = 1 < len(np.unique(X[:, k])) < max(len(X), 3)
+            centre[k], spread[k] = 0.0, float(several)
+        return cls(centre, spread, tuple(levels))
 
     @property
     def count(self) -> int:
@@ -53,6 +62,13 @@ class Units:
     def width(self) -> int:
         """Columns of what is `scaled`."""
         return max(self.count, 1)
+
+    @property
+    def numbers_and_levels(self) -> tuple[list[int], list[int]]:
+        """Columns of what is `scaled`: those of numbers, and those of levels."""
+        kept = np.flatnonzero(self.spread > 0.0).tolist()
+        levels = [at for at, k in enumerate(kept) if k in self.levels]
+        return [at for at in range(len(kept)) if at not in levels], levels
 
     def scaled(self, X: Array) -> Array:
         """X in these units, without the ignored features; one of zeros if none is left."""
@@ -73,6 +89,8 @@ class Units:
 
     def kernel_of_features(self, kernel: Kernel) -> Kernel:
         """Return a kernel of scaled features as one of the features themselves."""
+        if self.levels and isinstance(kernel, (On, Categories)):
+            return self._of_columns(kernel)
         parameters = kernel.get_params(deep=False)
         if "length_scale" in parameters:
             # Nothing is far in units of infinity: ignored features are ignored in new data too.
@@ -85,6 +103,15 @@ class Units:
             if isinstance(value, Kernel):
                 parameters[name] = self.kernel_of_features(value)
         return type(kernel)(**parameters)
+
+    def _of_columns(self, kernel: Kernel) -> Kernel:
+        """The same of a kernel of some scaled columns."""
+        kept = np.flatnonzero(self.spread > 0.0)[list(kernel.columns)]
+        own = kernel.get_params(deep=False) | {"columns": kept.tolist()}
+        if isinstance(kernel, On):
+            seen = Units(self.centre[kept], self.spread[kept])
+            own["kernel"] = seen.kernel_of_features(kernel.kernel)
+        return type(kernel)(**own)
 
 
 def spreads(X: Array, weights: Array | None = None) -> tuple[Array, Array]:

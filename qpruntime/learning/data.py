@@ -22,7 +22,8 @@ class Data:
     says that p(y|f) is a probability, not a density. With `slopes` of f these are rows after those
     of X, of all that has a row for each observation; what is observed are their signs, by the
     likelihood of labels, or, where that has none, by the probit: `own_signs` is False then. `joint`
-    has the rows of classes fitted jointly; `y` then are those of its sites.
+    has the rows of classes fitted jointly; `y` then are those of its sites. Columns `levels` of X
+    are codes of levels.
     """
 
     X: Array
@@ -36,6 +37,7 @@ class Data:
     slopes: Slopes | None = None
     own_signs: bool = True
     joint: Layout | None = None
+    levels: tuple[int, ...] = ()
 
     @property
     def observed_prior(self) -> Array:

@@ -17,7 +17,13 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
-from qpruntime.kernels.default import Belief, LogNormal, default_kernel
+from qpruntime.kernels.default import (
+    Belief,
+    LogNormal,
+    default_kernel,
+    each_column,
+    table_kernel,
+)
 from qpruntime.kernels.units import Units
 from qpruntime.learning.priors import priors_of
 from qpruntime.learning.starts import degenerate
@@ -29,6 +35,8 @@ __all__ = ["Start", "automatic_start", "default_start", "given_start", "learns_n
 _LENGTHS = (1.0, 1.0 / 4.0, 1.0 / 16.0, 1.0 / 64.0)
 _LENGTH_BOUNDS = (1e-3, 1e3)
 _VARIANCE_BOUNDS = (1e-6, 1e8)
+# A level that differs from the others hardly, and one that knows nothing of them.
+_DISSIMILARITY_BOUNDS = (1e-6, 1e2)
 # Length-scales of single features may be so much longer.
 _IRRELEVANT = 1e3
 
@@ -64,10 +72,15 @@ class Start:
         (low, high), count = self.kernel.bounds[-1], self.by_feature
         lengths = np.full(count, math.exp(theta[-1]))
         kernel = self.kernel.clone_with_theta(theta)
+        prior = self.log_prior
+        own = each_column(kernel.k2.k2, _IRRELEVANT)
+        if own is not None:
+            start = np.concatenate([theta[:2], own.theta, optimum[theta.size :]])
+            prior = LogNormal(prior.mean[:2], prior.deviation[:2])
+            return Start(kernel.k1 + kernel.k2.k1 * own, prior, (start,))
         bounds = math.exp(low), _IRRELEVANT * math.exp(high)
         shape = clone(kernel.k2.k2).set_params(length_scale=lengths, length_scale_bounds=bounds)
         start = np.concatenate([theta[:-1], np.repeat(theta[-1], count), optimum[theta.size :]])
-        prior = self.log_prior
         if prior is not None:
             prior = LogNormal(prior.mean[:-1], prior.deviation[:-1])
         return Start(kernel.k1 + kernel.k2.k1 * shape, prior, (start,))
@@ -84,6 +97,7 @@ def default_start(units: Units, scale: float = 1.0, smooth: bool = False, nu: fl
     Parameters
     ----------
     units : Units
+        With columns of levels the kernel is the product of one of these and one of numbers.
     scale : float
         Standard deviation that the latent function can be expected to have, about.
     smooth : bool
@@ -91,16 +105,22 @@ def default_start(units: Units, scale: float = 1.0, smooth: bool = False, nu: fl
     nu : float
         Of another Matérn kernel.
     """
-    length, variance = math.sqrt(max(units.count, 1)), scale**2
+    numbers, levels = units.numbers_and_levels
+    length, variance = math.sqrt(max(len(numbers), 1)), scale**2
     low, high = (bound * variance for bound in _VARIANCE_BOUNDS)
-    kernel, prior = default_kernel(
+    beliefs = (
         Belief(variance, low, high, 4.0 * variance, 10.0),
         Belief(length, _LENGTH_BOUNDS[0] * length, _LENGTH_BOUNDS[1] * length, 1.0),
-        Belief(variance, low, high, variance, 4.0),
-        smooth=smooth,
-        nu=nu,
     )
-    shifts = [np.array([0.0, 0.0, math.log(share)]) for share in _LENGTHS]
+    offset = Belief(variance, low, high, variance, 4.0)
+    if levels:
+        unlike = Belief(1.0 / len(levels), *_DISSIMILARITY_BOUNDS, 1.0)
+        kernel, prior = table_kernel(
+            *beliefs, unlike, offset, numbers, levels, smooth=smooth, nu=nu
+        )
+    else:
+        kernel, prior = default_kernel(*beliefs, offset, smooth=smooth, nu=nu)
+    shifts = [np.eye(kernel.n_dims)[-1] * math.log(share) for share in _LENGTHS]
     thetas = tuple(kernel.theta + shift for shift in shifts)
     return Start(kernel, prior, thetas, by_feature=units.count if units.count > 1 else 0)
 

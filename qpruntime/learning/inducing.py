@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ from qpruntime.arrays import Array
 from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.inference.sparse.lazy import sample as read_rows
 from qpruntime.kernels.cross import cross_covariance, diagonal
+from qpruntime.kernels.tree import Added, Leaf, Multiplied, Node, Seen, read
 
 __all__ = ["SAMPLE", "clusters", "enough", "first", "pivots", "rows_at", "sample", "tell"]
 
@@ -35,6 +39,7 @@ SAMPLE = 20_000
 _BATCH, _PASSES = 2048, 10
 # Inducing inputs that coincide in the features are moved apart by this share of their spread.
 _APART = 1e-3
+_NONE: Mapping[int, float] = MappingProxyType({})
 
 
 def sample(n: int, most: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -49,8 +54,16 @@ def rows_at(X: Any, some: NDArray[np.intp]) -> Array:
     return read_rows(X, some) if is_lazy(X) else X[some]
 
 
-def clusters(X: Array, count: int, rng: np.random.Generator, units: Array | None = None) -> Array:
+def clusters(
+    X: Array,
+    count: int,
+    rng: np.random.Generator,
+    units: Array | None = None,
+    levels: Mapping[int, float] = _NONE,
+) -> Array:
     """Return centres (M, d) of the rows of X (N, d), by k-means++ and mini-batches.
+
+    In columns of levels a centre has the level that most of its rows have.
 
     Parameters
     ----------
@@ -60,10 +73,15 @@ def clusters(X: Array, count: int, rng: np.random.Generator, units: Array | None
     rng : Generator
     units : ndarray, shape (d,), optional
         What distances are measured in, such as length-scales; 1 by default.
+    levels : mapping of int to float, optional
+        Squared distances of two levels that differ, by column; of `levels_of`.
     """
     scale = np.ones(X.shape[1]) if units is None else units
     with np.errstate(invalid="ignore"):
-        points = X[sample(len(X), SAMPLE, rng)] / scale
+        points = X[sample(len(X), SAMPLE, rng)]
+        spelt = [Spelt.of(points[:, k], k, square) for k, square in levels.items()]
+        points = np.delete(points, list(levels), axis=1) / np.delete(scale, list(levels))
+        points = np.column_stack([points, *(one.rows for one in spelt)]) if levels else points
     found = MiniBatchKMeans(
         count,
         batch_size=_BATCH,
@@ -75,9 +93,74 @@ def clusters(X: Array, count: int, rng: np.random.Generator, units: Array | None
         # Fewer distinct rows than centres: some coincide, and are moved apart below.
         warnings.simplefilter("ignore")
         centres = found.fit(points).cluster_centers_
+    if levels:
+        return _at_levels(centres, X, scale, spelt, rng)
     finite = np.isfinite(scale)
     centres = np.where(finite, centres * np.where(finite, scale, 1.0), X[0])
     return _apart(centres, X.std(axis=0), rng)
+
+
+@dataclass(frozen=True, eq=False)
+class Spelt:
+    """A column of levels as points as far from each other as the kernel says.
+
+    Attributes
+    ----------
+    column : int
+    known : ndarray, shape (L,)
+        Its codes.
+    rows : ndarray, shape (N, L)
+    """
+
+    column: int
+    known: Array
+    rows: Array
+
+    @classmethod
+    def of(cls, codes: Array, column: int, square: float) -> Spelt:
+        """Points of the codes of some rows; two that differ are the root of `square` apart."""
+        known = np.unique(codes)
+        return cls(column, known, np.sqrt(0.5 * square) * (codes[:, None] == known))
+
+
+def _at_levels(
+    centres: Array, X: Array, scale: Array, spelt: Sequence[Spelt], rng: np.random.Generator
+) -> Array:
+    """Centres with codes in columns of levels; those that coincide are apart in their numbers."""
+    Z = np.tile(X[:1], (len(centres), 1))
+    numbers = [k for k in range(X.shape[1]) if k not in {one.column for one in spelt}]
+    for at, k in enumerate(numbers):
+        if np.isfinite(scale[k]):
+            Z[:, k] = centres[:, at] * scale[k]
+    first = len(numbers)
+    for one in spelt:
+        Z[:, one.column] = one.known[centres[:, first : first + one.known.size].argmax(axis=1)]
+        first += one.known.size
+    spread = np.zeros(X.shape[1])
+    spread[numbers] = X[:, numbers].std(axis=0)
+    # Levels alone have no more places than there are rows that differ.
+    return _apart(Z, spread, rng) if spread.any() else np.unique(Z, axis=0)
+
+
+def levels_of(kernel: Any) -> dict[int, float]:
+    """Columns that a kernel takes for levels, and how far two of them are: twice -log k."""
+    found: dict[int, float] = {}
+    _collect(read(kernel), found)
+    return found
+
+
+def _collect(node: Node, found: dict[int, float]) -> None:
+    if isinstance(node, (Added, Multiplied)):
+        _collect(node.one, found)
+        _collect(node.two, found)
+    elif isinstance(node, Seen):
+        inner: dict[int, float] = {}
+        _collect(node.inner, inner)
+        found |= {int(node.kernel.columns[k]): square for k, square in inner.items()}
+    elif node.parts.levels:
+        similar = np.maximum(node.kernel.similarity, 1e-20)
+        pairs = zip(node.kernel.columns, -2.0 * np.log(similar), strict=True)
+        found |= {int(k): float(square) for k, square in pairs}
 
 
 def _apart(Z: Array, spread: Array, rng: np.random.Generator) -> Array:
@@ -143,7 +226,7 @@ def first(
     if isinstance(given, np.ndarray):
         return given
     count = min(FEWEST * 4, len(X) // 4 or 1) if isinstance(given, str) else int(given)
-    return clusters(X, count, rng, units(kernel, spread))
+    return clusters(X, count, rng, units(kernel, spread), levels_of(kernel))
 
 
 def enough(
@@ -153,7 +236,7 @@ def enough(
     most = min(MOST, len(X))
     found, share = pivots(kernel, X, most, TOLERANCE, rng)
     count = max(len(found), min(FEWEST, most))
-    return clusters(X, count, rng, units(kernel, spread)), share
+    return clusters(X, count, rng, units(kernel, spread), levels_of(kernel)), share
 
 
 def tell(count: int, share: float) -> None:
@@ -171,8 +254,30 @@ def tell(count: int, share: float) -> None:
 
 def units(kernel: Kernel, spread: Array) -> Array:
     """What distances of inputs are measured in: length-scales of each feature, else its spread."""
+    seen = _lengths(read(kernel), spread.size)
+    if seen is not None:
+        return np.where(np.isnan(seen), np.where(spread > 0.0, spread, 1.0), seen)
     parameters = kernel.get_params()
     for name, value in parameters.items():
         if name.endswith("length_scale") and np.size(value) == spread.size > 1:
             return np.asarray(value, dtype=float)
     return np.where(spread > 0.0, spread, 1.0)
+
+
+def _lengths(node: Node, count: int) -> Array | None:
+    """Length-scales of a kernel beside one of levels, NaN where it has none; None for others."""
+    if isinstance(node, Added):
+        one = _lengths(node.one, count)
+        return _lengths(node.two, count) if one is None else one
+    if isinstance(node, Multiplied):
+        pair = node.one, node.two
+        for levels, other in (pair, pair[::-1]):
+            similar = isinstance(levels, Leaf) and levels.parts.levels
+            if similar and isinstance(other, Seen):
+                found = np.full(count, np.nan)
+                found[list(other.kernel.columns)] = getattr(
+                    other.kernel.kernel, "length_scale", np.nan
+                )
+                return found
+        return _lengths(node.two, count)
+    return None

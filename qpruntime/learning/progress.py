@@ -17,7 +17,7 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.notice import announce, expected_seconds
 
-__all__ = ["both", "drawn_bar", "expect", "named", "reporting", "time_left"]
+__all__ = ["both", "drawn_bar", "expect", "named", "names_of", "reporting", "time_left"]
 
 Report = Callable[..., Any]
 
@@ -86,12 +86,17 @@ def named(report: Report | None, kernel: Any, learn: Iterable[str]) -> Report | 
     """Let a report name parameters: those of the kernel, then those of a likelihood's."""
     if report is None:
         return None
+    return partial(report, names=names_of(kernel, learn))
+
+
+def names_of(kernel: Any, learn: Iterable[str]) -> tuple[str, ...]:
+    """Names of log parameters: free ones of a kernel, then those of a likelihood."""
     names = []
     for one in kernel.hyperparameters:
         if not one.fixed:
             count = one.n_elements
             names += [one.name] if count == 1 else [f"{one.name}[{i}]" for i in range(count)]
-    return partial(report, names=(*names, *learn))
+    return (*names, *learn)
 
 
 def _lines(objective: str) -> Report:

@@ -19,6 +19,7 @@ from qpruntime.kernels.units import Units
 from qpruntime.learning.objective import OBJECTIVES
 from qpruntime.learning.options import Callback, Search, Series
 from qpruntime.learning.options_inducing import OPEN, Inducing
+from qpruntime.learning.options_integrate import Integrate
 from qpruntime.validation import choice, flag, no_kernel, number, path_of, shown, whole
 
 __all__ = [
@@ -87,6 +88,7 @@ class Settings:
     approximate: float | None = None
     sparse: Sparse | None = None
     auto: Auto | None = None
+    integrate: Integrate | None = None
 
     @property
     def given(self) -> bool:

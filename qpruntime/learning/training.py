@@ -5,7 +5,7 @@ What estimators share. Knows kernels, objectives and restarts, nothing of labels
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,8 @@ from qpruntime.learning import starts
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, learns_nothing
 from qpruntime.learning.maximise import LOST, Optimum
+from qpruntime.learning.nodes.integrate import integrated
+from qpruntime.learning.nodes.result import Integrated
 from qpruntime.learning.parameter_slopes import learnt
 from qpruntime.learning.progress import Report, reporting
 from qpruntime.learning.runs import optimise
@@ -42,7 +44,8 @@ _EARLY, _STEPS = 1e-3, 15
 class Fit:
     """One fitted process: its kernel, its posterior, and every optimiser run, best first.
 
-    `likelihood` has the parameters that were learnt, `slopes` those that were seen at last.
+    `likelihood` has the parameters that were learnt, `slopes` those that were seen at last, `nodes`
+    the hyper-parameters where these are integrated.
     """
 
     kernel: Kernel
@@ -50,6 +53,13 @@ class Fit:
     posterior: Any
     optima: tuple[Optimum, ...]
     slopes: Slopes | None = None
+    nodes: Integrated | None = None
+
+    def moved(self, change: Callable[[Kernel, Any], tuple[Kernel, Any]]) -> Fit:
+        """Return the same with another kernel and posterior, at the mode and at all nodes."""
+        kernel, posterior = change(self.kernel, self.posterior)
+        nodes = None if self.nodes is None else self.nodes.moved(change)
+        return replace(self, kernel=kernel, posterior=posterior, nodes=nodes)
 
     @property
     def optimum(self) -> Optimum | None:
@@ -126,7 +136,15 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
     for text in advice:
         warn(text, ConvergenceWarning)
     post = solver.infer(kernel, replace(data, projector=projector), sites)
-    return Fit(kernel, projector.likelihood, post, optima)
+    nodes = None
+    if settings.integrate is not None:
+        if not optima:
+            raise InputError(
+                'hyperparameters="integrate" has nothing to integrate: the parameters of the '
+                'kernel are all fixed; give them bounds, or use hyperparameters="mode"'
+            )
+        nodes = integrated(data, begin, settings, rng, solver, kernel, optima[0])
+    return Fit(kernel, projector.likelihood, post, optima, None, nodes)
 
 
 def _refine(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,24 +23,28 @@ class Warp:
     ----------
     knots, levels : tuple of ndarray
         Of each feature the values that are known, ascending, and their shares; a value between two
-        has a share between theirs, one beyond all that of the last.
+        has a share between theirs, one beyond all that of the last. A feature without any is left
+        as it is.
     """
 
     knots: tuple[Array, ...]
     levels: tuple[Array, ...]
 
     @classmethod
-    def of(cls, X: Array, weights: Array | None = None) -> Warp:
-        """Measure the rows of X (N, d); a row of weight 2 is two rows."""
+    def of(cls, X: Array, weights: Array | None = None, codes: Sequence[int] = ()) -> Warp:
+        """Measure the rows of X (N, d), but for columns of codes; a row of weight 2 is two rows."""
         mass = np.ones(len(X)) if weights is None else weights
-        found = [_levels(column, mass) for column in X.T]
+        none = np.empty(0)
+        found = [
+            (none, none) if k in codes else _levels(column, mass) for k, column in enumerate(X.T)
+        ]
         return cls(tuple(f[0] for f in found), tuple(f[1] for f in found))
 
     def __call__(self, X: Array) -> Array:
         """Shares (T, d) of the values of X (T, d)."""
         warped = np.empty(np.shape(X))
         for k, (knots, levels) in enumerate(zip(self.knots, self.levels, strict=True)):
-            warped[:, k] = np.interp(X[:, k], knots, levels)
+            warped[:, k] = np.interp(X[:, k], knots, levels) if knots.size else X[:, k]
         return warped
 
 

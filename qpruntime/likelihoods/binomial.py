@@ -99,11 +99,11 @@ def _expected(mean, std, y, theta):
     return bent_expected(sign * mean, std, sign, a, 1.0 / inverse, peak)
 
 
-def _given(f: Array, theta: Array) -> Any:
-    """Of one trial."""
+def _given(f: Array, theta: Array, trials: Array | float = 1.0) -> Any:
+    """Of one trial, or of so many."""
     from scipy import stats  # takes longer to import than all likelihoods
 
-    return stats.binom(1, 0.5 * (1.0 + np.tanh(0.5 * f)))
+    return stats.binom(trials, 0.5 * (1.0 + np.tanh(0.5 * f)))
 
 
 likelihood = Likelihood(

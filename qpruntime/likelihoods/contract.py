@@ -97,7 +97,7 @@ class Likelihood:
         or below it; abs(side) >= 2: for two peaks on either side of ``centre``. The maps are those
         of `qpruntime.quadrature.sigma_star.place`. refine in (0, 1] scales the step; 0 says that
         the tilted density is the normal of this centre and width, which a straight log p leaves
-        of a cavity.
+        of a cavity. Width NaN says that there is none for this y: a `rule` is needed then.
     theta : ndarray, optional
         What is passed through to every function; made from `parameters` if there are any.
     parameters : mapping, optional
@@ -155,7 +155,10 @@ class Likelihood:
     given : callable, optional
         ``given(f, theta)``, the distribution of y for an array of f, as SciPy has it: frozen, with
         mean, var, cdf, sf, ppf and rvs that broadcast with f. Quantiles and draws of observations
-        need it.
+        need it. Of several trials it takes their number as a third argument, which broadcasts.
+    log_link : bool
+        Whether the mean of an observation, but for zeros of their own, is e^f: an exposure, which
+        multiplies it, then adds its logarithm to f.
     """
 
     name: str
@@ -185,6 +188,7 @@ class Likelihood:
     given: Callable[[Array, Array], Any] | None = None
     columns: int = 1
     rows: Array | None = None
+    log_link: bool = False
 
     def __post_init__(self) -> None:
         if self.parameters:

@@ -92,4 +92,5 @@ likelihood = Likelihood(
     limits={"dispersion": (1e-3, 1e9)},
     derive=_constants,
     given=_given,
+    log_link=True,
 )

@@ -144,4 +144,5 @@ likelihood = Likelihood(
     expected=Pointer(_expected, MOMENTS),
     rate=Exponential(),
     given=_given,
+    log_link=True,
 )

@@ -49,6 +49,9 @@ def bend_value(u, a, inverse, offset, top):
         far = math.log(max(share, 1e-300))
         if d > 36.0 - far:
             return a * d - (d + far) / inverse
+        if d < -30.0 and share > 0.99:
+            # Relative to a tangent far right of the bend, 1 + t has no digits left.
+            return a * d - math.log(max(1.0 - share, 0.0) + share * math.exp(d)) / inverse
         t = share * math.expm1(min(d, 700.0))
         if d > 1.0:
             return a * d - math.log1p(t) / inverse

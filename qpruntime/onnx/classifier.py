@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.classifier import GPClassifier
+from qpruntime.estimators.over_nodes import only_mode
 from qpruntime.inference.dense.solution import DenseSolution
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.sparse.solution import SparseSolution
@@ -59,6 +60,7 @@ def to_onnx(model: GPClassifier, path: str | os.PathLike[str] | None = None) -> 
     if not isinstance(model, GPClassifier):
         raise InputError(f"to_onnx takes a GPClassifier, got {type(model).__name__}")
     check_is_fitted(model)
+    only_mode(model, "graphs are")
     noise = _checked(model)
     graph = Graph()
     X = "X" if model.warp_ is None else _warped(graph, model.warp_, model.n_features_in_)

@@ -13,6 +13,7 @@ from typing import Any
 __all__ = ["ROOTS", "callable_of", "class_of", "name_of"]
 
 _BY_MODULE = {
+    "qpruntime.columns.table": ("Table",),
     "qpruntime.effects.areas": ("Areas", "AreasBlock"),
     "qpruntime.effects.assembly": ("Assembly",),
     "qpruntime.effects.families": ("Family",),
@@ -86,14 +87,18 @@ _BY_MODULE = {
     "qpruntime.inference.sites": ("Sites",),
     "qpruntime.inference.sparse.inducing": ("Inducing",),
     "qpruntime.inference.sparse.solution": ("SparseSolution",),
+    "qpruntime.kernels.categorical": ("Categories",),
     "qpruntime.kernels.columns": ("On",),
     "qpruntime.kernels.markov": ("Factor", "States", "Term"),
     "qpruntime.kernels.same": ("Same",),
     "qpruntime.kernels.state": ("StateSpace",),
     "qpruntime.learning.maximise": ("Optimum",),
     "qpruntime.learning.slopes": ("Slopes",),
+    "qpruntime.learning.nodes.result": ("Integrated",),
     "qpruntime.learning.options": ("Search", "Series"),
     "qpruntime.learning.options_inducing": ("Inducing",),
+    "qpruntime.learning.options_integrate": ("Integrate",),
+    "qpruntime.learning.options_joint": ("Joint",),
     "qpruntime.learning.policy.judged": ("Stage",),
     "qpruntime.learning.warp": ("Warp",),
     "sklearn.gaussian_process.kernels": (

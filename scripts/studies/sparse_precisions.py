@@ -5,7 +5,8 @@
 
 CPU seconds of one thread, the best of three after one run that compiles. Labels are probit ones
 with three coefficients; a fit maximises the log evidence over log deviations by L-BFGS-B, each
-value from the sites of the one before. Memory is the largest resident size less that before.
+value from the sites of those near by, to 1e-4 at last. Memory is the largest resident size less
+that before.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from scipy.special import log_ndtr
 
 from qpruntime import infer_precision
 from qpruntime.inference.precision.factorised import Factorised, filled
+from qpruntime.inference.precision.nearby import Nearby
 from qpruntime.inference.precision.ordering import elimination_order
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.precision.symbolic import analyse
@@ -123,15 +125,16 @@ def factors() -> Iterator[str]:
 
 def fitted(A: Any, y: Any, sizes: tuple[int, int], pattern: Pattern) -> tuple[float, int, Any]:
     """CPU seconds of a fit, its evaluations, and log deviations."""
-    held: dict[str, Any] = {"sites": None}
+    known = Nearby(3)
 
     def objective(theta: Any) -> tuple[float, Any]:
         Q = precision(sizes, theta)
         log_det = float(np.log(Q.data).sum())
+        tol = min(max(1e-2 * known.distance(theta), 1e-4), 1e-3)
         post = infer_precision(
-            A, Q, y, "probit", pattern=pattern, sites=held["sites"], log_det=log_det, tol=1e-4
+            A, Q, y, "probit", pattern=pattern, sites=known.at(theta), log_det=log_det, tol=tol
         )
-        held["sites"] = post.sites
+        known.add(theta, post.sites)
         slope, gradient = post.slope(), []
         begin = 3
         for size, t in zip(sizes, theta, strict=True):

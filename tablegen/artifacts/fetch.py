@@ -193,7 +193,13 @@ def _is_place(table: Any) -> bool:
 
 
 def _url(text: str) -> str:
-    return text if "://" in text else Path(text).absolute().as_uri()
+    try:
+        return text if "://" in text else Path(text).absolute().as_uri()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{printable(text)} is no path of this file system: it has half a character; give a "
+            "directory or a URL"
+        ) from None
 
 
 def _file_name(url: str) -> str:

@@ -16,6 +16,7 @@ from qpruntime import (
     GPClassifier,
     Inducing,
     InputError,
+    Joint,
     Series,
     infer_classes,
     infer_sparse_classes,
@@ -45,7 +46,9 @@ NEW = np.random.default_rng(9).uniform(-3.0, 3.0, (7, 2))
 
 
 def fitted(**options):
-    return GPClassifier(KERNEL, multi_class="joint", **options).fit(X, np.array(list("abc"))[Y])
+    return GPClassifier(KERNEL, **{"multi_class": "joint"} | options).fit(
+        X, np.array(list("abc"))[Y]
+    )
 
 
 def test_a_fit_is_infer_classes_at_its_kernel():
@@ -108,7 +111,7 @@ def test_slopes_by_parameters_are_those_of_differences(each):
 
 def test_a_kernel_for_each_class():
     """It begins at the one for all, whose evidence it exceeds; K kernels, one posterior."""
-    one, each = fitted(method="ep"), fitted(method="ep", kernel_per_class=True)
+    one, each = fitted(method="ep"), fitted(method="ep", multi_class=Joint(kernel_per_class=True))
     assert isinstance(each.kernel_, tuple)
     assert len(each.kernel_) == 3
     assert each.log_marginal_likelihood_value_ > one.log_marginal_likelihood_value_ + 1e-3
@@ -125,7 +128,7 @@ def test_a_kernel_for_each_class():
 def test_two_classes_ignore_both():
     y = Y > 0
     plain = GPClassifier(KERNEL).fit(X, y)
-    other = GPClassifier(KERNEL, multi_class="joint", kernel_per_class=True, solver="dense")
+    other = GPClassifier(KERNEL, multi_class=Joint(True), solver="dense")
     other.fit(X, y)
     np.testing.assert_array_equal(other.predict_proba(NEW), plain.predict_proba(NEW))
     corrected = clone(other).set_params(correction="blend").fit(X, y)
@@ -251,8 +254,6 @@ def test_rows_of_weight_zero_are_dropped():
         ({"monotone": {0: 1}}, "join classes, or leave it out"),
         ({"correction": "blend"}, 'use correction="ratio" for few points'),
         ({"multi_class": "one_vs_one"}, "multi_class must be one of"),
-        ({"kernel_per_class": 1}, "kernel_per_class must be True or False"),
-        ({"multi_class": "one_vs_rest", "kernel_per_class": True}, "cannot act"),
         ({"multi_class": "one_vs_rest", "correction": "ratio"}, "correction must be one of"),
     ],
 )
@@ -294,8 +295,8 @@ def test_what_does_not_fit_into_memory():
 def test_inducing_points(tmp_path):
     """Where all rows induce it is the dense model, in whatever units; few points are near it."""
     given = {"kernel": ConstantKernel(4.0) * RBF(50.0), "optimize": False}
-    for options in ({"optimize": False}, given, given | {"kernel_per_class": True}):
-        dense = GPClassifier(multi_class="joint", method="ep", **options).fit(X * 50.0, Y)
+    for options in ({"optimize": False}, given, given | {"multi_class": Joint(True)}):
+        dense = GPClassifier(**{"multi_class": "joint", "method": "ep"} | options).fit(X * 50.0, Y)
         model = clone(dense).set_params(inducing=X * 50.0).fit(X * 50.0, Y)
         assert (dense.engine_, model.engine_) == ("dense", "inducing")
         known = dense.predict_log_proba(NEW * 50.0)

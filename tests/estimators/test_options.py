@@ -18,6 +18,7 @@ from qpruntime import (
     GPRobustRegressor,
     Inducing,
     InputError,
+    Joint,
     RenamedWarning,
     Search,
     Series,
@@ -43,6 +44,7 @@ TARGET = {GPClassifier: LABELS, GPPoissonRegressor: COUNTS, GPRobustRegressor: R
         (Inducing("judged", nearest=3, budget=5), "Inducing('judged', nearest=3, budget=5.0)"),
         (Inducing(200, power=0.25, learn=False), "Inducing(200, power=0.25, learn=False)"),
         (Inducing([[1.0, 2.0]], dtype="float64"), "Inducing(array([[1., 2.]]), dtype='float64')"),
+        (Joint(kernel_per_class=True), "Joint(True)"),
         (Search(), "Search()"),
         (Search("loo", restarts=2), "Search('loo', restarts=2)"),
         (Series(0.001), "Series(0.001)"),
@@ -84,6 +86,7 @@ def test_values_show_what_differs_and_survive(value, text):
         (lambda: Inducing(subsample=5), "subsample=5 cannot act with inducing='auto': give induc"),
         (lambda: Inducing("judged", learn=False), "learn=False cannot act with inducing='judged'"),
         (lambda: Inducing(checkpoint="x"), "checkpoint='x' cannot act with inducing='auto'"),
+        (lambda: Joint(1), "kernel_per_class must be True or False"),
         (lambda: Search("bound"), "objective must be one of"),
         (lambda: Search(restarts=-1), "restarts must be"),
         (lambda: Search(restarts=10**9), "restarts must be at most"),
@@ -134,6 +137,7 @@ OLD = {
     "checkpoint": "fit.npz",
     "resume": True,
     "scheduler": "tcp://127.0.0.1:1",
+    "kernel_per_class": True,
     "nu_bounds": (1.0, 9.0),
     "scale_bounds": "fixed",
 }
@@ -143,9 +147,11 @@ OLD = {
 def test_old_names_mean_what_they_meant(name):
     parameter, _, field = OPTIONS[name]
     base = {"inducing": 20} if parameter == "inducing" and name not in ("nearest", "budget") else {}
+    base |= {"multi_class": "joint"} if parameter == "multi_class" else {}
     given = {name: OLD[name]} | ({"checkpoint": "fit.npz"} if name == "resume" else {})
     for model in MODELS:
-        if parameter == "noise_bounds" and model is not GPRobustRegressor:
+        owner = {"noise_bounds": GPRobustRegressor, "multi_class": GPClassifier}
+        if model is not owner.get(parameter, model):
             with pytest.raises(TypeError, match="unexpected keyword"):
                 model(**given)
             continue
@@ -210,7 +216,6 @@ IDLE = {
     "solver": {"solver": Series(1e-3)},
     "monotone": {"monotone": {0: 1}, "inducing": 9},
     "multi_class": None,
-    "kernel_per_class": None,
     "prior_mean": None,
     "n_jobs": None,
     "random_state": None,

@@ -205,3 +205,36 @@ def test_many_rows():
     assert ((y[2000:] >= low) & (y[2000:] <= high)).mean() == pytest.approx(0.8, abs=0.06)
     truth = np.exp(3.0 + f[2000:])
     assert np.abs(model.predict(rows[2000:]) / truth - 1.0).mean() < 0.08
+
+
+def test_zeros_of_a_hurdle_say_nothing_of_the_rate():
+    """The share of zeros is learnt, and f is as without those rows; quantiles are sums over f."""
+    own = np.random.default_rng(3)
+    y = np.where(own.uniform(size=60) < 0.4, 0.0, 1.0 + own.poisson(3.0 * np.exp(F)))
+    fixed = {"dispersion": "fixed"}
+    options = {"likelihood": "hurdle(dispersion=4)", "method": "ep", "parameter_bounds": fixed}
+    model = GPRegressor(KERNEL, **options).fit(X, y)
+    assert model.parameters_["zeros"] == pytest.approx(np.mean(y == 0.0), rel=1e-4)
+    options |= {"parameter_bounds": fixed | {"zeros": "fixed"}, "optimize": False}
+    rows = y > 0.0
+    whole = GPRegressor(model.kernel_, **options).fit(X, y)
+    alone = GPRegressor(model.kernel_, **options).fit(X[rows], y[rows])
+    # Begun from the observations by a search that ends within 1e-3.
+    np.testing.assert_allclose(alone.latent(NEW), whole.latent(NEW), rtol=1e-4)
+    z = np.linspace(-10.0, 10.0, 20_001)
+    w = stats.norm.pdf(z) / stats.norm.pdf(z).sum()
+    mean, variance = model.latent(NEW)
+    zeros = model.parameters_["zeros"]
+    for i, (low, high) in enumerate(model.predict_interval(NEW, 0.9)):
+        rate = np.exp(mean[i] + math.sqrt(variance[i]) * z)
+        given = stats.nbinom(4.0, 4.0 / (4.0 + rate))
+
+        def below(k, given=given):
+            return zeros + (1.0 - zeros) * (w @ ((given.cdf(k) - given.pmf(0)) / given.sf(0)))
+
+        assert low == 0.0
+        assert below(high - 1.0) < 0.95 <= below(high)
+        whole = w @ (rate / given.sf(0)) * (1.0 - zeros)
+        assert model.predict(NEW)[i] == pytest.approx(whole, rel=1e-8)
+        found = model.predict_log_density(NEW[[i]], [3.0])[0]
+        assert np.exp(found) == pytest.approx(below(3.0) - below(2.0), rel=1e-8)

@@ -52,6 +52,15 @@ def inflated(f, y, dispersion, zeros):
     return np.logaddexp(np.log(zeros), found) if y == 0.0 else found
 
 
+def hurdle(f, y, dispersion, zeros):
+    if y == 0.0:
+        return np.full_like(f, np.log(zeros))
+    none = dispersion * np.logaddexp(0.0, f - np.log(dispersion))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        seen = np.where(f > -600.0, np.log(-np.expm1(-none)), f)
+    return np.log1p(-zeros) + negative(f, y, dispersion) - seen
+
+
 def flipped(f, y, flip):
     return np.logaddexp(np.log(flip), np.log1p(-2.0 * flip) + log_ndtr(y * f))
 
@@ -100,6 +109,9 @@ CASES = {
     "gamma(shape=30)": (gamma, (30.0,), (1.3, 200.0)),
     "beta(precision=12)": (beta, (12.0,), (0.3, 0.999)),
     "zero-inflated(dispersion=2, zeros=0.3)": (inflated, (2.0, 0.3), (0.0, 1.0, 40.0)),
+    "hurdle(dispersion=2, zeros=0.3)": (hurdle, (2.0, 0.3), (0.0, 1.0, 2.0, 40.0)),
+    "hurdle(dispersion=0.05, zeros=0.6)": (hurdle, (0.05, 0.6), (1.0, 3.0)),
+    "hurdle(dispersion=1e3, zeros=0.01)": (hurdle, (1e3, 0.01), (1.0, 900.0)),
     "noisy-probit(flip=0.1)": (flipped, (0.1,), (1.0, -1.0)),
     "ordinal(gap_2=0.7, gap_3=0.01, gap_4=1e8)": (levels, (0.7, 0.71), (0.0, 1.0, 2.0, 3.0)),
     "log-normal(scale=0.4)": (log_normal, (0.4,), SPANS),
@@ -167,9 +179,10 @@ def test_distributions_are_those_of_the_density(name):
     own, (log_p, values, seen) = likelihoods.get(name), CASES[name]
     for f in (-0.5, 1.2):
         given = own.given(np.array([f]), own.theta)
-        if own.name in ("zero-inflated", "ordinal"):
-            y = np.arange(2000.0) if own.name == "zero-inflated" else np.arange(4.0)
+        if own.name in ("zero-inflated", "hurdle", "ordinal"):
+            y = np.arange(4000.0) if own.name != "ordinal" else np.arange(4.0)
             p = np.exp([float(log_p(np.array(f), k, *values)) for k in y])
+            assert p.sum() == pytest.approx(1.0, abs=1e-9)
             mean = p @ y
             assert given.mean()[0] == pytest.approx(mean, rel=1e-9)
             assert given.var()[0] == pytest.approx(p @ (y - mean) ** 2, rel=1e-9)
@@ -210,6 +223,7 @@ def test_slopes_by_parameters_are_those_of_log_z():
         ("beta", (0.0, 1.0, 35.0, np.nan)),
         ("ordinal", (-1.0, 0.5, 12.0, np.nan)),
         ("zero-inflated", (-1.0, 0.5)),
+        ("hurdle", (-1.0, 0.5)),
         ("noisy-probit", (0.0, 2.0)),
         ("weibull", (3.0, (3.0, 2.0), (0.0, 0.0), (0.0, INF), (-1.0, 2.0), (np.nan, 2.0))),
     ],

@@ -79,6 +79,11 @@ def test_fetched_from_a_directory(shelf, installed, capsys):
     assert json.loads(capsys.readouterr().out)["path"] == str(path)
 
 
+def test_half_a_character_is_no_path():
+    with pytest.raises(InputError, match=r"half a character; give a directory"):
+        tablegen.fetch("probit-compact", source="\ud800")
+
+
 @every_case("how", ["file hash", "data hash", "by data hash", "variable", "path", "registry file"])
 def test_ways_to_ask(how, shelf, tmp_path, monkeypatch):
     data = open_table("probit").sha256

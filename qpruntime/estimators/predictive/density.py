@@ -37,6 +37,7 @@ from qpruntime.validation import choice
 
 __all__ = [
     "PREDICTIVES",
+    "below",
     "log_density",
     "log_pmf",
     "mode",
@@ -154,21 +155,39 @@ def quantiles(
     NumericalError
         If one is beyond `LARGEST_COUNT`.
     """
-    rate: Rate
-    tail: Tail = count_tail
-    if not _exact(predictive):
-        average, scale = _gamma(mean, variance, link, dispersion)
-        rate = GammaRate(average / scale, scale)
-    elif dispersion == math.inf:
-        rate = LINKS[link].distribution(mean, wide(variance))
-    else:
-        std = np.sqrt(wide(variance))
-        rate, tail = DispersedRate(mean, std, np.full(mean.size, dispersion)), dispersed_tail
+    rate, tail = _rates(mean, variance, predictive, link, dispersion)
     pairs, level = np.repeat(np.arange(mean.size), q.size), np.tile(q, mean.size)
     found = smallest_counts(rate[pairs], level, LARGEST_COUNT, tail)
     if (found > LARGEST_COUNT).any():
         raise _too_large(mean, variance, int(pairs[np.argmax(found)]))
     return found.astype(np.int64).reshape(mean.size, q.size)
+
+
+def below(
+    mean: Array,
+    variance: Array,
+    y: Array,
+    upper: bool,
+    predictive: str = "exact",
+    link: str = "square",
+    dispersion: float = math.inf,
+) -> Array:
+    """P(Y <= y), or with `upper` P(Y > y), for T latent values and as many counts."""
+    rate, tail = _rates(mean, variance, predictive, link, dispersion)
+    return tail(rate, y, upper)
+
+
+def _rates(
+    mean: Array, variance: Array, predictive: str, link: str, dispersion: float
+) -> tuple[Rate, Tail]:
+    """Distributions of rates, and what has the tails of their counts."""
+    if not _exact(predictive):
+        average, scale = _gamma(mean, variance, link, dispersion)
+        return GammaRate(average / scale, scale), count_tail
+    if dispersion == math.inf:
+        return LINKS[link].distribution(mean, wide(variance)), count_tail
+    std = np.sqrt(wide(variance))
+    return DispersedRate(mean, std, np.full(mean.size, dispersion)), dispersed_tail
 
 
 def rate_std(mean: Array, variance: Array, link: str = "square") -> Array:

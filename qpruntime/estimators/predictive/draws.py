@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from qpruntime.arrays import Array
@@ -10,8 +12,11 @@ from qpruntime.likelihoods import Likelihood
 __all__ = ["observed"]
 
 
-def observed(likelihood: Likelihood, f: Array, rng: np.random.Generator) -> Array:
+def observed(
+    likelihood: Likelihood, f: Array, rng: np.random.Generator, trials: Array | None = None
+) -> Array:
     """One observation for each latent value, in their shape, of a likelihood with `given`."""
-    assert likelihood.given is not None
-    found = likelihood.given(f, likelihood.theta).rvs(size=f.shape, random_state=rng)
+    given: Any = likelihood.given
+    own = given(f, likelihood.theta, *(() if trials is None else (trials.astype(np.int64),)))
+    found = own.rvs(size=f.shape, random_state=rng)
     return np.asarray(found, dtype=float)

@@ -69,30 +69,38 @@ def expect(function: OfLatent, mean: Array, std: Array) -> Array:
     return out
 
 
-def mean_and_variance(likelihood: Likelihood, mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Mean and variance of an observation, each (T,)."""
+def mean_and_variance(
+    likelihood: Likelihood, mean: Array, variance: Array, trials: Array | None = None
+) -> tuple[Array, Array]:
+    """Mean and variance of an observation, each (T,); of so many trials, where it is of trials."""
     std = np.sqrt(variance)
 
-    def first(_: NDArray[np.intp], f: Array) -> Array:
-        return _given(likelihood, f).mean()
+    def first(rows: NDArray[np.intp], f: Array) -> Array:
+        found: Array = _given(likelihood, f, trials, rows).mean()
+        return found
 
     with np.errstate(all="ignore"):
         centre = expect(first, mean, std)
 
         def second(rows: NDArray[np.intp], f: Array) -> Array:
-            given = _given(likelihood, f)
+            given = _given(likelihood, f, trials, rows)
             return given.var() + (given.mean() - centre[rows, None]) ** 2
 
         return centre, expect(second, mean, std)
 
 
 def cdf(
-    likelihood: Likelihood, mean: Array, variance: Array, y: Array, upper: bool = False
+    likelihood: Likelihood,
+    mean: Array,
+    variance: Array,
+    y: Array,
+    upper: bool = False,
+    trials: Array | None = None,
 ) -> Array:
     """P(Y <= y), or P(Y > y), for T latent values and as many y."""
 
     def tail(rows: NDArray[np.intp], f: Array) -> Array:
-        given = _given(likelihood, f)
+        given = _given(likelihood, f, trials, rows)
         found: Array = (given.sf if upper else given.cdf)(y[rows, None])
         return found
 
@@ -100,7 +108,13 @@ def cdf(
         return expect(tail, mean, np.sqrt(variance))
 
 
-def quantiles(likelihood: Likelihood, mean: Array, variance: Array, q: Array) -> Array:
+def quantiles(
+    likelihood: Likelihood,
+    mean: Array,
+    variance: Array,
+    q: Array,
+    trials: Array | None = None,
+) -> Array:
     """Quantiles of an observation, shape (T, Q); of counts the smallest y with P(Y <= y) >= q."""
     std = np.sqrt(variance)
     # Those given f, anywhere where f can be, are on either side of those of the mixture.
@@ -108,16 +122,21 @@ def quantiles(likelihood: Likelihood, mean: Array, variance: Array, q: Array) ->
     columns = []
     for level in q:
         with np.errstate(all="ignore"):
-            ends = np.asarray(_given(likelihood, f).ppf(level), dtype=float)
+            ends = np.asarray(_given(likelihood, f, trials).ppf(level), dtype=float)
         low, high = ends.min(axis=1), ends.max(axis=1)
-        find = _smallest if _discrete(likelihood) else _root
-        columns.append(find(likelihood, mean, variance, float(level), low, high))
+        args = likelihood, mean, variance, float(level), low, high
+        columns.append(_smallest(*args, trials) if _discrete(likelihood) else _root(*args))
     return np.column_stack(columns)
 
 
-def _given(likelihood: Likelihood, f: Array) -> Any:
-    assert likelihood.given is not None
-    return likelihood.given(f, likelihood.theta)
+def _given(
+    likelihood: Likelihood, f: Array, trials: Array | None = None, rows: Any = slice(None)
+) -> Any:
+    """The distribution of y for f of shape (n, nodes), those of some rows."""
+    given: Any = likelihood.given
+    if trials is None:
+        return given(f, likelihood.theta)
+    return given(f, likelihood.theta, trials[rows, None])
 
 
 def _discrete(likelihood: Likelihood) -> bool:
@@ -127,14 +146,21 @@ def _discrete(likelihood: Likelihood) -> bool:
 
 
 def _smallest(
-    likelihood: Likelihood, mean: Array, variance: Array, q: float, low: Array, high: Array
+    likelihood: Likelihood,
+    mean: Array,
+    variance: Array,
+    q: float,
+    low: Array,
+    high: Array,
+    trials: Array | None,
 ) -> Array:
     """By bisection among whole numbers."""
     upper = q > 0.5
     low, high = low - 1.0, np.minimum(np.maximum(high, low), _LARGEST_COUNT)
     while (wide := np.flatnonzero(high - low > 1.0)).size:
         middle = np.floor(0.5 * (low[wide] + high[wide]))
-        p = cdf(likelihood, mean[wide], variance[wide], middle, upper)
+        own = None if trials is None else trials[wide]
+        p = cdf(likelihood, mean[wide], variance[wide], middle, upper, own)
         enough = p <= 1.0 - q if upper else p >= q
         high[wide[enough]], low[wide[~enough]] = middle[enough], middle[~enough]
     return high

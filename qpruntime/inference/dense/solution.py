@@ -145,6 +145,10 @@ class DenseSolution:
         data = self.data.with_covariance(K, self.kept.weights, self.mean)
         return replace(self, data=data)
 
+    def without_covariance(self) -> DenseSolution:
+        """Return the same without its prior covariance."""
+        return replace(self, data=replace(self.data, K=None))
+
     def facts(self) -> dict[str, Any]:
         """What this engine adds to a summary."""
         return {"n_negative": int((self.own.tau < 0.0).sum())}

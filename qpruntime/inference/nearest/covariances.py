@@ -9,7 +9,7 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.jit import summed
 from qpruntime.kernels.cross import cross_covariance
-from qpruntime.kernels.tree import Added, Multiplied, Node, read
+from qpruntime.kernels.tree import Added, Multiplied, Node, Seen, read
 
 __all__ = ["within"]
 
@@ -30,6 +30,8 @@ def _values(node: Node, X: Array) -> Any:
         return _values(node.one, X) + _values(node.two, X)
     if isinstance(node, Multiplied):
         return _values(node.one, X) * _values(node.two, X)
+    if isinstance(node, Seen):
+        return _values(node.inner, np.ascontiguousarray(X[:, :, list(node.kernel.columns)]))
     kernel, parts = node.kernel, node.parts
     if parts.constant:
         return node.value

@@ -35,7 +35,7 @@ def why_never(data: Data, settings: Settings) -> str:
     """
     method = data.projector.method
     for why, holds in (
-        ("X has one column, which is a series", int(data.X.shape[1]) <= 1),
+        ("X has one column, which is a series", int(data.X.shape[1]) <= 1 and not data.levels),
         ("the kernel is given", settings.kernel is not None),
         ("optimize=False learns no kernel", not settings.optimize),
         ("restarts are of the dense engine", settings.n_restarts > 0),

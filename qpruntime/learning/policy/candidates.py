@@ -127,7 +127,7 @@ def lengths(
         return [plain]
     first = subsets.rungs[0]
     refined = common.start.refined(common.theta)
-    shrunk = trial.climb(_shrunk(refined, common.theta), first, *_FIRST_LENGTHS)
+    shrunk = trial.climb(_shrunk(refined), first, *_FIRST_LENGTHS)
     if count <= WIDE and rows > first:
         shrunk = trial.climb(shrunk.start, rows, *ON, shrunk.theta)
     elif rows > first:
@@ -185,12 +185,12 @@ def combined(
     return None
 
 
-def _shrunk(refined: Start, theta: Array) -> Start:
+def _shrunk(refined: Start) -> Start:
     """Add the prior of single length-scales, about the common one."""
     if refined.log_prior is None:
         return refined
-    count = refined.kernel.n_dims - 2
-    mean, deviation = np.full(count, theta[2]), np.full(count, _SHRINK)
+    mean = refined.thetas[0][2 : refined.kernel.n_dims]
+    deviation = np.full(mean.size, _SHRINK)
     prior = LogNormal(
         np.concatenate([refined.log_prior.mean, mean]),
         np.concatenate([refined.log_prior.deviation, deviation]),

@@ -55,14 +55,14 @@ def look(processes: Sequence[Data], settings: Settings, latent_scale: float) -> 
     if not acts_on_few(first, settings) or is_lazy(first.X):
         return None
     rng = np.random.default_rng(0)
-    warped = View.of(first.X, first.weights, rng, True)
+    warped = View.of(first.X, first.weights, rng, True, first.levels)
     if not _bent(first.X, warped.features):
         return None
     n, budget = len(first.y), Budget(None, len(first.y))
     concave = first.projector.likelihood.log_concave
     rows = np.arange(n) if concave else np.sort(rng.permutation(n)[:_SLOW])
     seen, stages, thetas = [], [], []
-    for view in (View.of(first.X, first.weights, rng, False), warped):
+    for view in (View.of(first.X, first.weights, rng, False, first.levels), warped):
         start = default_start(view.units, latent_scale)
         left: Array = np.zeros(rows.size)
         ends = []

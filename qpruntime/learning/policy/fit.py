@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.execution.blas_threads import blas_threads, one_blas_thread
@@ -104,7 +105,9 @@ def _drawn(
     seen[order] = rows_at(X, subsets.order[order])
     for shape in _SHAPES:
         if shape.ranks not in views:
-            views[shape.ranks] = View.of(X, processes[0].weights, rng, shape.ranks)
+            views[shape.ranks] = View.of(
+                X, processes[0].weights, rng, shape.ranks, processes[0].levels
+            )
         view = views[shape.ranks]
         starts[shape] = default_start(view.units, latent_scale, nu=shape.nu)
         scaled = view.rows(seen)
@@ -147,9 +150,12 @@ def _drawn(
 
 def _unscaled(fit: Fit, view: View) -> Fit:
     """Return the fit as one of the features that users give."""
-    kernel = view.units.kernel_of_features(fit.kernel)
-    posterior = moved_to(fit.posterior, kernel, view.features, view.units.unscaled)
-    return replace(fit, kernel=kernel, posterior=posterior)
+
+    def change(kernel: Kernel, posterior: Any) -> tuple[Kernel, Any]:
+        own = view.units.kernel_of_features(kernel)
+        return own, moved_to(posterior, own, view.features, view.units.unscaled)
+
+    return fit.moved(change)
 
 
 def _strata(processes: Sequence[Data]) -> Array | None:

@@ -31,7 +31,7 @@ from qpruntime.inference.sparse.rows import Rows
 from qpruntime.inference.sparse.rule import Rule
 from qpruntime.inference.sparse.settle import settle
 from qpruntime.learning.data import Data
-from qpruntime.learning.inducing import clusters, rows_at, sample, units
+from qpruntime.learning.inducing import clusters, levels_of, rows_at, sample, units
 from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.policy.operations import Budget, local_density, sweeps_of
 from qpruntime.learning.policy.settled import Settled
@@ -87,7 +87,8 @@ class Ground:
     ) -> Settled:
         """Settle all rows with m inducing points, from the sites of another number of them."""
         rng = np.random.default_rng([self.seed, m])
-        Z = clusters(self._points, m, rng, units(kernel, self._points.std(axis=0)))
+        measured = units(kernel, self._points.std(axis=0))
+        Z = clusters(self._points, m, rng, measured, levels_of(kernel))
         n = len(self.data.y)
         dtype = self._dtype(n, m)
         engine = Engine(self._rows, self._rule(projector), kernel, Z, dtype=dtype, **self._options)

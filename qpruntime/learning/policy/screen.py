@@ -47,11 +47,11 @@ def screened(
 ) -> tuple[Units, tuple[Stage, ...]] | None:
     """Return units that ignore all but a few features of X, if the evidence is for them.
 
-    None, and nothing is computed, where features are not many.
+    None, and nothing is computed, where features are not many, or some of them are levels.
     """
     first = processes[0]
     n, d = len(first.y), units.count
-    if not acts_on_few(first, settings) or is_lazy(X) or d <= max(_MANY * n, 2.0):
+    if not acts_on_few(first, settings) or is_lazy(X) or units.levels or d <= max(_MANY * n, 2.0):
         return None
     slow = not first.projector.likelihood.log_concave
     rows = np.random.default_rng(0).permutation(n)[: _SLOW if slow else n]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,8 +28,15 @@ class View:
     units: Units
 
     @classmethod
-    def of(cls, X: Any, weights: Array | None, rng: np.random.Generator, ranks: bool) -> View:
-        """Measure the rows of X; of many rows a sample."""
+    def of(
+        cls,
+        X: Any,
+        weights: Array | None,
+        rng: np.random.Generator,
+        ranks: bool,
+        levels: Sequence[int] = (),
+    ) -> View:
+        """Measure the rows of X, some of whose columns are levels; of many rows a sample."""
         n = int(X.shape[0])
         if n <= SAMPLE and not is_lazy(X):
             points, mass = X, weights
@@ -36,9 +44,9 @@ class View:
             some = sample(n, SAMPLE, rng)
             points, mass = rows_at(X, some), None if weights is None else weights[some]
         if not ranks:
-            return cls(X, None, Units.of(points, mass))
-        warp = Warp.of(points, mass)
-        return cls(X, warp, Units.of(warp(points), mass))
+            return cls(X, None, Units.of(points, mass, levels))
+        warp = Warp.of(points, mass, levels)
+        return cls(X, warp, Units.of(warp(points), mass, levels))
 
     @cached_property
     def features(self) -> Any:

@@ -69,4 +69,5 @@ likelihood = Likelihood(
     limits={"shape": (1e-3, 1e6)},
     derive=_constants,
     given=_given,
+    log_link=True,
 )

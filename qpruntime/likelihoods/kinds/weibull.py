@@ -11,10 +11,26 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.jit import LANDMARK, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.jit import (
+    FRAME,
+    LANDMARK,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    RULE,
+    SPLIT,
+    Pointer,
+)
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.kinds.observed import spans
-from qpruntime.likelihoods.kinds.times import WEIBULL, edge_of, moments_of, time_split
+from qpruntime.likelihoods.kinds.spans import WEIBULL
+from qpruntime.likelihoods.kinds.times import (
+    edge_of,
+    frame_of,
+    moments_of,
+    rule_of,
+    time_split,
+)
 
 __all__ = ["likelihood"]
 
@@ -28,7 +44,23 @@ def _split(f, y, theta):
 
 
 def _moments(mu, sigma, y, theta):
-    return moments_of(WEIBULL, mu, sigma, y, theta)
+    return moments_of(WEIBULL, mu, sigma, y, theta, 1.0)
+
+
+def _frame(mu, sigma, y, theta):
+    return frame_of(WEIBULL, mu, sigma, y, theta, 1.0)
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    return moments_of(WEIBULL, mu, sigma, y, theta, power)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return frame_of(WEIBULL, mu, sigma, y, theta, power)
+
+
+def _rule(split, landmark, power, mu, sigma, y, theta):
+    return rule_of(WEIBULL, mu, sigma, y, theta, power)
 
 
 def _edge(y, theta, k):
@@ -48,6 +80,9 @@ likelihood = Likelihood(
     validate=spans,
     columns=2,
     moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
+    rule=Pointer(_rule, RULE),
     landmarks=Pointer(_edge, LANDMARK),
     parameters={"scale": 0.5},
     limits={"scale": (1e-4, 1e4)},

@@ -91,4 +91,5 @@ likelihood = Likelihood(
     limits={"dispersion": (1e-3, 1e9), "zeros": (1e-9, 0.999999)},
     derive=_constants,
     given=_given,
+    log_link=True,
 )

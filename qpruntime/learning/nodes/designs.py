@@ -14,7 +14,7 @@ import numpy as np
 
 from qpruntime.arrays import Array
 
-__all__ = ["composite", "corners"]
+__all__ = ["composite", "composite_mass", "corners"]
 
 #: Radius of a composite design over that of the corners, sqrt(p).
 _RADIUS = 1.1
@@ -45,3 +45,8 @@ def composite(p: int) -> tuple[Array, Array]:
     sphere = _RADIUS * (np.vstack([corners(p), axes]) if p > 1 else axes)
     weight = np.exp(0.5 * p * _RADIUS**2) / (len(sphere) * (_RADIUS**2 - 1.0))
     return np.vstack([np.zeros(p), sphere]), np.append(1.0, np.full(len(sphere), weight))
+
+
+def composite_mass() -> float:
+    """Sum of w exp(-z'z/2) over a composite design, whatever p is."""
+    return 1.0 + 1.0 / (_RADIUS**2 - 1.0)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.effects.mixture import Mixture
 from qpruntime.estimators.predictive.count_mixture import count_tail
 from qpruntime.estimators.predictive.density import quantiles, wide
 from qpruntime.estimators.predictive.dispersed import DispersedRate, dispersed_tail
+from qpruntime.estimators.predictive.normals import Mixture
 from qpruntime.likelihoods.poisson_exp import LogNormalRate
 
 __all__ = ["count_quantiles"]

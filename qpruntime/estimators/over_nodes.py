@@ -1,0 +1,226 @@
+"""Predictions averaged over hyper-parameters that were integrated: models at nodes, and means.
+
+A model at a node is the fitted one with what belongs to the node in place of what belongs to the
+mode, so that it predicts by the same code.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+from scipy.special import logsumexp
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.estimators.process import all_of
+from qpruntime.learning.nodes.result import Integrated
+from qpruntime.learning.options_integrate import integrate_of
+from qpruntime.learning.settings import Settings
+from qpruntime.validation import generator, shown
+
+__all__ = [
+    "Weighed",
+    "averaged",
+    "densities",
+    "deviations",
+    "drawn",
+    "is_integrated",
+    "left_out",
+    "moments",
+    "nodes_of",
+    "only_mode",
+    "remembered",
+    "shares",
+    "to_integrate",
+]
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+#: Weights (J,) that sum to 1, and what each node says.
+Mean = Callable[[Array, Sequence[Any]], Any]
+
+
+class Weighed(NamedTuple):
+    """Models at the nodes of one process, and what each weighs, shape (J,)."""
+
+    weights: Array
+    models: tuple[Any, ...]
+
+
+def to_integrate(model: Any, settings: Settings) -> Settings:
+    """Return the settings of a fit that integrates hyper-parameters, if that is asked for.
+
+    Raises
+    ------
+    InputError
+        For an option that leaves nothing to integrate, or whose predictions are of one posterior.
+    """
+    asked = integrate_of(getattr(model, "hyperparameters", "mode"))
+    if asked is None:
+        return settings
+    for given, words in (
+        (
+            not settings.optimize,
+            "optimize=False, which takes them as they are: use optimize=True",
+        ),
+        (
+            settings.objective == "loo",
+            'optimize="loo", which has no evidence to weigh them by: use optimize="evidence"',
+        ),
+        (
+            settings.solver == "markov",
+            f'solver={shown(model.solver)}: use solver="dense"',
+        ),
+        (
+            model.correction is not None,
+            f"correction={shown(model.correction)}, which is of one posterior: use "
+            'correction=None, or Integrate(weights="corrected")',
+        ),
+        (
+            bool(getattr(model, "monotone", None)),
+            "monotone: leave it out",
+        ),
+        (model.prior_mean is not None, "prior_mean: use prior_mean=None"),
+    ):
+        if given:
+            raise InputError(
+                f"hyperparameters={shown(model.hyperparameters)} cannot act with {words}, or use "
+                'hyperparameters="mode"'
+            )
+    solver = "dense" if settings.solver == "auto" and settings.sparse is None else settings.solver
+    return replace(settings, integrate=asked, solver=solver)
+
+
+def is_integrated(model: Any) -> bool:
+    """Whether the hyper-parameters of a fitted model were integrated."""
+    # Models of before, unpickled, say nothing of it.
+    return getattr(model, "integrated_", None) is not None
+
+
+def only_mode(model: Any, what: str) -> None:
+    """Raise `InputError` for what is of one set of hyper-parameters, if many were integrated."""
+    if is_integrated(model):
+        raise InputError(
+            f"{what} of one set of hyper-parameters, and these were integrated: fit with "
+            'hyperparameters="mode"'
+        )
+
+
+def nodes_of(model: Any) -> tuple[Weighed, ...]:
+    """Return the models at the nodes of each process of an integrated model."""
+    found = []
+    for one in all_of(model.integrated_):
+        ends = zip(one.kernels, one.likelihoods, one.posteriors, strict=True)
+        found.append(Weighed(one.weights, tuple(_at(model, *end) for end in ends)))
+    return tuple(found)
+
+
+def _at(model: Any, kernel: Any, likelihood: Any, posterior: Any) -> Any:
+    own = object.__new__(type(model))
+    own.__dict__ = dict(vars(model))
+    own.integrated_, own.kernel_, own.posterior_ = None, kernel, posterior
+    for name, value in own._with_likelihood(likelihood).items():
+        setattr(own, name, value)
+    return own
+
+
+def averaged(mean: Mean) -> Callable[[Callable[Given, Found]], Callable[Given, Found]]:
+    """Let a method of an estimator be the mean of those at the nodes, where there are any.
+
+    Of several processes the first axis after the rows has one for each; of covariances the first.
+    """
+
+    def taking(method: Callable[Given, Found]) -> Callable[Given, Found]:
+        plain: Callable[..., Any] = method
+
+        @functools.wraps(method)
+        def call(*args: Any, **given: Any) -> Any:
+            model, *rest = args
+            if not is_integrated(model):
+                return plain(*args, **given)
+            each = [
+                mean(weights, [plain(one, *rest, **given) for one in models])
+                for weights, models in nodes_of(model)
+            ]
+            return each[0] if len(each) == 1 else tuple(map(_joined, zip(*each, strict=True)))
+
+        return call
+
+    return taking
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    """Columns (T, K) of vectors, (K, T, T) of matrices."""
+    return np.column_stack(parts) if parts[0].ndim == 1 else np.array(parts)
+
+
+def moments(weights: Array, found: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Means, and variances or covariances, by the law of total variance."""
+    centre: Array = sum(w * m for w, (m, _) in zip(weights, found, strict=True))
+    spread: Array = np.zeros_like(found[0][1])
+    for w, (m, v) in zip(weights, found, strict=True):
+        gap = m - centre
+        spread = spread + w * (v + (gap**2 if v.ndim == 1 else np.outer(gap, gap)))
+    return centre, spread
+
+
+def deviations(weights: Array, found: Sequence[Any]) -> Any:
+    """Means, and with these standard deviations where there are any."""
+    if not isinstance(found[0], tuple):
+        return shares(weights, found)
+    mean, variance = moments(weights, [(m, s**2) for m, s in found])
+    return mean, np.sqrt(variance)
+
+
+def densities(weights: Array, found: Sequence[Array]) -> Array:
+    """Logarithms of mean densities, or of mean probabilities."""
+    logs = np.log(weights).reshape(-1, *(1 for _ in np.shape(found[0])))
+    with np.errstate(divide="ignore"):
+        total: Array = logsumexp(np.array(found) + logs, axis=0)
+    return total
+
+
+def shares(weights: Array, found: Sequence[Array]) -> Array:
+    """Means of probabilities, or of anything that is linear in the posterior."""
+    total: Array = np.tensordot(weights, np.array(found), axes=1)
+    return total
+
+
+def left_out(weights: Array, found: Sequence[Array]) -> Array:
+    """Leave-one-out log densities: hyper-parameters are weighed again without the row.
+
+    1/p(y_n | others) is the mean of 1/p(y_n | others, theta).
+    """
+    logs = np.log(weights)[:, None]
+    total: Array = -logsumexp(logs - np.array(found), axis=0)
+    return total
+
+
+def drawn(
+    method: Callable[..., Any], model: Any, X: Any, n: int, random_state: Any, *rest: Any
+) -> Array:
+    """Draws by a method of the models at nodes, each by its weight, shape (n, ...)."""
+    rng = generator(random_state)
+    columns = []
+    for weights, models in nodes_of(model):
+        which = rng.choice(len(weights), size=n, p=weights)
+        out: Any = None
+        for j in np.unique(which):
+            some = np.flatnonzero(which == j)
+            own = method(models[j], X, some.size, rng, *rest)
+            out = np.empty((n, *own.shape[1:]), own.dtype) if out is None else out
+            out[some] = own
+        columns.append(out)
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=2)
+
+
+def remembered(fits: Sequence[Any]) -> Integrated | tuple[Integrated, ...] | None:
+    """Return what fits have integrated, as an estimator keeps it."""
+    found = tuple(fit.nodes for fit in fits)
+    if found[0] is None:
+        return None
+    return found[0] if len(found) == 1 else found

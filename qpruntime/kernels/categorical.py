@@ -1,0 +1,153 @@
+"""Columns of levels, such as a city or a species: equal or not, with a learnt similarity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Hyperparameter, Kernel
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.kernels.parts import KernelParts
+from qpruntime.validation import shown
+
+__all__ = ["PARTS", "Categories", "contracted"]
+
+
+class Categories(Kernel):
+    """The covariance of levels: two that differ are alike by exp(-dissimilarity).
+
+    k(x, z) = exp(-sum_j w_j [x_j != z_j]) over some columns, whose numbers are names of levels: how
+    far they are apart means nothing. A level that no row of the fit has is like none of the
+    others, by the same similarity. For one column this is compound symmetry.
+
+    Parameters
+    ----------
+    columns : sequence of int or str
+        Columns of levels, by their numbers from 0; by names, if an estimator is fitted with it to a
+        data frame.
+    dissimilarity : float or array-like, shape (q,)
+        w, the negative logarithm of the correlation of two levels: one for all columns, or one for
+        each.
+    dissimilarity_bounds : pair of floats or "fixed"
+        Between what it is learnt.
+
+    Raises
+    ------
+    InputError
+        When it is called, if a row has no such column, or dissimilarities are not one for each.
+
+    References
+    ----------
+    The kernel that is one number for equal levels and another for others is that of Pinheiro and
+    Bates, 1996, Section 2; in Gaussian processes of Roustant et al., 2020, Section 2.
+
+    Examples
+    --------
+    A curve for each level of the second column; curves of two levels are correlated by exp(-0.5):
+
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime.kernels import Categories, On
+    >>> kernel = On(RBF(1.0), [0]) * Categories([1], 0.5)
+    >>> kernel([[0.0, 1.0]], [[0.0, 1.0], [0.0, 2.0]]).round(4).tolist()
+    [[1.0, 0.6065]]
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[int | str],
+        dissimilarity: Any = 1.0,
+        dissimilarity_bounds: Any = (1e-6, 1e2),
+    ) -> None:
+        self.columns = columns
+        self.dissimilarity = dissimilarity
+        self.dissimilarity_bounds = dissimilarity_bounds
+
+    @property
+    def hyperparameter_dissimilarity(self) -> Hyperparameter:
+        """What scikit-learn asks for."""
+        count = np.size(self.dissimilarity)
+        shape = () if np.ndim(self.dissimilarity) == 0 else (count,)
+        return Hyperparameter("dissimilarity", "numeric", self.dissimilarity_bounds, *shape)
+
+    @property
+    def similarity(self) -> Array:
+        """Correlation of two levels, of each column, shape (q,)."""
+        return np.exp(-self._weights())
+
+    def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
+        X = np.atleast_2d(X)
+        Z = X if Y is None else np.atleast_2d(Y)
+        self._check(X)
+        weights = self._weights()
+        K = np.zeros((len(X), len(Z)))
+        for weight, j in zip(weights, self.columns, strict=True):
+            K -= weight * _differ(X, Z, j)
+        np.exp(K, out=K)
+        if not eval_gradient:
+            return K
+        if self.hyperparameter_dissimilarity.fixed:
+            return K, np.empty((*K.shape, 0))
+        slopes = [
+            -weight * K * _differ(X, X, j) for weight, j in zip(weights, self.columns, strict=True)
+        ]
+        if self._one:
+            slopes = [np.sum(slopes, axis=0)]
+        return K, np.stack(slopes, axis=2)
+
+    def diag(self, X: Any) -> Array:
+        """k(x, x), which is 1, shape (N,)."""
+        return np.ones(len(X))
+
+    def is_stationary(self) -> bool:
+        """Whether it depends on differences of rows alone."""
+        return True
+
+    @property
+    def _one(self) -> bool:
+        return np.ndim(self.dissimilarity) == 0
+
+    def _weights(self) -> Array:
+        weights = np.asarray(self.dissimilarity, dtype=float)
+        if weights.ndim and weights.shape != (len(self.columns),):
+            raise InputError(
+                f"dissimilarity of Categories must be one number, or {len(self.columns)} for as "
+                f"many columns, got {shown(self.dissimilarity)}"
+            )
+        return np.broadcast_to(weights, (len(self.columns),))
+
+    def _check(self, X: Array) -> None:
+        columns = np.asarray(self.columns)
+        if columns.dtype.kind in "UO":
+            raise InputError(
+                f"columns of Categories are names, {shown(self.columns)}: fit an estimator with it "
+                "to a data frame, or give their numbers from 0"
+            )
+        fits = columns.ndim == 1 and columns.size and columns.dtype.kind in "iu"
+        if not fits or columns.min() < 0 or columns.max() >= X.shape[1]:
+            raise InputError(
+                f"columns of Categories must be whole numbers from 0 to {X.shape[1] - 1} for rows "
+                f"of {X.shape[1]} columns, got {shown(self.columns)}"
+            )
+
+    def __repr__(self) -> str:
+        weights = np.array2string(np.asarray(self.dissimilarity, dtype=float), precision=3)
+        return f"Categories({shown(list(self.columns))}, dissimilarity={weights})"
+
+
+def contracted(kernel: Categories, X: Array, Z: Array, W: Array) -> Array:
+    """Return sum_ij W_ij dlog k(x_i, z_j)/dtheta (p,), of free log dissimilarities theta."""
+    if kernel.hyperparameter_dissimilarity.fixed:
+        return np.zeros(0)
+    pairs = zip(kernel._weights(), kernel.columns, strict=True)
+    found = np.array([-weight * float(np.vdot(W, _differ(X, Z, j))) for weight, j in pairs])
+    return found.sum(keepdims=True) if kernel._one else found
+
+
+def _differ(X: Array, Z: Array, j: Any) -> Any:
+    return X[:, j, None] != Z[:, j]
+
+
+PARTS = KernelParts(levels="dissimilarity")

@@ -1,0 +1,155 @@
+"""Hurdle counts: 0 with probability `zeros`, whatever f; else negative binomial but never 0.
+
+The untruncated mean is e^f. A large dispersion makes the positive counts truncated Poisson. Zeros
+say nothing of f.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qpruntime.arrays import Array
+from qpruntime.jit import MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.bend import bent
+from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.likelihoods.kinds.one_peak import one_peak_moments
+from qpruntime.likelihoods.negative_binomial import dispersed_shape
+from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
+from qpruntime.likelihoods.softplus import softplus
+
+__all__ = ["likelihood"]
+
+# theta has dispersion and zeros, then the logarithms of dispersion, zeros and 1 - zeros.
+#: Below this log rate 1 - P(0) is the rate, to the last bit and below what a double holds.
+_LOW = -600.0
+
+
+def _constants(dispersion, zeros):
+    return math.log(dispersion), math.log(zeros), math.log1p(-zeros)
+
+
+@kernel
+def log_positive(f, y, theta):
+    """Log probability of a positive count, given that it is one."""
+    r, g = theta[0], f - theta[2]
+    # P(0) = (1 + e^g)^-r, and 1 - P(0) is e^f where that is small.
+    none = r * softplus(g)
+    more = -math.log(-math.expm1(-none)) if f > _LOW else -f
+    return bent(f, dispersed_shape(y, r, theta[2])) + more
+
+
+def _split(f, y, theta):
+    return (theta[4] + log_positive(f, y, theta) if y > 0.0 else theta[3]), 0.0
+
+
+@kernel
+def summit(y, theta):
+    """Log rate at which a count above 1 is likeliest, log p there, and how narrow that peak is.
+
+    The truncated mean, rate/(1 - P(0)), is y there. Newton's method between two bounds: a truncated
+    count is at most 1 more than one of dispersion r + 1.
+    """
+    r, log_y = theta[0], math.log(y)
+    low, high = math.log((y - 1.0) * r / (1.0 + r)), log_y
+    f = high
+    for _ in range(60):
+        rate = math.exp(f)
+        none = r * softplus(f - theta[2])
+        seen = -math.expm1(-none)
+        gap = f - math.log(seen) - log_y
+        if gap > 0.0:
+            high = f
+        else:
+            low = f
+        step = -gap / (1.0 - math.exp(-none) * rate / (1.0 + rate / r) / seen)
+        if not low < f + step < high:
+            step = 0.5 * (low + high) - f
+        f += step
+        if abs(step) < 1e-9:
+            break
+    return f, log_positive(f, y, theta), 1.0 / math.sqrt(1.0 + y / (1.0 + y / r))
+
+
+def _moments(mu, sigma, y, theta):
+    if y == 0.0:
+        return theta[3], mu, sigma * sigma
+    if y == 1.0:
+        # The likelihood falls from 1, by no more than the rate and the dispersion, or 1.
+        steep = min(math.exp(min(mu, 690.0)), max(theta[0], 1.0))
+        low, high = mu - sigma * sigma * steep, mu
+        top, most, scale = -math.inf, 0.0, 1.0
+    else:
+        top, most, scale = summit(y, theta)
+        low, high = min(mu, top), max(mu, top)
+    log_z, mean, variance = one_peak_moments(
+        log_positive, mu, sigma, y, theta, low, high, top, most, scale
+    )
+    return log_z + theta[4], mean, variance
+
+
+class _Hurdle:
+    """Distribution of the count given f, with the methods of SciPy's that are asked for."""
+
+    def __init__(self, f: Array, dispersion: float, zeros: float) -> None:
+        from scipy import stats  # takes longer to import than all likelihoods
+
+        rate = np.exp(np.clip(f, -700.0, 700.0))
+        self.zeros = zeros
+        self.own = stats.nbinom(dispersion, dispersion / (dispersion + rate))
+        # P(0) of those not truncated, and the rest of it.
+        none = dispersion * np.log1p(rate / dispersion)
+        self.none, self.seen = np.exp(-none), -np.expm1(-none)
+        self.rate, self.dispersion = rate, dispersion
+
+    def sf(self, y: ArrayLike) -> Array:
+        beyond = np.minimum(self.own.sf(np.maximum(y, 0.0)) / self.seen, 1.0)
+        return np.where(np.asarray(y) < 0.0, 1.0, (1.0 - self.zeros) * beyond)
+
+    def cdf(self, y: ArrayLike) -> Array:
+        found: Array = 1.0 - self.sf(y)
+        return found
+
+    def mean(self) -> Array:
+        found: Array = (1.0 - self.zeros) * (self.rate / self.seen)
+        return found
+
+    def var(self) -> Array:
+        square = self.rate / self.seen * (1.0 + self.rate * (1.0 + 1.0 / self.dispersion))
+        found: Array = (1.0 - self.zeros) * square - self.mean() ** 2
+        return found
+
+    def ppf(self, q: ArrayLike) -> Array:
+        beyond = (1.0 - np.asarray(q)) / (1.0 - self.zeros)
+        return np.where(beyond >= 1.0, 0.0, self._positive(beyond))
+
+    def rvs(self, size: Any, random_state: np.random.Generator) -> Array:
+        beyond = random_state.uniform(size=size) / (1.0 - self.zeros)
+        return np.where(beyond >= 1.0, 0.0, self._positive(beyond))
+
+    def _positive(self, beyond: Array) -> Array:
+        """The least positive count that no more than this share of them is beyond."""
+        found: Array = self.own.isf(np.minimum(beyond, 1.0) * self.seen)
+        return np.maximum(found, 1.0)
+
+
+def _given(f: Array, theta: Array) -> Any:
+    return _Hurdle(np.asarray(f, dtype=float), theta[0], theta[1])
+
+
+likelihood = Likelihood(
+    name="hurdle",
+    outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
+    split=Pointer(_split, SPLIT),
+    validate=counts,
+    moments=Pointer(_moments, MOMENTS),
+    log_concave=False,
+    parameters={"dispersion": 1.0, "zeros": 0.5},
+    limits={"dispersion": (1e-3, 1e9), "zeros": (1e-9, 0.999999)},
+    derive=_constants,
+    given=_given,
+    log_link=True,
+)

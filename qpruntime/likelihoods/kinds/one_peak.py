@@ -1,0 +1,222 @@
+"""Moments of a cavity times a likelihood with one peak, by sums that judge their own error.
+
+The log density rises up to one place, at infinity perhaps, and falls behind it; its logarithm need
+not be concave, so that the tilted density may have a second peak. Even steps from the highest
+peak are tried first: halving them squares their error, which is how it is known. Where they would
+be many, as of a narrow likelihood under a wide cavity, Gauss's rule and Kronrod's share panels
+that are bisected.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from qpruntime.jit import inlined, kernel
+
+__all__ = ["one_peak_moments"]
+
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+_GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
+#: What is left out is below exp(-_DROP) of the highest peak.
+_DROP = 42.0
+#: Even steps at first, in widths; how often they are halved, what halving them may change (its
+#: square is what is left), and how many there may be.
+_STEP, _HALVINGS, _CLOSE, _MOST = 0.68, 3, 1e-7, 220
+#: What Gauss's and Kronrod's rule may differ by on a panel, of the whole; panels at most.
+_APART, _PANELS = 1e-9, 4000
+#: Points of Kronrod's rule of 15 right of the middle, its weights, and Gauss's of 7.
+_X = np.array(
+    [
+        0.991455371120812639206854697526329,
+        0.949107912342758524526189684047851,
+        0.864864423359769072789712788640926,
+        0.741531185599394439863864773280788,
+        0.586087235467691130294144691693013,
+        0.405845151377397166906606412076961,
+        0.207784955007898467600689403773245,
+        0.0,
+    ]
+)
+_WK = np.array(
+    [
+        0.022935322010529224963732008058970,
+        0.063092092629978553290700663189204,
+        0.104790010322250183839876322541518,
+        0.140653259715525918745189590510238,
+        0.169004726639267902826583426598550,
+        0.190350578064785409913256402421014,
+        0.204432940075298892414161999234649,
+        0.209482141084727828012999174891714,
+    ]
+)
+_WG = np.array(
+    [
+        0.0,
+        0.129484966168869693270611432679082,
+        0.0,
+        0.279705391489276667901467771423780,
+        0.0,
+        0.381830050505118944950369775488975,
+        0.0,
+        0.417959183673469387755102040816327,
+    ]
+)
+
+
+@kernel
+def over(at, f, level, mu, sigma, top, most, bar):
+    """Whether beyond f, seen from `at`, nothing of the tilted density is higher than `bar`.
+
+    `level` is log p at f, `most` at its peak `top`: towards the peak it is no higher than there,
+    and the cavity no higher than at f; towards mu the other way round.
+    """
+    t = (f - mu) / sigma
+    bound = most if (f > at) == (top > f) else level
+    if (f > at) != (mu > f):
+        bound -= 0.5 * t * t
+    return bound < bar
+
+
+@inlined
+def one_peak_moments(log_p, mu, sigma, y, theta, low, high, top, most, scale):
+    """Log normaliser, mean and variance of p(y|f) N(f; mu, sigma^2).
+
+    Parameters
+    ----------
+    log_p : kernel
+        ``log_p(f, y, theta)``, copied into its caller with the rest.
+    low, high : float
+        Between which the highest peak of the product lies.
+    top, most : float
+        Where log p is highest, which may be infinite, and how high it is.
+    scale : float
+        Over which log p changes its slope near `top`.
+    """
+    # The peak, or the higher end of a search that missed it.
+    left, right = low, high
+    at_left = log_p(left, y, theta) - 0.5 * ((left - mu) / sigma) ** 2
+    at_right = log_p(right, y, theta) - 0.5 * ((right - mu) / sigma) ** 2
+    peak, best = left, at_left
+    if at_right > best:
+        peak, best = right, at_right
+    a, b = right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)
+    at_a = log_p(a, y, theta) - 0.5 * ((a - mu) / sigma) ** 2
+    at_b = log_p(b, y, theta) - 0.5 * ((b - mu) / sigma) ** 2
+    for _ in range(150):
+        if max(at_a, at_b) - min(at_left, at_right) < 0.1 or not left < a < b < right:
+            break
+        if at_a > at_b:
+            right, at_right, b, at_b = b, at_b, a, at_a
+            a = right - _GOLDEN * (right - left)
+            at_a = log_p(a, y, theta) - 0.5 * ((a - mu) / sigma) ** 2
+        else:
+            left, at_left, a, at_a = a, at_a, b, at_b
+            b = left + _GOLDEN * (right - left)
+            at_b = log_p(b, y, theta) - 0.5 * ((b - mu) / sigma) ** 2
+    if at_a >= best:
+        peak, best = a, at_a
+    if at_b >= best:
+        peak, best = b, at_b
+    # Its width: where the density has fallen by about the root of e, on the nearer side.
+    width = sigma
+    for direction in (1.0, -1.0):
+        for _ in range(200):
+            f = peak + direction * width
+            fall = best - log_p(f, y, theta) + 0.5 * ((f - mu) / sigma) ** 2
+            if fall < 0.8:
+                break
+            width *= max(0.2, min(0.8, math.sqrt(0.5 / fall)))
+    first, second, mass = 0.0, 0.0, 0.0
+    bar = best - _DROP
+    step, settled = _STEP * width, False
+    for halving in range(_HALVINGS + 1):
+        # At first all nodes, then those between.
+        count = 0
+        stride = step if halving == 0 else 2.0 * step
+        own, own_first, own_second = 0.0, 0.0, 0.0
+        done = True
+        for direction in (1.0, -1.0):
+            d = (0.0 if direction > 0.0 else -step) if halving == 0 else direction * step
+            ended = False
+            while count < _MOST:
+                f = peak + d
+                level = log_p(f, y, theta)
+                e = level - 0.5 * ((f - mu) / sigma) ** 2
+                if e < bar and over(peak, f, level, mu, sigma, top, most, bar):
+                    ended = True
+                    break
+                k = math.exp(min(e - best, 600.0))
+                own += k
+                own_first += k * d
+                own_second += k * d * d
+                d += direction * stride
+                count += 1
+            done = done and ended
+        if not done:
+            break
+        if halving == 0:
+            mass, first, second = own, own_first, own_second
+        else:
+            unit = max(abs(own_second), 1e-300)
+            change = abs(own - mass) / own + abs(own_second - second) / unit
+            change += abs(own_first - first) / math.sqrt(own * unit)
+            mass, first, second = mass + own, first + own_first, second + own_second
+            settled = change < _CLOSE
+        if settled:
+            break
+        step *= 0.5
+    log_mass = math.log(mass * step) if settled else 0.0
+    if not settled:
+        # Panels that grow with their distance from the peaks of all three densities, bisected.
+        mass, first, second = 0.0, 0.0, 0.0
+        fine = min(width, scale)
+        panels = 0
+        for direction in (1.0, -1.0):
+            start = peak
+            while panels < _PANELS:
+                level = log_p(start, y, theta)
+                e = level - 0.5 * ((start - mu) / sigma) ** 2
+                if e < bar and over(peak, start, level, mu, sigma, top, most, bar):
+                    break
+                near = min(abs(start - peak), abs(start - mu))
+                if abs(top) < math.inf:
+                    near = min(near, abs(start - top))
+                # A landmark ahead is not leapt over.
+                end = start + direction * max(0.5 * near, fine)
+                begin, whole = start, end
+                while panels < _PANELS:
+                    panels += 1
+                    half = 0.5 * (end - begin)
+                    middle = begin + half
+                    k0, k1, k2, g0, g1, g2 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+                    for i in range(15):
+                        x, wk, wg = _X[min(i, 14 - i)], _WK[min(i, 14 - i)], _WG[min(i, 14 - i)]
+                        f = middle + (half * x if i < 8 else -half * x)
+                        d = (f - peak) / width
+                        e = log_p(f, y, theta) - 0.5 * ((f - mu) / sigma) ** 2
+                        v = math.exp(min(e - best, 600.0))
+                        k0 += wk * v
+                        k1 += wk * v * d
+                        k2 += wk * v * d * d
+                        g0 += wg * v
+                        g1 += wg * v * d
+                        g2 += wg * v * d * d
+                    share = abs(half) / width
+                    apart = share * max(abs(k0 - g0), abs(k1 - g1), abs(k2 - g2))
+                    if apart > _APART * max(1.0, second) and abs(half) > 1e-9 * width:
+                        end = middle
+                        continue
+                    mass += share * k0
+                    first += share * k1
+                    second += share * k2
+                    if end == whole:
+                        break
+                    begin, end = end, whole
+                start = whole
+        first, second = width * first, width * width * second
+        log_mass = math.log(mass * width)
+    first /= mass
+    log_z = best + log_mass - math.log(sigma) - _HALF_LOG_2PI
+    return log_z, peak + first, second / mass - first * first

@@ -1,0 +1,140 @@
+"""Hyper-parameters at their mode and integrated, on the sets of Table 1 and its folds.
+
+    python -m scripts.studies integrated --data DIRECTORY --rounds 1
+    python -m scripts.studies integrated --report
+
+Every model of a fold has the same kernel, a variance times a squared exponential. "mode" is the
+maximum of the evidence, "map" that under the prior of "integrate", so that the gain of the prior
+and that of integrating are apart; "corrected", of the first round, weights nodes by the corrected
+evidence. With `--ard` every feature has a length-scale of its own. Each finished fold is a line.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from argparse import Namespace
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import pdist
+
+from qpruntime import GPClassifier, GPPoissonRegressor, Integrate, Search
+from qpruntime.errors import ConvergenceWarning
+from scripts.benchmarks.data.paper import NAMES, load
+from scripts.benchmarks.data.protocol import Task, folds
+from scripts.records import RESULTS, Records
+from scripts.reports.integrated import BINS, table
+from scripts.studies.folds import Fold, start_kernel
+
+ONE_THREAD = True
+OPTIONS = {
+    "data": {},
+    "sets": {"default": list(NAMES), "choices": NAMES},
+    "rounds": {"default": 1, "help": "of 10 folds, and ten splits of Mining"},
+    "kept": {"default": RESULTS / "integrated.jsonl"},
+    "ard": {"action": "store_true", "help": "a length-scale for each feature"},
+    "report": {},
+}
+#: Deviations of the logarithms in the prior of "integrate": of length-scales, of the rest.
+_LENGTHS, _OTHERS = 1.5, 3.0
+
+
+def main(options: Namespace) -> None:
+    """Fit what is missing, round by round, and print the table."""
+    kept = Records(options.kept, Task)
+    if not options.report:
+        data = {name: load(name, options.data) for name in options.sets}
+        for turn in range(options.rounds):
+            for name, (X, y) in data.items():
+                _round(kept, name, turn, X, y, options.ard)
+    print(table(list(kept.records.values())))
+
+
+def _round(kept: Records[Task], name: str, turn: int, X: Any, y: Any, ard: bool) -> None:
+    block = "ard" if ard else "integrated"
+    if name == "mining":
+        tasks = [] if ard else [Task(name, block, 10 * turn + k, 0) for k in range(10)]
+    else:
+        tasks = [Task(name, block, turn, fold) for fold in range(folds(name, block))]
+    for task in tasks:
+        if task not in kept:
+            kept.add(study(task, X, y))
+
+
+def study(task: Task, X: Any, y: Any) -> dict[str, Any]:
+    """All models of one fold."""
+    fold = Fold(task, X, y)
+    ard = task.block == "ard"
+    own: dict[str, Any] = {}
+    models: dict[str, dict[str, Any]] = {
+        "mode": {},
+        "map": {"optimize": Search(priors=_priors(fold.X, ard))},
+        "integrate": {"hyperparameters": Integrate()},
+    }
+    if not ard and task.round < (10 if fold.counts else 1):
+        models["corrected"] = {"hyperparameters": Integrate(weights="corrected")}
+    for name, options in models.items():
+        begun = time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", UserWarning)
+            own[name] = _fitted(fold, ard, options)
+        own[name]["cpu"] = round(time.process_time() - begun, 2)
+    return {**task._asdict(), "n_test": len(fold.y_test), "of": own}
+
+
+def _priors(X: Any, ard: bool) -> dict[str, Any]:
+    """The prior of "integrate", as users would write it down."""
+    lengths: Any = ("log-normal", _middle(X), _LENGTHS)
+    if not ard:
+        return {"k1__constant_value": ("log-normal", 1.0, _OTHERS), "k2__length_scale": lengths}
+    each = [_middle(column[:, None]) for column in X.T]
+    # One prior of all features: their median.
+    root = np.sqrt(np.isfinite(each).sum())
+    lengths = ("log-normal", float(root * np.nanmedian(each)), _LENGTHS)
+    return {"k1__constant_value": ("log-normal", 1.0, _OTHERS), "k2__length_scale": lengths}
+
+
+def _middle(X: Any) -> float:
+    apart = pdist(X)
+    apart = apart[apart > 0.0]
+    return float(np.median(apart)) if apart.size else float("nan")
+
+
+def _fitted(fold: Fold, ard: bool, options: dict[str, Any]) -> dict[str, Any]:
+    """Loss, errors and calibration of one model."""
+    kernel = start_kernel(fold.X.shape[1], ard)
+    if fold.counts:
+        counts = GPPoissonRegressor(
+            kernel, method="ep", mean=1.0, link="square", dispersion=np.inf, **options
+        ).fit(fold.X, fold.y)
+        logs = counts.predict_log_pmf(fold.X_test, fold.y_test.astype(int))
+        low, high = counts.predict_quantiles(fold.X_test, [0.05, 0.95]).T
+        inside = (low <= fold.y_test) & (fold.y_test <= high)
+        found = {"loss": -float(logs.sum()), "covered": int(inside.sum())}
+        return {**found, **_nodes(counts)}
+    model = GPClassifier(kernel, method="ep", random_state=0, **options).fit(fold.X, fold.y)
+    p = model.predict_log_proba(fold.X_test)
+    hit = fold.y_test > 0.0
+    logs = np.where(hit, p[:, 1], p[:, 0])
+    share = np.exp(p[:, 1])
+    bins = np.minimum((share * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(bins, share - hit, BINS)
+    wrong = int((model.predict(fold.X_test) != fold.y_test).sum())
+    found = {"loss": -float(logs.sum()), "wrong": wrong, "gaps": [round(g, 4) for g in gaps]}
+    return {**found, **_nodes(model)}
+
+
+def _nodes(model: Any) -> dict[str, Any]:
+    one = getattr(model, "integrated_", None)
+    if one is None:
+        return {}
+    k = None if not np.isfinite(one.pareto_k) else round(one.pareto_k, 3)
+    return {
+        "design": one.design,
+        "nodes": len(one.weights),
+        "k": k,
+        "effective": round(one.effective, 1),
+        "evaluations": one.evaluations,
+    }

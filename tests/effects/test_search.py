@@ -1,0 +1,90 @@
+"""The search for hyper-parameters: where sites start, its units, and where it ends."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qpruntime.effects import Fixed, Groups
+from qpruntime.effects.assembly import Assembly
+from qpruntime.effects.families import family_of
+from qpruntime.effects.fixed import FixedBlock
+from qpruntime.effects.frame import Frame
+from qpruntime.effects.maximum import maximise
+from qpruntime.effects.objective import Objective
+from qpruntime.effects.scales import curvatures
+from qpruntime.inference.precision.nearby import Nearby
+
+ROWS = np.arange(60)
+DATA = {"x": np.sin(1.7 * ROWS), "g": ROWS // 3, "h": 7 * ROWS % 12}
+LABELS = np.sign(np.sin(3.1 * (ROWS // 3)) + 0.8 * DATA["x"] + 0.9 * np.cos(2.3 * ROWS))
+
+
+def objective(tol=1e-6):
+    data = Frame(DATA)
+    terms = [Groups("g"), Groups("h")]
+    fixed = FixedBlock([Fixed("x")], data, 10.0)
+    assembly = Assembly([fixed, *(one.bind(data) for one in terms)])
+    family, y = family_of("probit", LABELS, None)
+    return Objective(assembly, assembly.columns(data), y, np.zeros(60), None, family, tol)
+
+
+def plane_of_sites(theta):
+    """Sites that are linear in two hyper-parameters."""
+    tau = 2.0 + np.array([[0.3, -0.2], [0.1, 0.4], [-0.5, 0.2]]) @ theta
+    return tau, np.array([[1.0, 2.0], [-1.0, 0.5], [0.0, 3.0]]) @ theta - 1.0
+
+
+def test_sites_on_a_plane_are_found():
+    known = Nearby(3)
+    assert known.at([0.0, 0.0]) is None
+    assert known.distance([0.0, 0.0]) == np.inf
+    for theta in ([5.0, 5.0], [0.0, 0.0], [1.0, 0.2], [0.3, 1.0]):
+        known.add(theta, plane_of_sites(np.array(theta)))
+    assert len(known) == 3  # the first is forgotten
+    at = np.array([0.8, -0.4])
+    # The ridge of the least squares leaves 1e-8.
+    np.testing.assert_allclose(known.at(at), plane_of_sites(at), rtol=1e-6, atol=1e-7)
+    assert abs(known.distance(at) - 0.6) < 1e-15
+    known.add([1.0, 0.2], plane_of_sites(np.array([1.0, 0.3])))
+    assert len(known) == 3  # another one in its place
+    known.clear()
+    assert len(known) == 0
+
+
+def test_sites_of_the_nearest_where_a_plane_does_not_serve():
+    known = Nearby(2)
+    known.add([0.0], ([1.0, 1.0], [0.5, 0.5]))
+    assert known.at([9.0]).tau.tolist() == [1.0, 1.0]
+    known.add([1.0], ([2.0, 0.4], [1.0, 0.2]))
+    # Twice the step from the nearest is followed, but a precision at most halves.
+    tau, nu = known.at([2.0])
+    np.testing.assert_allclose((tau, nu), ([3.0, 0.4], [1.5, 0.2]), rtol=1e-6)
+    assert known.at([6.0]).tau.tolist() == [2.0, 0.4]  # too far
+    known.add([1.0], ([2.0, -0.1], [1.0, 0.2]))
+    assert known.at([1.5]).tau.tolist() == [2.0, -0.1]
+
+
+def test_units_of_deviations_by_dense_algebra():
+    own = objective(1e-9)
+    theta = np.array([0.1, -0.3])
+    one = own(theta)
+    variance = one.posterior.latent()[1]
+    wanted = []
+    for k, place in enumerate(own.assembly.places[1:]):
+        told = 1.0 - variance[place] * np.exp(-2.0 * theta[k])
+        wanted.append(max(2.0 * (told**2).sum(), abs(one.slope[k]), 1.0))
+    np.testing.assert_allclose(curvatures(own, one), wanted, rtol=1e-9)
+
+
+def test_a_loose_search_ends_at_the_mode():
+    loose, tight = objective(), objective(1e-10)
+    found = maximise(loose)
+    assert found.converged
+    assert found.evaluation.tol == 1e-6
+    # At the end of the search the slope is that of sites at rest, and small in posterior units.
+    at = tight(found.evaluation.theta)
+    assert abs(at.evidence - found.evaluation.evidence) < 1e-8
+    assert (np.abs(at.slope) / np.sqrt(curvatures(tight, at)) < 5e-3).all()
+    best = maximise(tight).evaluation
+    np.testing.assert_allclose(found.evaluation.theta, best.theta, atol=5e-3)
+    assert abs(best.value - at.value) < 1e-5

@@ -1,0 +1,262 @@
+"""Data frames in estimators: by name, with levels and gaps, as brute force has it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+import qpruntime
+from cases import every_case
+from qpruntime import (
+    GPClassifier,
+    GPOrdinal,
+    GPPoissonRegressor,
+    GPRegressor,
+    GPRobustRegressor,
+    GPSurvival,
+    InputError,
+)
+from qpruntime.kernels import Categories, On
+
+pd = pytest.importorskip("pandas")
+
+NAMES = ["size", "city", "old"]
+KERNEL = On(RBF(1.2, "fixed"), ["size", "old"]) * Categories(["city"], 0.5, "fixed")
+
+
+def raw(n=40, seed=0):
+    """A newcomer's table: numbers, text, booleans, and some of all missing."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "size": rng.normal(size=n).round(2),
+            "city": rng.choice(["Rome", "Oslo", "Bern"], n),
+            "old": rng.random(n) > 0.5,
+        }
+    )
+    level = frame["city"].map({"Rome": 1.5, "Oslo": -1.0, "Bern": 0.0}).to_numpy()
+    y = level + np.sin(2.0 * frame["size"].to_numpy()) + 0.1 * rng.normal(size=n)
+    return frame, y
+
+
+def covariance(one, other, length=1.2, unlike=0.5):
+    """The kernel of `KERNEL`, by loops over the rows of two frames."""
+    K = np.empty((len(one), len(other)))
+    for i, a in enumerate(one.itertuples(index=False)):
+        for j, b in enumerate(other.itertuples(index=False)):
+            square = (a.size_ - b.size_) ** 2 + (float(a.old) - float(b.old)) ** 2
+            K[i, j] = np.exp(-0.5 * square / length**2 - unlike * (a.city != b.city))
+    return K
+
+
+def renamed(frame):
+    """With a name that is none of a tuple's own."""
+    return frame.rename(columns={"size": "size_"})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    frame, y = raw()
+    return frame, y, GPRegressor(KERNEL, method="ep").fit(frame, y)
+
+
+def test_levels_as_brute_force_has_them(fitted):
+    """Normal noise: means, variances and evidence are those of linear algebra."""
+    frame, y, model = fitted
+    new, _ = raw(15, 1)
+    new.loc[3, "city"] = "Lima"  # which is like none of the others
+    z, scale = (y - model._centre_) / model._unit_, model.likelihood_.parameters["scale"]
+    K = covariance(renamed(frame), renamed(frame)) + scale**2 * np.eye(len(y))
+    crossed = covariance(renamed(new), renamed(frame))
+    mean = model._centre_ + model._unit_ * crossed @ np.linalg.solve(K, z)
+    variance = 1.0 - np.einsum("tn,nt->t", crossed, np.linalg.solve(K, crossed.T))
+    found = model.latent(new)
+    np.testing.assert_allclose(found[0], mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found[1], model._unit_**2 * variance, rtol=1e-8)
+    evidence = multivariate_normal(np.zeros(len(y)), K).logpdf(z)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(evidence, rel=1e-9)
+
+
+def test_names(fitted):
+    frame, _, model = fitted
+    assert model.feature_names_in_.tolist() == NAMES
+    assert model.n_features_in_ == 3
+    for other, words in (
+        (frame[["size", "old"]], "yet now missing:\n- city"),
+        (frame.rename(columns={"size": "width"}), "unseen at fit time:\n- width"),
+        (frame[["city", "size", "old"]], "must be in the same order"),
+    ):
+        with pytest.raises(InputError, match=words):
+            model.predict(other)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        found = model.predict(frame.to_numpy())
+    np.testing.assert_array_equal(found, model.predict(frame))
+    with pytest.raises(InputError, match="column 'city' has levels that are text"):
+        model.predict(frame.assign(city=1.0))
+
+
+def test_other_frames(fitted):
+    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    frame, y, model = fitted
+    columns = {name: frame[name].tolist() for name in NAMES}
+    for other in (pl.DataFrame(columns), pa.table(columns), frame.astype({"city": "category"})):
+        np.testing.assert_array_equal(model.predict(other), model.predict(frame))
+        again = GPRegressor(KERNEL, method="ep").fit(other, y)
+        np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+        assert again.feature_names_in_.tolist() == NAMES
+
+
+def test_numbers_alone_are_read_as_arrays_are():
+    """Bit by bit, also from polars, with the names beside."""
+    frame, y = raw()
+    numbers = frame[["size", "old"]].astype(float)
+    kernel = ConstantKernel(1.0) * RBF(1.0)
+    plain = GPRegressor(kernel).fit(numbers.to_numpy(), y)
+    for other in (numbers, pytest.importorskip("polars").DataFrame(numbers.to_dict("list"))):
+        model = GPRegressor(kernel).fit(other, y)
+        np.testing.assert_array_equal(model.kernel_.theta, plain.kernel_.theta)
+        np.testing.assert_array_equal(model.predict(other), plain.predict(numbers.to_numpy()))
+        assert model.feature_names_in_.tolist() == ["size", "old"]
+
+
+@every_case(
+    "model",
+    [
+        GPClassifier(KERNEL),
+        GPPoissonRegressor(KERNEL),
+        GPRobustRegressor(KERNEL),
+        GPOrdinal(KERNEL),
+    ],
+)
+def test_every_estimator_takes_tables(model):
+    """As the same rows with codes, under the same kernel of numbers of columns."""
+    frame, y = raw()
+    labels = (y > 0.0).astype(int)
+    codes = np.unique(frame["city"], return_inverse=True)[1]
+    rows = np.column_stack([frame["size"], codes, frame["old"]]).astype(float)
+    plain = On(RBF(1.2, "fixed"), [0, 2]) * Categories([1], 0.5, "fixed")
+    found = model.fit(frame, labels).predict(frame)
+    np.testing.assert_array_equal(
+        model.set_params(kernel=plain).fit(rows, labels).predict(rows), found
+    )
+
+
+def test_survival_times_of_tables():
+    frame, y = raw()
+    model = GPSurvival(KERNEL).fit(frame, np.exp(y), y > -0.5)
+    assert model.predict(frame.iloc[:3]).shape == (3,)
+
+
+def test_default_kernel_learns_levels():
+    """A product with levels, better than without; and classes that are fitted jointly."""
+    frame, y = raw(80)
+    model = GPRegressor(method="ep").fit(frame, y)
+    assert isinstance(model.kernel_.k2.k2.k1, Categories)
+    blind = GPRegressor(method="ep").fit(frame[["size", "old"]], y)
+    gain = model.log_marginal_likelihood_value_ - blind.log_marginal_likelihood_value_
+    assert gain > 20.0
+    new, truth = raw(60, 5)
+    assert np.mean((model.predict(new) - truth) ** 2) < 0.25 * np.var(truth)
+    unseen = new.assign(city="Lima")
+    assert (model.latent(unseen)[1] > model.latent(new)[1]).all()
+
+
+def test_levels_alone():
+    """No number anywhere: no shape, and no series of one column."""
+    frame, y = raw(60)
+    model = GPClassifier().fit(frame[["city"]], y > 0.0)
+    assert model.engine_ == "dense"
+    p = model.predict_proba(pd.DataFrame({"city": ["Rome", "Oslo"]}))[:, 1]
+    assert p[0] > 0.8
+    assert p[1] < 0.3
+
+
+def test_missing_numbers():
+    """Rows that lack a number share a level: what they have in common is learnt."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 2))
+    gone = rng.random(80) < 0.4
+    y = np.where(gone, 3.0, np.sin(2.0 * X[:, 0])) + 0.1 * rng.normal(size=80)
+    X[gone, 0] = np.nan
+    model = GPRegressor(method="ep").fit(X, y)
+    assert model.columns_.gaps == (0,)
+    mean, deviation = model.predict([[np.nan, 0.0], [0.5, 0.0]], return_std=True)
+    np.testing.assert_allclose(mean, [3.0, np.sin(1.0)], atol=0.25)
+    assert (deviation < 0.3).all()
+    # As the matrix with the median, and a column that says where, under the same kernel.
+    filled = np.where(np.isnan(X), np.nanmedian(X, axis=0), X)
+    rows = np.column_stack([filled, gone])
+    own = model.likelihood_.with_parameters(**model.parameters_)
+    plain = GPRegressor(model.kernel_, likelihood=own, method="ep", optimize=False).fit(rows, y)
+    np.testing.assert_allclose(plain.predict(rows), model.predict(X), rtol=1e-6, atol=1e-6)
+
+
+def test_a_kernel_that_is_given_is_multiplied_by_one_of_gaps():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 2))
+    X[:5, 1] = np.nan
+    model = GPRegressor(RBF(1.0, "fixed"), optimize=False).fit(X, X[:, 0])
+    assert repr(model.kernel_) == (
+        "On(RBF(length_scale=1), [0, 1]) * Categories([2], dissimilarity=1.)"
+    )
+
+
+@every_case(
+    "model, words",
+    [
+        (GPRegressor(RBF(1.0)), "measures distances in column 'city', whose values are levels"),
+        (GPRegressor(On(RBF(1.0), ["width"])), "has a column 'width', which X has not"),
+        (GPClassifier(solver="markov"), "takes one column of numbers.* 'city' has levels"),
+        (GPClassifier(monotone={"size": 1}), "monotone takes columns of numbers"),
+    ],
+)
+def test_what_levels_are_not_for(model, words):
+    frame, y = raw(20)
+    with pytest.raises(InputError, match=words):
+        model.fit(frame, (y > 0.0).astype(float))
+
+
+@every_case(
+    "X, words",
+    [
+        ([[1.0, np.inf], [2.0, 1.0]], "column 1 has inf in row 0"),
+        ([["a", 1.0], ["b", 2.0]], "there is text in it.* data frame"),
+    ],
+)
+def test_arrays_that_are_refused(X, words):
+    with pytest.raises(InputError, match=words):
+        GPRegressor().fit(X, [1.0, 2.0])
+
+
+def test_many_rows():
+    """Inducing points are at levels, and predict as well as the noise lets them."""
+    frame, y = raw(400, 3)
+    kernel = ConstantKernel(1.0) * On(RBF(1.0), ["size"]) * Categories(["city"], 0.5)
+    frame = frame[["size", "city"]]
+    model = GPRegressor(kernel, method="ep", inducing=30).fit(frame, y)
+    assert set(model.inducing_points_[:, 1]) <= {0.0, 1.0, 2.0}
+    new, truth = raw(100, 4)
+    assert np.mean((model.predict(new[["size", "city"]]) - truth) ** 2) < 0.03
+
+
+def test_saved_models_know_their_columns(tmp_path):
+    frame, y = raw()
+    frame.loc[2, "size"], frame.loc[3, "city"] = np.nan, None
+    model = GPClassifier(KERNEL).fit(frame, y > 0.0)
+    model.save(tmp_path / "model.qpm")
+    again = qpruntime.load(tmp_path / "model.qpm")
+    np.testing.assert_array_equal(again.predict_proba(frame), model.predict_proba(frame))
+    with pytest.raises(InputError, match="must be in the same order"):
+        again.predict(frame[["city", "size", "old"]])
+
+
+def test_batches():
+    """Further rows are read as the first were."""
+    frame, y = raw(120)
+    model = GPClassifier(KERNEL, inducing=50, optimize=False, method="ep")
+    model.partial_fit(frame[:60], y[:60] > 0.0, classes=[False, True])
+    model.partial_fit(frame[60:], y[60:] > 0.0)
+    whole = GPClassifier(KERNEL, method="ep").fit(frame, y > 0.0)
+    np.testing.assert_allclose(model.predict_proba(frame), whole.predict_proba(frame), atol=0.03)

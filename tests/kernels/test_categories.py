@@ -1,0 +1,183 @@
+"""Kernels of levels: values by loops, slopes by differences, with inducing inputs at levels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
+
+from cases import every_case
+from qpruntime import InputError
+from qpruntime.inference.nearest.covariances import within
+from qpruntime.inference.nearest.metric import metric
+from qpruntime.kernels import Categories, On
+from qpruntime.kernels.cross import contract, contract_square, cross_covariance, moves_inputs
+from qpruntime.kernels.default import each_column
+from qpruntime.kernels.gradient import covariance_function
+from qpruntime.kernels.units import Units
+from qpruntime.learning.default_kernel import default_start
+from qpruntime.learning.inducing import clusters, levels_of, units
+
+C = ConstantKernel
+KERNELS = [
+    Categories([1, 3], 0.7),
+    C(0.5) + C(1.3) * (Categories([1, 3], [0.3, 0.9]) * On(Matern([0.8, 1.4], nu=2.5), [2, 0])),
+    On(C(2.0) * RBF(0.7), [0]) * Categories([3], 0.4, "fixed") + Categories([1]) + WhiteKernel(0.2),
+    On(Categories([0], 0.6) * On(RBF([1.1]), [1]), [3, 0]),
+]
+
+
+def rows(n=9, seed=0):
+    rng = np.random.default_rng(seed)
+    numbers = rng.normal(size=(n, 2))
+    levels = rng.integers(0, 3, (n, 2))
+    return np.column_stack([numbers[:, 0], levels[:, 0], numbers[:, 1], levels[:, 1]])
+
+
+def slopes(function, at, step=1e-3):
+    """Central differences of fourth order."""
+    found = np.empty(at.size)
+    for i, move in enumerate(step * np.eye(at.size).reshape(-1, *at.shape)):
+        a, b, c, d = (function(at + k * move) for k in (-2, -1, 1, 2))
+        found[i] = (8.0 * (c - b) - (d - a)) / (12.0 * step)
+    return found.reshape(at.shape)
+
+
+def test_values():
+    X, Z = rows(), rows(4, 1)
+    found = KERNELS[1](X, Z)
+    for i, x in enumerate(X):
+        for j, z in enumerate(Z):
+            r = np.sqrt(((x[2] - z[2]) / 0.8) ** 2 + ((x[0] - z[0]) / 1.4) ** 2)
+            u = np.sqrt(5.0) * r
+            unlike = 0.3 * (x[1] != z[1]) + 0.9 * (x[3] != z[3])
+            exact = 0.5 + 1.3 * (1.0 + u + u * u / 3.0) * np.exp(-u - unlike)
+            assert found[i, j] == pytest.approx(exact, rel=1e-12)
+    np.testing.assert_allclose(Categories([1], 0.5).similarity, [np.exp(-0.5)], rtol=1e-15)
+
+
+@every_case("kernel", KERNELS)
+def test_slopes(kernel):
+    """scikit-learn's gradient, the contracted one, and those with inducing inputs."""
+    X, Z, rng = rows(), rows(5, 2), np.random.default_rng(3)
+    M, H, rho = rng.normal(size=(9, 9)), rng.normal(size=(9, 5)), rng.normal(size=9)
+    M, S = M + M.T, np.cov(rng.normal(size=(5, 8)))
+    gradient = kernel(X, eval_gradient=True)[1]
+    theta = kernel.theta
+
+    def at(theta):
+        return kernel.clone_with_theta(theta)
+
+    expected = slopes(lambda t: np.vdot(M, at(t)(X)), theta)
+    np.testing.assert_allclose(np.tensordot(M, gradient, 2), expected, rtol=1e-8, atol=1e-9)
+    covariance = covariance_function(kernel, X)
+    np.testing.assert_allclose(covariance.at(theta), kernel(X), rtol=1e-14)
+    np.testing.assert_allclose(covariance.contract(M), expected, rtol=1e-8, atol=1e-9)
+
+    def crossed(k, z):
+        return np.vdot(H, k(X, z)) + rho @ k.diag(X)
+
+    assert moves_inputs(kernel)
+    np.testing.assert_allclose(cross_covariance(kernel, X, Z), kernel(X, Z), rtol=1e-13)
+    dtheta, dz = contract(kernel, X, Z, H, rho)
+    by_theta = slopes(lambda t: crossed(at(t), Z), theta)
+    np.testing.assert_allclose(dtheta, by_theta, rtol=1e-8, atol=1e-9)
+    numbers = Z[:, [0, 2]]
+
+    def moved(values):
+        return np.column_stack([values[:, 0], Z[:, 1], values[:, 1], Z[:, 3]])
+
+    by_z = slopes(lambda v: crossed(kernel, moved(v)), numbers)
+    np.testing.assert_allclose(dz[:, [0, 2]], by_z, rtol=1e-8, atol=1e-9)
+    np.testing.assert_array_equal(dz[:, [1, 3]], 0.0)
+    square = contract_square(kernel, Z, S)[0]
+    by_square = slopes(lambda t: np.vdot(S, cross_covariance(at(t), Z, Z)), theta)
+    np.testing.assert_allclose(square, by_square, rtol=1e-8, atol=1e-9)
+
+
+@every_case("kernel", KERNELS)
+def test_small_sets_of_rows(kernel):
+    sets = np.stack([rows(4, seed) for seed in range(3)])
+    lower = np.tril_indices(4)
+    expected = [cross_covariance(kernel, some, some)[lower] for some in sets]
+    np.testing.assert_allclose(within(kernel, sets), expected, rtol=1e-13)
+
+
+def test_nearness_of_levels():
+    """exp(-w) is exp(-r^2/2) of the distance that says which rows are near."""
+    scale = metric(Categories([1], 0.7) * On(RBF([2.0, 4.0]), [2, 0]), 4)
+    np.testing.assert_allclose(scale, [0.25, np.sqrt(1.4), 0.5, 0.0], rtol=1e-14)
+
+
+def test_a_level_not_seen_is_like_none_of_the_others():
+    kernel = Categories([0], 0.7)
+    row = kernel([[5.0]], [[0.0], [1.0], [2.0], [5.0]])[0]
+    np.testing.assert_allclose(row, [np.exp(-0.7)] * 3 + [1.0], rtol=1e-15)
+
+
+def test_inducing_inputs_are_at_levels():
+    """Centres have levels of rows; of two far groups one each, and numbers in between."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=200), np.repeat([2.0, 7.0], 100), rng.normal(size=200)])
+    kernel = Categories([1], 8.0) * On(RBF([1.0, 3.0]), [0, 2])
+    assert levels_of(kernel) == {1: pytest.approx(16.0, rel=1e-12)}
+    measured = units(kernel, X.std(axis=0))
+    np.testing.assert_allclose(measured[[0, 2]], [1.0, 3.0])
+    Z = clusters(X, 12, np.random.default_rng(1), measured, levels_of(kernel))
+    assert Z.shape == (12, 3)
+    assert set(Z[:, 1]) == {2.0, 7.0}
+    assert len(np.unique(Z, axis=0)) == 12
+    assert np.abs(Z[:, [0, 2]]).max() < np.abs(X[:, [0, 2]]).max()
+    only = clusters(X[:, [1]], 12, np.random.default_rng(1), np.ones(1), {0: 16.0})
+    np.testing.assert_array_equal(only, [[2.0], [7.0]])
+
+
+def test_default_kernel_of_a_table():
+    """Numbers in units of their spread, levels as they are, in the columns of users at the end."""
+    X = rows(60)
+    X[:, 3] = 4.0  # one level tells nothing
+    own = Units.of(X, levels=(1, 3))
+    assert own.numbers_and_levels == ([0, 2], [1])
+    np.testing.assert_array_equal(own.scaled(X)[:, 1], X[:, 1])
+    begin = default_start(own)
+    assert begin.by_feature == 3
+    single = begin.refined(begin.thetas[0])
+    Z = own.scaled(X)
+    np.testing.assert_allclose(single.kernel(Z), begin.kernel(Z), rtol=1e-12)
+    assert single.kernel.n_dims == 5
+    for kernel in (begin.kernel, single.kernel):
+        np.testing.assert_allclose(own.kernel_of_features(kernel)(X), kernel(Z), rtol=1e-12)
+    apart = np.column_stack([X[:, 0], np.arange(60.0)])
+    assert Units.of(apart, levels=(1,)).numbers_and_levels == ([0], [])
+    levels = Units.of(X[:, [1]], levels=(0,))
+    assert default_start(levels).kernel.n_dims == 3
+    assert each_column(RBF(1.0), 1.0) is None
+
+
+def test_manners():
+    kernel = KERNELS[1]
+    again = clone(kernel)
+    assert again == kernel
+    assert again.clone_with_theta(again.theta + 1.0) != kernel
+    assert repr(Categories([1], 0.5)) == "Categories([1], dissimilarity=0.5)"
+    assert Categories([1]).is_stationary()
+    np.testing.assert_array_equal(Categories([1]).diag(rows()), 1.0)
+    assert Categories([1], 0.3, "fixed").n_dims == 0
+    assert Categories([1], 0.3, "fixed")(rows(), eval_gradient=True)[1].shape == (9, 9, 0)
+
+
+@every_case("columns", [[4], [-1], [], [[0]], 0, [0.5]])
+def test_columns_that_there_are_not(columns):
+    with pytest.raises(InputError, match="Categories"):
+        Categories(columns)(rows())
+
+
+def test_names_take_an_estimator():
+    with pytest.raises(InputError, match=r"are names, \['city'\]: fit an estimator"):
+        Categories(["city"])(rows())
+
+
+def test_one_dissimilarity_for_each_column():
+    with pytest.raises(InputError, match="must be one number, or 2 for as many columns"):
+        Categories([1, 3], [0.1, 0.2, 0.3])(rows())
