@@ -37,7 +37,7 @@ extensions = [
 root_doc = "index"
 exclude_patterns = ["_build", "inventories", "gallery", "site", "**/GALLERY_HEADER.rst"]
 # The quick build leaves out what is written about extras that are not installed.
-EXTRAS = {"deep": "optax", "onnx": "onnx", "optuna": "optuna"}
+EXTRAS = {"deep": "optax", "onnx": "onnx", "optuna": "optuna", "sktime": "sktime"}
 if "QP_DOCS_EXAMPLES" in os.environ:
     absent = [name for name, module in EXTRAS.items() if not find_spec(module)]
     exclude_patterns += [f"api/{name}.rst" for name in absent]

@@ -85,11 +85,13 @@ def test_core_dependencies_are_those_of_the_runtime():
         "gpytorch",
         "GPy",
         "onnx",
+        "pandas",
+        "sktime",
     }
     assert imported("qpruntime", top=True) - late == core
     # Anything else comes with an extra, and when it is called for; frames and groups for ArviZ are
     # made where pandas and xarray are there.
-    extras = names(["qpruntime[cluster,plot,optuna,deep,gpytorch,gpjax,gpy,onnx]"])
+    extras = names(["qpruntime[cluster,plot,optuna,deep,gpytorch,gpjax,gpy,onnx,sktime]"])
     assert imported("qpruntime", top=False) - core <= extras | {"pandas", "xarray", "arviz"}
     assert "h5py" in names(EXTRAS["build"]) - core
 

@@ -19,7 +19,7 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.observations import LARGEST_COUNT
 from qpruntime.validation import choice, flag, number
 
-__all__ = ["Chosen", "Known", "choose", "fitted", "regressors_of"]
+__all__ = ["Chosen", "Known", "choose", "fitted", "regressors_of", "seasonal"]
 
 #: Noise lasts if residuals of neighbours correlate by so many standard errors.
 _LASTS = 3.0
@@ -162,8 +162,7 @@ def _seasons(asked: Any, known: Known, counts: bool) -> tuple[float, ...]:
     steps = known.steps
     if isinstance(asked, str):
         choice(asked, "seasons", ("auto",))
-        y = known.y if counts else known.y - known.y.min()
-        return find_seasons(steps, y if counts else y**2, known.clock.calendar())
+        return find_seasons(steps, seasonal(known.y, counts), known.clock.calendar())
     found = tuple(sorted(number(p, "seasons", above=2.0) for p in asked))
     span = float(steps[-1] - steps[0])
     for p in found:
@@ -172,6 +171,13 @@ def _seasons(asked: Any, known: Known, counts: bool) -> tuple[float, ...]:
                 f"season {p:g} is longer than the series, {span:g} steps: leave it out"
             )
     return found
+
+
+def seasonal(y: Array, counts: bool | None = None) -> Array:
+    """Return numbers whose square roots seasons are looked for in, of counts the counts."""
+    if counts is None:
+        counts = is_whole("auto", y)
+    return y if counts else (y - y.min()) ** 2
 
 
 def _noisy(asked: Any, best: Chosen, known: Known) -> Chosen:

@@ -68,10 +68,11 @@ def _fitted(
     options: GPForecaster, structure: Structure | None, clock: Clock | None, series: dict[str, Any]
 ) -> GPForecaster:
     own: GPForecaster = clone(options)
+    if own.integrate == "auto":
+        own.integrate = "mode"  # of thousands of series, nodes would take hours
     known = own._read(**series, clock=clock)
     if structure is None:
-        return own._taken(choose(options, known))
-    how = "auto" if options.integrate == "auto" else options.integrate
-    found = fitted(like(structure, known), known, how)
+        return own._taken(choose(own, known))
+    found = fitted(like(structure, known), known, own.integrate)
     # What was learnt from the others stays with the panel.
     return own._taken(replace(found, structure=replace(found.structure, learnt=None)))

@@ -241,9 +241,9 @@ def _clock(table: LongTable) -> Clock | None:
     if table.index is None:
         longest = max(len(rows) for rows in table.rows)
         return Clock.of(np.arange(max(longest, 3)))
-    import pandas as pd  # dates with a time zone are its own
-
-    values = pd.Index(table.index).unique()
+    own = table.index
+    # Dates with a time zone are of pandas.
+    values = own.drop_duplicates() if hasattr(own, "drop_duplicates") else np.unique(own)
     try:
         found = Clock.of(values)
         steps = found.steps(values)

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
+from sklearn.base import clone
 
 from qpruntime.arrays import Array
 from qpruntime.effects.objective import Objective
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, QPError
-from qpruntime.forecasting.choosing import Chosen, Known, choose, fitted, regressors_of
+from qpruntime.forecasting.choosing import Chosen, Known, choose, fitted, regressors_of, seasonal
 from qpruntime.forecasting.families import COUNTS, scale_of
 from qpruntime.forecasting.held import Learnt
+from qpruntime.forecasting.seasons import common_seasons
 from qpruntime.forecasting.structure import Structure
 
 __all__ = ["common", "like"]
@@ -48,6 +50,9 @@ def common(options: Any, some: Sequence[Known], spread: bool) -> Structure:
     InputError
         If none of the series can be fitted.
     """
+    if isinstance(options.seasons, str) and not some[0].clock.calendar():
+        pairs = [(one.steps, seasonal(one.y)) for one in some]
+        options = clone(options).set_params(seasons=common_seasons(pairs))
     found, errors = [], []
     for one in some:
         try:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from qpruntime.arrays import Array
 
-__all__ = ["find_seasons"]
+__all__ = ["common_seasons", "find_seasons"]
 
 #: Periods that are looked for end here, and at so many repetitions; so many are taken at most.
 _LONGEST, _REPEATED, _MOST = 1000, 3, 3
 #: Of the calendar a period is taken from so many repetitions on.
 _CALENDAR = 2.0
 #: Harmonics of a period; what its pattern gains has to be so many nats above its price.
-_HARMONICS, _SURE = 6, 4.0
+_HARMONICS, _SURE = (1, 3, 6), 4.0
+#: Up to so many values fewer harmonics are tried; so many values there have to be.
+_LONG, _FEWEST = 5000, 12
 #: The shortest period is taken that has so much of the best one's gain.
 _NEARLY = 0.9
 
@@ -24,10 +27,10 @@ _NEARLY = 0.9
 def find_seasons(steps: Array, y: Array, calendar: tuple[float, ...] = ()) -> tuple[float, ...]:
     """Return periods in steps, shortest first.
 
-    Of whole periods the one whose first six harmonics explain most of sqrt(y), less a running
-    level; then of what is left. Multiples of a period explain as much, so the shortest of nearly
-    the same gain is taken. A gain is of log likelihood, N/2 log of the ratio of variances, less
-    log(N)/2 for each coefficient and the log of how many periods were looked at.
+    Of whole periods the one whose first harmonics, up to six, explain most of sqrt(y), less a
+    running level; then of what is left. Multiples of a period explain as much, so the shortest of
+    nearly the same gain is taken. A gain is of log likelihood, N/2 log of the ratio of variances,
+    less log(N)/2 for each coefficient and the log of how many periods were looked at.
 
     Parameters
     ----------
@@ -40,24 +43,62 @@ def find_seasons(steps: Array, y: Array, calendar: tuple[float, ...] = ()) -> tu
     """
     span = float(steps[-1] - steps[0] + 1.0)
     taken = [p for p in calendar if span >= _CALENDAR * p]
-    if calendar or not (steps == np.round(steps)).all() or (y == y[0]).all():
+    if calendar:
         return tuple(sorted(taken))
-    at = steps.astype(np.int64) - int(steps[0])
-    left, follows = _level_off(at, np.sqrt(y)), np.flatnonzero(np.diff(at) == 1) + 1
+    return common_seasons([(steps, y)])
+
+
+def common_seasons(series: Sequence[tuple[Array, Array]]) -> tuple[float, ...]:
+    """Return periods of several series, each of steps and values: their gains are added up."""
+    parts = [_Part(steps, y) for steps, y in series if _usable(steps, y)]
+    if not parts:
+        return ()
+    span = max(one.span for one in parts)
     longest = min(_LONGEST, int(span) // _REPEATED)
     periods = np.arange(2, longest + 1)
-    price = _SURE + math.log(max(longest, 2))
+    price = _SURE + math.log(max(longest, 2)) + math.log(len(_HARMONICS))
     found: list[int] = []
-    while len(found) < _MOST and left.size > 2 * _HARMONICS:
-        gains = np.array([_gain(at % p, left, int(p), follows)[0] for p in periods])
+    while len(found) < _MOST and parts and periods.size:
+        gains = np.zeros(periods.size)
+        for one in parts:
+            own = periods[: max(0, int(one.span) // _REPEATED - 1)]
+            gains[: own.size] += [one.gain(int(p))[0] for p in own]
         for q in found:
             gains[np.abs(1.0 / periods - 1.0 / q) < 1.0 / span] = 0.0
         best = gains.max(initial=0.0)
         if best <= price:
             break
         found.append(_chosen(periods[gains >= _NEARLY * best], gains, found, span))
-        left = left - _gain(at % found[-1], left, found[-1], follows)[1][at % found[-1]]
+        for one in parts:
+            one.take_off(found[-1])
     return tuple(float(p) for p in sorted(found))
+
+
+def _usable(steps: Array, y: Array) -> bool:
+    whole = bool((steps == np.round(steps)).all())
+    return whole and steps.size > _FEWEST and not (y == y[0]).all()
+
+
+class _Part:
+    """One series: what is left of it, and where a value follows another."""
+
+    def __init__(self, steps: Array, y: Array) -> None:
+        self.at = steps.astype(np.int64) - int(steps[0])
+        self.span = float(self.at[-1] + 1)
+        self.left, self.follows = _level_off(self.at, np.sqrt(y)), _followers(self.at)
+
+    def gain(self, p: int) -> tuple[float, Array]:
+        """Gain of a period, and its pattern."""
+        return _gain(self.at % p, self.left, p, self.follows)
+
+    def take_off(self, p: int) -> None:
+        """Leave what a period does not explain."""
+        if p * _REPEATED <= self.span:
+            self.left = self.left - self.gain(p)[1][self.at % p]
+
+
+def _followers(at: Any) -> Any:
+    return np.flatnonzero(np.diff(at) == 1) + 1
 
 
 def _chosen(near: Any, gains: Array, found: list[int], span: float) -> int:
@@ -90,7 +131,7 @@ def _level_off(at: Any, values: Array) -> Array:
 
 
 def _gain(phase: Any, left: Array, p: int, follows: Any) -> tuple[float, Array]:
-    """Gain of the harmonics of a period, and its pattern by phase, shape (p,).
+    """Gain of the harmonics of a period, as many as gain most, and its pattern, shape (p,).
 
     By the sums over each phase: waves of a period are orthogonal over many repetitions.
     """
@@ -99,11 +140,22 @@ def _gain(phase: Any, left: Array, p: int, follows: Any) -> tuple[float, Array]:
     mean = np.bincount(phase, left, p) / np.maximum(counts, 1)
     waves = np.fft.rfft(mean)
     waves[0] = 0.0
-    waves[_HARMONICS + 1 :] = 0.0
-    pattern: Array = np.fft.irfft(waves, p)
-    rest = _innovations(left - pattern[phase], follows)
     total = _innovations(left, follows)
-    coefficients = min(2 * _HARMONICS, p - 1)
-    if not 0.0 < rest < total:
-        return (0.0 if rest > 0.0 else math.inf), pattern
-    return 0.5 * n * math.log(total / rest) - 0.5 * coefficients * math.log(n), pattern
+    found, pattern = -math.inf, np.zeros(p)
+    # Of long series six harmonics cost nothing beside what they say.
+    for most in _HARMONICS if n <= _LONG else _HARMONICS[-1:]:
+        coefficients = min(2 * most, p - 1)
+        own = waves.copy()
+        own[most + 1 :] = 0.0
+        shape: Array = np.fft.irfft(own, p)
+        rest = _innovations(left - shape[phase], follows)
+        gain = 0.0
+        if 0.0 < rest < total:
+            gain = 0.5 * n * math.log(total / rest) - 0.5 * coefficients * math.log(n)
+        elif rest <= 0.0:
+            gain = math.inf
+        if gain > found:
+            found, pattern = gain, shape
+        if coefficients == p - 1:
+            break
+    return found, pattern

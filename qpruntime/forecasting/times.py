@@ -28,10 +28,10 @@ def times_of(index: Any, utc: bool = False) -> tuple[Array, bool]:
     InputError
         If they are neither, or some are missing.
     """
-    if hasattr(index, "to_timestamp"):  # periods of pandas
-        index = index.to_timestamp()
+    own = getattr(index, "dt", index)
+    if str(getattr(index, "dtype", "")).startswith("period"):  # of pandas
+        index = own = own.to_timestamp()
     if zone_of(index) is not None:
-        own = getattr(index, "dt", index)
         index = own.tz_convert(None) if utc else own.tz_localize(None)
     found = index.to_numpy() if hasattr(index, "to_numpy") else np.asarray(index)
     if found.ndim != 1:

