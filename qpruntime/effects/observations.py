@@ -1,7 +1,7 @@
 """Observations yet to come: their distribution functions and quantiles, for every family.
 
 The latent value is a mixture of normals, a node of the hyper-parameters each. Counts have their own
-sums, in `qpruntime.effects.counts`.
+sums, in `qpruntime.estimators.predictive.count_nodes`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from scipy.special import expit, ndtri
 from scipy.stats import binom
 
 from qpruntime.arrays import Array
-from qpruntime.effects.counts import count_quantiles
 from qpruntime.effects.families import Family
 from qpruntime.errors import InputError
 from qpruntime.estimators.predictive.by_likelihood import Predicted
+from qpruntime.estimators.predictive.count_nodes import count_quantiles
 from qpruntime.estimators.predictive.density import log_density, wide
 from qpruntime.estimators.predictive.mixture import expect
 from qpruntime.estimators.predictive.mixture import quantiles as quantiles_of_one

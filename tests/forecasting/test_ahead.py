@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from qpruntime.effects.mixture import Mixture
 from scipy import stats
 
 from cases import every_case
 from qpruntime import likelihoods
+from qpruntime.estimators.predictive.normals import Mixture
 from qpruntime.forecasting.ahead import Ahead
 from qpruntime.forecasting.levels import normal_quantiles, smallest_counts
 from qpruntime.forecasting.scale import Scale
