@@ -184,6 +184,7 @@ def powered_run(raised, frame, has_frame, mu, sigma, out):
     if power == 1.0:
         if has_frame:
             centre, width, refine, side = call_frame(frame.frame, mu[n // 2], sigma, y, theta)
+            has_frame = frame.rule == 0 or not math.isnan(width)
     elif frame.raised_frame != 0:
         centre, width, refine, side = call_raised_frame(
             frame.raised_frame, mu[n // 2], sigma, y, theta, power

@@ -12,11 +12,21 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.jit import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.jit import (
+    FRAME,
+    LANDMARK,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    Pointer,
+    kernel,
+)
 from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.kinds.observed import shares
-from qpruntime.likelihoods.kinds.one_peak import one_peak_moments
+from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.series import log1p_less, log_peak
+from qpruntime.quadrature.adaptive import adaptive_rule
 
 __all__ = ["likelihood"]
 
@@ -106,6 +116,23 @@ def raised(mu, sigma, y, theta, power):
     return one_peak_moments(log_share, mu, sigma, y, theta, power, top, most, scale)
 
 
+@kernel
+def raised_frame(mu, sigma, y, theta, power):
+    """Where a power of the likelihood is integrated."""
+    top = summit(y, theta)
+    a, b = parts(top, theta[0])
+    scale = min(1.0, math.sqrt(theta[0] / (a * b)))
+    return one_peak_frame(log_share, mu, sigma, y, theta, power, top, scale)
+
+
+def _frame(mu, sigma, y, theta):
+    return raised_frame(mu, sigma, y, theta, 1.0)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return raised_frame(mu, sigma, y, theta, power)
+
+
 def _moments(mu, sigma, y, theta):
     return raised(mu, sigma, y, theta, 1.0)
 
@@ -132,7 +159,11 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=shares,
     moments=Pointer(_moments, MOMENTS),
-    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
+    rule=adaptive_rule,
     log_concave=False,
     parameters={"precision": 10.0},
     limits={"precision": (1e-3, 1e8)},

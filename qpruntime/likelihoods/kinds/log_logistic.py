@@ -11,16 +11,26 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.jit import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer
+from qpruntime.jit import (
+    FRAME,
+    LANDMARK,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    Pointer,
+)
 from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.kinds.observed import spans
 from qpruntime.likelihoods.kinds.times import (
     LOGISTIC,
     edge_of,
     moments_of,
+    raised_frame_of,
     raised_moments_of,
     time_split,
 )
+from qpruntime.quadrature.adaptive import adaptive_rule
 
 __all__ = ["likelihood"]
 
@@ -31,6 +41,14 @@ def _constants(scale):
 
 def _split(f, y, theta):
     return time_split(LOGISTIC, f, y, theta), 0.0
+
+
+def _frame(mu, sigma, y, theta):
+    return raised_frame_of(LOGISTIC, mu, sigma, y, theta, 1.0)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return raised_frame_of(LOGISTIC, mu, sigma, y, theta, power)
 
 
 def _moments(mu, sigma, y, theta):
@@ -58,7 +76,11 @@ likelihood = Likelihood(
     validate=spans,
     columns=2,
     moments=Pointer(_moments, MOMENTS),
-    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
+    rule=adaptive_rule,
     landmarks=Pointer(_edge, LANDMARK),
     parameters={"scale": 0.5},
     limits={"scale": (1e-4, 1e4)},

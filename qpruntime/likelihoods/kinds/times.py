@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from qpruntime.jit import kernel
-from qpruntime.likelihoods.bend import bent, bent_moments
-from qpruntime.likelihoods.kinds.one_peak import one_peak_moments
+from qpruntime.likelihoods.bend import bent, bent_frame, bent_moments
+from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.softplus import softplus
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "ends_of",
     "log_span",
     "moments_of",
+    "raised_frame_of",
     "raised_moments_of",
     "time_split",
 ]
@@ -214,6 +215,18 @@ def log_within_logistic(f, y, theta):
 
 
 @kernel
+def span_top(family, low, high, scale):
+    """Where a span is likeliest, of those that have no shape."""
+    if family == LOGISTIC:
+        return low + 0.5 * (high - low)
+    if low == -math.inf:
+        return -math.inf
+    # Between survivals exp(-A/u) and exp(-B/u), u = (B - A)/log(B/A) is the likeliest.
+    gap = (high - low) / scale
+    return low + scale * (math.log(math.expm1(gap) / gap) if gap < 700.0 else gap - math.log(gap))
+
+
+@kernel
 def raised_moments_of(family, mu, sigma, y, theta, power):
     """`moments_of` a power of the likelihood."""
     low, high = ends_of(y, theta)
@@ -222,13 +235,22 @@ def raised_moments_of(family, mu, sigma, y, theta, power):
     if known:
         log_z, mean, variance = bent_moments(mu / scale, sigma / scale, shape, power)
         return log_z, scale * mean, scale * scale * variance
+    top = span_top(family, low, high, scale)
     if family == LOGISTIC:
-        top = low + 0.5 * (high - low)
         return one_peak_moments(log_within_logistic, mu, sigma, y, theta, power, top, 0.0, scale)
-    top = -math.inf
-    if low > -math.inf:
-        # Between survivals exp(-A/u) and exp(-B/u), u = (B - A)/log(B/A) is the likeliest.
-        gap = (high - low) / scale
-        more = math.log(math.expm1(gap) / gap) if gap < 700.0 else gap - math.log(gap)
-        top = low + scale * more
     return one_peak_moments(log_within, mu, sigma, y, theta, power, top, 0.0, scale)
+
+
+@kernel
+def raised_frame_of(family, mu, sigma, y, theta, power):
+    """Where a power of the likelihood is integrated."""
+    low, high = ends_of(y, theta)
+    scale = theta[0]
+    known, shape = shape_of(family, low, high, theta)
+    if known:
+        centre, width, refine, side = bent_frame(mu / scale, sigma / scale, shape, power)
+        return scale * centre, scale * width, refine, side
+    top = span_top(family, low, high, scale)
+    if family == LOGISTIC:
+        return one_peak_frame(log_within_logistic, mu, sigma, y, theta, power, top, scale)
+    return one_peak_frame(log_within, mu, sigma, y, theta, power, top, scale)
