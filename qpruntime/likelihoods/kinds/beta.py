@@ -34,6 +34,8 @@ __all__ = ["likelihood"]
 _LEAST = 1e-290
 #: Below this precision nothing cancels.
 _FEW = 4.0
+#: Relative distance of shares up to which a logarithm is taken of their ratio less 1.
+_NEAR = 0.1
 
 
 def _constants(precision):
@@ -58,8 +60,9 @@ def log_share(f, y, theta):
         return log_p + (a - 1.0) * math.log(y) + (b - 1.0) * math.log1p(-y)
     # a log(y/m) + b log((1 - y)/(1 - m)), of which the terms of first order cancel.
     m, rest = a / theta[0], b / theta[0]
-    gap = y - m
-    apart = a * log1p_less(gap / m) + b * log1p_less(-gap / rest)
+    t, u = (y - m) / m, (m - y) / rest
+    apart = a * (log1p_less(t) if abs(t) < _NEAR else math.log(y / m) - t)
+    apart += b * (log1p_less(u) if abs(u) < _NEAR else math.log1p(-y) - math.log(rest) - u)
     flat = log_peak(a) + log_peak(b) - log_peak(theta[0]) + math.log(a * rest)
     return apart + flat - math.log(y) - math.log1p(-y)
 
