@@ -12,6 +12,7 @@ positive numbers: mean log probability or density.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from argparse import Namespace
@@ -244,21 +245,26 @@ def _hurdle(part: Part) -> dict[str, Any]:
 
 
 def _gpboost(likelihood: str) -> Callable[[Part], dict[str, Any]]:
-    """A process with a length-scale a feature and an intercept, by Laplace's method."""
+    """A process with a length-scale a feature and an intercept, by Laplace's method.
+
+    With one length-scale for all where the other fit ends in an error.
+    """
 
     def judge(part: Part) -> dict[str, Any]:
         import gpboost
         from scipy import stats
 
-        several = part.X.shape[1] > 1
-        model = gpboost.GPModel(
-            gp_coords=part.scaled,
-            cov_function="matern_ard" if several else "matern",
-            cov_fct_shape=2.5,
-            likelihood=likelihood,
-            num_parallel_threads=1,
-        )
-        model.fit(y=part.y, X=np.ones((len(part.X), 1)))
+        for function in ("matern_ard", "matern") if part.X.shape[1] > 1 else ("matern",):
+            model = gpboost.GPModel(
+                gp_coords=part.scaled,
+                cov_function=function,
+                cov_fct_shape=2.5,
+                likelihood=likelihood,
+                num_parallel_threads=1,
+            )
+            with contextlib.suppress(gpboost.basic.GPBoostError):
+                model.fit(y=part.y, X=np.ones((len(part.X), 1)))
+                break
         found = model.predict(
             gp_coords_pred=part.scaled_new,
             X_pred=np.ones((len(part.new), 1)),
