@@ -12,11 +12,21 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.jit import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.jit import (
+    FRAME,
+    LANDMARK,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    Pointer,
+    kernel,
+)
 from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.kinds.observed import shares
-from qpruntime.likelihoods.kinds.one_peak import one_peak_moments
+from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.series import log1p_less, log_peak
+from qpruntime.quadrature.adaptive import adaptive_rule
 
 __all__ = ["likelihood"]
 
@@ -24,6 +34,8 @@ __all__ = ["likelihood"]
 _LEAST = 1e-290
 #: Below this precision nothing cancels.
 _FEW = 4.0
+#: Relative distance of shares up to which a logarithm is taken of their ratio less 1.
+_NEAR = 0.1
 
 
 def _constants(precision):
@@ -48,8 +60,9 @@ def log_share(f, y, theta):
         return log_p + (a - 1.0) * math.log(y) + (b - 1.0) * math.log1p(-y)
     # a log(y/m) + b log((1 - y)/(1 - m)), of which the terms of first order cancel.
     m, rest = a / theta[0], b / theta[0]
-    gap = y - m
-    apart = a * log1p_less(gap / m) + b * log1p_less(-gap / rest)
+    t, u = (y - m) / m, (m - y) / rest
+    apart = a * (log1p_less(t) if abs(t) < _NEAR else math.log(y / m) - t)
+    apart += b * (log1p_less(u) if abs(u) < _NEAR else math.log1p(-y) - math.log(rest) - u)
     flat = log_peak(a) + log_peak(b) - log_peak(theta[0]) + math.log(a * rest)
     return apart + flat - math.log(y) - math.log1p(-y)
 
@@ -106,6 +119,23 @@ def raised(mu, sigma, y, theta, power):
     return one_peak_moments(log_share, mu, sigma, y, theta, power, top, most, scale)
 
 
+@kernel
+def raised_frame(mu, sigma, y, theta, power):
+    """Where a power of the likelihood is integrated."""
+    top = summit(y, theta)
+    a, b = parts(top, theta[0])
+    scale = min(1.0, math.sqrt(theta[0] / (a * b)))
+    return one_peak_frame(log_share, mu, sigma, y, theta, power, top, scale)
+
+
+def _frame(mu, sigma, y, theta):
+    return raised_frame(mu, sigma, y, theta, 1.0)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return raised_frame(mu, sigma, y, theta, power)
+
+
 def _moments(mu, sigma, y, theta):
     return raised(mu, sigma, y, theta, 1.0)
 
@@ -132,7 +162,11 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=shares,
     moments=Pointer(_moments, MOMENTS),
-    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
+    rule=adaptive_rule,
     log_concave=False,
     parameters={"precision": 10.0},
     limits={"precision": (1e-3, 1e8)},

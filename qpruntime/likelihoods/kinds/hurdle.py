@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
-from qpruntime.jit import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.bend import bent
 from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.kinds.one_peak import one_peak_moments
+from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.negative_binomial import dispersed_shape
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
 from qpruntime.likelihoods.softplus import softplus
+from qpruntime.quadrature.adaptive import adaptive_rule
 
 __all__ = ["likelihood"]
 
@@ -86,6 +87,23 @@ def raised(mu, sigma, y, theta, power):
     return log_z + power * theta[4], mean, variance
 
 
+@kernel
+def raised_frame(mu, sigma, y, theta, power):
+    """Where a power of the likelihood is integrated."""
+    if y == 0.0:
+        return mu, sigma, 0.0, 0.0
+    top = summit(y, theta)[0] if y > 1.0 else -math.inf
+    return one_peak_frame(log_positive, mu, sigma, y, theta, power, top, 1.0)
+
+
+def _frame(mu, sigma, y, theta):
+    return raised_frame(mu, sigma, y, theta, 1.0)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return raised_frame(mu, sigma, y, theta, power)
+
+
 def _moments(mu, sigma, y, theta):
     return raised(mu, sigma, y, theta, 1.0)
 
@@ -149,7 +167,11 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
-    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
+    rule=adaptive_rule,
     log_concave=False,
     parameters={"dispersion": 1.0, "zeros": 0.5},
     limits={"dispersion": (1e-3, 1e9), "zeros": (1e-9, 0.999999)},

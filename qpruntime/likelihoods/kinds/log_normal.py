@@ -11,13 +11,23 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.jit import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.jit import (
+    FRAME,
+    LANDMARK,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    Pointer,
+    kernel,
+)
 from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.kinds.between import ends_top, log_between, noisy_between
 from qpruntime.likelihoods.kinds.gaussian import tilted
 from qpruntime.likelihoods.kinds.observed import spans
-from qpruntime.likelihoods.kinds.one_peak import one_peak_moments
+from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.kinds.times import edge_of, ends_of
+from qpruntime.quadrature.adaptive import adaptive_rule
 
 __all__ = ["likelihood"]
 
@@ -34,6 +44,25 @@ def _split(f, y, theta):
     if low == high:
         return theta[1] - low - 0.5 * z * z, 0.0
     return log_between(z, (high - f) / theta[0]), 0.0
+
+
+@kernel
+def raised_frame(mu, sigma, y, theta, power):
+    """Where a power of the likelihood is integrated."""
+    low, high = ends_of(y, theta)
+    if low == high:
+        _, mean, variance = tilted(mu, sigma, low, theta[0] / math.sqrt(power))
+        return mean, math.sqrt(variance), 0.0, 0.0
+    top = ends_top(low, high)
+    return one_peak_frame(log_within, mu, sigma, y, theta, power, top, theta[0])
+
+
+def _frame(mu, sigma, y, theta):
+    return raised_frame(mu, sigma, y, theta, 1.0)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return raised_frame(mu, sigma, y, theta, power)
 
 
 def _moments(mu, sigma, y, theta):
@@ -77,7 +106,11 @@ likelihood = Likelihood(
     validate=spans,
     columns=2,
     moments=Pointer(_moments, MOMENTS),
-    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
+    rule=adaptive_rule,
     landmarks=Pointer(_edge, LANDMARK),
     parameters={"scale": 0.5},
     limits={"scale": (1e-4, 1e4)},

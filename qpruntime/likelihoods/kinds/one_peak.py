@@ -15,7 +15,7 @@ import numpy as np
 
 from qpruntime.jit import inlined, kernel
 
-__all__ = ["one_peak_moments"]
+__all__ = ["one_peak_frame", "one_peak_moments"]
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
@@ -24,6 +24,8 @@ _DROP = 42.0
 #: Even steps at first, in widths; how often they are halved, what halving them may change (its
 #: square is what is left), and how many there may be.
 _STEP, _HALVINGS, _CLOSE, _MOST = 0.68, 3, 1e-7, 220
+#: Cavities up to so many scales of the likelihood have frames, and of which steps.
+_NARROW, _FINER = 2.0, 0.7
 #: What Gauss's and Kronrod's rule may differ by on a panel, of the whole; panels at most.
 _APART, _PANELS = 1e-9, 4000
 #: Points of Kronrod's rule of 15 right of the middle, its weights, and Gauss's of 7.
@@ -80,19 +82,11 @@ def over(at, f, level, mu, sigma, top, most, bar):
 
 
 @inlined
-def one_peak_moments(log_p, mu, sigma, y, theta, power, top, most, scale):
-    """Log normaliser, mean and variance of p(y|f)^power N(f; mu, sigma^2).
+def highest(log_p, mu, sigma, y, theta, power, top):
+    """Return the highest peak of p(y|f)^power N(f; mu, sigma^2), about, its log and its width.
 
-    Parameters
-    ----------
-    log_p : kernel
-        ``log_p(f, y, theta)``, copied into its caller with the rest.
-    top, most : float
-        Where log p is highest, which may be infinite, and what it is nowhere above.
-    scale : float
-        Over which log p changes its slope near `top`.
+    Arguments as for `one_peak_moments`; the log is without the constant of the normal.
     """
-    most *= power
     # The highest peak lies between mu and top; where that is far off, before log p stops rising
     # faster than the cavity falls.
     far = top
@@ -142,6 +136,37 @@ def one_peak_moments(log_p, mu, sigma, y, theta, power, top, most, scale):
             if fall < 0.8:
                 break
             width *= max(0.2, min(0.8, math.sqrt(0.5 / fall)))
+    return peak, best, width
+
+
+@inlined
+def one_peak_frame(log_p, mu, sigma, y, theta, power, top, scale):
+    """`Likelihood.frame` under cavities so narrow that the product has one smooth peak.
+
+    Arguments as for `one_peak_moments`. Under wider ones the width is NaN, and the adaptive rule
+    integrates.
+    """
+    if not sigma <= _NARROW * scale:
+        return 0.0, math.nan, 1.0, 0.0
+    peak, _, width = highest(log_p, mu, sigma, y, theta, power, top)
+    return peak, width, _FINER, 0.0
+
+
+@inlined
+def one_peak_moments(log_p, mu, sigma, y, theta, power, top, most, scale):
+    """Log normaliser, mean and variance of p(y|f)^power N(f; mu, sigma^2).
+
+    Parameters
+    ----------
+    log_p : kernel
+        ``log_p(f, y, theta)``, copied into its caller with the rest.
+    top, most : float
+        Where log p is highest, which may be infinite, and what it is nowhere above.
+    scale : float
+        Over which log p changes its slope near `top`.
+    """
+    most *= power
+    peak, best, width = highest(log_p, mu, sigma, y, theta, power, top)
     first, second, mass = 0.0, 0.0, 0.0
     bar = best - _DROP
     step, settled = _STEP * width, False
