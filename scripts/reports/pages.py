@@ -18,6 +18,9 @@ from scripts.reports import (
     certified,
     coupling,
     deep,
+    few_rows,
+    integrated,
+    integrated_designs,
     kinds,
     middle,
     passes,
@@ -44,6 +47,11 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "times": bayesopt.times,
     },
     "kinds-of-y.md": {"kinds": kinds.kinds},
+    "uncertain-hyperparameters.md": {
+        "designs": integrated_designs.integrated_designs,
+        "sets": integrated.integrated,
+        "few": few_rows.few_rows,
+    },
     "series-measured.md": {"times": speed.series},
     "deep-measured.md": {
         "published": deep.regression,
