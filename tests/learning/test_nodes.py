@@ -171,6 +171,27 @@ def test_auto_becomes_a_chain_where_weights_are_poor():
     assert math.isnan(found.log_evidence)
 
 
+def test_two_modes_leave_few_effective_draws():
+    """A second mode of twice the mass: the first one's draws hardly see it, and "auto" goes on."""
+
+    def two(t):
+        parts = [norm(0.0, 0.4), norm(1.2, 0.8)]
+        logs = np.array([[law.logpdf(x) for x in t] for law in parts]).sum(axis=1)
+        logs[1] += math.log(2.0)
+        shares = np.exp(logs - logsumexp(logs))
+        slopes = np.array([-t / 0.4**2, -(t - 1.2) / 0.8**2])
+        return float(logsumexp(logs)), shares @ slopes
+
+    found = find(density(two, 3), np.zeros(3), "importance", 128, np.random.default_rng(0))
+    assert not found.trusted
+    near = find(density(normal(3), 3), MEAN, "importance", 128, np.random.default_rng(0))
+    assert near.trusted
+    assert near.share == pytest.approx(near.effective / 128, rel=1e-12)
+    assert find(density(two, 3), np.zeros(3), "auto", None, np.random.default_rng(0)).design == (
+        "nuts"
+    )
+
+
 KERNEL = ConstantKernel(2.0) * RBF([1.0, 3.0])
 X = np.random.default_rng(0).uniform(-1.0, 4.0, (30, 2))
 
