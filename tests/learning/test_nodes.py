@@ -14,6 +14,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from cases import every_case
 from qpruntime.errors import InputError
 from qpruntime.kernels.default import LogNormal
+from qpruntime.learning.nodes import found as found_module
+from qpruntime.learning.nodes import nuts as nuts_module
 from qpruntime.learning.nodes.density import Density
 from qpruntime.learning.nodes.found import find
 from qpruntime.learning.nodes.importance import draws
@@ -189,6 +191,21 @@ def test_two_modes_leave_few_effective_draws():
     assert find(density(two, 3), np.zeros(3), "auto", None, np.random.default_rng(0)).design == (
         "nuts"
     )
+
+
+def test_a_chain_that_is_stuck_is_not_taken(monkeypatch):
+    def heavy(t):
+        return -float(np.log1p(t * t).sum()), -2.0 * t / (1.0 + t * t)
+
+    def stuck(slope, z, n, warm, rng):
+        slope(z)
+        return nuts_module.Chain(np.tile(z, (n, 1)), n, 1e-7)
+
+    monkeypatch.setattr(found_module, "nuts", stuck)
+    found = find(density(heavy, 4), np.zeros(4), "auto", None, np.random.default_rng(0))
+    assert (found.design, found.trusted) == ("importance", False)
+    alone = find(density(heavy, 4), np.zeros(4), "nuts", None, np.random.default_rng(0))
+    assert (alone.design, alone.effective) == ("nuts", 1.0)
 
 
 KERNEL = ConstantKernel(2.0) * RBF([1.0, 3.0])

@@ -30,6 +30,8 @@ _SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 7.0
 _GRID = 2
 # Draws where none are asked for, those that judge a composite design, and warm-up of a chain.
 _DRAWS, _JUDGES, _WARM = 64, 32, 32
+# A chain with fewer effective draws is stuck.
+_MOVES = 4.0
 # Draws at which the density between the nodes of a grid is looked at.
 _BETWEEN = 1024
 
@@ -101,14 +103,14 @@ def find(
         return _by_grid(at, p, volume)
     if design == "composite":
         return _by_composite(at, p, volume, int(rng.integers(2**31)))
-    if design in ("auto", "importance"):
-        found = _by_importance(at, p, volume, count, int(rng.integers(2**31)))
-        if design == "importance" or found.trusted:
-            return found
-    chain = nuts(at.slope, np.zeros(p), count, _WARM, rng)
-    kept = [at.known[z.tobytes()] for z in chain.z]
-    independent = effective(np.array([one.theta for one in kept]))
-    return Found("nuts", kept, np.zeros(len(kept)), math.nan, independent, math.nan)
+    if design == "nuts":
+        return _by_chain(at, p, count, rng)
+    found = _by_importance(at, p, volume, count, int(rng.integers(2**31)))
+    if design == "importance" or found.trusted:
+        return found
+    chain = _by_chain(at, p, count, rng)
+    # A chain that does not move says less than weights that are poor.
+    return chain if chain.effective >= _MOVES else found
 
 
 def _by_grid(at: _Around, p: int, volume: float) -> Found:
@@ -137,6 +139,13 @@ def _by_importance(at: _Around, p: int, volume: float, n: int, seed: int) -> Fou
     total = at.centre.value + float(logsumexp(inside)) - math.log(n) + volume
     size = _kish(inside)
     return Found("importance", kept, inside, total, size, pareto_k(logs), size / n)
+
+
+def _by_chain(at: _Around, p: int, n: int, rng: np.random.Generator) -> Found:
+    chain = nuts(at.slope, np.zeros(p), n, _WARM, rng)
+    kept = [at.known[z.tobytes()] for z in chain.z]
+    independent = effective(np.array([one.theta for one in kept]))
+    return Found("nuts", kept, np.zeros(len(kept)), math.nan, independent, math.nan)
 
 
 def _kish(log_weights: Array) -> float:

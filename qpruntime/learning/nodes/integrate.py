@@ -190,7 +190,7 @@ def complain(found: Found) -> None:
             f"hyper-parameters are far from a Student t around their mode: Pareto k is "
             f"{found.pareto_k:.2f}, to be {TRUSTED} at most, and {found.share:.0%} of draws are "
             f"effective, to be {LEAST_SHARE:.0%} at least; weights of "
-            f'design="{found.design}" are not to be relied on: use Integrate("nuts")',
+            f'design="{found.design}" are not to be relied on: use Integrate("nuts", n=512)',
             SamplingWarning,
         )
     if found.design == "nuts" and found.effective < _FEW:
