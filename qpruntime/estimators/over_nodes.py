@@ -91,7 +91,7 @@ def to_integrate(model: Any, settings: Settings) -> Settings:
                 f"hyperparameters={shown(model.hyperparameters)} cannot act with {words}, or use "
                 'hyperparameters="mode"'
             )
-    return replace(settings, integrate=asked)
+    return replace(settings, integrate=asked, seeded=model.random_state is not None)
 
 
 def is_integrated(model: Any) -> bool:

@@ -31,7 +31,7 @@ class Integrate(Options):
         where that fails.
     n : int, optional
         Draws of "importance", a power of 2 spreads them best, or of "nuts" after its warm-up. By
-        default 64.
+        default 64. Without a ``random_state`` of the estimator every fit has the same draws.
     evidence : {"ep", "corrected"}
         What weighs nodes, beside the prior: that of EP, or `Posterior.corrected_evidence`, of the
         dense engine alone.

@@ -219,7 +219,8 @@ class _Fit:
             if not place.theta.size:
                 raise InputError(NOTHING)
             settle(engine)
-            own = self.data, self.begin, self.settings, self.rng, self.ground, self.points
+            rng = self.rng if self.settings.seeded else np.random.default_rng(0)
+            own = self.data, self.begin, self.settings, rng, self.ground, self.points
             nodes = integrated_by_points(*own, place, engine.sites, prior)
         posterior = posterior_of(engine, projector, self.settings, prior, after)
         if self.ground.optima and not self.settings.given:

@@ -140,7 +140,8 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
     if settings.integrate is not None:
         if not optima:
             raise InputError(NOTHING)
-        nodes = integrated(data, begin, settings, rng, solver, kernel, optima[0])
+        own = rng if settings.seeded else np.random.default_rng(0)
+        nodes = integrated(data, begin, settings, own, solver, kernel, optima[0])
     return Fit(kernel, projector.likelihood, post, optima, None, nodes)
 
 

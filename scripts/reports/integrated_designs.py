@@ -15,16 +15,24 @@ def integrated_designs() -> str:
     return table(lines("integrated_designs.jsonl"))
 
 
+_WAYS = ("grid", "composite", "importance", "importance, 256", "nuts", "slice")
+
+
 def table(records: list[dict[str, Any]]) -> str:
-    """One line for each problem and design."""
-    head = ["problem", "rows", "parameters", "design", "evaluations", "effective", "… each"]
-    head += ["k", "nodes", "error", "CPU s"]
+    """One line for each problem: effective draws an evaluation of each design, and its error."""
+    groups: dict[str, dict[str, dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(record["problem"], {})[record["way"]] = record
     rows = []
-    for one in records:
-        each = one["effective"] / one["evaluations"]
-        k = "" if one["k"] is None else f"{one['k']:.2f}"
-        error = f"{one['error']:.4f}" if "error" in one else ""
-        cells = [one["problem"], str(one["rows"]), str(one["parameters"]), one["way"]]
-        cells += [str(one["evaluations"]), f"{one['effective']:.0f}", f"{each:.3f}", k]
-        rows.append([*cells, str(one["nodes"]), error, f"{one['cpu']:.1f}"])
+    for problem, own in groups.items():
+        truth = own["truth"]
+        cells = [problem, str(truth["rows"]), str(truth["parameters"])]
+        cells += [_cell(own[way]) if way in own else "" for way in _WAYS]
+        k = own.get("importance", truth)["k"]
+        rows.append([*cells, "" if k is None else f"{k:.2f}", f"{truth['effective']:.0f}"])
+    head = ["problem", "rows", "parameters", *_WAYS, "k", "effective, truth"]
     return markdown(head, rows)
+
+
+def _cell(one: dict[str, Any]) -> str:
+    return f"{one['effective'] / one['evaluations']:.3f}, {one['error']:.4f}"

@@ -20,6 +20,9 @@ from scripts.reports import (
     deep,
     forecasts,
     frames,
+    few_rows,
+    integrated,
+    integrated_designs,
     kinds,
     middle,
     passes,
@@ -48,6 +51,11 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "data-frames.md": {"peers": frames.peers, "forms": frames.forms, "gaps": frames.gaps},
     "forecasts-measured.md": {"peers": forecasts.forecasts},
     "kinds-of-y.md": {"kinds": kinds.kinds},
+    "uncertain-hyperparameters.md": {
+        "designs": integrated_designs.integrated_designs,
+        "sets": integrated.integrated,
+        "few": few_rows.few_rows,
+    },
     "series-measured.md": {"times": speed.series},
     "deep-measured.md": {
         "published": deep.regression,

