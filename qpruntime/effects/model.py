@@ -20,6 +20,7 @@ from qpruntime.effects.fixed import Fixed, FixedBlock
 from qpruntime.effects.frame import Frame
 from qpruntime.effects.integration import integrate
 from qpruntime.effects.left_out import LeftOut
+from qpruntime.effects.likelihood import most_likely
 from qpruntime.effects.maximum import Mode, maximise
 from qpruntime.effects.objective import Evaluation, Objective
 from qpruntime.effects.predictions import Predictions
@@ -72,6 +73,10 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     operations : float
         Of one factorisation at most. A model that takes more is refused before it is fitted; 5e10
         take two to three seconds of one core, and a fit takes thirty to sixty factorisations.
+    estimate : {"posterior", "ml"}
+        "ml" takes the hyper-parameters of maximum likelihood, at which coefficients are maximised
+        too, without priors, and does not integrate them; what is said of effects and coefficients
+        is their posterior there.
 
     Attributes
     ----------
@@ -119,6 +124,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     max_sweeps: int = 100
     max_iterations: int = 200
     operations: float = 5e10
+    estimate: Literal["posterior", "ml"] = "posterior"
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit hyper-parameters and posterior.
@@ -162,9 +168,11 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         most = number(self.operations, "operations", above=0.0)
         limits = number(self.tol, "tol", above=0.0), self.max_sweeps, most
         objective = Objective(assembly, A, seen, offset, weights, family, *limits)
-        mode = maximise(objective, max_iterations=whole(self.max_iterations, "max_iterations", 1))
+        steps = whole(self.max_iterations, "max_iterations", 1)
+        find, how = self._search()
+        mode = find(objective, max_iterations=steps)
         value = _corrected if self._corrects(len(seen)) else _plain
-        nodes, evaluations = integrate(objective, mode, self.integrate, value)
+        nodes, evaluations = integrate(objective, mode, how, value)
         draft.blocks_, draft.family_ = tuple(assembly.blocks), family
         draft.theta_ = mode.evaluation.theta
         draft.names_ = (*assembly.names, *(f"log {name}" for name in family.learn))
@@ -243,6 +251,17 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         if not blocks:
             raise InputError("the model has no terms and no intercept")
         return blocks
+
+    def _search(self) -> tuple[Any, str]:
+        """What finds the hyper-parameters, and how they are integrated."""
+        if choice(self.estimate, "estimate", ("posterior", "ml")) == "posterior":
+            return maximise, self.integrate
+        if self.integrate not in ("auto", "mode"):
+            raise InputError(
+                f'estimate="ml" integrates no hyper-parameters: leave out integrate='
+                f"{shown(self.integrate)}"
+            )
+        return most_likely, "mode"
 
     def _corrects(self, rows: int) -> bool:
         """Whether weights of hyper-parameters follow the corrected evidence."""

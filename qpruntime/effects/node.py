@@ -15,9 +15,6 @@ from qpruntime.inference.sites import Sites
 
 __all__ = ["Node"]
 
-# Rows of a prediction that are solved for at once, where they have no place in the factor.
-_BATCH = 64
-
 
 class Node:
     """Effects x ~ N(0, Q^-1), C x = 0, seen through sites at the rows of A.
@@ -61,17 +58,7 @@ class Node:
 
     def predict(self, A: sparse.csr_array) -> tuple[Array, Array]:
         """Means and variances of A x, each of shape (T,)."""
-        centre = A @ self.latent
-        pattern = self.prior.pattern
-        rows = pattern.new_rows(A)
-        if rows.pairs.size or not A.nnz:
-            return centre, self.solved.variances(rows)
-        order, variance = pattern.symbolic.order, np.empty(A.shape[0])
-        for begin in range(0, A.shape[0], _BATCH):
-            some = slice(begin, begin + _BATCH)
-            right = np.ascontiguousarray(A[some].T.toarray()[order])
-            variance[some] = (right * self.solved.covariances(right)).sum(axis=0)
-        return centre, variance
+        return A @ self.latent, self.solved.variances_at(A)
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Draws of x, shape (count, K)."""

@@ -141,12 +141,15 @@ class Objective:
         loose = min(_LOOSE * self.nearby.distance(theta), _LOOSEST)
         return self(theta, max(loose, self.tol))
 
-    def __call__(self, theta: Array, tol: float | None = None) -> Evaluation:
-        """Evaluate at theta, from the sites of near ones."""
+    def __call__(
+        self, theta: Array, tol: float | None = None, key: Array | None = None
+    ) -> Evaluation:
+        """Evaluate at theta, from the sites of near ones, by theta or another key."""
         self.evaluations += 1
         own, logs = np.split(theta, [len(self.assembly.start)])
         tol = self.tol if tol is None else tol
-        start = self.nearby.at(theta)
+        key = theta if key is None else key
+        start = self.nearby.at(key)
         try:
             found = self.posterior(theta, sites=start, tol=tol)
         except NumericalError:
@@ -156,7 +159,7 @@ class Objective:
             self.nearby.clear()
             found = self.posterior(theta, tol=tol)
         if found.converged:
-            self.nearby.add(theta, found.sites)
+            self.nearby.add(key, found.sites)
         slope = self._by_blocks(own, found)
         prior, prior_slope = self.assembly.log_prior(own)
         if self.family.learn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime.arrays import Array
+from qpruntime.effects.corrected import corrected_effects
 from qpruntime.effects.frame import Frame
 from qpruntime.effects.observations import observation_quantiles, trials_of
 from qpruntime.effects.profiled import profiled_numbers
@@ -106,7 +108,14 @@ class Predictions:
             found[name] = float(value)
         return found
 
-    def effects(self, name: str, q: ArrayLike = _USUAL, *, above: float | None = None) -> Table:
+    def effects(
+        self,
+        name: str,
+        q: ArrayLike = _USUAL,
+        *,
+        above: float | None = None,
+        correction: str | None = None,
+    ) -> Table:
         """Effects of one term, a row a level, area, knot or node.
 
         Parameters
@@ -116,17 +125,24 @@ class Predictions:
         q : array-like, shape (Q,)
         above : float, optional
             Adds a column of probabilities that effects are above this.
+        correction : {"fact", "blend", "tilt"}, optional
+            Of the densities, which EP has normal: effects of few rows are skew. As of
+            `Posterior.marginals`, at every node of the hyper-parameters; for 3000 sites at most.
 
         Raises
         ------
         InputError
-            If there is no such term.
+            If there is no such term, or there are too many rows for a correction.
         """
         at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
         state = self._fitted()
         number_of = self._block(name)
         labels, rows = state.assembly.blocks[number_of].readings()
-        mixture = state.effects(number_of, rows)
+        mixture: Any = state.effects
+        if correction is not None:
+            choice(correction, "correction", ("fact", "blend", "tilt"))
+            mixture = partial(corrected_effects, state, correction=correction)
+        mixture = mixture(number_of, rows)
         values, columns = _numbers(mixture, at), header(at)
         if above is not None:
             limit = number(above, "above")
@@ -278,6 +294,6 @@ def _wanted(profile: bool | None, state: State) -> bool:
     return flag(profile, "profile")
 
 
-def _numbers(mixture: Mixture, q: Array) -> Array:
+def _numbers(mixture: Any, q: Array) -> Array:
     mean, variance = mixture.moments()
     return np.column_stack([mean, np.sqrt(np.maximum(variance, 0.0)), mixture.quantiles(q)])

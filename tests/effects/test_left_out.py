@@ -158,3 +158,33 @@ def test_what_has_no_quantiles_is_said(groups):
         groups["binomial"].predict_quantiles({"g": [1]}, 0.5, trials=3)
     with pytest.raises(InputError, match="labels must have shape"):
         groups["poisson"].loo_groups([1, 2])
+
+
+@pytest.mark.parametrize("name", ["logistic", "poisson"])
+def test_corrected_effects_beside_integrals(name, groups):
+    """Groups alone: the density of an effect is its prior times its rows."""
+    model, (y, pmf, _) = groups[name], FAMILIES[name]
+    levels, nodes = np.array([0.05, 0.5, 0.95]), model.state_.nodes
+    corrected = model.effects("g", levels, above=0.2, correction="fact")
+    normal = model.effects("g", levels)
+    # Of the quantiles, the largest error in standard deviations.
+    errors = np.zeros(2)
+    for g in (0, 3, 8):
+        f = np.linspace(-12.0, 12.0, 8001) * np.exp(nodes.theta.max())
+        density = np.zeros(f.size)
+        for (theta,), weight in zip(nodes.theta, nodes.weights, strict=True):
+            own = norm.pdf(f, scale=np.exp(theta))
+            own *= np.prod([pmf(y[j], f, j) for j in np.flatnonzero(g == G)], axis=0)
+            density += weight * own / own.sum()
+        mean = density @ f
+        std = np.sqrt(density @ (f - mean) ** 2)
+        cdf = np.cumsum(density) - 0.5 * density
+        right = np.interp(levels, cdf, f)
+        row = corrected.values[g]
+        # As fine as the grid of `Marginals`.
+        np.testing.assert_allclose(row[:2], [mean, std], atol=2e-3 * std)
+        assert abs(row[5] - (1.0 - np.interp(0.2, f, cdf))) < 1e-3
+        for k, table in enumerate((corrected, normal)):
+            errors[k] = max(errors[k], np.abs((table.values[g, 2:5] - right) / std).max())
+    assert errors[0] < 3e-3
+    assert errors[1] > 5.0 * errors[0]

@@ -16,7 +16,7 @@ from scipy import sparse
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.precision.ordering import Ordering
-from qpruntime.inference.precision.rows import pair_places, places, sort_rows
+from qpruntime.inference.precision.rows import pair_places, placed, places, sort_rows
 from qpruntime.inference.precision.symbolic import Symbolic, analyse
 from qpruntime.validation import choice, number, shown
 
@@ -177,6 +177,12 @@ class Pattern:
         """Other rows; without pairs, if some have no place in the factor."""
         some = self._sorted(A, np.arange(A.shape[0]))
         return SparseRows(some.indptr, some.columns, A.data[some.order], some.pairs)
+
+    def placed(self, rows: SparseRows) -> NDArray[np.bool_]:
+        """Which rows have places in the factor for all their pairs, shape (N,)."""
+        found = np.empty(rows.indptr.size - 1, dtype=np.bool_)
+        placed(tuple(self.symbolic.shape), rows.indptr, rows.columns, found)
+        return found
 
     def halves(self, Q: sparse.csr_array, name: str = "Q") -> Array:
         """Values of the lower triangle, in the order of `lower`; or raise `InputError`."""

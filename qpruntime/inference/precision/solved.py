@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError
@@ -29,6 +30,8 @@ __all__ = ["PrecisionSolved"]
 #: Below this share 1 - tau variance has lost digits, and is found without the site; for so many
 #: sites at once.
 _STRONG, _AT_ONCE = 1e-8, 256
+#: New rows that are solved for at once.
+_BATCH = 64
 #: Where weights are so much smaller than what they are a difference of, they are found twice.
 _CANCELLED = 1e6
 
@@ -148,6 +151,22 @@ class PrecisionSolved(Solved):
         for h in self.taken:
             times(rows.indptr, rows.columns, rows.values, h, seen)
             found -= seen * seen
+        return found
+
+    def variances_at(self, A: sparse.csr_array) -> Array:
+        """Posterior variances of new rows, shape (T,): those without places by solves."""
+        pattern = self.prior.pattern
+        rows = pattern.new_rows(A)
+        if rows.pairs.size or not A.nnz:
+            return self.variances(rows)
+        known, found = pattern.placed(rows), np.empty(A.shape[0])
+        if known.any():
+            found[known] = self.variances(pattern.new_rows(A[np.flatnonzero(known)]))
+        others, order = np.flatnonzero(~known), pattern.symbolic.order
+        for begin in range(0, others.size, _BATCH):
+            some = others[begin : begin + _BATCH]
+            right = np.ascontiguousarray(A[some].T.toarray()[order])
+            found[some] = np.einsum("ij,ij->j", right, self.covariances(right))
         return found
 
     def marginals(self) -> tuple[Array, Array]:
