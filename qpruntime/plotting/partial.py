@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
 from qpruntime.criticism.importance import Importance, permutation_importance
 from qpruntime.criticism.partial import PartialDependence, partial_dependence
 from qpruntime.errors import InputError
@@ -167,7 +166,7 @@ class ImportanceDisplay:
             If there are no bars to draw.
         """
         own, reach = self.importance, number(errors, "errors", above=0.0)
-        order: Array = np.argsort(-own.loss, kind="stable")[:most][::-1]
+        order = np.argsort(-own.loss, kind="stable")[:most][::-1]
         if not len(order):
             raise InputError("most must be 1 at least")
         ax = axes_of(ax, (6.0, _REST + _BAR * len(order)))

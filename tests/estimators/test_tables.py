@@ -16,6 +16,7 @@ from qpruntime import (
     GPRegressor,
     GPRobustRegressor,
     GPSurvival,
+    Inducing,
     InputError,
 )
 from qpruntime.kernels import Categories, On
@@ -240,6 +241,25 @@ def test_many_rows():
     assert set(model.inducing_points_[:, 1]) <= {0.0, 1.0, 2.0}
     new, truth = raw(100, 4)
     assert np.mean((model.predict(new[["size", "city"]]) - truth) ** 2) < 0.03
+
+
+@pytest.mark.slow
+def test_thousands_of_rows_with_nearest_ones():
+    """The engine that is chosen for them, and the nearest rows of each point."""
+    frame, y = raw(1700, 3)
+    frame.loc[::7, "size"] = np.nan
+    options = Inducing("auto", budget=3.0, nearest=20)
+    model = GPRegressor(method="ep", inducing=options, random_state=0).fit(frame, y)
+    assert model.engine_ == "inducing+nearest"
+    assert set(model.inducing_points_[:, 1]) <= {0.0, 1.0, 2.0}
+    assert set(model.inducing_points_[:, 3]) <= {0.0, 1.0}
+    new, truth = raw(300, 4)
+    mean, deviation = model.predict(new, return_std=True)
+    # The noise has a deviation of 0.1.
+    assert np.mean((mean - truth) ** 2) < 0.012
+    assert 0.8 < np.mean(np.abs(mean - truth) < 1.645 * deviation) < 0.97
+    gone = new.assign(size=None)
+    assert np.mean(model.predict(gone, return_std=True)[1]) > 3.0 * np.mean(deviation)
 
 
 def test_saved_models_know_their_columns(tmp_path):
