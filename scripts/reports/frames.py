@@ -23,45 +23,40 @@ _GAPS = ("GP, table as it is", "GP, medians alone", "GP, drawn five times")
 
 
 def peers() -> str:
-    """Log densities and errors beside boosting."""
-    return _table(lines("frames.jsonl"), _PEERS, "density") + "\n\n" + errors()
-
-
-def errors() -> str:
-    """Errors alone."""
-    return _table(lines("frames.jsonl"), _PEERS, "error")
+    """Log densities beside boosting, errors in brackets."""
+    return _table(lines("frames.jsonl"), _PEERS)
 
 
 def forms() -> str:
     """Kernels of levels and numbers, by how they are put together."""
-    return _table(lines("frames.jsonl"), _FORMS, "density")
+    return _table(lines("frames.jsonl"), _FORMS, errors=False)
 
 
 def gaps() -> str:
     """What becomes of missing numbers."""
-    return _table([one for one in lines("frames.jsonl") if one["gaps"]], _GAPS, "density")
+    return _table([one for one in lines("frames.jsonl") if one["gaps"]], _GAPS, errors=False)
 
 
 def page(records: list[dict[str, Any]]) -> str:
     """All tables of records."""
-    parts = [_table(records, _PEERS, "density"), _table(records, _PEERS, "error")]
-    parts.append(_table(records, _FORMS, "density"))
-    parts.append(_table([one for one in records if one["gaps"]], _GAPS, "density"))
+    holes = [one for one in records if one["gaps"]]
+    parts = _table(records, _PEERS), _table(records, _FORMS), _table(holes, _GAPS)
     return "\n\n".join(parts)
 
 
-def _table(records: Sequence[dict[str, Any]], models: Sequence[str], what: str) -> str:
-    """Means over folds, a row a set, the best in bold; CPU seconds of a fit in the last row."""
-    most = what == "density"
+def _table(records: Sequence[dict[str, Any]], models: Sequence[str], errors: bool = True) -> str:
+    """Mean densities over folds, a row a set, the best in bold; CPU seconds in the last row."""
     found = [f"| set | rows | {' | '.join(models)} |", "|" + "---|" * (len(models) + 2)]
     names = list(dict.fromkeys(one["set"] for one in records))
     for name in names:
         own = [one for one in records if one["set"] == name]
-        values = [_mean(own, model, what) for model in models]
+        values = [_mean(own, model, "density") for model in models]
         if not np.isfinite(values).any():
             continue
-        best = np.nanmax(values) if most else np.nanmin(values)
-        cells = [_cell(value, value == best) for value in values]
+        cells = [_cell(value, value == np.nanmax(values)) for value in values]
+        if errors:
+            pairs = zip(cells, models, strict=True)
+            cells = [f"{cell} ({_mean(own, model, 'error'):.3f})" for cell, model in pairs]
         found.append(f"| {name} | {own[0]['rows']} | {' | '.join(cells)} |")
     seconds = [_mean(records, model, "cpu") for model in models]
     found.append(f"| CPU s | | {' | '.join(f'{value:.1f}' for value in seconds)} |")

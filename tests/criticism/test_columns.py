@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cases import every_case
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRegressor, InputError
-from qpruntime.criticism import partial_dependence, permutation_importance
+from qpruntime.criticism import check_calibration, partial_dependence, permutation_importance
 from qpruntime.kernels import Categories, On
 
 pd = pytest.importorskip("pandas")
@@ -141,6 +141,15 @@ def test_counts():
         model, frame, counts, columns=[1], n_repeats=1, exposure=np.ones(len(y))
     )
     assert lost.names == ("kind",)
+
+
+def test_simulations_of_tables(numbers):
+    """Ranks at the parameters of the fit; nothing is fitted again to codes of levels."""
+    model, _, _ = numbers
+    found = check_calibration(model, 10, random_state=0)
+    assert abs(found.spread - 1.0) < 4.0 * found.spread_se + 0.1
+    with pytest.raises(InputError, match="columns of levels or missing values: use learn=False"):
+        check_calibration(model, 10, learn=True)
 
 
 def test_missing_values_are_places(labels):
