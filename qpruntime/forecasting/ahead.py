@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from qpruntime.arrays import Array
-from qpruntime.estimators.predictive.normals import Mixture
 from qpruntime.errors import InputError
 from qpruntime.estimators.predictive import mixture as of_likelihood
 from qpruntime.estimators.predictive.by_likelihood import Predicted
 from qpruntime.estimators.predictive.count_mixture import count_tail
 from qpruntime.estimators.predictive.density import log_density, wide
 from qpruntime.estimators.predictive.dispersed import DispersedRate, dispersed_tail
+from qpruntime.estimators.predictive.normals import Mixture
 from qpruntime.forecasting.levels import normal_quantiles, smallest_counts
 from qpruntime.forecasting.scale import Scale
 from qpruntime.likelihoods import Likelihood

@@ -238,7 +238,11 @@ def _varied(options: Any, best: Chosen, known: Known) -> Chosen:
     spread = np.sqrt(max(float((expected * (1.0 - expected)).sum()), 1e-12))
     if float(zero.sum() - expected.sum()) < 2.0 * spread or not _positive(known):
         return found
-    more = fitted(replace(found.structure, family="zero-inflated"), known, "mode")
+    wider = [
+        fitted(replace(found.structure, family=name), known, "mode")
+        for name in ("zero-inflated", "hurdle")
+    ]
+    more = max(wider, key=lambda one: evidence(one, known))
     return more if evidence(more, known) > evidence(found, known) + _GAIN else found
 
 
