@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,7 +105,7 @@ def choose(options: Any, known: Known) -> Chosen:
     ]
     best = max(found, key=lambda one: evidence(one, known))
     # What a fit at the mode can serve as, if nothing else is asked for.
-    best = _noisy(options.noise, best, known)
+    best = _noisy(options.noise, best, known, trends)
     if family == "auto":
         best = _varied(options, best, known) if counts else _heavy(best, known)
     if integrate != "mode":
@@ -180,17 +181,23 @@ def seasonal(y: Array, counts: bool | None = None) -> Array:
     return y if counts else (y - y.min()) ** 2
 
 
-def _noisy(asked: Any, best: Chosen, known: Known) -> Chosen:
-    """With noise that lasts, if it is asked for or the series has it."""
+def _noisy(asked: Any, best: Chosen, known: Known, trends: Sequence[str]) -> Chosen:
+    """With noise that lasts, if it is asked for or the evidence prefers it.
+
+    A trend that drifts fast takes up what lasts a few steps, and then goes astray: residuals do not
+    show it, and with noise another trend may be the better one. Long series are spared the fits
+    where residuals of neighbours are not correlated.
+    """
     if not isinstance(asked, str):
         wanted = flag(asked, "noise")
         return fitted(replace(best.structure, noise=True), known, "mode") if wanted else best
     choice(asked, "noise", ("auto",))
-    if (known.y == known.y[0]).all():
+    y = known.y
+    if (y == y[0]).all() or (y.size >= _MANY and not _lasts(residuals(best, known), known.steps)):
         return best
-    if best.structure.scale.whole and not _lasts(residuals(best, known), known.steps):
-        return best
-    more = fitted(replace(best.structure, noise=True), known, "mode")
+    tried = trends if y.size < _MANY else [best.structure.trend]
+    each = [fitted(replace(best.structure, noise=True, trend=t), known, "mode") for t in tried]
+    more = max(each, key=lambda one: evidence(one, known))
     return more if evidence(more, known) > evidence(best, known) + _GAIN else best
 
 
