@@ -44,7 +44,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "gaps": bayesopt.gaps,
         "times": bayesopt.times,
     },
-    "forecasts-measured.md": {"peers": forecasts.forecasts},
+    "forecasts-measured.md": {"peers": forecasts.forecasts, "panels": forecasts.panels},
     "kinds-of-y.md": {"kinds": kinds.kinds},
     "series-measured.md": {"times": speed.series},
     "deep-measured.md": {
