@@ -66,6 +66,8 @@ class Chosen:
 def choose(options: Any, known: Known) -> Chosen:
     """Choose what the options of a forecaster leave open, and fit.
 
+    What was tried and not taken may not have settled; what is taken says so.
+
     Parameters
     ----------
     options : GPForecaster
@@ -76,6 +78,16 @@ def choose(options: Any, known: Known) -> Chosen:
     InputError
         If observations, regressors or options are not usable.
     """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        best = _chosen(options, known)
+    if not best.model.converged_:
+        warn("the fit has not settled: see model_.check()", ConvergenceWarning)
+    return best
+
+
+def _chosen(options: Any, known: Known) -> Chosen:
+    """The best of what was tried."""
     choice(options.trend, "trend", ("auto", "level", "slope", "none"))
     steps, y = known.steps, known.y
     family: Any = options.family
@@ -265,8 +277,6 @@ def _heavy(best: Chosen, known: Known) -> Chosen:
         return best
     if float(np.mean(residual**4)) < _HEAVY * spread**2:
         return best
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        more = fitted(replace(best.structure, family="student-t"), known, "mode")
+    more = fitted(replace(best.structure, family="student-t"), known, "mode")
     gains = more.model.converged_ and evidence(more, known) > evidence(best, known) + _SURE
     return more if gains else best
