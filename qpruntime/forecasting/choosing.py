@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +28,9 @@ _LASTS = 3.0
 _MANY = 2000
 # Log evidence that an additional part has to gain.
 _GAIN = 1.0
+# Slopes that drift go astray ahead: their evidence has to be so much above that of levels. Of
+# series whose slope lasts it is 8 to 11, of one that a recession bends 4.
+_ASTRAY = 6.0
 # A residual of so many standard deviations is one of a wider family.
 _FAR = 5.0
 # And that heavy tails have to gain, which leave EP more to do.
@@ -65,6 +69,8 @@ class Chosen:
 def choose(options: Any, known: Known) -> Chosen:
     """Choose what the options of a forecaster leave open, and fit.
 
+    What was tried and not taken may not have settled; what is taken says so.
+
     Parameters
     ----------
     options : GPForecaster
@@ -75,6 +81,16 @@ def choose(options: Any, known: Known) -> Chosen:
     InputError
         If observations, regressors or options are not usable.
     """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        best = _chosen(options, known)
+    if not best.model.converged_:
+        warn("the fit has not settled: see model_.check()", ConvergenceWarning)
+    return best
+
+
+def _chosen(options: Any, known: Known) -> Chosen:
+    """The best of what was tried."""
     choice(options.trend, "trend", ("auto", "level", "slope", "none"))
     steps, y = known.steps, known.y
     family: Any = options.family
@@ -102,9 +118,9 @@ def choose(options: Any, known: Known) -> Chosen:
         for name in tried
         for one in trends
     ]
-    best = max(found, key=lambda one: evidence(one, known))
+    best = max(found, key=lambda one: _preferred(one, known))
     # What a fit at the mode can serve as, if nothing else is asked for.
-    best = _noisy(options.noise, best, known)
+    best = _noisy(options.noise, best, known, trends)
     if family == "auto":
         best = _varied(options, best, known) if counts else _heavy(best, known)
     if integrate != "mode":
@@ -130,6 +146,11 @@ def evidence(one: Chosen, known: Known) -> float:
     """Log evidence of the observations in their own units."""
     slopes = one.structure.scale.log_slope(known.y)
     return float(one.model.log_evidence_) + float(slopes.sum())
+
+
+def _preferred(one: Chosen, known: Known) -> float:
+    """Log evidence, of slopes less what they have to gain."""
+    return evidence(one, known) - _ASTRAY * (one.structure.trend == "slope")
 
 
 def residuals(one: Chosen, known: Known) -> Array:
@@ -180,18 +201,24 @@ def seasonal(y: Array, counts: bool | None = None) -> Array:
     return y if counts else (y - y.min()) ** 2
 
 
-def _noisy(asked: Any, best: Chosen, known: Known) -> Chosen:
-    """With noise that lasts, if it is asked for or the series has it."""
+def _noisy(asked: Any, best: Chosen, known: Known, trends: Sequence[str]) -> Chosen:
+    """With noise that lasts, if it is asked for or the evidence prefers it.
+
+    A trend that drifts fast takes up what lasts a few steps, and then goes astray: residuals do not
+    show it, and with noise another trend may be the better one. Long series are spared the fits
+    where residuals of neighbours are not correlated.
+    """
     if not isinstance(asked, str):
         wanted = flag(asked, "noise")
         return fitted(replace(best.structure, noise=True), known, "mode") if wanted else best
     choice(asked, "noise", ("auto",))
-    if (known.y == known.y[0]).all():
+    y = known.y
+    if (y == y[0]).all() or (y.size >= _MANY and not _lasts(residuals(best, known), known.steps)):
         return best
-    if best.structure.scale.whole and not _lasts(residuals(best, known), known.steps):
-        return best
-    more = fitted(replace(best.structure, noise=True), known, "mode")
-    return more if evidence(more, known) > evidence(best, known) + _GAIN else best
+    tried = trends if y.size < _MANY else [best.structure.trend]
+    each = [fitted(replace(best.structure, noise=True, trend=t), known, "mode") for t in tried]
+    more = max(each, key=lambda one: _preferred(one, known))
+    return more if _preferred(more, known) > _preferred(best, known) + _GAIN else best
 
 
 def _lasts(residual: Array, steps: Array) -> bool:
@@ -238,7 +265,11 @@ def _varied(options: Any, best: Chosen, known: Known) -> Chosen:
     spread = np.sqrt(max(float((expected * (1.0 - expected)).sum()), 1e-12))
     if float(zero.sum() - expected.sum()) < 2.0 * spread or not _positive(known):
         return found
-    more = fitted(replace(found.structure, family="zero-inflated"), known, "mode")
+    wider = [
+        fitted(replace(found.structure, family=name), known, "mode")
+        for name in ("zero-inflated", "hurdle")
+    ]
+    more = max(wider, key=lambda one: evidence(one, known))
     return more if evidence(more, known) > evidence(found, known) + _GAIN else found
 
 
@@ -254,8 +285,6 @@ def _heavy(best: Chosen, known: Known) -> Chosen:
         return best
     if float(np.mean(residual**4)) < _HEAVY * spread**2:
         return best
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        more = fitted(replace(best.structure, family="student-t"), known, "mode")
+    more = fitted(replace(best.structure, family="student-t"), known, "mode")
     gains = more.model.converged_ and evidence(more, known) > evidence(best, known) + _SURE
     return more if gains else best

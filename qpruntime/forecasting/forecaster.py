@@ -51,10 +51,10 @@ class GPForecaster(Savable, BaseEstimator):
     noise : "auto" or bool
         Whether what is left lasts from one step to the next; by default if residuals do.
     family : str or Likelihood
-        "poisson", "negative-binomial" and "zero-inflated" of counts, "gaussian", "student-t" and
-        "log-normal" of real numbers, or a likelihood. By default of counts Poisson, unless its
-        residuals vary more than they may, with more zeros where that is not enough; of other
-        numbers what the evidence prefers.
+        "poisson", "negative-binomial", "zero-inflated" and "hurdle" of counts, "gaussian",
+        "student-t" and "log-normal" of real numbers, or a likelihood. By default of counts
+        Poisson, unless its residuals vary more than they may, with more zeros where that is not
+        enough; of other numbers what the evidence prefers.
     integrate : {"auto", "grid", "ccd", "mode"}
         Hyper-parameters, as of `qpruntime.effects.EffectsModel`. "auto" takes the mode from 2000
         steps on, where they are well known.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Hashable
@@ -163,22 +164,22 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
             "fit them in parts",
         )
         tasks = [Task(k, table.series(k)) for k in range(count)]
-        begun = time.process_time()
         structure = None
         if how != "own":
             structure = _common(single, table, clock, most, how == "prior")
-            draft.structure_ = structure
-            begun = time.process_time()
         draft.structure_ = structure
-        # A few series say how long all will take.
-        ahead = max(1, min(5, count // 20))
-        first = fit_some((single, structure, clock, tasks[:ahead]))
-        each = (time.process_time() - begun) / ahead
+        # A few series say how long all will take: the fastest has nothing compiled.
+        first, seconds = [], math.inf
+        for one in tasks[: max(1, min(5, count // 20))]:
+            begun = time.process_time()
+            first += fit_some((single, structure, clock, [one]))
+            seconds = min(seconds, time.process_time() - begun)
+        ahead = len(first)
         with executor_of(threads_of(self.n_jobs) or _alone(self.scheduler), self.scheduler) as run:
             hands = getattr(run, "workers", 1)
             announce(
                 f"fitting {count} series",
-                each * (count - ahead) / hands,
+                seconds * (count - ahead) / hands,
                 "scheduler= has them fitted by the processes of a dask cluster",
             )
             calls = pieces((single, structure, clock), tasks[ahead:], bool(self.scheduler))

@@ -25,7 +25,7 @@ __all__ = ["common", "like"]
 
 # A family is that of all if so many of the series have it: a wider one has the narrower as a limit.
 _SHARE = 0.25
-_WIDER = ("zero-inflated", "negative-binomial", "poisson")
+_WIDER = ("zero-inflated", "hurdle", "negative-binomial", "poisson")
 # Steps of the search for the common hyper-parameters, and of those for their spread.
 _STEPS, _ROUNDS = 60, 4
 # Spread at first, the least and the greatest; step of differences of slopes.

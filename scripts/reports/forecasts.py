@@ -8,7 +8,7 @@ import numpy as np
 
 from scripts.records import lines
 
-__all__ = ["forecasts", "table"]
+__all__ = ["forecasts", "panel_table", "panels", "table"]
 
 
 def forecasts() -> str:
@@ -41,4 +41,20 @@ def table(records: list[dict[str, Any]]) -> str:
         )
         cells = [f"{over:.3f}", f"{100.0 * low:.0f}", f"{100.0 * high:.0f}", f"{cpu:.2f}"]
         rows.append(f"| {model} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def panels() -> str:
+    """What is kept of many series."""
+    return panel_table(lines("panels.jsonl"))
+
+
+def panel_table(records: list[dict[str, Any]]) -> str:
+    """Scores and seconds of panels, in Markdown."""
+    said = "series", "steps", "hyper-parameters", "-log p", "of the true rate", "90 % hold"
+    rows = [f"| {' | '.join((*said, 'fit s', 'forecast s'))} |", "|" + " ---: |" * 8]
+    for one in records:
+        cells = [str(one["series"]), str(one["rows"]), one["model"], f"{one['nlpd']:.3f}"]
+        cells += [f"{one['truth']:.3f}", f"{100.0 * one['within90']:.0f}"]
+        rows.append(f"| {' | '.join([*cells, str(one['fit']), str(one['ahead'])])} |")
     return "\n".join(rows)

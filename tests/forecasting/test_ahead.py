@@ -53,12 +53,21 @@ def inflated(y):
     return mixed(given)
 
 
+def hurdle(y):
+    def given(f, s):
+        own = stats.nbinom(2.0 * s, 2.0 * s / (2.0 * s + np.exp(f)))
+        return (1.0 - 0.3 * s) * own.pmf(y) / own.sf(0) if y else np.full(f.shape, 0.3 * s)
+
+    return mixed(given)
+
+
 @every_case(
     "name, parameters, mass",
     [
         ("poisson-exp", {}, poisson),
         ("negative-binomial", {"dispersion": 2.0}, dispersed),
         ("zero-inflated", {"dispersion": 2.0, "zeros": 0.3}, inflated),
+        ("hurdle", {"dispersion": 2.0, "zeros": 0.3}, hurdle),
     ],
 )
 def test_counts_are_those_of_their_probabilities(name, parameters, mass):

@@ -1,0 +1,105 @@
+"""What nobody thinks of beforehand: series without counts, of one value, with holes, of reals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cases import every_case
+from qpruntime import InputError
+from qpruntime.forecasting import GPForecaster
+
+RNG = np.random.default_rng(8)
+DAYS = np.datetime64("2024-01-01") + np.arange(100)
+
+
+def test_no_count_at_all():
+    found = GPForecaster().fit(np.zeros(50))
+    # Of no count in 50 steps: 95 % of rates below 3/50.
+    assert 0.0 < found.predict(3)[2] < 3.0 / 50.0
+    assert found.predict_quantiles(3, q=[0.95]).max() == 0.0
+    assert (found.seasons_, found.trend_, found.noise_) == ((), "none", False)
+
+
+def test_ten_counts_have_finite_means():
+    found = GPForecaster().fit(np.random.default_rng(0).poisson(5, 10))
+    assert (found.predict(6) < 15.0).all()
+    assert found.predict_interval(6)[5, 1] > found.predict_interval(6)[0, 1] - 1.0
+
+
+@every_case(
+    "name, y, low, high, family",
+    [
+        ("constant", np.full(40, 7.0), 6.0, 8.0, "poisson"),
+        ("constant, real", np.full(40, 2.5), 2.49, 2.51, None),
+        ("below 0", RNG.normal(-5.0, 1.0, 60), -5.6, -4.4, "gaussian"),
+        ("counts beyond all", RNG.poisson(3e6, 60), 2.99e6, 3.01e6, None),
+        ("whole numbers below 0", RNG.integers(-9, 10, 60), -5.0, 5.0, "gaussian"),
+        ("yes or no", RNG.uniform(size=60) < 0.5, 0.2, 0.8, "poisson"),
+    ],
+)
+def test_raw_numbers_are_forecast(name, y, low, high, family):
+    found = GPForecaster(integrate="mode", trend="level", noise=False).fit(y)
+    assert family is None or found.family_ == family
+    assert (found.predict(5) > low).all(), found.predict(5)
+    assert (found.predict(5) < high).all(), found.predict(5)
+
+
+def test_logarithms_are_taken_where_the_evidence_says_so():
+    t = np.arange(120)
+    rng = np.random.default_rng(2)
+    log_y = 4.0 + 0.015 * t + 0.3 * np.sin(2.0 * np.pi * t / 12.0) + 0.05 * rng.normal(size=120)
+    found = GPForecaster(seasons=[12], integrate="mode").fit(np.exp(log_y[:108]))
+    assert found.family_ == "log-normal"
+    np.testing.assert_allclose(np.log(found.predict(12)), log_y[108:], atol=0.25)
+    plain = GPForecaster(seasons=[12], integrate="mode").fit(log_y[:108] - 4.5)
+    assert plain.family_ == "gaussian"
+    np.testing.assert_allclose(plain.predict(12), log_y[108:] - 4.5, atol=0.25)
+    # The same observations in other units have the same forecasts in these.
+    other = GPForecaster(seasons=[12], integrate="mode").fit(100.0 * log_y[:108])
+    mine = GPForecaster(seasons=[12], family=other.family_, integrate="mode").fit(log_y[:108])
+    np.testing.assert_allclose(other.predict(3), 100.0 * mine.predict(3), rtol=1e-6)
+    shift = other.predict_log_density(100.0 * log_y[108:111], 3)
+    np.testing.assert_allclose(
+        shift, mine.predict_log_density(log_y[108:111], 3) - np.log(100.0), rtol=1e-4
+    )
+
+
+def test_working_days_and_an_unsorted_series():
+    pandas = pytest.importorskip("pandas")
+    days = pandas.bdate_range("2024-01-01", periods=100)
+    y = RNG.poisson(np.exp(1.5 + 0.8 * (np.asarray(days.dayofweek) == 4)))
+    model = GPForecaster(integrate="mode", trend="level", noise=False).fit(y, index=days)
+    assert model.seasons_ == (5.0,)
+    assert list(model.index_ahead(2)) == list(pandas.bdate_range("2024-05-20", periods=2))
+    assert np.argmax(model.predict(5)) == 4
+    mixed = RNG.permutation(100)
+    again = GPForecaster(integrate="mode", trend="level", noise=False)
+    again.fit(y[mixed], index=days[mixed])
+    np.testing.assert_allclose(again.predict(5), model.predict(5), rtol=1e-9)
+
+
+def test_regressors_that_say_nothing_or_the_same():
+    y = RNG.poisson(5.0, 100)
+    x = RNG.normal(size=100)
+    bare = GPForecaster(integrate="mode", trend="level", noise=False, seasons=())
+    with pytest.warns(UserWarning, match="'h' has one value at all times of the fit"):
+        model = bare.fit(y, {"h": np.zeros(100), "x": x}, index=DAYS)
+    assert model.predict(2, {"h": [1.0, 0.0], "x": [0.0, 0.0]}).shape == (2,)
+    twice = bare.fit(y, {"a": x, "b": x, "c": 1.0 - x}, index=DAYS).predict(
+        1, {"a": [1.0], "b": [1.0], "c": [0.0]}
+    )
+    once = bare.fit(y, {"a": x}, index=DAYS).predict(1, {"a": [1.0]})
+    # Equal columns share one effect; its prior is then of a sum, which is hardly felt.
+    np.testing.assert_allclose(twice, once, rtol=1e-3)
+    with pytest.raises(InputError, match="needed at every step, also those to come"):
+        bare.predict(1, {"a": [np.nan]})
+
+
+def test_families_that_are_asked_for_and_are_not_there():
+    with pytest.raises(InputError, match="one of poisson, negative-binomial"):
+        GPForecaster(family="weibul").fit(np.ones(20))
+    with pytest.raises(InputError, match="is of numbers above 0"):
+        GPForecaster(family="log-normal").fit(np.zeros(20))
+    with pytest.raises(InputError, match="exposure is for counts"):
+        GPForecaster(family="gaussian").fit(np.ones(20), exposure=np.ones(20))
