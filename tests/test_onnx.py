@@ -125,6 +125,9 @@ def test_what_has_no_graph(tmp_path):
     for model, said in cases:
         with pytest.raises(InputError, match=said):
             to_onnx(model.fit(X, y), tmp_path / "model.onnx")
+    gaps = np.where(np.arange(len(X))[:, None] == 0, np.nan, X)
+    with pytest.raises(InputError, match="levels and missing values have no formula"):
+        to_onnx(GPClassifier(RBF(), **fixed).fit(gaps, y), tmp_path / "model.onnx")
     times = np.linspace(0.0, 9.0, 40)[:, None]
     series = GPClassifier(kernel=Matern(nu=1.5), solver="markov", **fixed)
     with pytest.raises(InputError, match="markov"):
