@@ -151,7 +151,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
     hyperparameters : {"mode", "integrate"} or Integrate
         "integrate" averages predictions over what hyper-parameters may be, weighted by evidence and
         prior, in place of the most probable ones: see ``docs/uncertain-hyperparameters.md``.
-        Fits take 10 to 100 times as long, predictions some 60 times; `kernel_` and `posterior_`
+        Fits with predictions take some 10 times as long of 200 rows; `kernel_` and `posterior_`
         stay those of the mode. `qpruntime.Integrate` says how.
 
     Attributes
