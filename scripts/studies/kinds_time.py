@@ -15,7 +15,7 @@ import numpy as np
 
 from qpruntime import GPOrdinal, GPPoissonRegressor, GPRegressor
 
-OPTIONS: dict[str, dict[str, Any]] = {"rows": {"default": [20_000]}, "models": {"default": None}}
+OPTIONS = {"rows": {"default": [20_000]}, "models": {"default": None}}
 # Rows of fits that compile: with inducing points, and where they are chosen.
 _BEFORE = (400, 1600)
 
