@@ -18,7 +18,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from qpruntime import jit
 from qpruntime.bayesopt import Optimizer
 from qpruntime.certified.functions_of import functions
-from qpruntime.errors import InputError
+from qpruntime.effects.groups import Groups
+from qpruntime.effects.model import EffectsModel
+from qpruntime.effects.plane import Plane
+from qpruntime.errors import ConvergenceWarning, InputError
 from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.estimators.ordinal import GPOrdinal
 from qpruntime.estimators.poisson import GPPoissonRegressor
@@ -201,6 +204,18 @@ def _sparse_precision() -> None:
     infer_precision(np.eye(60)[:_N], full, y, "probit").evidence_gradient(full)
 
 
+def _effects() -> None:
+    """Groups and a field, whose mesh has more nodes than eigenvalues are taken of."""
+    X, f, counts = _data()
+    data = {"x": X[:, 0], "y": X[:, 1], "g": np.arange(_N) // 3}
+    terms = [Groups("g"), Plane("x", "y", spacing=0.15)]
+    model = EffectsModel(terms, "poisson", integrate="mode", correction=None, max_iterations=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(data, counts).predict(data)
+    EffectsModel([Groups("g")]).fit(data, f > 0.0).summary()
+
+
 def _nearest_rows() -> None:
     """What default fits to many rows take: a tree of few features, cells of many."""
     for columns in (2, 12):
@@ -297,6 +312,7 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
         ("infer_sparse", _sparse_posterior),
         ("infer_sparse, nearest rows", _nearest_rows),
         ("infer_precision", _sparse_precision),
+        ("EffectsModel", _effects),
         ("GPClassifier, inducing points", lambda: _classes(**_INDUCING)),
         ("GPPoissonRegressor, inducing points", lambda: _counts(**_INDUCING)),
         ("GPRobustRegressor, inducing points", lambda: _outliers(**_INDUCING)),

@@ -73,10 +73,9 @@ FLOORS = [
         "qpruntime.criticism",
         "qpruntime.effects",
         "qpruntime.onnx",
-        "qpruntime.warmup",
         "tablegen.builder",
     },
-    {"qpruntime.forecasting", "qpruntime.plotting"},
+    {"qpruntime.forecasting", "qpruntime.plotting", "qpruntime.warmup"},
     {"tablegen.console"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -12,7 +12,7 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.bayesopt.surrogate import Surrogate
-from qpruntime.kernels.spectrum import stationary_terms
+from qpruntime.kernels.waves import Waves
 
 __all__ = ["FEATURES", "Paths"]
 
@@ -38,30 +38,13 @@ class Paths:
         self, surrogate: Surrogate, M: int, rng: np.random.Generator, features: int = FEATURES
     ) -> None:
         self.surrogate = surrogate
-        self.terms = stationary_terms(surrogate.kernel)
-        d = surrogate.X.shape[1]
-        smooth = [t for t in self.terms if t.leaf is not None]
-        frequencies, scales, self._constant = [], [], np.zeros(M)
-        for term in smooth:
-            J = max(1, features // len(smooth))
-            frequencies.append(term.frequencies(J, d, rng))
-            scales.append(np.full(J, math.sqrt(term.variance / J)))
-        for term in self.terms:
-            if term.leaf is None:
-                self._constant = self._constant + math.sqrt(term.variance) * rng.standard_normal(M)
-        self.W = np.vstack(frequencies).T if smooth else np.zeros((d, 0))
-        amplitude = np.concatenate(scales) if smooth else np.zeros(0)
-        self.a = amplitude[:, None] * rng.standard_normal((amplitude.size, M))
-        self.b = amplitude[:, None] * rng.standard_normal((amplitude.size, M))
+        self.prior = Waves(surrogate.kernel, surrogate.X.shape[1], M, rng, features)
+        self.terms, self.W = self.prior.terms, self.prior.W
+        self.a, self.b, self._constant = self.prior.a, self.prior.b, self.prior.constant
         self._single = self.W.astype(np.float32), np.vstack([self.a, self.b]).astype(np.float32)
         e = math.sqrt(surrogate.noise) * rng.standard_normal((len(surrogate.X), M))
         gap = (surrogate.y - surrogate.mean)[:, None] - self.prior(surrogate.X) - e
         self.weights = surrogate.solve(gap)
-
-    def prior(self, X: Array) -> Array:
-        """The draws from the prior, without its mean, shape (T, M)."""
-        phase = X @ self.W
-        return np.cos(phase) @ self.a + np.sin(phase) @ self.b + self._constant
 
     def __call__(self, X: Array) -> Array:
         """All functions at X, shape (T, M)."""

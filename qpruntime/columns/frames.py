@@ -119,7 +119,7 @@ def _of_polars(name: str, column: Any) -> Column:
     if column.dtype.is_temporal():
         raise _dates(name, words)
     if column.dtype.is_numeric() or base == "Boolean":
-        numbers = [math.nan if one is None else float(one) for one in column.to_list()]
+        numbers = column.cast(sys.modules["polars"].Float64).to_numpy()
         return Column(name, _checked(name, np.array(numbers, dtype=float)))
     if base in ("Categorical", "Enum"):
         values = column.to_list()
@@ -175,8 +175,8 @@ def _checked(name: str, numbers: Array) -> Array:
     if infinite.any():
         row = int(np.argmax(infinite))
         raise InputError(
-            f"column {name} has {numbers[row]} in row {row}: numbers must be finite; put NaN where "
-            "a value is missing, or leave the row out"
+            f"column {name} has {'-' if numbers[row] < 0.0 else ''}infinity in row {row}: put NaN "
+            "where a value is missing, or leave the row out"
         )
     return numbers
 

@@ -111,7 +111,8 @@ def check_calibration(
     Raises
     ------
     InputError
-        If the model is of several classes or of slopes, or `X` is needed; if 100 draws in a row had
+        If the model is of several classes or of slopes, or `X` is needed; with `learn` if it has
+        columns of levels; if 100 draws in a row had
         labels of one class.
     """
     count, anew = whole(n, "n", 10), flag(learn, "learn")
@@ -121,6 +122,12 @@ def check_calibration(
         raise InputError("simulations are of models of one latent function, not of several classes")
     if getattr(model, "slopes_", None) is not None:
         raise InputError("a model that was told to be monotone has no draws of its prior here")
+    table = getattr(model, "columns_", None)
+    if anew and table is not None and not table.plain:
+        raise InputError(
+            "learn=True fits rows of numbers again, and this model has columns of levels or "
+            "missing values: use learn=False"
+        )
     rng = generator(random_state)
     points = _points(model, X)
     exposure = getattr(model, "exposure_", None)

@@ -19,6 +19,8 @@ from qpruntime.effects.families import Family, family_of
 from qpruntime.effects.fixed import Fixed, FixedBlock
 from qpruntime.effects.frame import Frame
 from qpruntime.effects.integration import integrate
+from qpruntime.effects.left_out import LeftOut
+from qpruntime.effects.likelihood import most_likely
 from qpruntime.effects.maximum import Mode, maximise
 from qpruntime.effects.objective import Evaluation, Objective
 from qpruntime.effects.predictions import Predictions
@@ -36,7 +38,7 @@ _FEW = 2000
 
 
 @dataclass(eq=False, repr=False, match_args=False)
-class EffectsModel(Predictions, Savable, BaseEstimator):
+class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     """Regression on effects: fixed, of groups, along time, over areas and in the plane, by EP.
 
     y ~ p(y | eta), eta = offset + the sum of all terms. Deviations, ranges and correlations have
@@ -68,6 +70,13 @@ class EffectsModel(Predictions, Savable, BaseEstimator):
         Of every EP run; see `qpruntime.infer_precision`.
     max_iterations : int
         Of the search for the mode.
+    operations : float
+        Of one factorisation at most. A model that takes more is refused before it is fitted; 5e10
+        take two to three seconds of one core, and a fit takes thirty to sixty factorisations.
+    estimate : {"posterior", "ml"}
+        "ml" takes the hyper-parameters of maximum likelihood, at which coefficients are maximised
+        too, without priors, and does not integrate them; what is said of effects and coefficients
+        is their posterior there.
 
     Attributes
     ----------
@@ -114,6 +123,8 @@ class EffectsModel(Predictions, Savable, BaseEstimator):
     tol: float = 1e-6
     max_sweeps: int = 100
     max_iterations: int = 200
+    operations: float = 5e10
+    estimate: Literal["posterior", "ml"] = "posterior"
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit hyper-parameters and posterior.
@@ -154,11 +165,14 @@ class EffectsModel(Predictions, Savable, BaseEstimator):
             weights = None if weights is None else weights[kept]
         if not len(seen):
             raise InputError("no row is left: all have weight 0 or exposure 0")
-        limits = number(self.tol, "tol", above=0.0), self.max_sweeps
+        most = number(self.operations, "operations", above=0.0)
+        limits = number(self.tol, "tol", above=0.0), self.max_sweeps, most
         objective = Objective(assembly, A, seen, offset, weights, family, *limits)
-        mode = maximise(objective, max_iterations=whole(self.max_iterations, "max_iterations", 1))
+        steps = whole(self.max_iterations, "max_iterations", 1)
+        find, how = self._search()
+        mode = find(objective, max_iterations=steps)
         value = _corrected if self._corrects(len(seen)) else _plain
-        nodes, evaluations = integrate(objective, mode, self.integrate, value)
+        nodes, evaluations = integrate(objective, mode, how, value)
         draft.blocks_, draft.family_ = tuple(assembly.blocks), family
         draft.theta_ = mode.evaluation.theta
         draft.names_ = (*assembly.names, *(f"log {name}" for name in family.learn))
@@ -237,6 +251,17 @@ class EffectsModel(Predictions, Savable, BaseEstimator):
         if not blocks:
             raise InputError("the model has no terms and no intercept")
         return blocks
+
+    def _search(self) -> tuple[Any, str]:
+        """What finds the hyper-parameters, and how they are integrated."""
+        if choice(self.estimate, "estimate", ("posterior", "ml")) == "posterior":
+            return maximise, self.integrate
+        if self.integrate not in ("auto", "mode"):
+            raise InputError(
+                f'estimate="ml" integrates no hyper-parameters: leave out integrate='
+                f"{shown(self.integrate)}"
+            )
+        return most_likely, "mode"
 
     def _corrects(self, rows: int) -> bool:
         """Whether weights of hyper-parameters follow the corrected evidence."""

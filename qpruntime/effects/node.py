@@ -9,13 +9,11 @@ from scipy import sparse
 
 from qpruntime.arrays import Array
 from qpruntime.inference.precision.pattern import Pattern
-from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
+from qpruntime.inference.precision.solved import PrecisionSolved
+from qpruntime.inference.precision.solver import PrecisionPrior
 from qpruntime.inference.sites import Sites
 
 __all__ = ["Node"]
-
-# Rows of a prediction that are solved for at once, where they have no place in the factor.
-_BATCH = 64
 
 
 class Node:
@@ -60,17 +58,7 @@ class Node:
 
     def predict(self, A: sparse.csr_array) -> tuple[Array, Array]:
         """Means and variances of A x, each of shape (T,)."""
-        centre = A @ self.latent
-        pattern = self.prior.pattern
-        rows = pattern.new_rows(A)
-        if rows.pairs.size or not A.nnz:
-            return centre, self.solved.variances(rows)
-        order, variance = pattern.symbolic.order, np.empty(A.shape[0])
-        for begin in range(0, A.shape[0], _BATCH):
-            some = slice(begin, begin + _BATCH)
-            right = np.ascontiguousarray(A[some].T.toarray()[order])
-            variance[some] = (right * self.solved.covariances(right)).sum(axis=0)
-        return centre, variance
+        return A @ self.latent, self.solved.variances_at(A)
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Draws of x, shape (count, K)."""

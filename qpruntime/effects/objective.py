@@ -76,6 +76,8 @@ class Objective:
     family : Family
     tol : float
     max_sweeps : int
+    operations : float, optional
+        Of one factorisation at most.
     """
 
     def __init__(
@@ -88,12 +90,15 @@ class Objective:
         family: Family,
         tol: float = 1e-6,
         max_sweeps: int = 100,
+        operations: float | None = None,
     ) -> None:
         self.assembly, self.A, self.y, self.offset = assembly, A, y, offset
         self.weights, self.family, self.tol, self.max_sweeps = weights, family, tol, max_sweeps
         self.bounds = np.vstack([assembly.bounds, np.log([*family.learn.values()]).reshape(-1, 2)])
         self.start = np.clip(np.concatenate([assembly.start, family.start]), *self.bounds.T)
-        self.pattern = Pattern(A, assembly.precision(assembly.start)[0])
+        self.operations = operations
+        Q = assembly.precision(assembly.start)[0]
+        self.pattern = Pattern(A, Q, operations=operations)
         self.nearby = Nearby(len(self.start) + 1)
         self.evaluations = 0
 
@@ -136,12 +141,15 @@ class Objective:
         loose = min(_LOOSE * self.nearby.distance(theta), _LOOSEST)
         return self(theta, max(loose, self.tol))
 
-    def __call__(self, theta: Array, tol: float | None = None) -> Evaluation:
-        """Evaluate at theta, from the sites of near ones."""
+    def __call__(
+        self, theta: Array, tol: float | None = None, key: Array | None = None
+    ) -> Evaluation:
+        """Evaluate at theta, from the sites of near ones, by theta or another key."""
         self.evaluations += 1
         own, logs = np.split(theta, [len(self.assembly.start)])
         tol = self.tol if tol is None else tol
-        start = self.nearby.at(theta)
+        key = theta if key is None else key
+        start = self.nearby.at(key)
         try:
             found = self.posterior(theta, sites=start, tol=tol)
         except NumericalError:
@@ -151,7 +159,7 @@ class Objective:
             self.nearby.clear()
             found = self.posterior(theta, tol=tol)
         if found.converged:
-            self.nearby.add(theta, found.sites)
+            self.nearby.add(key, found.sites)
         slope = self._by_blocks(own, found)
         prior, prior_slope = self.assembly.log_prior(own)
         if self.family.learn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime.arrays import Array
+from qpruntime.effects.corrected import corrected_effects
 from qpruntime.effects.frame import Frame
+from qpruntime.effects.observations import observation_quantiles, trials_of
 from qpruntime.effects.profiled import profiled_numbers
 from qpruntime.effects.state import State
 from qpruntime.effects.table import Table, header, weighted_quantiles
 from qpruntime.errors import InputError
-from qpruntime.estimators.predictive.count_nodes import count_quantiles
 from qpruntime.estimators.predictive.density import log_density, wide
 from qpruntime.estimators.predictive.normals import Mixture
 from qpruntime.validation import choice, flag, levels, number, shown, whole
@@ -106,7 +108,14 @@ class Predictions:
             found[name] = float(value)
         return found
 
-    def effects(self, name: str, q: ArrayLike = _USUAL, *, above: float | None = None) -> Table:
+    def effects(
+        self,
+        name: str,
+        q: ArrayLike = _USUAL,
+        *,
+        above: float | None = None,
+        correction: str | None = None,
+    ) -> Table:
         """Effects of one term, a row a level, area, knot or node.
 
         Parameters
@@ -116,17 +125,24 @@ class Predictions:
         q : array-like, shape (Q,)
         above : float, optional
             Adds a column of probabilities that effects are above this.
+        correction : {"fact", "blend", "tilt"}, optional
+            Of the densities, which EP has normal: effects of few rows are skew. As of
+            `Posterior.marginals`, at every node of the hyper-parameters; for 3000 sites at most.
 
         Raises
         ------
         InputError
-            If there is no such term.
+            If there is no such term, or there are too many rows for a correction.
         """
         at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
         state = self._fitted()
         number_of = self._block(name)
         labels, rows = state.assembly.blocks[number_of].readings()
-        mixture = state.effects(number_of, rows)
+        mixture: Any = state.effects
+        if correction is not None:
+            choice(correction, "correction", ("fact", "blend", "tilt"))
+            mixture = partial(corrected_effects, state, correction=correction)
+        mixture = mixture(number_of, rows)
         values, columns = _numbers(mixture, at), header(at)
         if above is not None:
             limit = number(above, "above")
@@ -181,7 +197,14 @@ class Predictions:
         ]
         return np.asarray(mixture.weights @ np.array(each))
 
-    def predict_quantiles(self, X: Any, q: ArrayLike = _USUAL, *, kind: str = "mean") -> Array:
+    def predict_quantiles(
+        self,
+        X: Any,
+        q: ArrayLike = _USUAL,
+        *,
+        kind: str = "mean",
+        trials: ArrayLike | None = None,
+    ) -> Array:
         """Quantiles of the expected observation, or of an observation, shape (T, Q).
 
         Parameters
@@ -189,27 +212,46 @@ class Predictions:
         X : data frame, mapping of columns or array-like
         q : array-like, shape (Q,)
         kind : {"mean", "latent", "observation"}
-            Of what: the expected observation given eta, eta itself, or a count yet to come.
+            Of what: the expected observation given eta, eta itself, or an observation yet to come,
+            the smallest value that is not exceeded with probability q. Of labels that is a class,
+            of "binomial" the number of successes.
+        trials : array-like of int, shape (T,) or a number, optional
+            Of the observations of "binomial", by default 1.
+
+        Raises
+        ------
+        InputError
+            If `trials` are not for this family, or not whole numbers from 0 on.
         """
         choice(kind, "kind", ("mean", "latent", "observation"))
         at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
         mixture, offset = self._ahead(X)
         state = self.state_
         if kind == "observation":
-            if state.family.kind != "counts":
-                raise InputError('kind="observation" is for counts; use "mean" or "latent"')
-            shapes = [state.likelihood(k).parameters for k in range(state.count)]
-            return count_quantiles(mixture._replace(mean=mixture.mean + offset), shapes, at)
+            ahead = mixture._replace(mean=mixture.mean + offset)
+            likelihoods = [state.likelihood(k) for k in range(state.count)]
+            tried = trials_of(trials, state.family, offset.size)
+            return observation_quantiles(ahead, likelihoods, state.family, state.y, at, tried)
+        if trials is not None:
+            raise InputError('trials are for kind="observation"')
         found = mixture.quantiles(at) + offset[:, None]
         if kind == "latent":
             return found
         # The expected observation rises with eta.
         return state.family.given(found.ravel()).reshape(found.shape)
 
-    def predict_interval(self, X: Any, level: float = 0.9, *, kind: str = "mean") -> Array:
+    def predict_interval(
+        self,
+        X: Any,
+        level: float = 0.9,
+        *,
+        kind: str = "mean",
+        trials: ArrayLike | None = None,
+    ) -> Array:
         """Lower and upper ends of central intervals, shape (T, 2); see `predict_quantiles`."""
         inside = number(level, "level", above=0.0, most=0.999999)
-        return self.predict_quantiles(X, (0.5 - 0.5 * inside, 0.5 + 0.5 * inside), kind=kind)
+        ends = 0.5 - 0.5 * inside, 0.5 + 0.5 * inside
+        return self.predict_quantiles(X, ends, kind=kind, trials=trials)
 
     def predict_log_density(self, X: Any, y: ArrayLike) -> Array:
         """Log predictive density, or probability, of observations `y`, one a row, shape (T,).
@@ -234,16 +276,6 @@ class Predictions:
         mixture, offset = self._ahead(X)
         return 1.0 - mixture.below(number(limit, "limit") - offset)
 
-    def loo(self) -> Array:
-        """Leave-one-out log densities of the rows of the fit, shape (N,), of its kept rows.
-
-        With hyper-parameters integrated: 1/p(y_n | others) is the mean of 1/p(y_n | others, theta).
-        """
-        state = self._fitted()
-        return -np.asarray(
-            logsumexp(-np.array(state.log_z), axis=0, b=state.nodes.weights[:, None])
-        )
-
     def sample(
         self, count: int = 1000, random_state: int | np.random.Generator | None = None
     ) -> dict[str, Array]:
@@ -262,6 +294,6 @@ def _wanted(profile: bool | None, state: State) -> bool:
     return flag(profile, "profile")
 
 
-def _numbers(mixture: Mixture, q: Array) -> Array:
+def _numbers(mixture: Any, q: Array) -> Array:
     mean, variance = mixture.moments()
     return np.column_stack([mean, np.sqrt(np.maximum(variance, 0.0)), mixture.quantiles(q)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime.arrays import Array
@@ -17,11 +18,15 @@ from qpruntime.effects.integration import Nodes
 from qpruntime.effects.node import Node
 from qpruntime.effects.objective import Evaluation, Objective
 from qpruntime.estimators.predictive.normals import Mixture
+from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 
 __all__ = ["State"]
+
+#: Operations of a factor that the fit has allowed.
+_ANY = 1e300
 
 
 class State:
@@ -40,8 +45,9 @@ class State:
         A = sparse.csr_array(objective.A)
         self.design = (A.data, A.indices, A.indptr)
         self.y, self.offset, self.weights = objective.y, objective.offset, objective.weights
-        self.limits = objective.tol, objective.max_sweeps
+        self.limits = objective.tol, objective.max_sweeps, objective.operations
         self.nodes = nodes
+        self.site = _sites_of_rows(evaluations[0])
         self.sites = [one.posterior.sites for one in evaluations]
         self.log_z = [np.asarray(one.posterior.loo()) for one in evaluations]
         self._nodes: dict[int, Node] = {}
@@ -84,7 +90,7 @@ class State:
         own, _ = self.split(self.nodes.theta[k])
         A, Q = self.A, self.assembly.precision(own)[0]
         if self._pattern is None:
-            self._pattern = Pattern(A, Q)
+            self._pattern = Pattern(A, Q, operations=_ANY)
         constraint, log_det = self.assembly.constraint, self.assembly.log_det(own)[0]
         sites = Sites(*self.sites[k])
         found = Node(self._pattern, A, Q, self.offset, constraint, log_det, sites)
@@ -134,4 +140,16 @@ class State:
         return {**vars(self), "_nodes": {}, "_pattern": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        vars(self).update({"site": None, **state})
+
+
+def _sites_of_rows(one: Evaluation) -> NDArray[np.int32] | None:
+    """Number of the site of every row: equal rows share one. None where none do."""
+    seen = solution_of(one.posterior).seen
+    own = seen.collapsed.rows.site
+    if seen.collapsed.rows.first.size == own.size:
+        return None
+    # Rows that see nothing have no site.
+    found = own.size + np.arange(seen.n)
+    found[slice(None) if seen.kept is None else seen.kept] = own
+    return np.asarray(found, dtype=np.int32)

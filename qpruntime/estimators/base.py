@@ -32,6 +32,7 @@ from qpruntime.estimators.over_nodes import (
     to_integrate,
 )
 from qpruntime.estimators.parameters import Parameters
+from qpruntime.estimators.paths import LatentPaths
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
 from qpruntime.estimators.tables import matrix_of, with_table
 from qpruntime.estimators.units import train_all, whole
@@ -184,6 +185,34 @@ class GPEstimator(Parameters):
                 f = f + np.sqrt(own) * rng.standard_normal(f.shape)
             found.append(centre + unit * f)
         return found[0] if len(found) == 1 else np.stack(found, axis=2)
+
+    def sample_paths(self, n: int = 1, random_state: Any = None) -> LatentPaths:
+        """Draw functions from the posterior of the latent function, to be evaluated anywhere.
+
+        Of the normal posterior; of a `prior_mean` that is an estimator without its uncertainty.
+
+        Parameters
+        ----------
+        n : int
+        random_state : int, Generator or None
+
+        Returns
+        -------
+        LatentPaths
+            Call it with points (T, d): shape (n, T), or (n, T, K) of K processes.
+
+        Raises
+        ------
+        InputError
+            If the model was fitted by states or jointly, has nearest rows or slopes, or a kernel
+            whose spectrum is not known.
+
+        See Also
+        --------
+        sample_latent
+        """
+        check_is_fitted(self)
+        return LatentPaths(self, whole_number(n, "n", 1), seeded(random_state))
 
     def _separate(self) -> list[Process]:
         """The processes, if each has a posterior of its own."""

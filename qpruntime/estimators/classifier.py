@@ -148,6 +148,11 @@ class GPClassifier(ClassifierMixin, _Fitted):
         and "ep", weights 0 and 1, and no other predictions than these; `inducing` takes a number or
         points, and there are some from 1500 rows on: see ``docs/joint-classes.md``. With
         `qpruntime.Joint` each class may have a kernel of its own.
+    hyperparameters : {"mode", "integrate"} or Integrate
+        "integrate" averages predictions over what hyper-parameters may be, weighted by evidence and
+        prior, in place of the most probable ones: see ``docs/uncertain-hyperparameters.md``.
+        Fits take 10 to 100 times as long, predictions some 60 times; `kernel_` and `posterior_`
+        stay those of the mode. `qpruntime.Integrate` says how.
 
     Attributes
     ----------
@@ -188,6 +193,9 @@ class GPClassifier(ClassifierMixin, _Fitted):
         out (NaN where none judged), and operations taken after it.
     nearest_ : int
         Rows that correct each prediction; the model holds its rows if there are any.
+    integrated_ : Integrated or None
+        Nodes of the hyper-parameters, with weights, effective sample size and Pareto's k, of
+        ``hyperparameters="integrate"``; a K-tuple for K > 2 classes.
     prior_mean_ : CrossFitted or None
         The prior mean that was taken: the `estimators` of the folds, `slope` and `shift`.
     slopes_ : Slopes or None

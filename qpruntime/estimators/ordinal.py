@@ -67,6 +67,9 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         As for `GPClassifier`.
     prior_mean : None
         Others are of y = f + noise.
+    hyperparameters : {"mode", "integrate"} or Integrate
+        As for `GPClassifier`, with those of the likelihood among
+        them.
 
     Attributes
     ----------
@@ -80,6 +83,8 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         Prior mean of f.
     likelihood_ : Likelihood
         With gaps of thresholds.
+    integrated_ : Integrated or None
+        As of `GPClassifier`.
     posterior_ : Posterior
         Of the latent function at the training points.
     converged_ : bool

@@ -78,7 +78,7 @@ def to_integrate(model: Any, settings: Settings) -> Settings:
         (
             model.correction is not None,
             f"correction={shown(model.correction)}, which is of one posterior: use "
-            'correction=None, or Integrate(weights="corrected")',
+            'correction=None, or Integrate(evidence="corrected")',
         ),
         (
             bool(getattr(model, "monotone", None)),
@@ -91,8 +91,7 @@ def to_integrate(model: Any, settings: Settings) -> Settings:
                 f"hyperparameters={shown(model.hyperparameters)} cannot act with {words}, or use "
                 'hyperparameters="mode"'
             )
-    solver = "dense" if settings.solver == "auto" and settings.sparse is None else settings.solver
-    return replace(settings, integrate=asked, solver=solver)
+    return replace(settings, integrate=asked, seeded=model.random_state is not None)
 
 
 def is_integrated(model: Any) -> bool:

@@ -118,6 +118,9 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         As for `GPClassifier`.
     n_jobs, random_state, verbose
         As for `GPClassifier`.
+    hyperparameters : {"mode", "integrate"} or Integrate
+        As for `GPClassifier`, with a dispersion that is learnt among them; `predict_count` is of
+        one set alone, and refused.
     prior_mean : estimator, "auto" or None
         As for `GPClassifier`, any regressor of rates, counts over exposures, with exposures as
         weights; not beside `mean`.
@@ -134,6 +137,8 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         Of the counts; infinite if they are Poisson.
     likelihood_ : Likelihood
         With its dispersion, if it has one.
+    integrated_ : Integrated or None
+        As of `GPClassifier`.
     posterior_ : Posterior
         Posterior of sqrt(exposure) f, or of f + log(exposure) for the link "exp", at the training
         points. `Posterior.n_negative` counts observations that widen it because they see two peaks.

@@ -62,6 +62,9 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         As for `GPClassifier`.
     prior_mean : estimator, "auto" or None
         As for `GPClassifier`, any regressor of y; for noise about f only.
+    hyperparameters : {"mode", "integrate"} or Integrate
+        As for `GPClassifier`, with those of the likelihood among
+        them. Predictions of a likelihood that is known by its density alone have no quantiles then.
 
     Attributes
     ----------
@@ -73,6 +76,8 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         With them; of noise about f, of the normalised targets.
     mean_ : float
         Prior mean of f: 0 of normalised targets, else where observations alone put it.
+    integrated_ : Integrated or None
+        As of `GPClassifier`.
     posterior_ : Posterior
         Of the latent function at the training points, of noise about f normalised.
     converged_ : bool

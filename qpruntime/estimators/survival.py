@@ -61,6 +61,9 @@ class GPSurvival(LikelihoodRegressor):
         As for `GPClassifier`.
     prior_mean : None
         Others are of y = f + noise.
+    hyperparameters : {"mode", "integrate"} or Integrate
+        As for `GPClassifier`, with those of the likelihood among
+        them.
 
     Attributes
     ----------
@@ -72,6 +75,8 @@ class GPSurvival(LikelihoodRegressor):
         With it.
     mean_ : float
         Prior mean of f, about the logarithm of a usual time.
+    integrated_ : Integrated or None
+        As of `GPClassifier`.
     posterior_ : Posterior
         Of the latent function at the training points.
     converged_ : bool

@@ -61,6 +61,11 @@ def matrix_of(model: Any, X: Any, reset: bool) -> Array | None:
         )
     else:
         table = known
+    if len(columns) == 1 and columns[0].numbers is not None and np.isnan(columns[0].numbers).any():
+        raise InputError(
+            f"column {columns[0].name} is the only one, as the times of a series are, and has "
+            "missing values, NaN: leave these rows out"
+        )
     names = _names_first(X)
     try:
         _check_feature_names(model, names, reset=reset)
@@ -196,7 +201,7 @@ def _which(table: Table) -> str:
     for name, levels in zip(table.names, table.levels, strict=True):
         if levels is not None:
             return f"column {name} has levels"
-    return f"column {table.names[table.gaps[0]]} has missing values"
+    return f"column {table.names[table.gaps[0]]} has missing values, NaN"
 
 
 def _numbered(kernel: Kernel, names: list[str]) -> Kernel:

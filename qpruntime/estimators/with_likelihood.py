@@ -32,6 +32,7 @@ from qpruntime.estimators.over_nodes import (
 from qpruntime.estimators.predictive.by_likelihood import PLAIN, Predicted, Rows
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.mixed_quantiles import mixed_quantiles
+from qpruntime.estimators.predictive.normals import Mixture
 from qpruntime.estimators.scores import OfNumbers
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
@@ -220,10 +221,15 @@ class LikelihoodRegressor(GPEstimator):
         """Quantiles (T, Q) of an observation, averaged over hyper-parameters."""
         ((weights, models),) = nodes_of(self)
         centre, unit = self._centre_, self._unit_
-        below = []
-        for one in models:
-            mean, variance = one._predicted(points, lambda m, v: (m, v))
-            below.append(partial(one._predicted_.tail, mean, variance, rows=rows))
+        found = [one._predicted(points, lambda m, v: (m, v)) for one in models]
+        if self.likelihood_.name == "gaussian":
+            # Noise and what is not known of f add up: a mixture of normals.
+            noise = [one.likelihood_.parameters["scale"] for one in models]
+            mean = np.array([m for m, _ in found])
+            variance = np.array([v + s**2 for (_, v), s in zip(found, noise, strict=True)])
+            return centre + unit * Mixture(mean, variance, weights).quantiles(q)
+        pairs = zip(models, found, strict=True)
+        below = [partial(one._predicted_.tail, *moments, rows=rows) for one, moments in pairs]
         each = [(one._quantiles_at(points, q, rows) - centre) / unit for one in models]
         whole = Predicted.discrete(self.likelihood_)
         return centre + unit * mixed_quantiles(each, below, weights, q, whole)

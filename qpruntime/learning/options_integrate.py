@@ -12,7 +12,7 @@ from qpruntime.validation import choice, shown, whole
 __all__ = ["DESIGNS", "Integrate", "integrate_of"]
 
 DESIGNS = ("auto", "grid", "composite", "importance", "nuts")
-_WEIGHTS = ("evidence", "corrected")
+_EVIDENCES = ("ep", "corrected")
 #: Designs of which the number of nodes is asked for, and its limits.
 _DRAWN, _FEWEST, _MOST = ("auto", "importance", "nuts"), 8, 10_000
 
@@ -31,9 +31,10 @@ class Integrate(Options):
         where that fails.
     n : int, optional
         Draws of "importance", a power of 2 spreads them best, or of "nuts" after its warm-up. By
-        default 64.
-    weights : {"evidence", "corrected"}
-        "corrected" weights nodes by `Posterior.corrected_evidence`, for the dense engine.
+        default 64. Without a ``random_state`` of the estimator every fit has the same draws.
+    evidence : {"ep", "corrected"}
+        What weighs nodes, beside the prior: that of EP, or `Posterior.corrected_evidence`, of the
+        dense engine alone.
 
     Raises
     ------
@@ -50,12 +51,12 @@ class Integrate(Options):
     design: Literal["auto", "grid", "composite", "importance", "nuts"] = "auto"
     _: KW_ONLY
     n: int | None = None
-    weights: Literal["evidence", "corrected"] = "evidence"
+    evidence: Literal["ep", "corrected"] = "ep"
 
     def __post_init__(self) -> None:
         self._set(
             design=choice(self.design, "design", DESIGNS),
-            weights=choice(self.weights, "weights", _WEIGHTS),
+            evidence=choice(self.evidence, "evidence", _EVIDENCES),
         )
         if self.n is None:
             return

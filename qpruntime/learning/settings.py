@@ -69,7 +69,11 @@ class Auto:
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of an estimator, its options of engines taken apart; they are documented there."""
+    """Parameters of an estimator, its options of engines taken apart; they are documented there.
+
+    `seeded` says whether the user gives a seed: without one, draws of hyper-parameters are the same
+    in every fit.
+    """
 
     kernel: Kernel | str | None
     objective: str
@@ -89,6 +93,7 @@ class Settings:
     sparse: Sparse | None = None
     auto: Auto | None = None
     integrate: Integrate | None = None
+    seeded: bool = True
 
     @property
     def given(self) -> bool:

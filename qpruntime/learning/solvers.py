@@ -64,6 +64,8 @@ def solvers(data: Data, kernel: Kernel, settings: Settings) -> Callable[[Kernel]
         joint = Joint(settings, data.joint)
         return lambda _: joint
     few = settings.solver == "auto" and len(data.X) < _FEWEST
+    # States have no posteriors at nodes.
+    few |= settings.integrate is not None
     dense = Dense(settings)
 
     def reason(kernel: Kernel) -> str:

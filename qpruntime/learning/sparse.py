@@ -15,15 +15,20 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
+from qpruntime.errors import InputError
 from qpruntime.execution.calls import ExecutorError
 from qpruntime.execution.executors import executor_of
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.posterior import SparsePosterior
+from qpruntime.inference.sparse.settle import settle
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.inducing import enough, first, rows_at, sample, tell
 from qpruntime.learning.maximise import Optimum, all_bounds, first_theta
+from qpruntime.learning.nodes.by_points import integrated_by_points
+from qpruntime.learning.nodes.integrate import NOTHING
+from qpruntime.learning.nodes.result import Integrated
 from qpruntime.learning.parameter_slopes import learnt
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.sparse_checks import check
@@ -37,8 +42,9 @@ from qpruntime.likelihoods import Likelihood
 
 __all__ = ["train_sparse"]
 
-#: Kernel, likelihood with what was learnt, posterior, and one run for each stage, the last first.
-Trained = tuple[Kernel, Likelihood, SparsePosterior, tuple[Optimum, ...]]
+#: Kernel, likelihood with what was learnt, posterior, one run for each stage, the last first, no
+#: slopes, and hyper-parameters if these were integrated.
+Trained = tuple[Kernel, Likelihood, SparsePosterior, tuple[Optimum, ...], None, Integrated | None]
 
 # Samples of so many rows come between, where there are so many times as many rows.
 _BETWEEN, _TIMES = (100_000, 1_000_000), 10
@@ -208,8 +214,16 @@ class _Fit:
         low, high = (float(end(self.data.prior)) for end in (np.min, np.max))
         prior = low if low == high else None
         after = partial(self._offer, place)
+        nodes = None
+        if self.settings.integrate is not None:
+            if not place.theta.size:
+                raise InputError(NOTHING)
+            settle(engine)
+            rng = self.rng if self.settings.seeded else np.random.default_rng(0)
+            own = self.data, self.begin, self.settings, rng, self.ground, self.points
+            nodes = integrated_by_points(*own, place, engine.sites, prior)
         posterior = posterior_of(engine, projector, self.settings, prior, after)
         if self.ground.optima and not self.settings.given:
             advise(kernel, self.points)
         engine.executor = self.ground.local
-        return kernel, projector.likelihood, posterior, tuple(self.ground.optima)
+        return kernel, projector.likelihood, posterior, tuple(self.ground.optima), None, nodes

@@ -140,7 +140,9 @@ def at_bounds(kernel: Any, X: Array, theta: Array, slope: Array, objective: str)
         own = slice(first, first + parameter.n_elements)
         first += parameter.n_elements
         for side, hit, bound in (("lower", below, low), ("upper", above, high)):
-            if not hit[own].any():
+            # Levels that are all alike, w = 0, are the end of the model and not of its bounds.
+            alike = side == "lower" and parameter.name.endswith("dissimilarity")
+            if alike or not hit[own].any():
                 continue
             held = np.flatnonzero(hit[own])
             which = "" if parameter.n_elements == 1 else f"[{', '.join(map(str, held))}]"

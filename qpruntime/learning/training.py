@@ -20,7 +20,7 @@ from qpruntime.learning import starts
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, learns_nothing
 from qpruntime.learning.maximise import LOST, Optimum
-from qpruntime.learning.nodes.integrate import integrated
+from qpruntime.learning.nodes.integrate import NOTHING, integrated
 from qpruntime.learning.nodes.result import Integrated
 from qpruntime.learning.parameter_slopes import learnt
 from qpruntime.learning.progress import Report, reporting
@@ -139,11 +139,9 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
     nodes = None
     if settings.integrate is not None:
         if not optima:
-            raise InputError(
-                'hyperparameters="integrate" has nothing to integrate: the parameters of the '
-                'kernel are all fixed; give them bounds, or use hyperparameters="mode"'
-            )
-        nodes = integrated(data, begin, settings, rng, solver, kernel, optima[0])
+            raise InputError(NOTHING)
+        own = rng if settings.seeded else np.random.default_rng(0)
+        nodes = integrated(data, begin, settings, own, solver, kernel, optima[0])
     return Fit(kernel, projector.likelihood, post, optima, None, nodes)
 
 

@@ -106,6 +106,13 @@ def _checked(model: GPClassifier) -> float:
             f"p(y|x) of {name} is an integral, which no ONNX graph has: fit with one of "
             f"{tuple(_NOISE)}"
         )
+    # Models of before, unpickled, have none.
+    table = getattr(model, "columns_", None)
+    if table is not None and not table.plain:
+        raise InputError(
+            "columns of levels and missing values have no formula in an ONNX graph: fit numbers, "
+            "encoded and filled in before"
+        )
     for option in ("correction", "prior_mean_", "nearest_"):
         if getattr(model, option) not in (None, 0):
             raise InputError(

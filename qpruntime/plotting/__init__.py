@@ -13,6 +13,7 @@ from qpruntime.plotting.caterpillar import CaterpillarDisplay
 from qpruntime.plotting.effect_map import EffectMapDisplay
 from qpruntime.plotting.forecast import ForecastDisplay
 from qpruntime.plotting.function import FunctionDisplay
+from qpruntime.plotting.partial import ImportanceDisplay, PartialDependenceDisplay
 from qpruntime.plotting.progress import ProgressDisplay
 from qpruntime.plotting.ranks import RanksDisplay
 from qpruntime.plotting.ratio import RatioDisplay
@@ -24,6 +25,8 @@ __all__ = [
     "EffectMapDisplay",
     "ForecastDisplay",
     "FunctionDisplay",
+    "ImportanceDisplay",
+    "PartialDependenceDisplay",
     "ProgressDisplay",
     "RanksDisplay",
     "RatioDisplay",

@@ -93,6 +93,13 @@ def maximum(family: str, data: dict[str, Array], y: Array) -> Found:
     return Found(float(np.exp(at.theta[0])), b, b[:, None] + 1.96 * np.outer(std, [-1.0, 1.0]))
 
 
+def likelihood(family: str, data: dict[str, Array], y: Array) -> Found:
+    """Maximum likelihood, coefficients and deviation together; coefficients' posterior there."""
+    model = EffectsModel([Fixed("x"), Groups("g")], family, estimate="ml", correction=None)
+    table = model.fit(data, y).summary(profile=False)
+    return Found(table["g: sd"]["mean"], table.column("mean")[:2], table.values[:2, [2, 4]])
+
+
 def gpboost(family: str, data: dict[str, Array], y: Array) -> Found:
     """GPBoost: maximum likelihood by Laplace's approximation."""
     import gpboost as gpb
@@ -108,6 +115,7 @@ def gpboost(family: str, data: dict[str, Array], y: Array) -> Found:
 
 MODELS: dict[str, tuple[str, Callable[..., Found]]] = {
     "EP, maximum of the evidence": ("", maximum),
+    "EP, maximum likelihood": ("", likelihood),
     "EP, integrated": ("", _ours(None)),
     "EP with pairs, integrated": ("", _ours("pairs")),
     "GPBoost, Laplace": ("gpboost", gpboost),

@@ -5,7 +5,7 @@
 
 Every model of a fold has the same kernel, a variance times a squared exponential. "mode" is the
 maximum of the evidence, "map" that under the prior of "integrate", so that the gain of the prior
-and that of integrating are apart; "corrected", of the first round, weights nodes by the corrected
+and that of integrating are apart; "corrected", of two folds, weights nodes by the corrected
 evidence. With `--ard` every feature has a length-scale of its own. Each finished fold is a line.
 """
 
@@ -38,6 +38,8 @@ OPTIONS = {
 }
 #: Deviations of the logarithms in the prior of "integrate": of length-scales, of the rest.
 _LENGTHS, _OTHERS = 1.5, 3.0
+# Folds whose nodes are weighted by the corrected evidence too, which takes longest.
+_CORRECTED = 2
 
 
 def main(options: Namespace) -> None:
@@ -45,21 +47,21 @@ def main(options: Namespace) -> None:
     kept = Records(options.kept, Task)
     if not options.report:
         data = {name: load(name, options.data) for name in options.sets}
-        for turn in range(options.rounds):
+        # Fold by fold, so that a run that is stopped has as many of every set.
+        for number in range(10 * options.rounds):
             for name, (X, y) in data.items():
-                _round(kept, name, turn, X, y, options.ard)
+                task = _task(name, number, options.ard)
+                if task is not None and task not in kept:
+                    kept.add(study(task, X, y))
     print(table(list(kept.records.values())))
 
 
-def _round(kept: Records[Task], name: str, turn: int, X: Any, y: Any, ard: bool) -> None:
+def _task(name: str, number: int, ard: bool) -> Task | None:
+    """The fit of a number: one of ten folds of a round, of Mining a split."""
     block = "ard" if ard else "integrated"
     if name == "mining":
-        tasks = [] if ard else [Task(name, block, 10 * turn + k, 0) for k in range(10)]
-    else:
-        tasks = [Task(name, block, turn, fold) for fold in range(folds(name, block))]
-    for task in tasks:
-        if task not in kept:
-            kept.add(study(task, X, y))
+        return None if ard else Task(name, block, number, 0)
+    return Task(name, block, *divmod(number, folds(name, block)))
 
 
 def study(task: Task, X: Any, y: Any) -> dict[str, Any]:
@@ -72,8 +74,8 @@ def study(task: Task, X: Any, y: Any) -> dict[str, Any]:
         "map": {"optimize": Search(priors=_priors(fold.X, ard))},
         "integrate": {"hyperparameters": Integrate()},
     }
-    if not ard and task.round < (10 if fold.counts else 1):
-        models["corrected"] = {"hyperparameters": Integrate(weights="corrected")}
+    if not ard and task.round + task.fold < _CORRECTED:
+        models["corrected"] = {"hyperparameters": Integrate(evidence="corrected")}
     for name, options in models.items():
         begun = time.process_time()
         with warnings.catch_warnings():

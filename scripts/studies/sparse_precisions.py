@@ -1,6 +1,6 @@
 """Sparse precisions: factors, fixed points, fits, memory, and what equal rows and pairs are worth.
 
-    python -m scripts.studies sparse_precisions                  # all tables, about four minutes
+    python -m scripts.studies sparse_precisions                  # all tables, about five minutes
     python -m scripts.studies sparse_precisions --models million
 
 CPU seconds of one thread, the best of three after one run that compiles. Labels are probit ones
@@ -16,6 +16,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr
 
 from qpruntime import infer_precision
+from qpruntime.effects import EffectsModel, Fixed, Groups
 from qpruntime.inference.precision.factorised import Factorised, filled
 from qpruntime.inference.precision.nearby import Nearby
 from qpruntime.inference.precision.ordering import elimination_order
@@ -165,6 +167,39 @@ def points() -> Iterator[str]:
         yield _point(words, n, (one, two), nested)
 
 
+def peers() -> Iterator[str]:
+    """Fits of `EffectsModel` to the mode, and of GPBoost, iteratively and by Cholesky factors."""
+    yield "| 10⁵ rows | EffectsModel | GPBoost | GPBoost, Cholesky | deviations |"
+    yield "| --- | --- | --- | --- | --- |"
+    cases = [("nested 20 000 in 1000", 20_000, 1000, True)]
+    cases += [(f"crossed 5000 × {b}", 5000, b, False) for b in (200, 2000)]
+    for words, one, two, nested in cases:
+        A, y = groups(100_000, one, two, nested)
+        codes = A.indices.reshape(-1, 5)[:, 3:] - 3 - np.array([0, one])
+        X = A[:, :3].toarray()
+        data = {"a": X[:, 1], "b": X[:, 2], "one": codes[:, 0], "two": codes[:, 1]}
+        terms = [Fixed("a", "b"), Groups("one"), Groups("two")]
+        model = EffectsModel(terms, "probit", integrate="mode", correction=None)
+        model.fit(data, y)
+        cells = [f"{best(partial(model.fit, data, y), 2):.2f}"]
+        sds = [np.exp(model.theta_)]
+        for options in ({}, {"matrix_inversion_method": "cholesky"}):
+            if not find_spec("gpboost"):
+                cells.append("–")
+                continue
+            import gpboost as gpb
+
+            own = gpb.GPModel(
+                group_data=codes, likelihood="bernoulli_probit", num_parallel_threads=1, **options
+            )
+            begun = time.process_time()
+            own.fit(y=(y > 0.0).astype(float), X=X)
+            cells.append(f"{time.process_time() - begun:.2f}")
+            sds.append(np.sqrt(np.ravel(np.asarray(own.get_cov_pars()))[:2]))
+        found = "; ".join("{:.3f}, {:.3f}".format(*pair) for pair in sds)
+        yield f"| {words} | {' | '.join(cells)} | {found} |"
+
+
 def _point(words: str, n: int, sizes: tuple[int, int], nested: bool) -> str:
     A, y = groups(n, *sizes, nested)
     Q = precision(sizes, (0.0, 0.0))
@@ -225,7 +260,13 @@ def evidence() -> Iterator[str]:
             yield f"| {m}, {sd:g} | {exact:.3f} | {errors} |"
 
 
-CASES = {"factors": factors, "points": points, "million": million, "evidence": evidence}
+CASES = {
+    "factors": factors,
+    "points": points,
+    "peers": peers,
+    "million": million,
+    "evidence": evidence,
+}
 
 OPTIONS = {"models": {"choices": tuple(CASES), "default": tuple(CASES)}}
 

@@ -50,7 +50,7 @@ REFUSED = {
     "lists": ([[1], [2], [3]], "holds list, which are neither"),
     "read as text": (["1", "2.5", "?"], r"its values are numbers, but for '\?'"),
     "both": (["a", 1, 2], "has numbers and text, such as 'a'"),
-    "infinite": ([1.0, -np.inf, 2.0], "has -inf in row 1: numbers must be finite"),
+    "infinite": ([1.0, -np.inf, 2.0], "has -infinity in row 1: put NaN"),
 }
 
 

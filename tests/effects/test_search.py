@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit, log_expit
 
-from qpruntime.effects import Fixed, Groups
+from qpruntime import InputError
+from qpruntime.effects import EffectsModel, Fixed, Groups
 from qpruntime.effects.assembly import Assembly
 from qpruntime.effects.families import family_of
 from qpruntime.effects.fixed import FixedBlock
 from qpruntime.effects.frame import Frame
+from qpruntime.effects.likelihood import most_likely
 from qpruntime.effects.maximum import maximise
 from qpruntime.effects.objective import Objective
 from qpruntime.effects.scales import curvatures
@@ -88,3 +93,77 @@ def test_a_loose_search_ends_at_the_mode():
     best = maximise(tight).evaluation
     np.testing.assert_allclose(found.evaluation.theta, best.theta, atol=5e-3)
     assert abs(best.value - at.value) < 1e-5
+
+
+def test_maximum_likelihood_beside_an_integral():
+    """An intercept and groups of equal rows, whose evidence is exact."""
+    g = np.arange(200) // 5
+    rng = np.random.default_rng(0)
+    eta = 0.4 + 1.2 * rng.standard_normal(40)[g]
+    y = (rng.uniform(size=200) < expit(eta)).astype(int)
+    z = np.linspace(-9.0, 9.0, 1201)
+    weights = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * (z[1] - z[0])
+    successes = np.bincount(g, y)
+
+    def less(at):
+        f = at[1] + np.exp(at[0]) * z
+        logs = successes[:, None] * log_expit(f) + (5 - successes[:, None]) * log_expit(-f)
+        return -np.log(np.exp(logs) @ weights).sum()
+
+    best = minimize(less, [-0.5, 0.4], method="BFGS", options={"gtol": 1e-8}).x
+    model = EffectsModel([Groups("g")], "logistic", estimate="ml").fit({"g": g}, y)
+    assert model.converged_
+    # The search ends within .005 posterior standard deviations, which are .3 here.
+    assert abs(model.theta_[0] - best[0]) < 1e-3
+    assert model.state_.count == 1
+    # Integrating the intercept asks for a larger deviation, and a prior for a smaller one.
+    other = EffectsModel([Groups("g")], "logistic", integrate="mode").fit({"g": g}, y)
+    assert abs(other.theta_[0] - best[0]) > 5e-3
+
+
+def test_maximum_likelihood_of_coefficients_has_no_slope():
+    own = objective(1e-8)
+    rng = np.random.default_rng(0)
+    eta = 1.5 * rng.standard_normal(20)[DATA["g"]] + 1.5 * rng.standard_normal(12)[DATA["h"]]
+    own.y = np.where(eta + 0.5 * DATA["x"] + rng.standard_normal(60) > 0.0, 1.0, -1.0)
+    found = most_likely(own)
+    assert found.converged
+    at = own(found.evaluation.theta).theta
+    place = own.assembly.places[0]
+    A = own.A.tocsr()
+    inner = Assembly(own.assembly.blocks[1:])
+
+    def profile(theta):
+        """The likelihood at theta, coefficients by Newton steps on differences of slopes."""
+        X, rest = A[:, place].toarray(), A[:, place.stop :]
+        b = np.zeros(X.shape[1])
+        for _ in range(30):
+            of = Objective(inner, rest, own.y, X @ b, None, own.family, 1e-9)
+            post = of(theta).posterior
+            V = np.linalg.inv(np.diag(1.0 / np.maximum(post.sites.tau, 1e-9)) + covariance(theta))
+            step = np.linalg.solve(X.T @ V @ X, X.T @ post.weights)
+            b = b + step
+            if np.abs(step).max() < 1e-9:
+                return post.log_evidence
+        raise AssertionError("coefficients have not settled")
+
+    def covariance(theta):
+        rest = A[:, place.stop :].toarray()
+        return rest @ np.linalg.inv(inner.precision(theta)[0].toarray()) @ rest.T
+
+    best = profile(at)
+    for k in range(2):
+        for step in (-0.02, 0.02):
+            other = at.copy()
+            other[k] += step
+            assert profile(other) < best
+
+
+def test_what_maximum_likelihood_refuses():
+    data, y = {"x": np.arange(6.0)}, [0, 1, 0, 1, 1, 0]
+    with pytest.raises(InputError, match="for models with effects beside fixed ones"):
+        EffectsModel([Fixed("x")], estimate="ml").fit(data, y)
+    with pytest.raises(InputError, match="integrates no hyper-parameters"):
+        EffectsModel([Groups("x")], estimate="ml", integrate="grid").fit(data, y)
+    with pytest.raises(InputError, match="estimate must be"):
+        EffectsModel([Groups("x")], estimate="reml").fit(data, y)

@@ -16,6 +16,7 @@ from qpruntime import (
     GPRegressor,
     GPRobustRegressor,
     GPSurvival,
+    Inducing,
     InputError,
 )
 from qpruntime.kernels import Categories, On
@@ -221,7 +222,8 @@ def test_what_levels_are_not_for(model, words):
 @every_case(
     "X, words",
     [
-        ([[1.0, np.inf], [2.0, 1.0]], "column 1 has inf in row 0"),
+        ([[1.0, np.inf], [2.0, 1.0]], "column 1 has infinity in row 0"),
+        ([[1.0], [np.nan]], "column 0 is the only one, as the times of a series.* NaN"),
         ([["a", 1.0], ["b", 2.0]], "there is text in it.* data frame"),
     ],
 )
@@ -239,6 +241,29 @@ def test_many_rows():
     assert set(model.inducing_points_[:, 1]) <= {0.0, 1.0, 2.0}
     new, truth = raw(100, 4)
     assert np.mean((model.predict(new[["size", "city"]]) - truth) ** 2) < 0.03
+
+
+@pytest.mark.slow
+def test_thousands_of_rows_with_nearest_ones():
+    """The engine that is chosen for them, and the nearest rows of each point."""
+    frame, y = raw(1700, 3)
+    frame.loc[::7, "size"] = np.nan
+    options = Inducing("auto", budget=3.0, nearest=20)
+    model = GPRegressor(method="ep", inducing=options, random_state=0).fit(frame, y)
+    assert model.engine_ == "inducing+nearest"
+    assert set(model.inducing_points_[:, 1]) <= {0.0, 1.0, 2.0}
+    assert set(model.inducing_points_[:, 3]) <= {0.0, 1.0}
+    new, truth = raw(300, 4)
+    mean, deviation = model.predict(new, return_std=True)
+    # The noise has a deviation of 0.1.
+    assert np.mean((mean - truth) ** 2) < 0.012
+    # What the size would have said is noise of the rows that lack it, and all share theirs.
+    unsaid = np.var(np.sin(2.0 * np.random.default_rng(0).normal(size=10_000))) / 7.0
+    assert np.mean(deviation) == pytest.approx(np.sqrt(0.01 + unsaid), rel=0.1)
+    level = new["city"].map({"Rome": 1.5, "Oslo": -1.0, "Bern": 0.0})
+    gone = model.predict(new.assign(size=None))
+    # Each of six groups has 40 such rows, of deviation 0.7: three standard errors.
+    np.testing.assert_allclose(gone, level, atol=0.34)
 
 
 def test_saved_models_know_their_columns(tmp_path):

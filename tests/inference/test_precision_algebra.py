@@ -145,3 +145,14 @@ def test_values_that_are_not_symmetric():
     Q.data[np.flatnonzero(Q.indices != np.repeat(np.arange(30), np.diff(Q.indptr)))[0]] += 0.1
     with pytest.raises(InputError, match=r"mirrored entries differ by 0\.1"):
         pattern.halves(Q)
+
+
+def test_more_operations_are_allowed_where_they_are_asked_for(monkeypatch):
+    monkeypatch.setattr(symbolic, "_MOST", 1e3)
+    Q = random_precision(200, 0.05, 0)
+    rows = sparse.csr_array((1, 200))
+    with pytest.raises(InputError, match=r"more than 1e\+03: .* or allow more by operations="):
+        Pattern(rows, Q)
+    assert Pattern(rows, Q, operations=1e9).of_prior[0].flops > 1e3
+    with pytest.raises(InputError, match="operations must be"):
+        Pattern(rows, Q, operations=0.0)

@@ -126,7 +126,8 @@ def test_predictions(name):
     A, S = dense(name)
     P = np.linalg.inv(np.eye(len(S)) + S @ A.T @ np.diag(post.sites.tau) @ A) @ S
     rng = np.random.default_rng(0)
-    for rows in (A[:7], rng.standard_normal((70, A.shape[1])), np.zeros((2, A.shape[1]))):
+    some = rng.standard_normal((70, A.shape[1]))
+    for rows in (A[:7], some, np.vstack([some[:3], A[4:9], some[3:5]]), np.zeros_like(A[:2])):
         mean, variance = post.predict(rows, mean=0.3)
         np.testing.assert_allclose(mean, 0.3 + rows @ post.latent()[0], atol=1e-12)
         right = np.einsum("ij,jk,ik->i", rows, P, rows)

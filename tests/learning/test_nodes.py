@@ -14,6 +14,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from cases import every_case
 from qpruntime.errors import InputError
 from qpruntime.kernels.default import LogNormal
+from qpruntime.learning.nodes import found as found_module
+from qpruntime.learning.nodes import nuts as nuts_module
 from qpruntime.learning.nodes.density import Density
 from qpruntime.learning.nodes.found import find
 from qpruntime.learning.nodes.importance import draws
@@ -169,6 +171,41 @@ def test_auto_becomes_a_chain_where_weights_are_poor():
     found = find(density(heavy, 4), np.zeros(4), "auto", None, np.random.default_rng(0))
     assert found.design == "nuts"
     assert math.isnan(found.log_evidence)
+
+
+def test_two_modes_leave_few_effective_draws():
+    """A second mode of twice the mass: the first one's draws hardly see it, and "auto" goes on."""
+
+    def two(t):
+        gaps = np.array([t / 0.4, (t - 1.2) / 0.8])
+        logs = -0.5 * (gaps**2).sum(axis=1) + [-3.0 * math.log(0.4), math.log(2.0 / 0.8**3)]
+        shares = np.exp(logs - logsumexp(logs))
+        slopes = np.array([-t / 0.4**2, -(t - 1.2) / 0.8**2])
+        return float(logsumexp(logs)), shares @ slopes
+
+    found = find(density(two, 3), np.zeros(3), "importance", 128, np.random.default_rng(0))
+    assert not found.trusted
+    near = find(density(normal(3), 3), MEAN, "importance", 128, np.random.default_rng(0))
+    assert near.trusted
+    assert near.share == pytest.approx(near.effective / 128, rel=1e-12)
+    assert find(density(two, 3), np.zeros(3), "auto", None, np.random.default_rng(0)).design == (
+        "nuts"
+    )
+
+
+def test_a_chain_that_is_stuck_is_not_taken(monkeypatch):
+    def heavy(t):
+        return -float(np.log1p(t * t).sum()), -2.0 * t / (1.0 + t * t)
+
+    def stuck(slope, z, n, warm, rng):
+        slope(z)
+        return nuts_module.Chain(np.tile(z, (n, 1)), n, 1e-7)
+
+    monkeypatch.setattr(found_module, "nuts", stuck)
+    found = find(density(heavy, 4), np.zeros(4), "auto", None, np.random.default_rng(0))
+    assert (found.design, found.trusted) == ("importance", False)
+    alone = find(density(heavy, 4), np.zeros(4), "nuts", None, np.random.default_rng(0))
+    assert (alone.design, alone.effective) == ("nuts", 1.0)
 
 
 KERNEL = ConstantKernel(2.0) * RBF([1.0, 3.0])

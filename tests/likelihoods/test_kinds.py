@@ -108,6 +108,7 @@ CASES = {
     "gamma(shape=0.4)": (gamma, (0.4,), (1.3, 1e-3)),
     "gamma(shape=30)": (gamma, (30.0,), (1.3, 200.0)),
     "beta(precision=12)": (beta, (12.0,), (0.3, 0.999)),
+    "beta(precision=0.5)": (beta, (0.5,), (0.01, 0.5)),
     "zero-inflated(dispersion=2, zeros=0.3)": (inflated, (2.0, 0.3), (0.0, 1.0, 40.0)),
     "hurdle(dispersion=2, zeros=0.3)": (hurdle, (2.0, 0.3), (0.0, 1.0, 2.0, 40.0)),
     "hurdle(dispersion=0.05, zeros=0.6)": (hurdle, (0.05, 0.6), (1.0, 3.0)),
@@ -158,6 +159,27 @@ def test_moments(name, mu, sigma):
         np.testing.assert_allclose(found.log_z, log_z, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(found.mean, mean, atol=1e-9 * (std + 1e-3 * abs(mean)))
         np.testing.assert_allclose(found.std, std, rtol=1e-8)
+
+
+@every_case("name", CASES)
+def test_moments_of_powers(name):
+    """As inducing points take them; narrow, usual and wide cavities."""
+    own, (log_p, values, seen) = likelihoods.get(name), CASES[name]
+    source = Projector(own, "ep").source
+    for y in seen:
+        for mu, sigma, power in ((0.3, 0.8, 0.5), (-4.0, 6.0, 0.5), (2.0, 0.05, 0.13)):
+            args = own, source, mu, sigma, np.array(y), None, np.array([power])
+            found = project_many(*args)
+            centre = np.log(max(y[0], 1.0)) if isinstance(y, tuple) else 0.0
+            marks = (centre, centre + 0.7, *(values if "ordinal" in name else ()))
+
+            def raised(f, y=y, power=power):
+                return power * log_p(f, y, *values)
+
+            log_z, mean, variance, _ = tilted(raised, mu, sigma, marks)
+            np.testing.assert_allclose(found.log_z.item(), log_z, rtol=1e-9, atol=1e-9)
+            assert abs(found.mean.item() - mean) < 1e-9 * (np.sqrt(variance) + 1e-3 * abs(mean))
+            np.testing.assert_allclose(found.std.item(), np.sqrt(variance), rtol=1e-8)
 
 
 @every_case("name", ["gaussian(scale=0.3)", "gamma(shape=30)"])

@@ -8,7 +8,7 @@ from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import CorrectedEvidence
 from qpruntime.inference.precision.cumulants import third_and_fourth
 from qpruntime.inference.precision.pairs import PairSums, all_pairs, level_pairs, pairs_of_levels
-from qpruntime.inference.precision.solver import PrecisionSolved
+from qpruntime.inference.precision.solved import PrecisionSolved
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_update import Marginals
 from qpruntime.inference.sites import Sites

@@ -15,8 +15,9 @@ from scipy import sparse
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
+from qpruntime.inference.precision.latent import prior_entries
 from qpruntime.inference.precision.pattern import as_precision
-from qpruntime.inference.precision.solver import PrecisionSolved, prior_entries
+from qpruntime.inference.precision.solved import PrecisionSolved
 
 __all__ = ["Slope", "evidence_slopes", "slope_of"]
 

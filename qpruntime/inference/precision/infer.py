@@ -21,7 +21,8 @@ from qpruntime.inference.precision.pattern import Pattern, as_precision, as_rows
 from qpruntime.inference.precision.posterior import PrecisionPosterior
 from qpruntime.inference.precision.settle import settle
 from qpruntime.inference.precision.solution import PrecisionSolution
-from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
+from qpruntime.inference.precision.solved import PrecisionSolved
+from qpruntime.inference.precision.solver import PrecisionPrior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.summary import outcome_of

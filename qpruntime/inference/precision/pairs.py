@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime.arrays import Array
+from qpruntime.inference.precision.latent import SparseLatent
 from qpruntime.inference.precision.pattern import Pattern, SparseRows
 from qpruntime.inference.precision.rows import place_of
-from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
+from qpruntime.inference.precision.solved import PrecisionSolved
 from qpruntime.jit import contracted, kernel
 
 __all__ = ["LevelPairs", "PairSums", "all_pairs", "level_pairs", "pairs_of_levels"]
@@ -51,7 +52,7 @@ class LevelPairs(NamedTuple):
     places: NDArray[Any]
 
 
-def level_pairs(prior: PrecisionPrior, most: int = MOST) -> LevelPairs:
+def level_pairs(prior: SparseLatent, most: int = MOST) -> LevelPairs:
     """Return the pairs of rows that share a column of at most so many rows; found once."""
     pattern, rows = prior.pattern, prior.rows
     held = pattern.held.get("pairs")

@@ -16,9 +16,9 @@ from scipy import sparse
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.precision.ordering import Ordering
-from qpruntime.inference.precision.rows import pair_places, places, sort_rows
+from qpruntime.inference.precision.rows import pair_places, placed, places, sort_rows
 from qpruntime.inference.precision.symbolic import Symbolic, analyse
-from qpruntime.validation import choice, shown
+from qpruntime.validation import choice, number, shown
 
 __all__ = ["Pattern", "SparseRows", "as_precision", "as_rows"]
 
@@ -81,6 +81,8 @@ class Pattern:
         Symmetric. Entries that are stored are part of the pattern, also where they are zero.
     ordering : {"mmd", "natural"}
         Minimum degree, or the columns as they come.
+    operations : float, optional
+        Of one factorisation at most, by default 5e10, which take two to three seconds of one core.
 
     Attributes
     ----------
@@ -95,8 +97,12 @@ class Pattern:
         large.
     """
 
-    def __init__(self, A: Any, Q: Any, *, ordering: Ordering = "mmd") -> None:
+    def __init__(
+        self, A: Any, Q: Any, *, ordering: Ordering = "mmd", operations: float | None = None
+    ) -> None:
         choice(ordering, "ordering", ("mmd", "natural"))
+        if operations is not None:
+            operations = number(operations, "operations", above=0.0)
         A, Q = as_rows(A), as_precision(Q)
         if A.shape[1] != Q.shape[0]:
             raise InputError(f"A has {A.shape[1]} columns, and Q {Q.shape[0]}: they must agree")
@@ -111,7 +117,7 @@ class Pattern:
         one = sparse.eye_array(self.k, format="csr")
         joined = sparse.csr_array(ones.T @ ones + own + one)
         joined.sort_indices()
-        self.symbolic: Symbolic = analyse(joined, ordering)
+        self.symbolic: Symbolic = analyse(joined, ordering, operations=operations)
         shape, place = self.symbolic.shape, self.symbolic.place
         self._kind = np.dtype(np.int32 if self.symbolic.size < 2**31 else np.int64)
         row = place[np.repeat(np.arange(self.k), np.diff(Q.indptr))]
@@ -172,6 +178,12 @@ class Pattern:
         some = self._sorted(A, np.arange(A.shape[0]))
         return SparseRows(some.indptr, some.columns, A.data[some.order], some.pairs)
 
+    def placed(self, rows: SparseRows) -> NDArray[np.bool_]:
+        """Which rows have places in the factor for all their pairs, shape (N,)."""
+        found = np.empty(rows.indptr.size - 1, dtype=np.bool_)
+        placed(tuple(self.symbolic.shape), rows.indptr, rows.columns, found)
+        return found
+
     def halves(self, Q: sparse.csr_array, name: str = "Q") -> Array:
         """Values of the lower triangle, in the order of `lower`; or raise `InputError`."""
         one, two = Q.data[self.lower_entries], Q.data[self.mirrored_entries]
@@ -207,7 +219,8 @@ class Pattern:
         own = sparse.csr_array((np.ones(indices.size), indices, indptr), shape=(self.k, self.k))
         own = sparse.csr_array(own + sparse.eye_array(self.k, format="csr"))
         own.sort_indices()
-        found = analyse(own, order=self.symbolic.order)
+        # No more operations than those that were allowed.
+        found = analyse(own, order=self.symbolic.order, operations=np.inf)
         row = np.repeat(np.arange(self.k), np.diff(indptr))[self.lower_entries]
         at = np.empty(self.lower_entries.size, dtype=np.int64)
         places(tuple(found.shape), found.place[row], found.place[indices[self.lower_entries]], at)

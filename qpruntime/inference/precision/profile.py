@@ -22,7 +22,8 @@ from qpruntime.inference.precision.evidence import pair_sums
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.precision.settle import settle
 from qpruntime.inference.precision.solution import PrecisionSolution
-from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
+from qpruntime.inference.precision.solved import PrecisionSolved
+from qpruntime.inference.precision.solver import PrecisionPrior
 from qpruntime.validation import finite
 
 __all__ = ["Profile", "profile"]

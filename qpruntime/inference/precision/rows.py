@@ -14,6 +14,7 @@ __all__ = [
     "back",
     "pair_places",
     "place_of",
+    "placed",
     "places",
     "sort_rows",
     "squares",
@@ -79,6 +80,17 @@ def pair_places(shape, indptr, columns, out):
                 out[q] = place
                 q += 1
     return -1
+
+
+@kernel
+def placed(shape, indptr, columns, found):
+    """Fill whether all pairs of a row have places."""
+    for n in range(found.size):
+        found[n] = True
+        for a in range(indptr[n], indptr[n + 1]):
+            for b in range(a, indptr[n + 1]):
+                if found[n] and place_of(shape, columns[b], columns[a]) < 0:
+                    found[n] = False
 
 
 @contracted

@@ -21,7 +21,7 @@ from qpruntime.inference.precision.gradient import evidence_slopes
 from qpruntime.inference.precision.observed_rows import SeenRows
 from qpruntime.inference.precision.pairs import PairSums
 from qpruntime.inference.precision.pattern import as_rows
-from qpruntime.inference.precision.solver import PrecisionSolved
+from qpruntime.inference.precision.solved import PrecisionSolved
 from qpruntime.inference.precision.spread import left_out_rows, slopes_of_rows
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_update import Marginals
@@ -31,8 +31,6 @@ from qpruntime.memory import require, squares
 
 __all__ = ["PrecisionSolution"]
 
-#: Rows of a prediction that are solved for at once.
-_BATCH = 64
 #: Rows up to which corrections of the dense engine may be asked for: they take covariances.
 _FEW = 3000
 
@@ -153,15 +151,7 @@ class PrecisionSolution:
         A = self.rows_at(at)
         offset = prior_mean(mean, self.usual, (A.shape[0],))
         centre = A @ self.latent()[0] + offset
-        rows = self.solved.prior.pattern.new_rows(A)
-        if rows.pairs.size or not A.nnz:
-            return centre, self.solved.variances(rows)
-        variance = np.empty(A.shape[0])
-        for begin in range(0, A.shape[0], _BATCH):
-            some = slice(begin, begin + _BATCH)
-            right = self._columns(A[some])
-            variance[some] = np.einsum("ij,ij->j", right, self.solved.covariances(right))
-        return centre, variance
+        return centre, self.solved.variances_at(A)
 
     def _columns(self, A: sparse.csr_array) -> Array:
         """A', dense and in the order of elimination."""

@@ -75,7 +75,10 @@ class Symbolic(NamedTuple):
 
 
 def analyse(
-    pattern: sparse.csr_array, ordering: Ordering = "mmd", order: Index | None = None
+    pattern: sparse.csr_array,
+    ordering: Ordering = "mmd",
+    order: Index | None = None,
+    operations: float | None = None,
 ) -> Symbolic:
     """Analyse a symmetric pattern (n, n) that has its diagonal.
 
@@ -85,11 +88,13 @@ def analyse(
     ordering : {"mmd", "natural"}
     order : ndarray, optional
         An order that is known, instead.
+    operations : float, optional
+        Of a factorisation at most, by default 5e10.
 
     Raises
     ------
     InputError
-        If the factorisation would take more than 5e10 operations, or more memory than there is.
+        If the factorisation would take more operations, or more memory than there is.
     """
     n = pattern.shape[0]
     indptr, indices = (np.asarray(a, dtype=np.int64) for a in (pattern.indptr, pattern.indices))
@@ -105,10 +110,11 @@ def analyse(
     back = np.empty(n, dtype=np.int64)
     back[post] = np.arange(n)
     parent = np.where(parent[post] < 0, -1, back[parent[post]])
-    counts, done = count_rows(indptr, indices, order, place, parent, _MOST)
+    most = _MOST if operations is None else operations
+    counts, done = count_rows(indptr, indices, order, place, parent, most)
     flops = float((counts.astype(float) ** 2).sum())
-    if not done or flops > _MOST:
-        _refuse(n, counts, order, flops)
+    if not done or flops > most:
+        _refuse(n, counts, order, flops, most)
     first = join(parent, counts, _JOINED)
     owner = np.repeat(np.arange(first.size - 1), np.diff(first))
     below_count = counts[first[1:] - 1] - 1
@@ -124,12 +130,12 @@ def analyse(
 _REMEDY = "leave out terms that meet all levels of another one, or merge levels"
 
 
-def _refuse(n: int, counts: Index, order: Index, flops: float) -> None:
+def _refuse(n: int, counts: Index, order: Index, flops: float, most: float) -> None:
     full = int(np.count_nonzero(counts >= np.arange(n, 0, -1)))
     # Where counting ended early the operations are those of the columns it has seen.
     raise InputError(
-        f"the factor of {n} columns takes {flops:.2g} operations at least, more than {_MOST:.0e}: "
+        f"the factor of {n} columns takes {flops:.2g} operations at least, more than {most:.0e}: "
         f"elimination couples the last {max(full, int(counts.max()))} columns, column "
         f"{int(order[-1])} among them, with each other; {_REMEDY}, of crossed terms those of the "
-        "smaller"
+        "smaller, or allow more by operations="
     )

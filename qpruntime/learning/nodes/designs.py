@@ -14,8 +14,10 @@ import numpy as np
 
 from qpruntime.arrays import Array
 
-__all__ = ["composite", "composite_mass", "corners"]
+__all__ = ["MOST_COMPOSITE", "composite", "composite_mass", "corners"]
 
+#: Most parameters of a composite design.
+MOST_COMPOSITE = 8
 #: Radius of a composite design over that of the corners, sqrt(p).
 _RADIUS = 1.1
 # Generators of fractions of the corners: products of columns that further columns repeat.

@@ -12,28 +12,35 @@ from scipy.special import logsumexp
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.learning.nodes.density import Density, Evaluated
-from qpruntime.learning.nodes.designs import composite_mass
+from qpruntime.learning.nodes.designs import MOST_COMPOSITE, composite_mass
 from qpruntime.learning.nodes.importance import draws
 from qpruntime.learning.nodes.nuts import effective, nuts
 from qpruntime.learning.nodes.pareto import TRUSTED, pareto_k
 from qpruntime.learning.nodes.spread import lattice, sides, stretched
 
-__all__ = ["Found", "find"]
+__all__ = ["LEAST_SHARE", "Found", "find"]
 
 #: Most parameters of a grid and of a composite design.
-_MOST = {"grid": 3, "composite": 8}
+_MOST = {"grid": 3, "composite": MOST_COMPOSITE}
+#: Of draws fewer effective ones than this share miss something, as another mode.
+LEAST_SHARE = 0.3
 # Distance of a grid's nodes in standard deviations, and how far below the mode they end.
 _SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 7.0
 #: Up to so many parameters "auto" is a grid.
 _GRID = 2
 # Draws where none are asked for, those that judge a composite design, and warm-up of a chain.
 _DRAWS, _JUDGES, _WARM = 64, 32, 32
+# A chain with fewer effective draws is stuck.
+_MOVES = 4.0
 # Draws at which the density between the nodes of a grid is looked at.
 _BETWEEN = 1024
 
 
 class Found(NamedTuple):
-    """Nodes in some order, the logarithms of what they weigh, and what is known of them."""
+    """Nodes in some order, the logarithms of what they weigh, and what is known of them.
+
+    `share` is how many of the draws of a Student t around the mode are effective, of as many.
+    """
 
     design: str
     nodes: list[Evaluated]
@@ -41,6 +48,12 @@ class Found(NamedTuple):
     log_evidence: float
     effective: float
     pareto_k: float
+    share: float = 1.0
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the density is near enough to a Student t around the mode."""
+        return not (self.pareto_k > TRUSTED or self.share < LEAST_SHARE)
 
 
 class _Around:
@@ -90,14 +103,14 @@ def find(
         return _by_grid(at, p, volume)
     if design == "composite":
         return _by_composite(at, p, volume, int(rng.integers(2**31)))
-    if design in ("auto", "importance"):
-        found = _by_importance(at, p, volume, count, int(rng.integers(2**31)))
-        if design == "importance" or found.pareto_k <= TRUSTED:
-            return found
-    chain = nuts(at.slope, np.zeros(p), count, _WARM, rng)
-    kept = [at.known[z.tobytes()] for z in chain.z]
-    independent = effective(np.array([one.theta for one in kept]))
-    return Found("nuts", kept, np.zeros(len(kept)), math.nan, independent, math.nan)
+    if design == "nuts":
+        return _by_chain(at, p, count, rng)
+    found = _by_importance(at, p, volume, count, int(rng.integers(2**31)))
+    if design == "importance" or found.trusted:
+        return found
+    chain = _by_chain(at, p, count, rng)
+    # A chain that does not move says less than weights that are poor.
+    return chain if chain.effective >= _MOVES else found
 
 
 def _by_grid(at: _Around, p: int, volume: float) -> Found:
@@ -113,7 +126,8 @@ def _by_composite(at: _Around, p: int, volume: float, seed: int) -> Found:
     scale = volume + 0.5 * p * math.log(2.0 * math.pi) - math.log(composite_mass())
     total = at.centre.value + float(logsumexp(weights)) + scale
     judged = _by_importance(at, p, volume, _JUDGES, seed)
-    return Found("composite", nodes, weights, total, _kish(weights), judged.pareto_k)
+    known = judged.pareto_k, judged.share
+    return Found("composite", nodes, weights, total, _kish(weights), *known)
 
 
 def _by_importance(at: _Around, p: int, volume: float, n: int, seed: int) -> Found:
@@ -123,7 +137,15 @@ def _by_importance(at: _Around, p: int, volume: float, n: int, seed: int) -> Fou
     kept = [one[0] for one in ends if one is not None]
     inside = logs[np.isfinite(logs)]
     total = at.centre.value + float(logsumexp(inside)) - math.log(n) + volume
-    return Found("importance", kept, inside, total, _kish(inside), pareto_k(logs))
+    size = _kish(inside)
+    return Found("importance", kept, inside, total, size, pareto_k(logs), size / n)
+
+
+def _by_chain(at: _Around, p: int, n: int, rng: np.random.Generator) -> Found:
+    chain = nuts(at.slope, np.zeros(p), n, _WARM, rng)
+    kept = [at.known[z.tobytes()] for z in chain.z]
+    independent = effective(np.array([one.theta for one in kept]))
+    return Found("nuts", kept, np.zeros(len(kept)), math.nan, independent, math.nan)
 
 
 def _kish(log_weights: Array) -> float:

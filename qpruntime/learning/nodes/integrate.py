@@ -17,17 +17,23 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.maximise import Optimum, all_bounds, maximise
 from qpruntime.learning.nodes.density import Density
-from qpruntime.learning.nodes.found import Found, find
+from qpruntime.learning.nodes.found import LEAST_SHARE, Found, find
 from qpruntime.learning.nodes.pareto import TRUSTED
 from qpruntime.learning.nodes.prior import Proper, proper_prior
 from qpruntime.learning.nodes.result import Integrated
 from qpruntime.learning.parameter_slopes import learnt
 from qpruntime.learning.progress import names_of
 from qpruntime.learning.settings import Settings
+from qpruntime.memory import require, squares
 from qpruntime.projection.projector import Projector
 
-__all__ = ["integrated", "prior_of"]
+__all__ = ["NOTHING", "complain", "heavy", "integrated", "prior_of"]
 
+#: What is said where all parameters are fixed.
+NOTHING = (
+    'hyperparameters="integrate" has nothing to integrate: the parameters of the kernel are all '
+    'fixed; give them bounds, or use hyperparameters="mode"'
+)
 # The lightest nodes are left out, so much in all: each costs a product in every prediction.
 _LIGHT = 1e-4
 # Fewer independent draws of a chain than this say little.
@@ -94,19 +100,24 @@ def integrated(
     )
     density = Density(objective, all_bounds(family, data.learn))
     found = find(density, mode.theta, settings.integrate.design, settings.integrate.n, rng)
-    _complain(found)
+    complain(found)
     logs = found.log_weights
     shift = 0.0
     with warnings.catch_warnings():
         # One node among many; what the mode has to say was said.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        if settings.integrate.weights == "corrected":
+        if settings.integrate.evidence == "corrected":
             rise = np.array([_rise(data, judge, solver, kernel, node) for node in found.nodes])
             shift = float(logsumexp(logs + rise) - logsumexp(logs))
             logs = logs + rise
         weights = np.exp(logs - logsumexp(logs))
-        kept = _heavy(weights)
+        kept = heavy(weights)
         nodes = [node for node, k in zip(found.nodes, kept, strict=True) if k]
+        require(
+            squares(len(data.y), float(len(nodes))),
+            f"posteriors of {len(data.y)} rows at {len(nodes)} nodes of the hyper-parameters",
+            'inducing=200 or Integrate("composite") takes less',
+        )
         ends = [_at(data, data.projector, solver, kernel, node) for node in nodes]
     weights = weights[kept] / weights[kept].sum()
     independent = found.effective if found.design == "nuts" else 1.0 / float(weights @ weights)
@@ -126,7 +137,7 @@ def integrated(
     )
 
 
-def _heavy(weights: Array) -> Any:
+def heavy(weights: Array) -> Any:
     """Which nodes are not among the lightest."""
     order = np.argsort(weights)
     kept = np.ones(len(weights), dtype=bool)
@@ -172,12 +183,14 @@ def _rise(data: Data, judge: Projector, solver: Any, kernel: Kernel, node: Any) 
         return 0.0
 
 
-def _complain(found: Found) -> None:
-    if found.design in ("importance", "composite") and found.pareto_k > TRUSTED:
+def complain(found: Found) -> None:
+    """Warn of weights that are not to be relied on, and of short chains."""
+    if found.design in ("importance", "composite") and not found.trusted:
         warn(
             f"hyper-parameters are far from a Student t around their mode: Pareto k is "
-            f"{found.pareto_k:.2f}, above {TRUSTED}, so that weights of "
-            f'design="{found.design}" are not to be relied on; use Integrate("nuts")',
+            f"{found.pareto_k:.2f}, to be {TRUSTED} at most, and {found.share:.0%} of draws are "
+            f"effective, to be {LEAST_SHARE:.0%} at least; weights of "
+            f'design="{found.design}" are not to be relied on: use Integrate("nuts", n=512)',
             SamplingWarning,
         )
     if found.design == "nuts" and found.effective < _FEW:

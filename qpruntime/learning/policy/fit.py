@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
+from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import blas_threads, one_blas_thread
 from qpruntime.inference.posterior import moved_to
 from qpruntime.inference.sparse.lazy import is_lazy, read
@@ -68,6 +69,12 @@ def fitted(
     latent_scale : float
         By which latent functions vary, about.
     """
+    if settings.integrate is not None:
+        raise InputError(
+            f'hyperparameters="integrate" of {len(processes[0].y)} rows: the evidence chooses no '
+            "kernel there, rows held out do; give their number, inducing=200, or "
+            "inducing=None for the dense engine"
+        )
     found = _drawn(processes, settings, rng, latent_scale)
     choice, taken = found.choice, found.taken
     if found.short:

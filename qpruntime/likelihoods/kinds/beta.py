@@ -1,6 +1,7 @@
 """Beta: shares y strictly between 0 and 1, of mean m = 1/(1 + e^-f), variance m(1-m)/(1+precision).
 
-Moments are integrated by the adaptive rule.
+With a = precision m and b = precision (1 - m) log p is -precision times the divergence of m from y
+plus what varies slowly, so that nothing cancels however large the precision.
 """
 
 from __future__ import annotations
@@ -11,27 +12,136 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.jit import LANDMARK, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.jit import (
+    FRAME,
+    LANDMARK,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    Pointer,
+    kernel,
+)
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.kinds.observed import shares
+from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
+from qpruntime.likelihoods.series import log1p_less, log_peak
+from qpruntime.quadrature.adaptive import adaptive_rule
 
 __all__ = ["likelihood"]
 
 #: Shapes below this are this.
 _LEAST = 1e-290
+#: Below this precision nothing cancels.
+_FEW = 4.0
+#: Relative distance of shares up to which a logarithm is taken of their ratio less 1.
+_NEAR = 0.1
 
 
 def _constants(precision):
     return (math.lgamma(precision),)
 
 
-def _split(f, y, theta):
+@kernel
+def parts(f, precision):
+    """Parameters a and b of the beta distribution."""
     small = math.exp(-abs(f))
-    less = max(theta[0] * small / (1.0 + small), _LEAST)
-    more = max(theta[0] / (1.0 + small), _LEAST)
-    a, b = (more, less) if f > 0.0 else (less, more)
-    log_p = theta[1] - math.lgamma(a) - math.lgamma(b)
-    return log_p + (a - 1.0) * math.log(y) + (b - 1.0) * math.log1p(-y), 0.0
+    less = max(precision * small / (1.0 + small), _LEAST)
+    more = max(precision / (1.0 + small), _LEAST)
+    return (more, less) if f > 0.0 else (less, more)
+
+
+@kernel
+def log_share(f, y, theta):
+    """Log density of a share."""
+    a, b = parts(f, theta[0])
+    if theta[0] < _FEW:
+        log_p = theta[1] - math.lgamma(a) - math.lgamma(b)
+        return log_p + (a - 1.0) * math.log(y) + (b - 1.0) * math.log1p(-y)
+    # a log(y/m) + b log((1 - y)/(1 - m)), of which the terms of first order cancel.
+    m, rest = a / theta[0], b / theta[0]
+    t, u = (y - m) / m, (m - y) / rest
+    apart = a * (log1p_less(t) if abs(t) < _NEAR else math.log(y / m) - t)
+    apart += b * (log1p_less(u) if abs(u) < _NEAR else math.log1p(-y) - math.log(rest) - u)
+    flat = log_peak(a) + log_peak(b) - log_peak(theta[0]) + math.log(a * rest)
+    return apart + flat - math.log(y) - math.log1p(-y)
+
+
+@kernel
+def digamma_like(x):
+    """The derivative of log Gamma: by recurrence up to 6, and Stirling's series."""
+    found = 0.0
+    while x < 6.0:
+        found -= 1.0 / x
+        x += 1.0
+    i = 1.0 / (x * x)
+    return found + math.log(x) - 0.5 / x - i * (1.0 / 12.0 - i * (1.0 / 120.0 - i / 252.0))
+
+
+@kernel
+def summit(y, theta):
+    """Where log p is highest, within a fraction of its width.
+
+    There digamma(a) - digamma(b) is logit y, between f = logit y and 0. By the rule of Illinois.
+    """
+    logit = math.log(y) - math.log1p(-y)
+    if logit == 0.0:
+        return 0.0
+    low, high = logit, 0.0
+    a, b = parts(low, theta[0])
+    at_low = digamma_like(a) - digamma_like(b) - logit
+    at_high = -logit
+    for _ in range(60):
+        f = (low * at_high - high * at_low) / (at_high - at_low)
+        a, b = parts(f, theta[0])
+        found = digamma_like(a) - digamma_like(b) - logit
+        # In log p a step this far changes a b/precision found^2/2 at the most.
+        if found * found * a * b < 0.1 * theta[0] or abs(high - low) < 1e-9:
+            return f
+        if (found > 0.0) == (at_low > 0.0):
+            low, at_low, at_high = f, found, 0.5 * at_high
+        else:
+            high, at_high, at_low = f, found, 0.5 * at_low
+    return f
+
+
+def _split(f, y, theta):
+    return log_share(f, y, theta), 0.0
+
+
+@kernel
+def raised(mu, sigma, y, theta, power):
+    """Moments of a power of the likelihood."""
+    top = summit(y, theta)
+    most = log_share(top, y, theta) + 1.0
+    a, b = parts(top, theta[0])
+    scale = min(1.0, math.sqrt(theta[0] / (a * b)))
+    return one_peak_moments(log_share, mu, sigma, y, theta, power, top, most, scale)
+
+
+@kernel
+def raised_frame(mu, sigma, y, theta, power):
+    """Where a power of the likelihood is integrated."""
+    top = summit(y, theta)
+    a, b = parts(top, theta[0])
+    scale = min(1.0, math.sqrt(theta[0] / (a * b)))
+    return one_peak_frame(log_share, mu, sigma, y, theta, power, top, scale)
+
+
+def _frame(mu, sigma, y, theta):
+    return raised_frame(mu, sigma, y, theta, 1.0)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return raised_frame(mu, sigma, y, theta, power)
+
+
+def _moments(mu, sigma, y, theta):
+    return raised(mu, sigma, y, theta, 1.0)
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    return raised(mu, sigma, y, theta, power)
 
 
 def _middle(y, theta, k):
@@ -51,6 +161,12 @@ likelihood = Likelihood(
     outcomes="numbers strictly between 0 and 1",
     split=Pointer(_split, SPLIT),
     validate=shares,
+    moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
+    rule=adaptive_rule,
     log_concave=False,
     parameters={"precision": 10.0},
     limits={"precision": (1e-3, 1e8)},

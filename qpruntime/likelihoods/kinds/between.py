@@ -13,7 +13,7 @@ import numpy as np
 from qpruntime.jit import kernel
 from qpruntime.special import log_ndtr
 
-__all__ = ["between", "log_between", "noisy_between"]
+__all__ = ["between", "ends_top", "log_between", "noisy_between"]
 
 _SQRT1_2 = math.sqrt(0.5)
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -56,7 +56,26 @@ def log_between(a, b):
         return log_ndtr(-a)
     if a == -math.inf:
         return log_ndtr(b)
-    return between(a, b)[0]
+    if a > 0.0:
+        a, b = -b, -a
+    # The larger tail first: their difference keeps its digits where they differ by a third.
+    gap = b - a
+    if gap * (1.0 + abs(b)) > 1.0:
+        upper = log_ndtr(b)
+        return upper + math.log(-math.expm1(log_ndtr(a) - upper))
+    mass, middle = 0.0, a + 0.5 * gap
+    for i in range(_X.size):
+        d = 0.5 * gap * _X[i]
+        mass += _W[i] * math.exp(-d * (middle + 0.5 * d))
+    return math.log(0.5 * gap * mass) - 0.5 * middle * middle - _HALF_LOG_2PI
+
+
+@kernel
+def ends_top(low, high):
+    """Where f plus symmetric noise is likeliest to be between two ends."""
+    if high == math.inf:
+        return math.inf
+    return -math.inf if low == -math.inf else low + 0.5 * (high - low)
 
 
 @kernel

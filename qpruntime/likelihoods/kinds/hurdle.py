@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
-from qpruntime.jit import MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime.likelihoods.bend import bent
-from qpruntime.likelihoods.contract import Likelihood
-from qpruntime.likelihoods.kinds.one_peak import one_peak_moments
+from qpruntime.likelihoods.contract import Likelihood, Powers
+from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.negative_binomial import dispersed_shape
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
 from qpruntime.likelihoods.softplus import softplus
+from qpruntime.quadrature.adaptive import adaptive_rule
 
 __all__ = ["likelihood"]
 
@@ -74,21 +75,41 @@ def summit(y, theta):
     return f, log_positive(f, y, theta), 1.0 / math.sqrt(1.0 + y / (1.0 + y / r))
 
 
-def _moments(mu, sigma, y, theta):
+@kernel
+def raised(mu, sigma, y, theta, power):
+    """Moments of a power of the likelihood."""
     if y == 0.0:
-        return theta[3], mu, sigma * sigma
-    if y == 1.0:
-        # The likelihood falls from 1, by no more than the rate and the dispersion, or 1.
-        steep = min(math.exp(min(mu, 690.0)), max(theta[0], 1.0))
-        low, high = mu - sigma * sigma * steep, mu
-        top, most, scale = -math.inf, 0.0, 1.0
-    else:
-        top, most, scale = summit(y, theta)
-        low, high = min(mu, top), max(mu, top)
+        return power * theta[3], mu, sigma * sigma
+    top, most, scale = summit(y, theta) if y > 1.0 else (-math.inf, 0.0, 1.0)
     log_z, mean, variance = one_peak_moments(
-        log_positive, mu, sigma, y, theta, low, high, top, most, scale
+        log_positive, mu, sigma, y, theta, power, top, most, scale
     )
-    return log_z + theta[4], mean, variance
+    return log_z + power * theta[4], mean, variance
+
+
+@kernel
+def raised_frame(mu, sigma, y, theta, power):
+    """Where a power of the likelihood is integrated."""
+    if y == 0.0:
+        return mu, sigma, 0.0, 0.0
+    top = summit(y, theta)[0] if y > 1.0 else -math.inf
+    return one_peak_frame(log_positive, mu, sigma, y, theta, power, top, 1.0)
+
+
+def _frame(mu, sigma, y, theta):
+    return raised_frame(mu, sigma, y, theta, 1.0)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return raised_frame(mu, sigma, y, theta, power)
+
+
+def _moments(mu, sigma, y, theta):
+    return raised(mu, sigma, y, theta, 1.0)
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    return raised(mu, sigma, y, theta, power)
 
 
 class _Hurdle:
@@ -146,6 +167,11 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
+    rule=adaptive_rule,
     log_concave=False,
     parameters={"dispersion": 1.0, "zeros": 0.5},
     limits={"dispersion": (1e-3, 1e9), "zeros": (1e-9, 0.999999)},

@@ -11,12 +11,23 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.jit import LANDMARK, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood
-from qpruntime.likelihoods.kinds.between import log_between, noisy_between
+from qpruntime.jit import (
+    FRAME,
+    LANDMARK,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    Pointer,
+    kernel,
+)
+from qpruntime.likelihoods.contract import Likelihood, Powers
+from qpruntime.likelihoods.kinds.between import ends_top, log_between, noisy_between
 from qpruntime.likelihoods.kinds.gaussian import tilted
 from qpruntime.likelihoods.kinds.observed import spans
+from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.kinds.times import edge_of, ends_of
+from qpruntime.quadrature.adaptive import adaptive_rule
 
 __all__ = ["likelihood"]
 
@@ -35,12 +46,47 @@ def _split(f, y, theta):
     return log_between(z, (high - f) / theta[0]), 0.0
 
 
+@kernel
+def raised_frame(mu, sigma, y, theta, power):
+    """Where a power of the likelihood is integrated."""
+    low, high = ends_of(y, theta)
+    if low == high:
+        _, mean, variance = tilted(mu, sigma, low, theta[0] / math.sqrt(power))
+        return mean, math.sqrt(variance), 0.0, 0.0
+    top = ends_top(low, high)
+    return one_peak_frame(log_within, mu, sigma, y, theta, power, top, theta[0])
+
+
+def _frame(mu, sigma, y, theta):
+    return raised_frame(mu, sigma, y, theta, 1.0)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return raised_frame(mu, sigma, y, theta, power)
+
+
 def _moments(mu, sigma, y, theta):
     low, high = ends_of(y, theta)
     if low == high:
         log_z, mean, variance = tilted(mu, sigma, low, theta[0])
         return log_z + theta[1] - low, mean, variance
     return noisy_between(mu, sigma, low, high, theta[0])
+
+
+@kernel
+def log_within(f, y, theta):
+    """Log probability of a span."""
+    low, high = ends_of(y, theta)
+    return log_between((low - f) / theta[0], (high - f) / theta[0])
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    low, high = ends_of(y, theta)
+    if low == high:
+        log_z, mean, variance = tilted(mu, sigma, low, theta[0] / math.sqrt(power))
+        return log_z + power * (theta[1] - low), mean, variance
+    top = ends_top(low, high)
+    return one_peak_moments(log_within, mu, sigma, y, theta, power, top, 0.0, theta[0])
 
 
 def _edge(y, theta, k):
@@ -60,6 +106,11 @@ likelihood = Likelihood(
     validate=spans,
     columns=2,
     moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
+    rule=adaptive_rule,
     landmarks=Pointer(_edge, LANDMARK),
     parameters={"scale": 0.5},
     limits={"scale": (1e-4, 1e4)},

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.kinds.mixed import log_sum, mixed
+from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.observations import signs
+from qpruntime.quadrature.adaptive import adaptive_rule
 from qpruntime.special import log_ndtr, probit_series
 
 __all__ = ["likelihood"]
@@ -22,8 +24,32 @@ def _constants(flip):
     return math.log(flip), math.log1p(-2.0 * flip)
 
 
+@kernel
+def log_label(f, y, theta):
+    """Log probability of a label."""
+    return log_sum(theta[1], theta[2] + log_ndtr(y * f))
+
+
 def _split(f, y, theta):
-    return log_sum(theta[1], theta[2] + log_ndtr(y * f)), 0.0
+    return log_label(f, y, theta), 0.0
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    return one_peak_moments(log_label, mu, sigma, y, theta, power, y * math.inf, 0.0, 1.0)
+
+
+@kernel
+def raised_frame(mu, sigma, y, theta, power):
+    """Where a power of the likelihood is integrated."""
+    return one_peak_frame(log_label, mu, sigma, y, theta, power, y * math.inf, 1.0)
+
+
+def _frame(mu, sigma, y, theta):
+    return raised_frame(mu, sigma, y, theta, 1.0)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return raised_frame(mu, sigma, y, theta, power)
 
 
 def _moments(mu, sigma, y, theta):
@@ -42,7 +68,12 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=signs,
     moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
     mirror=True,
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
+    rule=adaptive_rule,
     log_concave=False,
     parameters={"flip": 0.05},
     limits={"flip": (1e-9, 0.49)},

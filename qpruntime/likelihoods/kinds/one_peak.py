@@ -15,7 +15,7 @@ import numpy as np
 
 from qpruntime.jit import inlined, kernel
 
-__all__ = ["one_peak_moments"]
+__all__ = ["one_peak_frame", "one_peak_moments"]
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
@@ -24,6 +24,8 @@ _DROP = 42.0
 #: Even steps at first, in widths; how often they are halved, what halving them may change (its
 #: square is what is left), and how many there may be.
 _STEP, _HALVINGS, _CLOSE, _MOST = 0.68, 3, 1e-7, 220
+#: Cavities up to so many scales of the likelihood have frames, and of which steps.
+_NARROW, _FINER = 2.0, 0.7
 #: What Gauss's and Kronrod's rule may differ by on a panel, of the whole; panels at most.
 _APART, _PANELS = 1e-9, 4000
 #: Points of Kronrod's rule of 15 right of the middle, its weights, and Gauss's of 7.
@@ -80,41 +82,47 @@ def over(at, f, level, mu, sigma, top, most, bar):
 
 
 @inlined
-def one_peak_moments(log_p, mu, sigma, y, theta, low, high, top, most, scale):
-    """Log normaliser, mean and variance of p(y|f) N(f; mu, sigma^2).
+def highest(log_p, mu, sigma, y, theta, power, top):
+    """Return the highest peak of p(y|f)^power N(f; mu, sigma^2), about, its log and its width.
 
-    Parameters
-    ----------
-    log_p : kernel
-        ``log_p(f, y, theta)``, copied into its caller with the rest.
-    low, high : float
-        Between which the highest peak of the product lies.
-    top, most : float
-        Where log p is highest, which may be infinite, and how high it is.
-    scale : float
-        Over which log p changes its slope near `top`.
+    Arguments as for `one_peak_moments`; the log is without the constant of the normal.
     """
-    # The peak, or the higher end of a search that missed it.
-    left, right = low, high
-    at_left = log_p(left, y, theta) - 0.5 * ((left - mu) / sigma) ** 2
-    at_right = log_p(right, y, theta) - 0.5 * ((right - mu) / sigma) ** 2
+    # The highest peak lies between mu and top; where that is far off, before log p stops rising
+    # faster than the cavity falls.
+    far = top
+    at_mu = power * log_p(mu, y, theta)
+    at_far = -math.inf
+    if abs(top) < math.inf:
+        at_far = power * log_p(top, y, theta) - 0.5 * ((top - mu) / sigma) ** 2
+    else:
+        reach, before = math.copysign(0.5 * sigma, top), at_mu
+        for _ in range(300):
+            far = mu + reach
+            at_far = power * log_p(far, y, theta) - 0.5 * ((far - mu) / sigma) ** 2
+            if not at_far > before:
+                break
+            before = at_far
+            reach *= 2.0
+    left, right, at_left, at_right = mu, far, at_mu, at_far
+    if far < mu:
+        left, right, at_left, at_right = far, mu, at_far, at_mu
     peak, best = left, at_left
     if at_right > best:
         peak, best = right, at_right
     a, b = right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)
-    at_a = log_p(a, y, theta) - 0.5 * ((a - mu) / sigma) ** 2
-    at_b = log_p(b, y, theta) - 0.5 * ((b - mu) / sigma) ** 2
+    at_a = power * log_p(a, y, theta) - 0.5 * ((a - mu) / sigma) ** 2
+    at_b = power * log_p(b, y, theta) - 0.5 * ((b - mu) / sigma) ** 2
     for _ in range(150):
         if max(at_a, at_b) - min(at_left, at_right) < 0.1 or not left < a < b < right:
             break
         if at_a > at_b:
             right, at_right, b, at_b = b, at_b, a, at_a
             a = right - _GOLDEN * (right - left)
-            at_a = log_p(a, y, theta) - 0.5 * ((a - mu) / sigma) ** 2
+            at_a = power * log_p(a, y, theta) - 0.5 * ((a - mu) / sigma) ** 2
         else:
             left, at_left, a, at_a = a, at_a, b, at_b
             b = left + _GOLDEN * (right - left)
-            at_b = log_p(b, y, theta) - 0.5 * ((b - mu) / sigma) ** 2
+            at_b = power * log_p(b, y, theta) - 0.5 * ((b - mu) / sigma) ** 2
     if at_a >= best:
         peak, best = a, at_a
     if at_b >= best:
@@ -124,10 +132,41 @@ def one_peak_moments(log_p, mu, sigma, y, theta, low, high, top, most, scale):
     for direction in (1.0, -1.0):
         for _ in range(200):
             f = peak + direction * width
-            fall = best - log_p(f, y, theta) + 0.5 * ((f - mu) / sigma) ** 2
+            fall = best - power * log_p(f, y, theta) + 0.5 * ((f - mu) / sigma) ** 2
             if fall < 0.8:
                 break
             width *= max(0.2, min(0.8, math.sqrt(0.5 / fall)))
+    return peak, best, width
+
+
+@inlined
+def one_peak_frame(log_p, mu, sigma, y, theta, power, top, scale):
+    """`Likelihood.frame` under cavities so narrow that the product has one smooth peak.
+
+    Arguments as for `one_peak_moments`. Under wider ones the width is NaN, and the adaptive rule
+    integrates.
+    """
+    if not sigma <= _NARROW * scale:
+        return 0.0, math.nan, 1.0, 0.0
+    peak, _, width = highest(log_p, mu, sigma, y, theta, power, top)
+    return peak, width, _FINER, 0.0
+
+
+@inlined
+def one_peak_moments(log_p, mu, sigma, y, theta, power, top, most, scale):
+    """Log normaliser, mean and variance of p(y|f)^power N(f; mu, sigma^2).
+
+    Parameters
+    ----------
+    log_p : kernel
+        ``log_p(f, y, theta)``, copied into its caller with the rest.
+    top, most : float
+        Where log p is highest, which may be infinite, and what it is nowhere above.
+    scale : float
+        Over which log p changes its slope near `top`.
+    """
+    most *= power
+    peak, best, width = highest(log_p, mu, sigma, y, theta, power, top)
     first, second, mass = 0.0, 0.0, 0.0
     bar = best - _DROP
     step, settled = _STEP * width, False
@@ -142,7 +181,7 @@ def one_peak_moments(log_p, mu, sigma, y, theta, low, high, top, most, scale):
             ended = False
             while count < _MOST:
                 f = peak + d
-                level = log_p(f, y, theta)
+                level = power * log_p(f, y, theta)
                 e = level - 0.5 * ((f - mu) / sigma) ** 2
                 if e < bar and over(peak, f, level, mu, sigma, top, most, bar):
                     ended = True
@@ -176,7 +215,7 @@ def one_peak_moments(log_p, mu, sigma, y, theta, low, high, top, most, scale):
         for direction in (1.0, -1.0):
             start = peak
             while panels < _PANELS:
-                level = log_p(start, y, theta)
+                level = power * log_p(start, y, theta)
                 e = level - 0.5 * ((start - mu) / sigma) ** 2
                 if e < bar and over(peak, start, level, mu, sigma, top, most, bar):
                     break
@@ -195,7 +234,7 @@ def one_peak_moments(log_p, mu, sigma, y, theta, low, high, top, most, scale):
                         x, wk, wg = _X[min(i, 14 - i)], _WK[min(i, 14 - i)], _WG[min(i, 14 - i)]
                         f = middle + (half * x if i < 8 else -half * x)
                         d = (f - peak) / width
-                        e = log_p(f, y, theta) - 0.5 * ((f - mu) / sigma) ** 2
+                        e = power * log_p(f, y, theta) - 0.5 * ((f - mu) / sigma) ** 2
                         v = math.exp(min(e - best, 600.0))
                         k0 += wk * v
                         k1 += wk * v * d

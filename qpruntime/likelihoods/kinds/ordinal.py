@@ -15,9 +15,20 @@ from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.jit import LANDMARK, MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood
-from qpruntime.likelihoods.kinds.between import log_between, noisy_between
+from qpruntime.jit import (
+    FRAME,
+    LANDMARK,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    Pointer,
+    kernel,
+)
+from qpruntime.likelihoods.contract import Likelihood, Powers
+from qpruntime.likelihoods.kinds.between import ends_top, log_between, noisy_between
+from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
+from qpruntime.quadrature.adaptive import adaptive_rule
 from qpruntime.validation import finite
 
 __all__ = ["BEYOND", "MOST_LEVELS", "gap_names", "likelihood", "probabilities", "thresholds"]
@@ -42,9 +53,37 @@ def _thresholds(*gaps: float) -> tuple[float, ...]:
     return (-math.inf, *found, math.inf)
 
 
-def _split(f, y, theta):
+@kernel
+def log_level(f, y, theta):
+    """Log probability of a level."""
     k = _GAPS + int(y)
-    return log_between(theta[k] - f, theta[k + 1] - f), 0.0
+    return log_between(theta[k] - f, theta[k + 1] - f)
+
+
+def _split(f, y, theta):
+    return log_level(f, y, theta), 0.0
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    k = _GAPS + int(y)
+    top = ends_top(theta[k], theta[k + 1])
+    return one_peak_moments(log_level, mu, sigma, y, theta, power, top, 0.0, 1.0)
+
+
+@kernel
+def raised_frame(mu, sigma, y, theta, power):
+    """Where a power of the likelihood is integrated."""
+    k = _GAPS + int(y)
+    top = ends_top(theta[k], theta[k + 1])
+    return one_peak_frame(log_level, mu, sigma, y, theta, power, top, 1.0)
+
+
+def _frame(mu, sigma, y, theta):
+    return raised_frame(mu, sigma, y, theta, 1.0)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return raised_frame(mu, sigma, y, theta, power)
 
 
 def _moments(mu, sigma, y, theta):
@@ -143,6 +182,11 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=levels,
     moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
+    rule=adaptive_rule,
     landmarks=Pointer(_edge, LANDMARK),
     parameters=dict.fromkeys(gap_names(MOST_LEVELS), 1.0),
     limits=dict.fromkeys(gap_names(MOST_LEVELS), (1e-6, 2.0 * BEYOND)),

@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime.arrays import Array
-from qpruntime.jit import MOMENTS, SPLIT, Pointer
-from qpruntime.likelihoods.bend import bent, bent_moments
-from qpruntime.likelihoods.contract import Likelihood
+from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime.likelihoods.bend import bent, bent_frame, bent_moments
+from qpruntime.likelihoods.contract import Likelihood, Powers
 from qpruntime.likelihoods.kinds.mixed import log_sum, mixed
+from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.negative_binomial import dispersed_shape
 from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
+from qpruntime.quadrature.adaptive import adaptive_rule
 
 __all__ = ["likelihood"]
 
@@ -31,6 +33,36 @@ def _constants(dispersion, zeros):
 def _split(f, y, theta):
     log_p = theta[4] + bent(f, dispersed_shape(y, theta[0], theta[2]))
     return (log_p if y > 0.0 else log_sum(theta[3], log_p)), 0.0
+
+
+@kernel
+def log_none(f, y, theta):
+    """Log probability of 0."""
+    return log_sum(theta[3], theta[4] + bent(f, dispersed_shape(0.0, theta[0], theta[2])))
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    if y > 0.0:
+        shape = dispersed_shape(y, theta[0], theta[2])
+        log_z, mean, variance = bent_moments(mu, sigma, shape, power)
+        return log_z + power * theta[4], mean, variance
+    return one_peak_moments(log_none, mu, sigma, y, theta, power, -math.inf, 0.0, 1.0)
+
+
+@kernel
+def raised_frame(mu, sigma, y, theta, power):
+    """Where a power of the likelihood is integrated."""
+    if y > 0.0:
+        return bent_frame(mu, sigma, dispersed_shape(y, theta[0], theta[2]), power)
+    return one_peak_frame(log_none, mu, sigma, y, theta, power, -math.inf, 1.0)
+
+
+def _frame(mu, sigma, y, theta):
+    return raised_frame(mu, sigma, y, theta, 1.0)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return raised_frame(mu, sigma, y, theta, power)
 
 
 def _moments(mu, sigma, y, theta):
@@ -86,6 +118,11 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
+    rule=adaptive_rule,
     log_concave=False,
     parameters={"dispersion": 1.0, "zeros": 0.2},
     limits={"dispersion": (1e-3, 1e9), "zeros": (1e-9, 0.999999)},

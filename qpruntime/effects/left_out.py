@@ -1,0 +1,170 @@
+"""Rows and groups of rows predicted from all others, with hyper-parameters integrated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp, softmax
+from sklearn.utils.validation import check_is_fitted
+
+from qpruntime.arrays import Array
+from qpruntime.effects.observations import below, below_given, discrete
+from qpruntime.effects.state import State
+from qpruntime.errors import InputError
+from qpruntime.estimators.predictive.density import log_density, wide
+from qpruntime.validation import generator as generator_of
+
+__all__ = ["LeftOut"]
+
+#: Nodes at which rows are told apart that are one site.
+_X, _W = hermegauss(64)
+_LOG_W = np.log(_W / np.sqrt(2.0 * np.pi))
+
+
+class LeftOut:
+    """Methods of a fitted `EffectsModel`."""
+
+    state_: State
+
+    def loo(self) -> Array:
+        """Leave-one-out log densities of the rows of the fit, shape (N,), of its kept rows.
+
+        With hyper-parameters integrated: 1/p(y_n | others) is the mean of 1/p(y_n | others, theta).
+        """
+        check_is_fitted(self, "state_")
+        return _harmonic(np.array(self.state_.log_z), self.state_.nodes.weights)
+
+    def loo_groups(self, groups: ArrayLike) -> tuple[Any, Array]:
+        """Leave-one-group-out log densities: all observations of a group, from all other rows.
+
+        How well the model predicts a clinic, a year or a region that it has not seen.
+
+        Parameters
+        ----------
+        groups : array-like, shape (N,)
+            Group of every row of the fit that was kept.
+
+        Returns
+        -------
+        groups, densities : ndarray, shape (G,)
+            Groups in ascending order, and the joint log density of the observations of each, with
+            hyper-parameters integrated as in `loo`.
+
+        Raises
+        ------
+        InputError
+            If `groups` has another shape, or rows that are equal are of several groups.
+        """
+        check_is_fitted(self, "state_")
+        state = self.state_
+        objective, each, names = state.objective(), [], None
+        for theta, sites in zip(state.nodes.theta, state.sites, strict=True):
+            names, found = objective.posterior(theta, sites=sites).loo_groups(groups)
+            each.append(found)
+        return names, _harmonic(np.array(each), state.nodes.weights)
+
+    def pit(self, random_state: int | np.random.Generator | None = None) -> Array:
+        """Where each observation lies in its leave-one-out distribution, shape (N,).
+
+        ``P(Y_n <= y_n | others)``, with hyper-parameters integrated: uniform if the model is right.
+        A hump says that its intervals are too wide, a valley too narrow, a slope a bias. Of labels,
+        successes and counts the value is drawn between ``P(Y_n < y_n)`` and ``P(Y_n <= y_n)``,
+        which makes it uniform as well (Czado, Gneiting & Held 2009).
+
+        Parameters
+        ----------
+        random_state : int, Generator or None
+            For what is drawn.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            Of the kept rows.
+
+        Raises
+        ------
+        InputError
+            If the likelihood is known by its density alone.
+        """
+        check_is_fitted(self, "state_")
+        state = self.state_
+        generator = generator_of(random_state)
+        each = np.array([_ends(state, k) for k in range(state.count)])
+        # Of a row's own nodes: how likely they are without it.
+        logs = np.log(state.nodes.weights)[:, None] - np.array(state.log_z)
+        shares = softmax(logs, axis=0)
+        low, high = (shares[:, None] * each).sum(axis=0)
+        if not discrete(state.family, state.likelihood(0)):
+            return np.asarray(high)
+        return np.asarray(low + generator.uniform(size=high.size) * (high - low))
+
+
+def _harmonic(logs: Array, weights: Array) -> Array:
+    """Logarithms of 1 over the weighted means of 1/p, for log p (J, N)."""
+    return -np.asarray(logsumexp(-logs, axis=0, b=weights[:, None]))
+
+
+def _ends(state: State, k: int) -> Array:
+    """P(Y < y) and P(Y <= y) of every row at a node, (2, N); of densities both are the latter."""
+    family, own = state.family, state.likelihood(k)
+    y, trials = state.y, None
+    if family.kind == "pairs":
+        y, trials = state.y[:, 0], state.y[:, 1]
+    before = y - (2.0 if family.kind == "labels" else 1.0)
+    mean, variance = state.node(k).moments()
+    tau, nu = state.sites[k]
+    # Of rows that are one site each has its share of it.
+    kept = 1.0 - tau * variance
+    if not (kept > 0.0).all():
+        row = int(np.argmin(kept))
+        raise InputError(f"row {row} has no cavity: it alone tells a part of the effects")
+    centre, spread = mean - variance * (nu - tau * mean) / kept, variance / kept
+    values = (before, y) if discrete(family, own) else (y,)
+    found = np.array([below(family, own, centre, spread, at, trials) for at in values])
+    site = state.site
+    if site is not None:
+        several = np.flatnonzero(np.bincount(site)[site] > 1)
+        if several.size:
+            moments = centre, spread, mean, variance
+            weights = _weights_of_rows(state, k, several, moments)
+            f = _points(site, several, centre, spread)
+            for end, at in zip(found, values, strict=True):
+                own_trials = None if trials is None else trials[several]
+                own_below = below_given(family, own, f, at[several], own_trials)
+                end[several] = (weights * own_below).sum(axis=1)
+    return np.concatenate([found, found])[:2] if len(found) == 1 else found
+
+
+def _points(site: Any, rows: Any, centre: Array, spread: Array) -> Array:
+    """Latent values (n, M) of these rows: those of rows of one site are the same."""
+    first = np.zeros(int(site.max()) + 1, dtype=np.int64)
+    first[site[rows][::-1]] = rows[::-1]
+    at = first[site[rows]]
+    return np.asarray(centre[at, None] + np.sqrt(spread[at, None]) * _X)
+
+
+def _weights_of_rows(
+    state: State, k: int, rows: Any, moments: tuple[Array, Array, Array, Array]
+) -> Array:
+    """Weights (n, M) of the points: the site's cavity times all its rows but the own one."""
+    centre, spread, mean, variance = moments
+    own, (tau, nu) = state.likelihood(k), state.sites[k]
+    site: Any = state.site
+    f = _points(site, rows, centre, spread)
+    likelihood, numbers = own.observing(state.y)
+    powers = np.ones(len(site)) if state.weights is None else state.weights
+    each = powers[rows, None] * log_density(
+        likelihood, f, wide(np.zeros(f.shape)), np.broadcast_to(numbers[rows, None], f.shape)
+    )
+    codes = np.unique(site[rows], return_inverse=True)[1]
+    sums = np.zeros((int(codes.max()) + 1, f.shape[1]))
+    np.add.at(sums, codes, each)
+    whole_tau, whole_nu = (np.bincount(site, part)[site][rows] for part in (tau, nu))
+    kept = 1.0 - whole_tau * variance[rows]
+    pull = whole_nu - whole_tau * mean[rows]
+    m, v = mean[rows] - variance[rows] * pull / kept, variance[rows] / kept
+    logs = sums[codes] - each - 0.5 * (f - m[:, None]) ** 2 / v[:, None]
+    return np.asarray(softmax(logs + 0.5 * _X**2 + _LOG_W, axis=1))

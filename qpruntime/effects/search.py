@@ -1,0 +1,82 @@
+"""The search of a maximum in units of what is known of each number: L-BFGS-B."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from qpruntime.arrays import Array
+from qpruntime.errors import ConvergenceWarning, NumericalError
+
+__all__ = ["climb"]
+
+# A slope below this for each posterior standard deviation is none, and a gain of the log density:
+# the step before was of .005 such deviations then, and what would follow is smaller by far.
+_FLAT, _GAIN = 1e-4, 1e-5
+
+
+def climb(
+    function: Callable[[Array], tuple[float, Array]],
+    start: Array,
+    bounds: Array,
+    first: tuple[float, Array],
+    curvature: Array,
+    max_iterations: int,
+) -> Any:
+    """Go from `start` to where `function`, a log density with its slope, is largest.
+
+    Parameters
+    ----------
+    function : callable
+        May raise `NumericalError`, where the search then turns back.
+    start : ndarray, shape (n,)
+    bounds : ndarray, shape (n, 2)
+    first : tuple
+        What `function` returns at the start.
+    curvature : ndarray, shape (n,)
+        Estimates, above 0: the first step is that of Newton's method with them.
+    max_iterations : int
+
+    Returns
+    -------
+    OptimizeResult
+        SciPy's; ``nit``, ``success`` and ``message`` are of use.
+    """
+    units = 1.0 / np.sqrt(curvature)
+    # The first step is the slope, if that is no longer than 1.
+    far = max(1.0, float(np.linalg.norm(first[1] * units)))
+    units, share = units * far, far**-2
+    least = [first[0]]
+    known = [first]
+
+    def scaled(u: Array) -> tuple[float, Array]:
+        found = known.pop() if known and not u.any() else None
+        if found is None:
+            at = np.clip(start + u * units, *bounds.T)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", ConvergenceWarning)
+                    found = function(at)
+            except NumericalError:
+                # A plateau below all that was seen: the line search comes back.
+                return share * (abs(least[0]) + 1e6), np.zeros(len(at))
+            least[0] = max(least[0], found[0])
+        return -share * found[0], -share * units * found[1]
+
+    return minimize(
+        scaled,
+        np.zeros(len(start)),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=(bounds - start[:, None]) / units[:, None],
+        # Gains are compared with the larger of the value and 1.
+        options={
+            "maxiter": max_iterations,
+            "ftol": share * _GAIN / max(abs(share * first[0]), 1.0),
+            "gtol": _FLAT / far,
+        },
+    )

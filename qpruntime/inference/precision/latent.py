@@ -1,0 +1,140 @@
+"""Latent values x ~ N(0, Q^-1), with C x = 0 where that is asked for, and rows that see them.
+
+What of them needs no sites: products with Q and A, the factor of Q alone, draws.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from qpruntime.arrays import Array
+from qpruntime.errors import NumericalError
+from qpruntime.inference.precision.conditioned import Conditioned
+from qpruntime.inference.precision.factorised import Factorised, filled
+from qpruntime.inference.precision.pattern import Pattern, SparseRows
+from qpruntime.inference.precision.rows import back, times
+
+__all__ = ["SparseLatent", "prior_entries"]
+
+
+class SparseLatent:
+    """K latent values with a sparse precision, and N sparse rows that see them.
+
+    Parameters
+    ----------
+    pattern : Pattern
+    rows : SparseRows
+        The N rows.
+    q : ndarray
+        Lower triangle of the precision at the places `pattern.lower`.
+    offset : ndarray, shape (N,)
+    constraint : ndarray, shape (m, K), or None
+    log_det : float or None
+        log |Q| of the prior, with the constraint's log |C Q^-1 C'|; found when it is None.
+    """
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        rows: SparseRows,
+        q: Array,
+        offset: Array,
+        constraint: Array | None,
+        log_det: float | None,
+    ) -> None:
+        self.pattern, self.rows, self.q = pattern, rows, q
+        self.offset, self.constraint = offset, constraint
+        if log_det is not None:
+            self.log_det = log_det
+
+    @cached_property
+    def own(self) -> Factorised:
+        """The factor of Q alone."""
+        symbolic, at = self.pattern.of_prior
+        factor = Factorised(symbolic, filled(symbolic.size, at, self.q))
+        if factor.failed >= 0:
+            raise NumericalError(
+                f"the precision Q is not positive definite at column "
+                f"{int(symbolic.order[factor.failed])}: the prior of its term is improper; add "
+                "1e-9 of its mean diagonal to it, and constrain what it leaves free"
+            )
+        return factor
+
+    def conditioned_solve(self, right: Array) -> Array:
+        """Prior covariance of x times columns (K, T), in the order of `own`."""
+        found = self.own.solve(right)
+        if self.constraint is not None:
+            for h in Conditioned(self.own, self.constraint).half():
+                found -= h[:, None] * (h @ right)
+        return found
+
+    @cached_property
+    def log_det(self) -> float:
+        """log |Q|, and log |C Q^-1 C'| of a constraint."""
+        own = self.own
+        if self.constraint is None:
+            return own.log_det
+        return own.log_det + Conditioned(own, self.constraint).log_det
+
+    def draw_latent(self, factor: Factorised, rng: np.random.Generator, count: int) -> Array:
+        """Deviations of x from its mean by a factor of its precision, shape (K, count)."""
+        found = factor.root(rng.standard_normal((self.pattern.k, count)))
+        if self.constraint is not None:
+            found = Conditioned(factor, self.constraint).project(found)
+        drawn: Array = found[factor.symbolic.place]
+        return drawn
+
+    def precision(self) -> sparse.csr_array:
+        """Q, in the order of columns that was given."""
+        pattern = self.pattern
+        indptr, indices = pattern.of_q
+        data = np.empty(indices.size)
+        data[pattern.lower_entries] = self.q
+        data[pattern.mirrored_entries] = self.q
+        return sparse.csr_array((data, indices, indptr), shape=(pattern.k, pattern.k))
+
+    def precision_times(self, x: Array) -> Array:
+        """Return Q x, for x in the order of elimination."""
+        symbolic = self.pattern.symbolic
+        found: Array = (self.precision() @ x[symbolic.place])[symbolic.order]
+        return found
+
+    def times(self, x: Array) -> Array:
+        """Return A x, for x in the order of elimination."""
+        out = np.empty(self.rows.indptr.size - 1)
+        times(self.rows.indptr, self.rows.columns, self.rows.values, x, out)
+        return out
+
+    def dense_rows(self, some: NDArray[np.intp]) -> Array:
+        """A' of some rows, dense, (K, T)."""
+        found = np.zeros((self.pattern.k, some.size))
+        for t, n in enumerate(some):
+            own = slice(self.rows.indptr[n], self.rows.indptr[n + 1])
+            found[self.rows.columns[own], t] = self.rows.values[own]
+        return found
+
+    def back(self, w: Array) -> Array:
+        """Return A' w, in the order of elimination."""
+        out = np.empty(self.pattern.k)
+        back(self.rows.indptr, self.rows.columns, self.rows.values, w, out)
+        return out
+
+
+def prior_entries(prior: SparseLatent) -> Array:
+    """The prior covariance on the pattern of Q, of a constrained prior too."""
+    own, pattern = prior.own, prior.pattern
+    symbolic, at = pattern.of_prior
+    panels = own.inverse()
+    found = np.empty(pattern.entries.size)
+    found[pattern.lower_entries] = panels[at]
+    found[pattern.mirrored_entries] = panels[at]
+    if prior.constraint is not None:
+        place = symbolic.place
+        rows, columns = pattern.coordinates
+        for h in Conditioned(own, prior.constraint).half():
+            found -= h[place[rows]] * h[place[columns]]
+    return found

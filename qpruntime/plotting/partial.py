@@ -1,0 +1,183 @@
+"""How predictions depend on one column, with a band; and what columns are worth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qpruntime.criticism.importance import Importance, permutation_importance
+from qpruntime.criticism.partial import PartialDependence, partial_dependence
+from qpruntime.errors import InputError
+from qpruntime.plotting.canvas import BLUE, axes_of
+from qpruntime.validation import number
+
+__all__ = ["ImportanceDisplay", "PartialDependenceDisplay"]
+
+# Inches of a bar, and of what is above and below.
+_BAR, _REST = 0.32, 1.2
+
+
+@dataclass(eq=False, kw_only=True)
+class PartialDependenceDisplay:
+    """An average over rows by the value of one column: a line with a band, or levels with whiskers.
+
+    Made by `from_estimator`.
+
+    Attributes
+    ----------
+    dependence : PartialDependence
+        The numbers.
+    ax_, figure_, line_, band_
+        What `plot` has drawn: axes, figure, the line or the whiskers, the band or None.
+    """
+
+    dependence: PartialDependence
+    ax_: Any = field(init=False, default=None)
+    figure_: Any = field(init=False, default=None)
+    line_: Any = field(init=False, default=None)
+    band_: Any = field(init=False, default=None)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, column: int | str, *, ax: Any = None, **options: Any
+    ) -> PartialDependenceDisplay:
+        """Compute and draw.
+
+        Parameters
+        ----------
+        estimator : fitted estimator of one latent function
+        X : data frame or array-like, shape (N, d)
+            Rows to average over.
+        column : int or str
+            By number or name.
+        ax : Axes, optional
+            By default those of a new figure.
+        **options
+            Of `qpruntime.criticism.partial_dependence`.
+
+        Raises
+        ------
+        InputError
+            If an argument is not usable, or matplotlib is missing (extra ``plot``).
+        """
+        return cls(dependence=partial_dependence(estimator, X, column, **options)).plot(ax)
+
+    def plot(self, ax: Any = None, *, color: str = BLUE) -> PartialDependenceDisplay:
+        """Draw the average and its band.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+        color : str
+
+        Returns
+        -------
+        PartialDependenceDisplay
+            The object itself.
+        """
+        ax, own = axes_of(ax), self.dependence
+        if own.categorical:
+            at = np.arange(len(own.values))
+            whisker = np.array([own.middle - own.low, own.high - own.middle])
+            self.line_ = ax.errorbar(at, own.middle, whisker, color=color, fmt="o", capsize=3.0)
+            words = ["missing" if one is None else str(one) for one in own.values]
+            ax.set_xticks(at, words)
+        else:
+            values = np.asarray(own.values, dtype=float)
+            self.band_ = ax.fill_between(
+                values, own.low, own.high, color=color, alpha=0.2, linewidth=0.0
+            )
+            (self.line_,) = ax.plot(values, own.middle, color=color, linewidth=1.6)
+        ax.set_xlabel(own.name)
+        what = "predicted mean" if own.kind == "mean" else "latent function"
+        ax.set_ylabel(f"{what}, {100.0 * own.level:g} % band")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+@dataclass(eq=False, kw_only=True)
+class ImportanceDisplay:
+    """Log predictive density that is lost where a column is permuted, with standard errors.
+
+    Made by `from_estimator`, or of an `Importance` that is there.
+
+    Attributes
+    ----------
+    importance : Importance
+        The numbers.
+    ax_, figure_, bars_
+        What `plot` has drawn.
+    """
+
+    importance: Importance
+    ax_: Any = field(init=False, default=None)
+    figure_: Any = field(init=False, default=None)
+    bars_: Any = field(init=False, default=None)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, y: ArrayLike, *, ax: Any = None, **options: Any
+    ) -> ImportanceDisplay:
+        """Compute and draw.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+        X : data frame or array-like, shape (N, d)
+            Rows that were not fitted.
+        y : array-like, shape (N,)
+        ax : Axes, optional
+            By default those of a new figure.
+        **options
+            Of `qpruntime.criticism.permutation_importance`.
+
+        Raises
+        ------
+        InputError
+            If an argument is not usable, or matplotlib is missing (extra ``plot``).
+        """
+        return cls(importance=permutation_importance(estimator, X, y, **options)).plot(ax)
+
+    def plot(
+        self, ax: Any = None, *, errors: float = 2.0, most: int = 20, color: str = BLUE
+    ) -> ImportanceDisplay:
+        """Draw a bar for each column, the largest on top.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+        errors : float
+            Whiskers are so many standard errors long on either side.
+        most : int
+            Of more columns so many are drawn.
+        color : str
+
+        Returns
+        -------
+        ImportanceDisplay
+            The object itself.
+
+        Raises
+        ------
+        InputError
+            If there are no bars to draw.
+        """
+        own, reach = self.importance, number(errors, "errors", above=0.0)
+        order = np.argsort(-own.loss, kind="stable")[:most][::-1]
+        if not len(order):
+            raise InputError("most must be 1 at least")
+        ax = axes_of(ax, (6.0, _REST + _BAR * len(order)))
+        self.bars_ = ax.barh(
+            [own.names[k] for k in order],
+            own.loss[order],
+            xerr=reach * own.se[order],
+            color=color,
+            height=0.6,
+            capsize=2.5,
+        )
+        ax.set_xlabel(f"log density lost, nats a row, and {reach:g} standard errors")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
