@@ -152,7 +152,7 @@ def phases(period: float) -> int:
 def _regressor(frame: Frame, name: str) -> Any:
     """A column of numbers, or of labels."""
     at = name if name in frame.names else int(name) if name.isdigit() else name
-    if not frame.is_numeric(at):
+    if not frame.is_numeric(at) and frame.column(at).dtype.kind != "b":
         return frame.levels(at)
     try:
         return frame.numbers(at)

@@ -3,9 +3,9 @@
     python -m scripts.studies panels --kept tables/results/panels.jsonl
     python -m scripts.studies panels --kept tables/results/panels.jsonl --report
 
-Weekly counts of dispersion 6 with drifting levels; every series has an amplitude, a phase and a
-drift of its own. Forecasts of 12 steps: -log p beside that of the rates they were drawn with, the
-share within 90 %, and CPU seconds at one thread, after a first fit that compiles.
+Daily counts of dispersion 6 with drifting levels; every series has an amplitude and a phase of its
+week, and a drift of its own. Forecasts of 12 steps: -log p beside that of the rates they were drawn
+with, the share within 90 %, and CPU seconds at one thread, after a first fit that compiles.
 """
 
 from __future__ import annotations

@@ -65,6 +65,21 @@ def test_logarithms_are_taken_where_the_evidence_says_so():
     )
 
 
+def test_what_lasts_is_no_trend_that_runs_away():
+    """Knots of a trend take up what lasts a few steps, and residuals do not show it."""
+    rng = np.random.default_rng(4)
+    noise = np.zeros(160)
+    for i in range(1, 160):
+        noise[i] = 0.6 * noise[i - 1] + 0.2 * rng.normal()
+    y = rng.poisson(np.exp(7.0 + noise))
+    found = GPForecaster(seasons=(), family="poisson", integrate="mode").fit(y[:150])
+    assert (found.noise_, found.trend_) == (True, "level")
+    # Far ahead a step is N(7, .25^2), and some more for what is not known of the level.
+    low, high = np.log(found.predict_interval(10)[-1])
+    assert 0.8 < high - low < 1.3
+    assert low < 7.0 < high
+
+
 def test_working_days_and_an_unsorted_series():
     pandas = pytest.importorskip("pandas")
     days = pandas.bdate_range("2024-01-01", periods=100)

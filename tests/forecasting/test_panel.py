@@ -79,11 +79,12 @@ def test_forecasts_of_all_are_near_the_truth(panel):
     assert found["time"][:3].tolist() == [60.0, 61.0, 62.0]
 
 
-def test_one_bad_series_is_named(panel, tmp_path):
+def test_one_bad_series_is_named(tmp_path, capsys):
     y = Y[:, :N].astype(float).ravel()
     y[BY == "shop 4"] = np.nan
     with pytest.warns(UserWarning, match="1 of 12 series cannot be fitted, the first is 'shop 4'"):
-        found = GPPanelForecaster(SINGLE, sample=3).fit(y, by=BY)
+        found = GPPanelForecaster(SINGLE, sample=3, verbose=1).fit(y, by=BY)
+    assert "series: 11 of 11" in capsys.readouterr().err
     assert "at least 8 observations, got 0" in found.failed_["shop 4"]
     missing = np.isnan(found.predict(3)).any(axis=1)
     assert [name for name, none in zip(found.series_, missing, strict=True) if none] == ["shop 4"]
