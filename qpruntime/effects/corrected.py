@@ -22,7 +22,7 @@ _HALVINGS = 50
 
 
 class MarginalMixture(NamedTuple):
-    """R numbers, each a mixture of J densities; as `qpruntime.estimators.predictive.normals.Mixture`.
+    """R mixtures of J densities; as `qpruntime.estimators.predictive.normals.Mixture`.
 
     Attributes
     ----------
