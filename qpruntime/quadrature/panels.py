@@ -107,7 +107,9 @@ def overlooked(anchor, halves, row, scan, start):
             above += share * q[j]
             below += share
         wrong = abs(above / below - math.exp(min(levels[i], 600.0)))
-        if wrong > (1e-12 + 4.0 * rounding(anchor, levels[i], points[i])) * largest:
+        share = 1e-12 + 4.0 * rounding(anchor, levels[i], points[i])
+        # Where nothing is known of the density nothing was overlooked.
+        if share < math.inf and wrong > share * largest:
             worst = max(worst, wrong * min(points[i + 1] - points[i - 1], b - a))
     return worst
 

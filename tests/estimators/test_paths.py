@@ -126,3 +126,11 @@ def test_refusals(options, message):
     model = GPRegressor(**{**FIXED, **options}).fit(X, F)
     with pytest.raises(InputError, match=message):
         model.sample_paths(2)
+
+
+def test_rows_without_noise():
+    f = np.sin(X[:, 0])
+    model = GPRegressor().fit(X, f)
+    within = np.linspace(X[0], X[-1], 40)
+    drawn = model.sample_paths(5, random_state=0)(within)
+    np.testing.assert_allclose(drawn, np.tile(np.sin(within[:, 0]), (5, 1)), atol=2e-3)

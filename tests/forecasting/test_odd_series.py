@@ -83,7 +83,7 @@ def test_what_lasts_is_no_trend_that_runs_away():
 def test_working_days_and_an_unsorted_series():
     pandas = pytest.importorskip("pandas")
     days = pandas.bdate_range("2024-01-01", periods=100)
-    y = RNG.poisson(np.exp(1.5 + 0.8 * (np.asarray(days.dayofweek) == 4)))
+    y = RNG.poisson(np.exp(1.5 + 0.8 * (np.asarray(days.day_of_week) == 4)))
     model = GPForecaster(integrate="mode", trend="level", noise=False).fit(y, index=days)
     assert model.seasons_ == (5.0,)
     assert list(model.index_ahead(2)) == list(pandas.bdate_range("2024-05-20", periods=2))

@@ -98,7 +98,7 @@ def flights(packages: Path, n: int, seed: int = 0) -> Split:
     planes = pd.read_csv(folder / "planes.csv")[["tailnum", "year"]]
     table = table.merge(planes.rename(columns={"year": "built"}), on="tailnum")
     day = pd.to_datetime(table[["year", "month", "day"]])
-    table["weekday"], table["age"] = day.dt.dayofweek, 2013 - table["built"]
+    table["weekday"], table["age"] = day.dt.weekday, 2013 - table["built"]
     for name in ("dep_time", "arr_time"):
         table[name] = table[name] // 100 * 60 + table[name] % 100
     names = ["month", "day", "weekday", "age", "air_time", "distance", "dep_time", "arr_time"]
