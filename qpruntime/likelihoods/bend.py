@@ -50,7 +50,7 @@ def bend_peak(m, sigma, a, inverse, offset, top):
         if inverse > 0.0:
             low -= s2 / inverse
         else:
-            low -= s2 * math.exp(min(m + offset, 690.0))
+            low -= s2 * math.exp(min(m + offset, 300.0))
         low = min(low, m)
     u = high if high < 1.0 - offset else max(low, min(high, -offset))
     curvature, before = 0.0, math.inf
