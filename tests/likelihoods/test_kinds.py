@@ -182,17 +182,42 @@ def test_moments_of_powers(name):
             np.testing.assert_allclose(found.std.item(), np.sqrt(variance), rtol=1e-8)
 
 
-@every_case("name", ["gaussian(scale=0.3)", "gamma(shape=30)"])
-def test_powers(name):
-    own, (log_p, values, seen) = likelihoods.get(name), CASES[name]
+@every_case(
+    ("name", "y", "mu", "sigma"),
+    [
+        ("beta(precision=12)", 0.3, -4.0, 80.0),
+        ("hurdle(dispersion=1e3, zeros=0.01)", 900.0, 0.0, 60.0),
+        ("gaussian(scale=0.3)", 0.7, 0.0, 50.0),
+    ],
+)
+def test_narrow_likelihoods_under_wide_cavities(name, y, mu, sigma):
+    own, (log_p, values, _) = likelihoods.get(name), CASES[name]
+    marks = (0.0, np.log(y))
+    log_z, mean, variance, _ = tilted(lambda f: log_p(f, y, *values), mu, sigma, marks)
+    found = project_arrays(own, mu, sigma, y, method="ep")
+    wanted = (log_z, mean, np.sqrt(variance))
+    np.testing.assert_allclose((found.log_z, found.mean, found.std), wanted, rtol=1e-10)
+
+
+@every_case(
+    ("name", "y"),
+    [
+        ("gaussian(scale=0.3)", 0.7),
+        ("gamma(shape=30)", 1.3),
+        ("beta(precision=12)", 0.3),
+        ("ordinal(gap_2=0.7, gap_3=0.01, gap_4=1e8)", 1.0),
+        ("log-normal(scale=0.4)", (1.0, 3.0)),
+    ],
+)
+def test_powers(name, y):
+    own, (log_p, values, _) = likelihoods.get(name), CASES[name]
     for method in ("ep", "qp"):
         projector = Projector(own, method)
-        for y in seen[:1]:
-            args = own, projector.source, 0.3, 0.8, np.array(y), None, np.array([0.4])
-            found = project_many(*args)
-            whole = tilted(lambda f, y=y: 0.4 * log_p(f, y, *values), 0.3, 0.8)
-            wanted = (whole[0], whole[1], np.sqrt(whole[2]) if method == "ep" else whole[3])
-            np.testing.assert_allclose([v.item() for v in found[:3]], wanted, rtol=1e-9)
+        args = own, projector.source, 0.3, 0.8, np.array(y), None, np.array([0.4])
+        found = project_many(*args)
+        whole = tilted(lambda f: 0.4 * log_p(f, y, *values), 0.3, 0.8)
+        wanted = (whole[0], whole[1], np.sqrt(whole[2]) if method == "ep" else whole[3])
+        np.testing.assert_allclose([v.item() for v in found[:3]], wanted, rtol=1e-9)
 
 
 @every_case("name", [name for name in CASES if likelihoods.get(name).given is not None])
