@@ -105,11 +105,11 @@ class Frame:
         return np.array(found, dtype=float)
 
     def is_numeric(self, name: Any) -> bool:
-        """Whether a column holds numbers, not labels."""
+        """Whether a column holds numbers or times, not labels."""
         column = self.column(name)
         if column.dtype.kind == "O":
             return not any(isinstance(one, (str, bytes, bool, np.bool_)) for one in column)
-        return column.dtype.kind in "fiu"
+        return column.dtype.kind in "fiuM"
 
     def levels(self, name: Any) -> NDArray[Any]:
         """One column as levels of any kind, none of them missing, shape (N,)."""

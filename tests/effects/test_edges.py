@@ -53,6 +53,13 @@ def test_one_row_a_level_warns():
     assert any("no level of row has two rows" in one for one in found.check())
 
 
+def test_a_fixed_effect_of_dates_is_of_days():
+    days = np.datetime64("2024-01-01") + 3 * ROWS.astype("timedelta64[D]")
+    found = model(Fixed("day")).fit({"day": days}, LABELS)
+    numbers = model(Fixed("day")).fit({"day": 3.0 * ROWS}, LABELS)
+    assert found.summary()["day"]["mean"] == pytest.approx(numbers.summary()["day"]["mean"])
+
+
 def test_dependent_columns_share_the_effect():
     data = {**DATA, "twice": 2.0 * X + 1.0}
     found = model(Fixed("x", "twice")).fit(data, LABELS)

@@ -127,6 +127,7 @@ def test_it_is_saved(model, tmp_path):
         (SPANS[:, ::-1], None, "0 <= first <= last"),
         (TIME[:, None, None], None, "shape"),
         (np.zeros(120), SEEN, "event at 0 has no logarithm"),
+        (np.column_stack([TIME + 1.0, SEEN]), None, r"fit\(X, times, event=seen\)"),
     ],
 )
 def test_refusals(y, event, words):

@@ -70,8 +70,11 @@ def spans(y: ArrayLike) -> Array:
         wrong |= (part > LARGEST) & (part < np.inf)
     if wrong.any():
         bad = values[wrong].reshape(-1, 2)[0]
+        remedy = "an event at 0 has no logarithm: give it half the shortest time"
+        if values.ndim == 2 and np.isin(last, (0.0, 1.0)).all():
+            remedy = "of times and whether the event was seen: fit(X, times, event=seen)"
         raise InputError(
             f"times must be 0 <= first <= last with something known of them, got {bad[0]:g} to "
-            f"{bad[1]:g}; an event at 0 has no logarithm: give it half the shortest time"
+            f"{bad[1]:g}; {remedy}"
         )
     return values + 0.0
