@@ -205,7 +205,7 @@ class GPEstimator(Parameters):
         ------
         InputError
             If the model was fitted by states or jointly, has nearest rows or slopes, or a kernel
-            whose spectrum is not known.
+            of which functions cannot be drawn.
 
         See Also
         --------

@@ -23,7 +23,7 @@ from qpruntime.blocks import in_blocks
 from qpruntime.errors import InputError
 from qpruntime.estimators.process import Process
 from qpruntime.inference.posterior import solution_of
-from qpruntime.kernels.waves import Waves
+from qpruntime.kernels.prior_draws import PriorDraws
 from qpruntime.memory import require, squares
 
 __all__ = ["FEATURES", "LatentPaths"]
@@ -93,14 +93,14 @@ class _Draw:
         self.dense = solution.name == "dense"
         self.inducing = None if self.dense else solution.inducing
         at = process.X_train if self.dense else solution.Z
-        self.waves = Waves(process.kernel, at.shape[1], n, rng, FEATURES)
-        spare = float(process.kernel.diag(at[:1])[0]) - self.waves.variance
-        if spare > _WHITE * self.waves.variance:
+        self.prior = PriorDraws(process.kernel, at.shape[1], n, rng, FEATURES)
+        variance = self.prior.diag(at[:1])
+        if (process.kernel.diag(at[:1]) - variance > _WHITE * variance).any():
             raise InputError(
                 "white noise of the kernel is no function: learn noise by the likelihood, or use "
                 "sample_latent"
             )
-        p, z = self.waves(at), rng.standard_normal((len(at), n))
+        p, z = self.prior(at), rng.standard_normal((len(at), n))
         if self.dense:
             slope = 1.0 if process.slope is None else np.reshape(process.slope, (-1, 1))
             self.weights = dense_weights(process, slope * p, z)
@@ -116,10 +116,10 @@ class _Draw:
                 known, _ = self.process.crossed(points)
             else:
                 known, _ = self.inducing.features(points)
-            found: Array = self.waves(points) + known @ self.weights
+            found: Array = self.prior(points) + known @ self.weights
             return found
 
-        found: Array = in_blocks(of, len(inputs), max(self.waves.W.shape[1], len(self.weights)))
+        found: Array = in_blocks(of, len(inputs), max(self.prior.features, len(self.weights)))
         return found
 
 

@@ -1,0 +1,205 @@
+"""Functions drawn from a prior, whole, for kernels of features and of levels, in sums and products.
+
+E cos(s(x) - s(z)) over random phases s is a kernel. Phases of a radial kernel are w'x with w of its
+spectrum; of levels of which two that differ are alike by c they are 0 with probability c, and else
+one uniform angle for each level. A product of kernels is the sum of independent phases. With
+normal amplitudes a, b the functions a cos s(x) + b sin s(x) then have the kernel for covariance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.gaussian_process.kernels import DotProduct
+
+from qpruntime.arrays import Array
+from qpruntime.errors import InputError
+from qpruntime.kernels.tree import Added, Leaf, Multiplied, Node, Seen, read
+
+__all__ = ["PriorDraws"]
+
+#: Terms into which products of sums are multiplied out.
+_MOST_TERMS = 64
+
+
+class PriorDraws:
+    """M functions of a prior of mean 0, without its white noise.
+
+    Their phases are the same, their amplitudes independent: that their covariance is only about
+    that of the kernel is the same for all of them.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel
+        Sums and products of radial kernels, levels, constants, and linear kernels as terms.
+    d : int
+        Columns.
+    M : int
+    rng : Generator
+    features : int
+        Pairs of cosine and sine, shared by the terms of the kernel.
+
+    Raises
+    ------
+    InputError
+        If functions of a part cannot be drawn.
+    """
+
+    def __init__(
+        self, kernel: Any, d: int, M: int, rng: np.random.Generator, features: int
+    ) -> None:
+        terms = _terms(read(kernel), np.arange(d))
+        self.waves = [term for term in terms if term.factors]
+        self.flat = [term for term in terms if not term.factors]
+        count = max(1, features // max(len(self.waves), 1))
+        self.phases = [[_phases(one, count, d, rng) for one in term.factors] for term in self.waves]
+        self.slopes, self.constant = np.zeros((d, M)), np.zeros(M)
+        for term in self.flat:
+            root = math.sqrt(term.variance)
+            self.constant = self.constant + root * term.offset * rng.standard_normal(M)
+            if term.columns is not None:
+                self.slopes[term.columns] += root * rng.standard_normal((term.columns.size, M))
+        scales = [np.full(count, math.sqrt(term.variance / count)) for term in self.waves]
+        amplitude = np.concatenate(scales) if scales else np.zeros(0)
+        self.a = amplitude[:, None] * rng.standard_normal((amplitude.size, M))
+        self.b = amplitude[:, None] * rng.standard_normal((amplitude.size, M))
+
+    @property
+    def features(self) -> int:
+        """Pairs of cosine and sine."""
+        return len(self.a)
+
+    def diag(self, X: Array) -> Array:
+        """Variances at X (T, d), shape (T,)."""
+        found = np.full(len(X), sum(term.variance for term in self.waves), dtype=float)
+        for term in self.flat:
+            found += term.variance * term.offset**2
+            if term.columns is not None:
+                found += term.variance * np.square(X[:, term.columns]).sum(axis=1)
+        return found
+
+    def __call__(self, X: Array) -> Array:
+        """All functions at X (T, d), shape (T, M)."""
+        found: Array = X @ self.slopes + self.constant
+        if self.waves:
+            phase = np.hstack([sum(one(X) for one in of_term) for of_term in self.phases])
+            found += np.cos(phase) @ self.a + np.sin(phase) @ self.b
+        return found
+
+
+class _Factor(NamedTuple):
+    """A radial kernel, or levels, of some columns."""
+
+    leaf: Leaf
+    columns: NDArray[np.intp]
+
+
+class _Term(NamedTuple):
+    """A variance times factors; without them times offset^2, plus x'z of `columns` if given."""
+
+    variance: float
+    factors: tuple[_Factor, ...] = ()
+    offset: float = 1.0
+    columns: NDArray[np.intp] | None = None
+
+
+def _terms(node: Node, columns: NDArray[np.intp]) -> list[_Term]:
+    """Return a kernel of these columns as a sum; white noise is no term of it."""
+    if isinstance(node, Seen):
+        return _terms(node.inner, columns[np.asarray(node.kernel.columns)])
+    if isinstance(node, Added):
+        return _terms(node.one, columns) + _terms(node.two, columns)
+    if isinstance(node, Multiplied):
+        pairs = [(a, b) for a in _terms(node.one, columns) for b in _terms(node.two, columns)]
+        if len(pairs) <= _MOST_TERMS:
+            return [_product(a, b, node) for a, b in pairs]
+    elif node.parts.constant:
+        return [_Term(node.value)]
+    elif node.parts.noise:
+        return []
+    elif node.parts.levels or node.parts.frequencies is not None:
+        return [_Term(1.0, (_Factor(node, columns),))]
+    elif type(node.kernel) is DotProduct:
+        return [_Term(1.0, (), float(node.kernel.sigma_0), columns)]
+    raise _unknown(node)
+
+
+def _product(one: _Term, other: _Term, node: Node) -> _Term:
+    for a, b in ((one, other), (other, one)):
+        if not a.factors and a.columns is None:
+            return b._replace(variance=b.variance * a.variance * a.offset**2)
+    if one.columns is not None or other.columns is not None:
+        raise _unknown(node)
+    return _Term(one.variance * other.variance, one.factors + other.factors)
+
+
+def _unknown(node: Node) -> InputError:
+    return InputError(
+        f"functions cannot be drawn with the kernel {node.kernel}; use RBF, Matern, "
+        "RationalQuadratic, Categories and constants, their sums and products, On of them, and "
+        "DotProduct as a term of a sum"
+    )
+
+
+class _Phases(Protocol):
+    def __call__(self, X: Array) -> Any: ...
+
+
+def _phases(factor: _Factor, count: int, d: int, rng: np.random.Generator) -> _Phases:
+    kernel, columns = factor.leaf.kernel, factor.columns
+    if factor.leaf.parts.levels:
+        own = zip(kernel.columns, kernel.similarity, strict=True)
+        return _OfLevels([_Column(int(columns[j]), rho, count, rng) for j, rho in own])
+    assert factor.leaf.parts.frequencies is not None
+    drawn = rng.standard_normal((count, columns.size)) / np.atleast_1d(kernel.length_scale)
+    drawn *= factor.leaf.parts.frequencies(kernel, count, rng)[:, None]
+    W = np.zeros((d, count))
+    W[columns] = drawn.T
+    return _Linear(W)
+
+
+@dataclass(frozen=True)
+class _Linear:
+    W: Array
+
+    def __call__(self, X: Array) -> Array:
+        found: Array = X @ self.W
+        return found
+
+
+@dataclass(frozen=True)
+class _OfLevels:
+    columns: list[_Column]
+
+    def __call__(self, X: Array) -> Any:
+        return sum(column(X) for column in self.columns)
+
+
+@dataclass
+class _Column:
+    """Phases of the levels of a column, drawn when a level is first met, from its own seed."""
+
+    number: int
+    similarity: float
+    count: int
+    rng: np.random.Generator
+    known: dict[float, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.apart = self.rng.random(self.count) >= self.similarity
+        self.seed = int(self.rng.integers(2**63))
+        del self.rng
+
+    def __call__(self, X: Array) -> Array:
+        levels, which = np.unique(X[:, self.number] + 0.0, return_inverse=True)
+        return np.stack([self._of(float(level)) for level in levels])[which]
+
+    def _of(self, level: float) -> Array:
+        if level not in self.known:
+            own = np.random.default_rng([self.seed, int(np.float64(level).view(np.uint64))])
+            self.known[level] = self.apart * own.uniform(0.0, 2.0 * math.pi, self.count)
+        return self.known[level]
