@@ -190,7 +190,7 @@ class ClassSolved(Solved):
         status, site = visit_rows(
             asked.rules(),
             asked.observations,
-            self.rows(),
+            np.ascontiguousarray(self.rows()),  # one layout, so that it is compiled once
             self._layout.others,
             (*Marginals(self.mean, *marginals, self.weights),),
             (tau, nu),
