@@ -21,20 +21,35 @@ def test_conforms(name):
     conforms(likelihoods.get(name))
 
 
-def test_a_likelihood_is_one_file(tmp_path):
-    """Two files in another folder, which stands for that of the package, and nothing else."""
+@pytest.mark.parametrize(
+    ("file", "source", "kind", "steps"),
+    [
+        (
+            "cauchit.py",
+            TOP / "docs" / "cauchit.py",
+            "labels",
+            ["conforms", "grid", "surfaces", "infer", "classifier"],
+        ),
+        pytest.param(
+            "poisson_exp2.py",
+            TOP / "tests" / "tools" / "doubled.py",
+            "counts",
+            ["conforms", "regressor"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_likelihood_is_one_file(tmp_path, file, source, kind, steps):
+    """A file in another folder, which stands for that of the package, and nothing else."""
     folder = tmp_path / "more"
     folder.mkdir()
-    shutil.copy(TOP / "docs" / "cauchit.py", folder)
-    shutil.copy(TOP / "tests" / "tools" / "doubled.py", folder / "poisson_exp2.py")
+    shutil.copy(source, folder / file)
     run = subprocess.run(
-        [sys.executable, "-W", "error", TOP / "tests" / "tools" / "added.py", folder],
+        [sys.executable, "-W", "error", TOP / "tests" / "tools" / "added.py", folder, kind],
         capture_output=True,
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": f"{TOP}:{TOP / 'tests' / 'tools'}"},
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stdout.split() == [
-        "conforms", "grid", "surfaces", "infer", "classifier", "conforms", "regressor"
-    ]  # fmt: skip
+    assert run.stdout.split() == steps

@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from numba import config
 from scipy import stats
 from scipy.special import expit, gammaln, log_ndtr, logsumexp, ndtr
 
@@ -161,9 +162,18 @@ def test_moments(name, mu, sigma):
         np.testing.assert_allclose(found.std, std, rtol=1e-8)
 
 
-@every_case("name", CASES)
-def test_moments_of_powers(name):
+#: Interpreted, all of them; each takes two seconds to compile, which is for the slow tests.
+POWERED = CASES if config.DISABLE_JIT else ("gamma(shape=30)", "beta(precision=12)")
+
+
+@pytest.mark.parametrize("names", [POWERED, pytest.param(CASES, marks=pytest.mark.slow)])
+def test_moments_of_powers(names):
     """As inducing points take them; narrow, usual and wide cavities."""
+    for name in names:
+        check_powers(name)
+
+
+def check_powers(name):
     own, (log_p, values, seen) = likelihoods.get(name), CASES[name]
     source = Projector(own, "ep").source
     for y in seen:
