@@ -166,8 +166,16 @@ class Objective:
             slope = np.concatenate([slope, self._by_family(found)])
             more, more_slope = self.family.log_prior(logs)
             prior, prior_slope = prior + more, np.concatenate([prior_slope, more_slope])
+        # Often far less than what was asked for: the search then need not come here again.
+        reached = found.history[-1] if found.converged else tol
         return Evaluation(
-            np.array(theta), found, found.log_evidence, slope, prior, np.asarray(prior_slope), tol
+            np.array(theta),
+            found,
+            found.log_evidence,
+            slope,
+            prior,
+            np.asarray(prior_slope),
+            reached,
         )
 
     def _by_blocks(self, own: Array, found: PrecisionPosterior) -> Array:

@@ -85,7 +85,7 @@ def test_a_loose_search_ends_at_the_mode():
     loose, tight = objective(), objective(1e-10)
     found = maximise(loose)
     assert found.converged
-    assert found.evaluation.tol == 1e-6
+    assert found.evaluation.tol <= 1e-6
     # At the end of the search the slope is that of sites at rest, and small in posterior units.
     at = tight(found.evaluation.theta)
     assert abs(at.evidence - found.evaluation.evidence) < 1e-8
