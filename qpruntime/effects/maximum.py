@@ -51,14 +51,14 @@ def maximise(objective: Objective, prior: bool = True, max_iterations: int = 200
             best[0] = one
         return found
 
+    known = objective.curvature
+    if known is None:
+        known = curvatures(objective, first)
+    begin = of(first)
+    del first  # posteriors are large
     result = climb(
-        function,
-        objective.start,
-        objective.bounds,
-        of(first),
-        curvatures(objective, first),
-        max_iterations,
-    )
+        function, objective.start, objective.bounds, begin, known, max_iterations
+    )  # fmt: skip
     end = best[0]
     if end.tol > objective.tol:
         end = objective(end.theta)

@@ -37,8 +37,9 @@ def climb(
     bounds : ndarray, shape (n, 2)
     first : tuple
         What `function` returns at the start.
-    curvature : ndarray, shape (n,)
-        Estimates, above 0: the first step is that of Newton's method with them.
+    curvature : ndarray, shape (n,) or (n, n)
+        Estimates, above 0 or positive definite: the first step is that of Newton's method with
+        them. Of a matrix the bounds are kept by stopping short, not by the optimiser.
     max_iterations : int
 
     Returns
@@ -46,9 +47,12 @@ def climb(
     OptimizeResult
         SciPy's; ``nit``, ``success`` and ``message`` are of use.
     """
-    units = 1.0 / np.sqrt(curvature)
+    if curvature.ndim == 1:
+        units = np.diag(1.0 / np.sqrt(curvature))
+    else:
+        units = np.linalg.inv(np.linalg.cholesky(curvature)).T
     # The first step is the slope, if that is no longer than 1.
-    far = max(1.0, float(np.linalg.norm(first[1] * units)))
+    far = max(1.0, float(np.linalg.norm(units.T @ first[1])))
     units, share = units * far, far**-2
     least = [first[0]]
     known = [first]
@@ -56,7 +60,7 @@ def climb(
     def scaled(u: Array) -> tuple[float, Array]:
         found = known.pop() if known and not u.any() else None
         if found is None:
-            at = np.clip(start + u * units, *bounds.T)
+            at = np.clip(start + units @ u, *bounds.T)
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ConvergenceWarning)
@@ -65,14 +69,17 @@ def climb(
                 # A plateau below all that was seen: the line search comes back.
                 return share * (abs(least[0]) + 1e6), np.zeros(len(at))
             least[0] = max(least[0], found[0])
-        return -share * found[0], -share * units * found[1]
+        return -share * found[0], -share * (units.T @ found[1])
 
+    limits = None
+    if curvature.ndim == 1:
+        limits = (bounds - start[:, None]) / np.diag(units)[:, None]
     return minimize(
         scaled,
         np.zeros(len(start)),
         jac=True,
         method="L-BFGS-B",
-        bounds=(bounds - start[:, None]) / units[:, None],
+        bounds=limits,
         # Gains are compared with the larger of the value and 1.
         options={
             "maxiter": max_iterations,
