@@ -8,6 +8,7 @@ from qpruntime.arrays import Array
 from qpruntime.effects.objective import Evaluation, Objective
 from qpruntime.effects.scales import curvatures
 from qpruntime.effects.search import climb
+from qpruntime.errors import NumericalError
 
 __all__ = ["Mode", "maximise"]
 
@@ -46,6 +47,9 @@ def maximise(objective: Objective, prior: bool = True, max_iterations: int = 200
 
     def function(theta: Array) -> tuple[float, Array]:
         one = objective.loosely(theta)
+        if best[0].posterior.converged and not one.posterior.converged:
+            # Its evidence may be anything, and its slope leads anywhere.
+            raise NumericalError(f"sites have not settled at {theta}")
         found = of(one)
         if found[0] > of(best[0])[0]:
             best[0] = one

@@ -17,6 +17,9 @@ __all__ = ["climb"]
 # A slope below this for each posterior standard deviation is none, and a gain of the log density:
 # the step before was of .005 such deviations then, and what would follow is smaller by far.
 _FLAT, _GAIN = 1e-4, 1e-5
+#: Logarithms and the like are not changed by more at once: what is known of the slope says nothing
+#: there, and sites from here do not settle.
+_FAR = 2.0
 
 
 def climb(
@@ -32,7 +35,8 @@ def climb(
     Parameters
     ----------
     function : callable
-        May raise `NumericalError`, where the search then turns back.
+        May raise `NumericalError`, where the search then turns back, as it does from steps that
+        are too long.
     start : ndarray, shape (n,)
     bounds : ndarray, shape (n, 2)
     first : tuple
@@ -54,7 +58,9 @@ def climb(
     # The first step is the slope, if that is no longer than 1.
     far = max(1.0, float(np.linalg.norm(units.T @ first[1])))
     units, share = units * far, far**-2
-    least = [first[0]]
+    # Coefficients, which have no bounds, may be of any size.
+    far_off = np.where(np.isfinite(bounds).all(axis=1), _FAR, np.inf)
+    least, best = [first[0]], [(first[0], start)]
     known = [first]
 
     def scaled(u: Array) -> tuple[float, Array]:
@@ -62,6 +68,8 @@ def climb(
         if found is None:
             at = np.clip(start + units @ u, *bounds.T)
             try:
+                if (np.abs(at - best[0][1]) > far_off).any():
+                    raise NumericalError("a step too far from what is known")
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ConvergenceWarning)
                     found = function(at)
@@ -69,6 +77,7 @@ def climb(
                 # A plateau below all that was seen: the line search comes back.
                 return share * (abs(least[0]) + 1e6), np.zeros(len(at))
             least[0] = max(least[0], found[0])
+            best[0] = max(best[0], (found[0], at), key=lambda one: one[0])
         return -share * found[0], -share * (units.T @ found[1])
 
     limits = None
