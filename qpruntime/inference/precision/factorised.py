@@ -66,7 +66,7 @@ class Factorised:
 
     def inverse(self) -> Array:
         """Panels of the inverse where the factor has numbers."""
-        found = np.zeros_like(self.panels)
+        found = np.zeros(self.panels.size)
         shape = self.symbolic.shape
         rows, columns = np.diff(shape.below), np.diff(shape.first)
         widest = int(rows.max(initial=0)), int((rows * columns).max(initial=0))
