@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qpruntime.effects import EffectsModel, Fixed, Plane
+from qpruntime.effects import EffectsModel, Fixed, Plane, mesh_over, meshing
 from qpruntime.effects import window as places
 from qpruntime.effects.frame import Frame
 from qpruntime.effects.objective import Objective
@@ -78,3 +78,26 @@ def test_a_known_curvature_is_newtons_first_step():
     climb(function, np.zeros(2), bounds, function(np.zeros(2)), H, 50)
     np.testing.assert_allclose(seen[1], top, rtol=1e-9)
     assert len(seen) <= 3
+
+
+def test_coasts_are_found_among_near_nodes_alone(monkeypatch):
+    """The mesh is that of all nodes joined in every round."""
+    lake = [[0.5, 0.5], [0.9, 0.501], [0.52, 0.52]]
+    numbers, found = [], []
+    plain = meshing.Delaunay
+
+    def joined(nodes):
+        numbers[-1].append(len(nodes))
+        return plain(nodes)
+
+    monkeypatch.setattr(meshing, "Delaunay", joined)
+    for large in (10**9, 500):
+        monkeypatch.setattr(meshing, "_LARGE", large)
+        numbers.append([])
+        found.append(mesh_over(AT, spacing=0.02, extension=0.1, holes=[lake]))
+    one, two = found
+    np.testing.assert_array_equal(one.nodes, two.nodes)
+    np.testing.assert_array_equal(*(np.sort(each.triangles, axis=1) for each in found))
+    most = max(numbers[0])
+    assert numbers[1].count(most) < len(numbers[0])
+    assert min(numbers[1]) < 0.7 * most
