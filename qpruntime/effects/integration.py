@@ -13,6 +13,7 @@ from scipy.stats import qmc
 from qpruntime.arrays import Array
 from qpruntime.effects.maximum import Mode
 from qpruntime.effects.objective import Evaluation, Objective
+from qpruntime.effects.scales import curvature
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
 from qpruntime.learning.nodes.spread import directions, lattice, stretched
 from qpruntime.validation import choice
@@ -26,8 +27,6 @@ _SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 6.0
 _LIGHT = 1e-5
 # Most hyper-parameters of a grid and of a composite design.
 _MOST_GRID, _MOST_CCD = 3, 8
-# Step of differences of slopes: relative errors of the Hessian of about 1e-4.
-_STEP = 1e-2
 # Draws of theta by which deviations are summarised.
 _DRAWS = 4096
 
@@ -90,7 +89,7 @@ def integrate(
     if how == "mode" or p == 0:
         theta = centre.theta[None]
         return Nodes(theta, np.ones(1), theta, np.ones(1)), [centre]
-    V = _directions(objective, centre)
+    V = directions(curvature(objective, centre))
     top = value(centre)
 
     def at(z: Array) -> tuple[Evaluation, float] | None:
@@ -119,22 +118,6 @@ def integrate(
     found = [one for one, k in zip(found, kept, strict=True) if k]
     draws, draw_weights = _between(z, logs, centre.theta, V, objective.bounds)
     return Nodes(theta, weights, draws, draw_weights), found
-
-
-def _directions(objective: Objective, centre: Evaluation) -> Array:
-    """V (p, p) with theta = mode + V z of unit curvature, by differences of the slopes."""
-    p = objective.size
-    H = np.empty((p, p))
-    low, high = objective.bounds.T
-    for k in range(p):
-        ends = []
-        for sign in (-1.0, 1.0):
-            theta = centre.theta.copy()
-            theta[k] = np.clip(theta[k] + sign * _STEP, low[k], high[k])
-            ends.append(objective(theta))
-        gap = ends[1].theta[k] - ends[0].theta[k]
-        H[:, k] = -(ends[1].slope - ends[0].slope) / gap
-    return directions(H)
 
 
 def _between(z: Array, logs: Array, centre: Array, V: Array, bounds: Array) -> tuple[Array, Array]:

@@ -29,6 +29,13 @@ def sorted_levels(values: NDArray[Any]) -> NDArray[Any]:
 
 def numbers_of(values: NDArray[Any], levels: NDArray[Any]) -> Codes:
     """Number of every value among the levels, -1 for one that is not there."""
+    if (
+        values.dtype.kind == "i" == levels.dtype.kind
+        and levels.size
+        and (np.diff(levels) > 0).all()
+    ):
+        place = np.minimum(np.searchsorted(levels, values), levels.size - 1)
+        return np.where(levels[place] == values, place, -1)
     known = {level: k for k, level in enumerate(levels.tolist())}
     return np.array([known.get(value, -1) for value in values.tolist()], dtype=np.int64)
 

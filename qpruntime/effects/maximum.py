@@ -8,6 +8,7 @@ from qpruntime.arrays import Array
 from qpruntime.effects.objective import Evaluation, Objective
 from qpruntime.effects.scales import curvatures
 from qpruntime.effects.search import climb
+from qpruntime.errors import NumericalError
 
 __all__ = ["Mode", "maximise"]
 
@@ -46,19 +47,22 @@ def maximise(objective: Objective, prior: bool = True, max_iterations: int = 200
 
     def function(theta: Array) -> tuple[float, Array]:
         one = objective.loosely(theta)
+        if best[0].posterior.converged and not one.posterior.converged:
+            # Its evidence may be anything, and its slope leads anywhere.
+            raise NumericalError(f"sites have not settled at {theta}")
         found = of(one)
         if found[0] > of(best[0])[0]:
             best[0] = one
         return found
 
+    known = objective.curvature
+    if known is None:
+        known = curvatures(objective, first)
+    begin = of(first)
+    del first  # posteriors are large
     result = climb(
-        function,
-        objective.start,
-        objective.bounds,
-        of(first),
-        curvatures(objective, first),
-        max_iterations,
-    )
+        function, objective.start, objective.bounds, begin, known, max_iterations
+    )  # fmt: skip
     end = best[0]
     if end.tol > objective.tol:
         end = objective(end.theta)

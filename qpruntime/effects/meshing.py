@@ -34,6 +34,9 @@ _APART = 0.55
 _ROUNDS = 12
 # Degrees below which a triangle's longest edge's circle gets a node.
 _LEAST_ANGLE = 20.0
+# Nodes from which on edges that coasts lack are looked for among the nodes near them alone, so many
+# spacings away, before all are joined.
+_LARGE, _NEAR = 20_000, 8.0
 # Nodes that a mesh may have.
 _MOST = 3_000_000
 
@@ -141,15 +144,18 @@ def _triangulated(
     most = 20 * len(border)
     lattice = lattice[inside_of(lattice, land, coasts)]
     lattice = lattice[cKDTree(border).query(lattice)[0] > _APART * step]
-    done = False
-    for _ in range(_ROUNDS):
+    done, near = False, len(lattice) >= _LARGE
+    for _ in range(_ROUNDS + near):
         nodes = np.vstack([border, lattice])
-        try:
-            found = Delaunay(nodes)
-        except QhullError as error:
-            raise InputError("points of a mesh must span an area; these lie on a line") from error
-        triangles = found.simplices
+        if near:
+            some = cKDTree(border).query(lattice, distance_upper_bound=_NEAR * step)[0] < np.inf
+            triangles = _joined(np.vstack([border, lattice[some]]))
+        else:
+            triangles = _joined(nodes)
         missing = _missing(edges, triangles, len(nodes))
+        if near and not missing.any():
+            near = False
+            continue
         if not missing.any():
             poor = _poor(nodes, triangles, land, coasts, border)
             if not len(poor):
@@ -171,7 +177,7 @@ def _triangulated(
         )
     if not done:
         nodes = np.vstack([border, lattice])
-        triangles = Delaunay(nodes).simplices
+        triangles = _joined(nodes)
     kept = triangles[inside_of(nodes[triangles].mean(axis=1), land, coasts)]
     corners = nodes[kept]
     u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
@@ -180,6 +186,14 @@ def _triangulated(
         raise InputError("nothing is left of the plane: the holes cover it")
     used, numbers = np.unique(kept, return_inverse=True)
     return Mesh(nodes[used], numbers.reshape(kept.shape))
+
+
+def _joined(nodes: Array) -> Any:
+    """Delaunay's triangles."""
+    try:
+        return Delaunay(nodes).simplices
+    except QhullError as error:
+        raise InputError("points of a mesh must span an area; these lie on a line") from error
 
 
 def _require_apart(border: Array, gap: float, most: int | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
@@ -9,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
 from qpruntime.arrays import Array
 from qpruntime.effects.assembly import Assembly
@@ -24,8 +25,10 @@ from qpruntime.effects.likelihood import most_likely
 from qpruntime.effects.maximum import Mode, maximise
 from qpruntime.effects.objective import Evaluation, Objective
 from qpruntime.effects.predictions import Predictions
+from qpruntime.effects.scales import curvature
 from qpruntime.effects.state import State
-from qpruntime.errors import ConvergenceWarning, InputError, warn
+from qpruntime.effects.window import window
+from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
 from qpruntime.estimators.atomic import commit, draft_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.saving.savable import Savable
@@ -35,6 +38,8 @@ __all__ = ["EffectsModel"]
 
 #: Rows up to which evidences are corrected by default.
 _FEW = 2000
+#: To which sites settle where only a start is wanted.
+_NEAR = 1e-4
 
 
 @dataclass(eq=False, repr=False, match_args=False)
@@ -168,6 +173,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         most = number(self.operations, "operations", above=0.0)
         limits = number(self.tol, "tol", above=0.0), self.max_sweeps, most
         objective = Objective(assembly, A, seen, offset, weights, family, *limits)
+        self._start(objective, data, observed, sample_weight)
         steps = whole(self.max_iterations, "max_iterations", 1)
         find, how = self._search()
         mode = find(objective, max_iterations=steps)
@@ -251,6 +257,30 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         if not blocks:
             raise InputError("the model has no terms and no intercept")
         return blocks
+
+    def _start(self, objective: Objective, data: Frame, y: Any, weights: Any) -> None:
+        """Let the search begin at the mode of a window of rows, where a field is large."""
+        wanted: Any = [self.terms] if isinstance(self.terms, Term) else self.terms
+        part = None if wanted is None else window(wanted, objective.assembly.blocks, data)
+        if part is None:
+            return
+        small = clone(self).set_params(
+            terms=part.terms, integrate="mode", correction=None, tol=max(self.tol, _NEAR)
+        )
+        columns = {name: data.column(name)[part.rows] for name in data.names}
+        own = None if weights is None else np.asarray(weights)[part.rows]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                found: State = small.fit(columns, y[part.rows], own).state_
+                inner = found.objective()
+                H = curvature(inner, inner(small.theta_)) * (data.rows / len(part.rows))
+            except (InputError, NumericalError):  # the rows of a window need not have all levels
+                return
+        if len(H) == objective.size:
+            objective.start = np.clip(small.theta_, *objective.bounds.T)
+            if np.linalg.eigvalsh(H + H.T)[0] > 2.0:
+                objective.curvature = 0.5 * (H + H.T)
 
     def _search(self) -> tuple[Any, str]:
         """What finds the hyper-parameters, and how they are integrated."""

@@ -24,6 +24,8 @@ __all__ = ["Evaluation", "Objective"]
 #: Of the distance to the nearest hyper-parameters that are known, what a search leaves of the
 #: sites' changes; and the most of them.
 _LOOSE, _LOOSEST = 1e-2, 1e-3
+#: Numbers of a factor above which the inverse beside it is made anew where it is asked for again.
+_LARGE = 5e7
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +98,8 @@ class Objective:
         self.weights, self.family, self.tol, self.max_sweeps = weights, family, tol, max_sweeps
         self.bounds = np.vstack([assembly.bounds, np.log([*family.learn.values()]).reshape(-1, 2)])
         self.start = np.clip(np.concatenate([assembly.start, family.start]), *self.bounds.T)
+        #: What is known of the curvature, (p, p), where a search starts from something near.
+        self.curvature: Array | None = None
         self.operations = operations
         Q = assembly.precision(assembly.start)[0]
         self.pattern = Pattern(A, Q, operations=operations)
@@ -166,8 +170,18 @@ class Objective:
             slope = np.concatenate([slope, self._by_family(found)])
             more, more_slope = self.family.log_prior(logs)
             prior, prior_slope = prior + more, np.concatenate([prior_slope, more_slope])
+        if self.pattern.symbolic.size > _LARGE:
+            solution_of(found).solved.discard()
+        # Often far less than what was asked for: the search then need not come here again.
+        reached = found.history[-1] if found.converged else tol
         return Evaluation(
-            np.array(theta), found, found.log_evidence, slope, prior, np.asarray(prior_slope), tol
+            np.array(theta),
+            found,
+            found.log_evidence,
+            slope,
+            prior,
+            np.asarray(prior_slope),
+            reached,
         )
 
     def _by_blocks(self, own: Array, found: PrecisionPosterior) -> Array:

@@ -121,7 +121,8 @@ class PlaneBlock(Block):
         limit, probability = (
             (0.1 * extent, _RANGE[1]) if term.prior_range is None else term.prior_range
         )
-        self.prior_range = range_prior((limit, probability))
+        self.range_tail = limit, probability
+        self.prior_range = range_prior(self.range_tail)
         self.parameters = ("log sd", "log range")
         self.start = np.array([np.log(0.5), np.log(0.4 * extent)])
         # A range below the spacing is not that of the mesh; beyond ten extents it is a constant.

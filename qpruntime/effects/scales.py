@@ -11,7 +11,26 @@ import numpy as np
 from qpruntime.arrays import Array
 from qpruntime.effects.objective import Evaluation, Objective
 
-__all__ = ["curvatures"]
+__all__ = ["curvature", "curvatures"]
+
+#: Step of differences of slopes: relative errors of the curvature of about 1e-4.
+_STEP = 1e-2
+
+
+def curvature(objective: Objective, centre: Evaluation) -> Array:
+    """Less the second derivatives of the log density of theta, (p, p), by differences of slopes."""
+    p = objective.size
+    H = np.empty((p, p))
+    low, high = objective.bounds.T
+    for k in range(p):
+        ends = []
+        for sign in (-1.0, 1.0):
+            theta = centre.theta.copy()
+            theta[k] = np.clip(theta[k] + sign * _STEP, low[k], high[k])
+            ends.append(objective(theta))
+        gap = ends[1].theta[k] - ends[0].theta[k]
+        H[:, k] = -(ends[1].slope - ends[0].slope) / gap
+    return H
 
 
 def curvatures(objective: Objective, one: Evaluation) -> Array:

@@ -34,6 +34,7 @@ class ShiftedDeterminant:
         self.size = len(C)
         self._entries: tuple[Any, Any, Any] | None = (own.data, own.row, own.col)
         self._places: tuple[Any, Any, Any] | None = None
+        self._last: tuple[float, tuple[float, float]] | None = None
         if len(C) <= _MOST_DENSE:
             self.values = np.maximum(eigvalsh(own.toarray()), 0.0)
             self._entries = None
@@ -44,12 +45,16 @@ class ShiftedDeterminant:
             own = self.values + k
             return float(np.log(own).sum()) + self.log_mass, float((k / own).sum())
         assert self._entries is not None
+        if self._last is not None and self._last[0] == k:
+            return self._last[1]
         symbolic, at, diagonal = self._analysed()
         panels = filled(symbolic.size, at[0], self._entries[0][at[1]])
         panels[diagonal] += k
         factor = Factorised(symbolic, panels)
         value = factor.log_det + self.log_mass
-        return value, float(k * factor.inverse()[diagonal].sum())
+        found = value, float(k * factor.inverse()[diagonal].sum())
+        self._last = k, found
+        return found
 
     def _analysed(self) -> tuple[Any, Any, Any]:
         """The factor's shape, places of the lower triangle's entries, and of the diagonal."""
@@ -72,4 +77,4 @@ class ShiftedDeterminant:
         return {**vars(self), "_places": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
+        vars(self).update({"_last": None, **state})

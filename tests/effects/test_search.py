@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
 from qpruntime import InputError
-from qpruntime.effects import EffectsModel, Fixed, Groups
+from qpruntime.effects import EffectsModel, Fixed, Groups, Walk
 from qpruntime.effects.assembly import Assembly
 from qpruntime.effects.families import family_of
 from qpruntime.effects.fixed import FixedBlock
@@ -17,6 +17,7 @@ from qpruntime.effects.likelihood import most_likely
 from qpruntime.effects.maximum import maximise
 from qpruntime.effects.objective import Objective
 from qpruntime.effects.scales import curvatures
+from qpruntime.effects.search import climb
 from qpruntime.inference.precision.nearby import Nearby
 
 ROWS = np.arange(60)
@@ -85,7 +86,7 @@ def test_a_loose_search_ends_at_the_mode():
     loose, tight = objective(), objective(1e-10)
     found = maximise(loose)
     assert found.converged
-    assert found.evaluation.tol == 1e-6
+    assert found.evaluation.tol <= 1e-6
     # At the end of the search the slope is that of sites at rest, and small in posterior units.
     at = tight(found.evaluation.theta)
     assert abs(at.evidence - found.evaluation.evidence) < 1e-8
@@ -167,3 +168,44 @@ def test_what_maximum_likelihood_refuses():
         EffectsModel([Groups("x")], estimate="ml", integrate="grid").fit(data, y)
     with pytest.raises(InputError, match="estimate must be"):
         EffectsModel([Groups("x")], estimate="reml").fit(data, y)
+
+
+def test_large_counts_whose_dispersion_is_far_from_its_start():
+    """Far from the mode sites do not settle, and what they say there is no evidence.
+
+    The end is that of a search from the dispersion that was drawn.
+    """
+    rng = np.random.default_rng(9)
+    t = np.arange(120)
+    dispersion, mean = np.exp(rng.uniform(np.log([3.0, 300.0]), np.log([300.0, 20_000.0])))
+    step = rng.choice([0.003, 0.03, 0.1])
+    f = np.log(mean) + np.cumsum(step * rng.standard_normal(120))
+    f += 0.3 * np.cos(2.0 * np.pi * t / 7)
+    y = rng.poisson(np.exp(f) * rng.gamma(dispersion, 1.0 / dispersion, 120)).astype(float)
+    data = {"t": t.astype(float), "day": (t % 7).astype(float)}
+    terms = [Walk("t", 1, knots=60), Walk("day", 2, cyclic=7)]
+    model = EffectsModel(terms, "negative-binomial", integrate="mode", correction=None)
+    model.fit(data, y)
+    objective = model.state_.objective()
+    objective.start[-1] = np.log(dispersion)
+    best = maximise(objective).evaluation
+    assert model.log_evidence_ == pytest.approx(best.evidence, abs=0.01)
+    assert model.converged_
+
+
+def test_what_lies_far_off_is_not_asked():
+    """A cliff and a false summit beyond it; the true one is two steps away."""
+    seen = []
+
+    def function(at):
+        seen.append(at.copy())
+        x = at[0]
+        if x > 4.5:
+            return 1e6, np.array([1e4])
+        return -0.5 * (x - 4.0) ** 2, np.array([4.0 - x])
+
+    bounds = np.array([[-10.0, 10.0]])
+    first = function(np.zeros(1))
+    climb(function, np.zeros(1), bounds, first, np.array([0.5]), 50)
+    assert max(at[0] for at in seen) <= 4.5
+    assert min(abs(at[0] - 4.0) for at in seen) < 1e-3

@@ -17,6 +17,7 @@ from qpruntime.inference.precision.factor import (
     solve_upper,
 )
 from qpruntime.inference.precision.inverse import selected_inverse
+from qpruntime.inference.precision.single import single_routines
 from qpruntime.inference.precision.symbolic import Symbolic
 
 __all__ = ["Factorised"]
@@ -30,6 +31,8 @@ class Factorised:
     symbolic : Symbolic
     panels : ndarray
         The matrix at its places, zeros elsewhere; replaced by the factor.
+    single : bool
+        Whether large dense blocks are factorised and inverted in single precision.
 
     Attributes
     ----------
@@ -38,11 +41,11 @@ class Factorised:
         it; -1 if all are.
     """
 
-    def __init__(self, symbolic: Symbolic, panels: Array) -> None:
-        self.symbolic, self.panels = symbolic, panels
+    def __init__(self, symbolic: Symbolic, panels: Array, single: bool = False) -> None:
+        self.symbolic, self.panels, self.single = symbolic, panels, single
         self._shape = tuple(symbolic.shape)
         stack = np.empty(max(symbolic.stack, 1))
-        self.failed = int(factorise(self._shape, panels, routines(), stack))
+        self.failed = int(factorise(self._shape, panels, self._routines(), stack))
 
     @cached_property
     def log_det(self) -> float:
@@ -63,12 +66,15 @@ class Factorised:
 
     def inverse(self) -> Array:
         """Panels of the inverse where the factor has numbers."""
-        found = np.zeros_like(self.panels)
+        found = np.zeros(self.panels.size)
         shape = self.symbolic.shape
         rows, columns = np.diff(shape.below), np.diff(shape.first)
         widest = int(rows.max(initial=0)), int((rows * columns).max(initial=0))
-        selected_inverse(self._shape, self.panels, found, routines(), widest)
+        selected_inverse(self._shape, self.panels, found, self._routines(), widest)
         return found
+
+    def _routines(self) -> tuple[int, ...]:
+        return single_routines() if self.single else routines()
 
 
 def filled(size: int, places: NDArray[Any], values: Array) -> Array:

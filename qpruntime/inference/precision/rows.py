@@ -12,6 +12,7 @@ from qpruntime.jit import contracted, kernel
 __all__ = [
     "add_rows",
     "back",
+    "entry_coordinates",
     "pair_places",
     "place_of",
     "placed",
@@ -80,6 +81,17 @@ def pair_places(shape, indptr, columns, out):
                 out[q] = place
                 q += 1
     return -1
+
+
+@kernel
+def entry_coordinates(indptr, columns, index, i, j):
+    """Fill row and column of the entries that pairs of rows stand for."""
+    q = 0
+    for n in range(indptr.size - 1):
+        for a in range(indptr[n], indptr[n + 1]):
+            for b in range(a, indptr[n + 1]):
+                i[index[q]], j[index[q]] = columns[b], columns[a]
+                q += 1
 
 
 @kernel

@@ -13,6 +13,7 @@ from qpruntime.inference.fixed_point.loop import Swept, swept_until
 from qpruntime.inference.fixed_point.schedules import Settled
 from qpruntime.inference.fixed_point.settle import count_held
 from qpruntime.inference.fixed_point.steps import advance, farthest, measure_change
+from qpruntime.inference.precision.approach import Approach
 from qpruntime.inference.precision.newton import newton_sites
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import (
@@ -72,11 +73,16 @@ def settle(problem: Problem, limits: Limits, sites: Sites | None) -> Settled:
 
 def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace) -> Settled:
     n = problem.n
-    sites = newton_sites(problem) if start is None else start
+    approach = Approach.of(problem, start is not None)
+    sites = newton_sites(problem, approach) if start is None else start
     if problem.bounded:
         sites = without_negative(sites)
     try:
-        factor = problem.prior.factor(sites)
+        if approach is None:
+            factor = problem.prior.factor(sites)
+        else:
+            sites = approach.forward(sites, limits.tol)
+            factor = approach.factor(sites, limits.tol)
     except ImproperPosterior:
         sites = without_negative(sites)
         factor = problem.prior.factor(sites)
@@ -89,9 +95,12 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
         nonlocal sites, asked, variance, kept, known
         if not known:
             variance, kept = factor.marginals()
+            if approach is not None:
+                approach.learn(sites, variance)
         known = True
         counts = no_counts()
-        sites, *changes = factor.propose(problem, (variance, kept), sites, _MEANS, counts)
+        means = _MEANS if approach is None else 0
+        sites, *changes = factor.propose(problem, (variance, kept), sites, means, counts)
         asked = Sites(*changes)
         change, step = measure_change(*asked, sites.nu, variance)
         return Swept(change, farthest(step), counts, n * (share < limits.damping))
@@ -102,6 +111,11 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
             return 0
         factor.discard()
         scale = limits.damping * steering.share
+        if approach is not None and scale == 1.0:
+            ahead = Sites(sites.tau + asked.tau, sites.nu + asked.nu)
+            sites, known = approach.forward(ahead, limits.tol), False
+            factor = approach.factor(sites, limits.tol)
+            return 0
         sites, factor, halvings = advance(problem, sites, *asked, scale)
         known = False
         return n * halvings

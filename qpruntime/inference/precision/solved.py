@@ -37,7 +37,7 @@ _CANCELLED = 1e6
 
 
 class PrecisionSolved(Solved):
-    """The posterior of given sites.
+    """The posterior of given sites; `single` says how precisely large dense blocks are inverted.
 
     Raises
     ------
@@ -47,12 +47,12 @@ class PrecisionSolved(Solved):
         If negative site precisions leave no posterior.
     """
 
-    def __init__(self, prior: SparseLatent, sites: Sites) -> None:
+    def __init__(self, prior: SparseLatent, sites: Sites, single: bool = False) -> None:
         self.prior, self.tau = prior, sites.tau
         pattern, rows = prior.pattern, prior.rows
         panels = filled(pattern.symbolic.size, pattern.lower, prior.q)
         add_rows(panels, rows.indptr, rows.values, rows.pairs, sites.tau)
-        self.factor = Factorised(pattern.symbolic, panels)
+        self.factor = Factorised(pattern.symbolic, panels, single)
         if self.factor.failed >= 0:
             if (sites.tau < 0.0).any():
                 raise ImproperPosterior("negative site precisions leave no proper posterior")

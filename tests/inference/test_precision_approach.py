@@ -1,0 +1,160 @@
+"""Crossed groups whose factor is dear: sites approached without factors end where others do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from cases import every_case
+from qpruntime import infer, infer_precision
+from qpruntime.inference.precision import approach, single
+from qpruntime.inference.precision.blas import routines
+from qpruntime.inference.precision.factorised import Factorised, filled
+from qpruntime.inference.precision.nearby import Nearby
+from qpruntime.inference.precision.pattern import Pattern
+
+RNG = np.random.default_rng(5)
+N, ONE, TWO = 240, 30, 20
+CODES = RNG.integers(0, [ONE, TWO], (N, 2))
+X = np.column_stack([np.ones(N), RNG.standard_normal(N)])
+
+
+def levels(codes, count):
+    return sparse.csr_array((np.ones(len(codes)), (np.arange(len(codes)), codes)), (N, count))
+
+
+A = sparse.hstack([X, levels(CODES[:, 0], ONE), levels(CODES[:, 1], TWO)], format="csr")
+ETA = A @ np.concatenate([[-0.3, 0.7], RNG.standard_normal(ONE), 0.7 * RNG.standard_normal(TWO)])
+SEEN = {
+    "probit": np.where(ETA + RNG.standard_normal(N) > 0.0, 1.0, -1.0),
+    "poisson-exp": RNG.poisson(np.exp(ETA)).astype(float),
+}
+
+
+def precision(theta):
+    sds = np.exp(np.repeat(theta, [ONE, TWO]))
+    return sparse.csr_array(sparse.diags_array(np.concatenate([[1e-4, 1e-2], sds**-2])))
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Factors that are made, with the approach where `dear` is 0."""
+    made = []
+    plain = Factorised.__init__
+
+    def init(self, *args, **more):
+        made.append(1)
+        plain(self, *args, **more)
+
+    monkeypatch.setattr(Factorised, "__init__", init)
+
+    def of(dear):
+        made.clear()
+        monkeypatch.setattr(approach, "_DEAR", dear)
+        return made
+
+    return of
+
+
+@every_case("family", list(SEEN))
+def test_the_dense_engine_agrees_with_few_factors(family, counted):
+    """Seven factors for what takes twenty; the dense engine shares neither factors nor starts."""
+    theta = np.array([0.0, -0.4])
+    K = A @ np.linalg.inv(precision(theta).toarray()) @ A.T
+    dense = infer(K, SEEN[family], family, "ep", tol=1e-10)
+    found = {}
+    for dear in (np.inf, 0.0):
+        made = counted(dear)
+        post = infer_precision(A, precision(theta), SEEN[family], family, tol=1e-12, log_det=0.0)
+        found[dear] = len(made), post
+    assert found[0.0][0] <= 0.6 * found[np.inf][0]
+    post = found[0.0][1]
+    shift = 0.5 * float(np.log(precision(theta).diagonal()).sum())
+    assert post.log_evidence + shift == pytest.approx(dense.log_evidence, abs=1e-9)
+    np.testing.assert_allclose(post.mean, dense.mean, atol=1e-10)
+    np.testing.assert_allclose(post.variance, dense.variance, atol=1e-10)
+
+
+def test_a_search_takes_one_factor_for_each_evaluation(counted):
+    """In the end, from sites near by; the first has no ratios of variances to go by."""
+    made, known, pattern = counted(0.0), Nearby(3), Pattern(A, precision(np.zeros(2)))
+    numbers = []
+    for theta in ([0.0, 0.0], [0.1, -0.2], [0.05, -0.4], [0.06, -0.38], [0.061, -0.381]):
+        before = len(made)
+        post = infer_precision(
+            A, precision(theta), SEEN["probit"], "probit",
+            pattern=pattern, log_det=0.0, sites=known.at(theta), tol=1e-5,
+        )  # fmt: skip
+        numbers.append(len(made) - before)
+        known.add(theta, post.sites)
+        exact = infer_precision(A, precision(theta), SEEN["probit"], "probit", tol=1e-12, log_det=0)
+        made.clear()
+        np.testing.assert_allclose(post.mean, exact.mean, atol=1e-4)
+    assert numbers[-1] == 1
+    assert sum(numbers) <= 10
+
+
+def test_a_path_of_levels_is_left_to_factors(counted):
+    """Each row ties two neighbours of a long path: the diagonal says nothing of P."""
+    k = 201
+    rows = sparse.diags_array([np.full(k, 1.0), np.full(k - 1, -1.0)], offsets=[0, 1], shape=(k, k))
+    rows, Q = sparse.csr_array(rows), sparse.eye_array(k, format="csr") * 1e-6
+    y = RNG.poisson(np.exp(np.sin(np.arange(k)))).astype(float)
+    made, pattern = counted(0.0), Pattern(rows, Q)
+    post = infer_precision(rows, Q, y, "poisson-exp", pattern=pattern, tol=1e-10)
+    assert pattern.held["far"]
+    assert len(made) > 3
+    counted(np.inf)
+    plain = infer_precision(rows, Q, y, "poisson-exp", tol=1e-10)
+    np.testing.assert_allclose(post.mean, plain.mean, atol=1e-8)
+    assert post.log_evidence == pytest.approx(plain.log_evidence, abs=1e-8)
+
+
+def test_large_blocks_in_single_precision(monkeypatch):
+    """Of one dense block: right to single precision, and not to double."""
+    monkeypatch.setattr(single, "_SIDE", 16)
+    n = 40
+    B = RNG.standard_normal((n, 2 * n))
+    P = sparse.csr_array(B @ B.T / n + np.eye(n))
+    pattern = Pattern(sparse.csr_array((1, n)), P)
+    right = np.linalg.inv(P.toarray())
+    errors = {}
+    for wanted in (False, True):
+        panels = filled(pattern.symbolic.size, pattern.lower, pattern.halves(P))
+        factor = Factorised(pattern.symbolic, panels, wanted)
+        found = factor.inverse()[pattern.diagonal]
+        errors[wanted] = np.abs(found - np.diag(right)).max()
+        exact = np.linalg.slogdet(P.toarray())[1]
+        assert factor.log_det == pytest.approx(exact, abs=1e-5 if wanted else 1e-11)
+    assert errors[False] < 1e-13 < errors[True] < 1e-5
+    assert single.single_routines()[2:] == routines()[2:]
+
+
+@pytest.mark.slow
+def test_two_large_groups(counted):
+    """As they come: in single precision where that is enough, and the same at rest."""
+    rng = np.random.default_rng(0)
+    n, sizes = 40_000, (2500, 1500)
+    codes = rng.integers(0, sizes, (n, 2))
+    at = np.arange(n)
+    parts = [sparse.csr_array(np.ones((n, 1)))]
+    parts += [sparse.csr_array((np.ones(n), (at, codes[:, k])), (n, sizes[k])) for k in (0, 1)]
+    rows = sparse.hstack(parts, format="csr")
+    x = rng.standard_normal(sum(sizes) + 1) * np.repeat([0.3, 1.0, 0.7], [1, *sizes])
+    y = np.where(rows @ x + rng.standard_normal(n) > 0.0, 1.0, -1.0)
+    Q = sparse.csr_array(sparse.diags_array(np.repeat([1e-4, 1.0, 2.0], [1, *sizes])))
+    posts, numbers = [], []
+    for dear, tol in ((np.inf, 1e-9), (approach._DEAR, 1e-9), (approach._DEAR, 1e-3)):
+        made = counted(dear)
+        posts.append(infer_precision(rows, Q, y, "probit", tol=tol, log_det=0.0))
+        numbers.append(len(made))
+    plain, tight, loose = posts
+    assert numbers[1] < 0.5 * numbers[0]
+    np.testing.assert_allclose(tight.mean, plain.mean, atol=1e-8)
+    np.testing.assert_allclose(tight.variance, plain.variance, rtol=1e-8)
+    assert tight.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
+    np.testing.assert_allclose(loose.mean, plain.mean, atol=5e-3)
+    np.testing.assert_allclose(loose.variance, plain.variance, rtol=2e-3)
+    assert loose.log_evidence == pytest.approx(plain.log_evidence, abs=0.05)
+    assert numbers[2] <= 3
