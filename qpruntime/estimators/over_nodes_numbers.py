@@ -30,7 +30,7 @@ def mixed_at(model: Any, points: Array, q: Array, rows: Rows = PLAIN) -> Array:
     # Robust regressions know the distribution by their likelihood alone.
     known = [getattr(one, "_predicted_", Predicted(one.likelihood_, None)) for one in models]
     pairs = zip(known, found, strict=True)
-    below = [partial(one.tail, *moments, rows=rows) for one, moments in pairs]
+    below = [partial(one.tail, mean, variance, rows=rows) for one, (mean, variance) in pairs]
     each = [(one._quantiles_at(points, q, rows) - centre) / unit for one in models]
     whole = Predicted.discrete(model.likelihood_)
     return np.asarray(centre + unit * mixed_quantiles(each, below, weights, q, whole))
