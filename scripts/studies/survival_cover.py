@@ -1,7 +1,7 @@
 """How often intervals of survival times hold the time: of the mode, and with all integrated.
 
     python -m scripts.studies survival_cover
-    python -m scripts.studies survival_cover --seeds 20
+    python -m scripts.studies survival_cover --rows 40 120 --seeds 12
 
 Drawn sets of two features: log T = 1 + sin(2 u) + v / 2 + 0.5 e, e the noise of Weibull times,
 censored by a uniform time of its own, nearly half of the rows. 400 new rows whose times are known.
@@ -19,12 +19,13 @@ import numpy as np
 
 from qpruntime import GPSurvival
 from scripts.records import RESULTS, Records
+from scripts.reports.survival_cover import table
 
 OPTIONS = {
     "kept": {"default": RESULTS / "survival_cover.jsonl"},
     "report": {},
     "seeds": {"type": int, "default": 12},
-    "rows": {"type": int, "nargs": "+", "default": [120]},
+    "rows": {"type": int, "nargs": "+", "default": [40, 120]},
 }
 _NEW, _SCALE, _LEVEL = 400, 0.5, 0.8
 
@@ -73,36 +74,3 @@ def _fitted(rows: int, how: str, seed: int) -> dict[str, float]:
         "density": float(density.mean()),
         "cpu": round(time.process_time() - begun, 2),
     }
-
-
-def table(records: list[dict[str, Any]]) -> str:
-    """Return a row for each number of rows."""
-    found = [
-        "| rows | sets | covered, mode | … integrated | integrated - mode | log density, mode "
-        "| integrated - mode | CPU s, mode | … integrated |",
-        "|" + "---|" * 9,
-    ]
-    for rows in sorted({record["rows"] for record in records}):
-        own = [
-            {r["seed"]: r for r in records if (r["rows"], r["how"]) == (rows, how)}
-            for how in ("mode", "integrate")
-        ]
-        seeds = sorted(own[0].keys() & own[1].keys())
-        pairs = {
-            what: np.array([[half[s][what] for s in seeds] for half in own])
-            for what in ("covered", "density", "cpu")
-        }
-        gain = pairs["density"][1] - pairs["density"][0]
-        cells = [
-            *map(_with_error, pairs["covered"]),
-            _with_error(pairs["covered"][1] - pairs["covered"][0]),
-            f"{pairs['density'][0].mean():.3f}",
-            _with_error(gain),
-            *(f"{cpu.mean():.1f}" for cpu in pairs["cpu"]),
-        ]
-        found.append(f"| {rows} | {len(seeds)} | {' | '.join(cells)} |")
-    return "\n".join(found)
-
-
-def _with_error(values: Any) -> str:
-    return f"{values.mean():.3f} ± {values.std(ddof=1) / np.sqrt(len(values)):.3f}"
