@@ -276,10 +276,9 @@ class GPPreference(Savable, BaseEstimator):
         if is_integrated(self):
             ((weights, models),) = nodes_of(self)
             each = [one._compared(pairs, X, times) for one in models]
-            found = Mixture(*(np.array([pair[k] for pair in each]) for k in (0, 1)), weights)
-            return np.asarray(
-                ndtr(found.quantiles(np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])))
-            )
+            means, variances = (np.array(part) for part in zip(*each, strict=True))
+            tails = np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+            return np.asarray(ndtr(Mixture(means, variances, weights).quantiles(tails)))
         mean, variance = self._compared(pairs, X, times)
         reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
         return np.column_stack([ndtr(mean - reach), ndtr(mean + reach)])

@@ -277,7 +277,7 @@ def test_a_large_tournament():
 
 def test_hyper_parameters_are_integrated(tmp_path):
     """Nodes weighed by evidences of `infer` and priors by hand; probabilities by each node's."""
-    X, pairs, scores = drawn(n=5, count=12)
+    X, pairs, scores = drawn(count=30)
     kernel = ConstantKernel(1.0) * RBF(1.0)
     given = {"method": "ep", "tol": 1e-9, "hyperparameters": "integrate"}
     model = GPPreference(kernel, **given).fit(X, pairs, scores=scores)
