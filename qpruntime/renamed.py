@@ -56,6 +56,7 @@ OPTIONS = {
     "kernel_per_class": Option("multi_class", "Joint", "kernel_per_class"),
     "nu_bounds": Option("noise_bounds", "dict", "nu"),
     "scale_bounds": Option("noise_bounds", "dict", "scale"),
+    "scale": Option("noise_bounds", "dict", "start"),
 }
 
 

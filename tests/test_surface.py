@@ -44,7 +44,6 @@ KINDS = {
     "method": "every function has those it can",
     "nearest": "`infer_sparse` chooses no number of them",
     "random_state": "of `Optimizer` a number, which is saved; elsewhere also scikit-learn's",
-    "scale": "of noise in an estimator; in `infer_sparse` what each row observes, times f",
     "table": "what opens tables takes none that is open",
 }
 #: Words whose defaults differ, and why.

@@ -20,6 +20,9 @@ from qpruntime.validation import shown
 
 __all__ = ["Table"]
 
+# Stands for levels of text that a fit did not have.
+_UNSEEN = "(not in the fit)"
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -89,6 +92,29 @@ class Table:
             assert numbers is not None
             parts.append(np.isnan(numbers).astype(float))
         return np.column_stack(parts)
+
+    def frame(self, names: Sequence[str], matrix: Array) -> Any:
+        """Columns as the user has them, of these names: a pandas frame of rows of the matrix.
+
+        Booleans are 0 and 1. A level that no row of the fit had is text that says so; it is missing
+        where levels are no text.
+        """
+        import pandas
+
+        found = {}
+        for k, name in enumerate(names):
+            own, levels = matrix[:, k], self.levels[k]
+            if levels is not None:
+                values = np.empty(len(levels) + 1, dtype=object)
+                values[:-1] = levels
+                values[-1] = _UNSEEN if isinstance(_first(levels), str) else None
+                found[name] = values[np.minimum(own, len(levels)).astype(int)]
+            elif k in self.gaps:
+                there = matrix[:, len(self.names) + self.gaps.index(k)] == 0.0
+                found[name] = np.where(there, own, np.nan)
+            else:
+                found[name] = own
+        return pandas.DataFrame(found)
 
     def _part(self, k: int, column: Column) -> Array:
         levels = self.levels[k]

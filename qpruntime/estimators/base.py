@@ -34,7 +34,7 @@ from qpruntime.estimators.over_nodes import (
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.paths import LatentPaths
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
-from qpruntime.estimators.tables import matrix_of, with_table
+from qpruntime.estimators.tables import matrix_of, on_columns, with_table
 from qpruntime.estimators.units import train_all, whole
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.conditional import POINTS
@@ -380,7 +380,7 @@ class GPEstimator(Parameters):
 
         train = partial(train_all, latent_scale=latent_scale, theta=theta)
         fits, choice, self.prior_mean_ = with_mean(
-            self.prior_mean, processes, target, besides, settings, drawn, train
+            on_columns(self, self.prior_mean), processes, target, besides, settings, drawn, train
         )
         remember(self, processes[0].projector.table)
         sparse = settings.sparse is not None or (choice is not None and choice.engine != "dense")

@@ -28,8 +28,9 @@ def noise_of(
 
     Both in `unit`; `spread` is the robust standard deviation of the targets.
     """
-    scale = _START * spread if model.scale is None else model.scale
     given = bounds_of(model.noise_bounds)
+    start = given.get("start")
+    scale = _START * spread if start is None else start
     scale_bounds = given.get("scale")
     if scale_bounds is None:
         scale_bounds = (_NARROWEST * spread, _WIDEST * spread)
@@ -44,13 +45,13 @@ def noise_of(
 
 
 def bounds_of(given: Any) -> Mapping[str, Any]:
-    """Return what was given as ``noise_bounds=``: of nu, of the scale, of both or of none."""
+    """Return what was given as ``noise_bounds=``: of nu, of the scale, and where that begins."""
     if given is None:
         return {}
-    if not isinstance(given, Mapping) or set(given) - {"nu", "scale"}:
+    if not isinstance(given, Mapping) or set(given) - {"nu", "scale", "start"}:
         raise InputError(
             'noise_bounds must be None or a dict of "nu" and "scale", such as {"nu": (1.0, 50.0)}, '
-            f"got {shown(given)}"
+            f'and of "start", a scale, got {shown(given)}'
         )
     return given
 

@@ -29,7 +29,9 @@ def _series_of(given: Any) -> Series | None:
 
 
 #: Bounds of noise as they are where nothing is said.
-_USUAL = {"nu": "fixed", "scale": None}
+_USUAL = {"nu": "fixed", "scale": None, "start": None}
+#: What stood beside the bounds before, and is one of them now.
+_BESIDE = {"start"}
 #: What makes a value of what a parameter may be given as; None where there is nothing to set.
 VALUES: dict[str, Callable[[Any], Options | None]] = {
     "optimize": search_of,
@@ -83,7 +85,9 @@ def folded(model: Any, given: Mapping[str, Any], now: Mapping[str, Any]) -> dict
     for name in old:
         groups.setdefault(OPTIONS[name].parameter, {})[OPTIONS[name].field] = name
     for parameter, names in groups.items():
-        if isinstance(found.get(parameter), (Options, Mapping)):
+        here = found.get(parameter)
+        beside = isinstance(here, Mapping) and set(names) <= _BESIDE - set(here)
+        if isinstance(here, (Options, Mapping)) and not beside:
             raise InputError(
                 f"{', '.join(names.values())}: now of {parameter}={shown(found[parameter])}, which "
                 "is given too; say it there alone"

@@ -25,18 +25,29 @@ from qpruntime.estimators.comparisons import (
     times_of,
     won,
 )
+from qpruntime.estimators.over_nodes import (
+    averaged,
+    deviations,
+    is_integrated,
+    nodes_of,
+    remembered,
+    shares,
+)
+from qpruntime.estimators.predictive.normals import Mixture
 from qpruntime.estimators.utilities import Utilities
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.kernels.units import Units
 from qpruntime.learning.along import train_along
 from qpruntime.learning.data import Data
 from qpruntime.learning.options import Search
+from qpruntime.learning.options_integrate import Integrate, integrate_of
 from qpruntime.learning.preference_kernel import own_start, preference_start
 from qpruntime.learning.priors import priors_of
 from qpruntime.learning.settings import Settings, generator, search_of
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.saving.savable import Savable
 from qpruntime.validation import no_kernel, number, whole
+from qpruntime.validation import shown as show
 
 __all__ = ["GPPreference"]
 
@@ -68,6 +79,8 @@ class GPPreference(Savable, BaseEstimator):
         For restarts.
     verbose : int
         If not 0, print every evaluation of the objective to stderr.
+    hyperparameters : {"mode", "integrate"} or Integrate
+        As for `GPClassifier`: predictions are averaged over what the kernel's parameters may be.
 
     Attributes
     ----------
@@ -84,6 +97,8 @@ class GPPreference(Savable, BaseEstimator):
         Log evidence of the comparisons.
     optimum_, optima_ : Optimum or None, tuple of Optimum
         The best optimiser run, and all.
+    integrated_ : Integrated or None
+        As of `GPClassifier`; `kernel_`, `noise_` and `posterior_` stay those of the mode.
     X_train_ : ndarray, shape (m, d)
         Where the latent values are: items, each at every time of a comparison of its own.
 
@@ -105,6 +120,7 @@ class GPPreference(Savable, BaseEstimator):
     n_jobs: int | None = None
     random_state: int | np.random.RandomState | np.random.Generator | None = None
     verbose: int = 0
+    hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
     def fit(
         self,
@@ -203,6 +219,7 @@ class GPPreference(Savable, BaseEstimator):
         draft._last_ = None if when is None else float(when.max())
         draft.items_ = np.arange(len(items.rows)) if items.names is None else items.names
         draft.kernel_, draft.posterior_ = fit.kernel, fit.posterior
+        draft.integrated_ = remembered([fit])
         draft.optima_, draft.optimum_ = fit.optima, fit.optimum
         draft.n_iter_ = 0 if fit.optimum is None else fit.optimum.n_iterations
         draft.log_marginal_likelihood_value_ = fit.posterior.log_evidence
@@ -210,6 +227,7 @@ class GPPreference(Savable, BaseEstimator):
         draft.noise_ = float(variance**-0.5)
         return commit(self, draft)
 
+    @averaged(shares)
     def predict_proba(
         self, pairs: ArrayLike, X: ArrayLike | None = None, *, times: ArrayLike | None = None
     ) -> Array:
@@ -237,7 +255,7 @@ class GPPreference(Savable, BaseEstimator):
     ) -> NDArray[Any]:
         """The item that is preferred, shape (Q,); arguments as of `predict_proba`."""
         items = np.asarray(pairs)
-        if items.ndim == 2 and items.shape[1] > 2:
+        if is_integrated(self) or (items.ndim == 2 and items.shape[1] > 2):
             best = np.argmax(self.predict_proba(pairs, X, times=times), axis=1)
             return items[np.arange(len(items)), best]
         mean = self._compared(pairs, X, times)[0]
@@ -255,10 +273,17 @@ class GPPreference(Savable, BaseEstimator):
         """Central interval of the probability that the first item is preferred, shape (Q, 2)."""
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
+        if is_integrated(self):
+            ((weights, models),) = nodes_of(self)
+            each = [one._compared(pairs, X, times) for one in models]
+            means, variances = (np.array(part) for part in zip(*each, strict=True))
+            tails = np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+            return np.asarray(ndtr(Mixture(means, variances, weights).quantiles(tails)))
         mean, variance = self._compared(pairs, X, times)
         reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
         return np.column_stack([ndtr(mean - reach), ndtr(mean + reach)])
 
+    @averaged(deviations)
     def utility(
         self, X: ArrayLike | None = None, *, times: ArrayLike | None = None
     ) -> tuple[Array, Array]:
@@ -290,6 +315,7 @@ class GPPreference(Savable, BaseEstimator):
         mean, variance = self._utilities().relative(rows)
         return mean, np.sqrt(variance)
 
+    @averaged(shares)
     def rank_proba(
         self,
         *,
@@ -324,7 +350,13 @@ class GPPreference(Savable, BaseEstimator):
             raise no_kernel(kernel, "None or ")
         if self.method not in ("qp", "ep"):
             raise InputError(f'method must be "qp" or "ep", got {self.method!r}')
-        search = search_of(self.optimize)
+        search, asked = search_of(self.optimize), integrate_of(self.hyperparameters)
+        if asked is not None and (search is None or search.objective != "evidence"):
+            raise InputError(
+                f"hyperparameters={show(self.hyperparameters)} cannot act with "
+                f"optimize={show(self.optimize)}, which has no evidence to weigh by: use "
+                'optimize=True, or hyperparameters="mode"'
+            )
         sought = Search() if search is None else search
         return Settings(
             kernel=None if kernel is None else clone(kernel),
@@ -338,7 +370,12 @@ class GPPreference(Savable, BaseEstimator):
             n_jobs=self.n_jobs,
             verbose=whole(int(self.verbose), "verbose", 0),
             callback=sought.callback,
+            integrate=asked,
+            seeded=self.random_state is not None,
         )
+
+    def _with_likelihood(self, _: Any) -> dict[str, Any]:
+        return {}
 
     def _items(self) -> Items:
         return Items(self.items_ if self._named_ else None, self._rows_)

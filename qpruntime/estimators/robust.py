@@ -22,6 +22,8 @@ from qpruntime.estimators.fitted_table import table_to_fit
 from qpruntime.estimators.mean_choice import boosted_numbers
 from qpruntime.estimators.noise import median, noise_of, robust_std
 from qpruntime.estimators.old_options import with_old_options
+from qpruntime.estimators.over_nodes import averaged, densities, drawn, is_integrated
+from qpruntime.estimators.over_nodes_numbers import mixed_at
 from qpruntime.estimators.parts import begun, extended, with_inducing
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.draws import observed
@@ -31,9 +33,11 @@ from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.options_integrate import Integrate
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector
 from qpruntime.validation import choice, flag, generator, levels
+from qpruntime.validation import whole as whole_number
 
 __all__ = ["GPRobustRegressor"]
 
@@ -73,12 +77,10 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         `GPClassifier`. To a kernel that is given features are not scaled.
     nu : float
         Degrees of freedom; where they start if they are learnt.
-    scale : float, optional
-        Of the noise, in units of y; where it starts if it is learnt. By default 0.3 of the robust
-        standard deviation of y.
     noise_bounds : dict, optional
         Between what "nu" and "scale" are learnt, each a pair or "fixed". By default nu is fixed,
-        and the scale, in units of y, from 1e-5 to 100 robust standard deviations of y.
+        and the scale, in units of y, from 1e-5 to 100 robust standard deviations of y. "start" is
+        the scale where it begins, or where it stays if it is not learnt; by default 0.3 of these.
     normalize_y : bool
         Subtract the median of y and divide by its robust standard deviation, 1.48 median absolute
         deviations, both weighted if rows are: the kernel's parameters are then those of the result.
@@ -96,6 +98,8 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         As for `GPClassifier`.
     prior_mean : estimator, "auto" or None
         As for `GPClassifier`, any regressor: its predictions of rows that it was not fitted to.
+    hyperparameters : {"mode", "integrate"} or Integrate
+        As for `GPClassifier`, with those of the noise that are learnt among them.
 
     Attributes
     ----------
@@ -105,6 +109,8 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         Of the noise; the scale in units of y.
     likelihood_ : Likelihood
         Of the normalised targets.
+    integrated_ : Integrated or None
+        As of `GPClassifier`; `nu_`, `scale_` and `likelihood_` stay those of the mode.
     posterior_ : Posterior
         Of the normalised latent function at the training points. Observations that look like
         outliers have small or negative site precisions; `Posterior.n_negative` counts the latter.
@@ -144,11 +150,11 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
     """
 
     nu: float = 4.0
-    scale: float | None = None
-    noise_bounds: Mapping[Literal["nu", "scale"], Bounds] | None = None
+    noise_bounds: Mapping[Literal["nu", "scale", "start"], Bounds | float] | None = None
     normalize_y: bool = True
     method: Literal["qp", "ep"] = "qp"
     monotone: Mapping[str | int, int] | None = None
+    hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -203,9 +209,8 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
 
         fit = draft._train([data], settings, target, max(spread, abs(middle)) / unit)[0]
         draft._centre_, draft._unit_ = centre, unit
-        draft.likelihood_ = fit.likelihood
-        draft.nu_ = fit.likelihood.parameters["nu"]
-        draft.scale_ = fit.likelihood.parameters["scale"] * unit
+        for name, value in draft._with_likelihood(fit.likelihood).items():
+            setattr(draft, name, value)
         settled = fit.optimum is None or fit.optimum.success
         draft.converged_ = fit.posterior.converged and settled
         return commit(self, draft)
@@ -229,6 +234,14 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         settled = self.converged_ and changed["posterior_"].converged
         return renewed(self, changed | {"converged_": settled})
 
+    def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
+        own = likelihood.parameters
+        return {
+            "likelihood_": likelihood,
+            "nu_": own["nu"],
+            "scale_": own["scale"] * self._unit_,
+        }
+
     def _units(self) -> tuple[float, float]:
         return self._centre_, self._unit_
 
@@ -237,13 +250,15 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
 
         With `full_covariance` covariances, shape (T, T), in place of variances.
         """
-        whole = flag(full_covariance, "full_covariance")
-        mean, variance = (self._jointly if whole else self._latent_at)(X)
+        wanted = flag(full_covariance, "full_covariance")
+        mean, variance = (self._jointly if wanted else self._latent_at)(X)
         return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
 
     def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> Array:
         """Draw observations at `X` jointly, shape (n, T): noise about `sample_latent`."""
         rng = generator(random_state)
+        if is_integrated(self):
+            return drawn(GPRobustRegressor.sample, self, X, whole_number(n, "n", 1), rng)
         f = (self.sample_latent(X, n, rng) - self._centre_) / self._unit_
         return self._centre_ + self._unit_ * observed(self.likelihood_, f, rng)
 
@@ -253,6 +268,9 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
     def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Mean of the function without noise, shape (T,), which is the median of y.
+
+        Where hyper-parameters were integrated the median differs from it, if the posterior is
+        skew: see `predict_quantiles`.
 
         Parameters
         ----------
@@ -265,6 +283,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         mean, variance = self.latent(X)
         return (mean, np.sqrt(variance)) if wanted else mean
 
+    @averaged(densities)
     def predict_log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
         """Log predictive density of observations `y`, shape (T,), one for each row of `X`."""
         points = self._new_data(X)
@@ -295,15 +314,23 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         ndarray, shape (T,) for a number q, else (T, Q)
         """
         at = levels(q, "q")
-        points = self._new_data(X)
-        flat = at.reshape(-1)
+        points, flat = self._new_data(X), at.reshape(-1)
+        found = (
+            mixed_at(self, points, flat)
+            if is_integrated(self)
+            else self._quantiles_at(points, flat)
+        )
+        return found.reshape(len(points), *at.shape)
+
+    def _quantiles_at(self, points: Array, flat: Array, _: Any = None) -> Array:
+        """Quantiles (T, Q) at validated points, of one set of hyper-parameters."""
         if self.correction is not None:
 
             def by_grid(found: list[Marginals]) -> Array:
                 inside = t_quantiles_by_grid(found[0], self.likelihood_, flat)
                 return self._centre_ + self._unit_ * inside
 
-            return self._corrected(points, by_grid).reshape(len(points), *at.shape)
+            return np.asarray(self._corrected(points, by_grid))
         tail, side = np.minimum(flat, 1.0 - flat), np.sign(flat - 0.5)
 
         def finish(mean: Array, variance: Array) -> Array:
@@ -312,4 +339,4 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
             reach = own.reach(variance, tail, own.theta)
             return self._centre_ + self._unit_ * (mean[:, None] + side * reach)
 
-        return self._predicted(points, finish, width=_NODES).reshape(len(points), *at.shape)
+        return np.asarray(self._predicted(points, finish, width=_NODES))

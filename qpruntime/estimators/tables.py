@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import _check_feature_names, _check_n_features
 
 from qpruntime.arrays import Array
@@ -22,7 +26,7 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.settings import Settings
 from qpruntime.validation import shown
 
-__all__ = ["kernel_of_table", "levels_of", "matrix_of", "with_table"]
+__all__ = ["kernel_of_table", "levels_of", "matrix_of", "on_columns", "with_table"]
 
 # Of more rows so many, evenly spaced, say what the middle of a column is.
 _ROWS = 20_000
@@ -79,6 +83,22 @@ def levels_of(model: Any) -> tuple[int, ...]:
     """Columns of the matrix of a fitted table that are codes of levels."""
     table: Table | None = getattr(model, "columns_", None)
     return () if table is None else table.categorical
+
+
+def on_columns(model: Any, estimator: Any) -> Any:
+    """Let a pipeline have the columns of a data frame in place of codes of its levels.
+
+    Other estimators, and pipelines of arrays, are returned as they are; so are all where pandas is
+    missing.
+    """
+    table: Table | None = getattr(model, "columns_", None)
+    named = getattr(model, "feature_names_in_", None)
+    if not isinstance(estimator, Pipeline) or named is None or find_spec("pandas") is None:
+        return estimator
+    if table is None or len(table.names) != len(named):
+        return estimator
+    own = FunctionTransformer(partial(table.frame, tuple(named)))
+    return Pipeline([("columns", own), ("estimator", estimator)])
 
 
 def with_table(model: Any, processes: Any, settings: Settings) -> tuple[list[Data], Settings]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,12 +26,10 @@ from qpruntime.estimators.over_nodes import (
     drawn,
     is_integrated,
     left_out,
-    nodes_of,
 )
+from qpruntime.estimators.over_nodes_numbers import mixed_at
 from qpruntime.estimators.predictive.by_likelihood import PLAIN, Predicted, Rows
 from qpruntime.estimators.predictive.density import log_density
-from qpruntime.estimators.predictive.mixed_quantiles import mixed_quantiles
-from qpruntime.estimators.predictive.normals import Mixture
 from qpruntime.estimators.scores import OfNumbers
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.data import Data
@@ -187,7 +184,7 @@ class LikelihoodRegressor(GPEstimator):
     def _quantiles_at(self, points: Array, q: ArrayLike, rows: Rows) -> Array:
         at = levels(q, "q")
         if is_integrated(self):
-            mixed = self._mixed_quantiles(points, at.reshape(-1), rows)
+            mixed = mixed_at(self, points, at.reshape(-1), rows)
             return mixed.reshape(len(points), *at.shape)
         flat, found = at.reshape(-1), self._predicted_
         columns = rows.columns(len(points))
@@ -216,23 +213,6 @@ class LikelihoodRegressor(GPEstimator):
         ndarray, shape (T,)
         """
         return self._log_density_at(self._new_data(X), self._observations(y))
-
-    def _mixed_quantiles(self, points: Array, q: Array, rows: Rows) -> Array:
-        """Quantiles (T, Q) of an observation, averaged over hyper-parameters."""
-        ((weights, models),) = nodes_of(self)
-        centre, unit = self._centre_, self._unit_
-        found = [one._predicted(points, lambda m, v: (m, v)) for one in models]
-        if self.likelihood_.name == "gaussian":
-            # Noise and what is not known of f add up: a mixture of normals.
-            noise = [one.likelihood_.parameters["scale"] for one in models]
-            mean = np.array([m for m, _ in found])
-            variance = np.array([v + s**2 for (_, v), s in zip(found, noise, strict=True)])
-            return centre + unit * Mixture(mean, variance, weights).quantiles(q)
-        pairs = zip(models, found, strict=True)
-        below = [partial(one._predicted_.tail, *moments, rows=rows) for one, moments in pairs]
-        each = [(one._quantiles_at(points, q, rows) - centre) / unit for one in models]
-        whole = Predicted.discrete(self.likelihood_)
-        return centre + unit * mixed_quantiles(each, below, weights, q, whole)
 
     def _observations(self, y: ArrayLike) -> Array:
         """Validate observations as the likelihood takes them, before units."""

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.arrays import Array
-from qpruntime.errors import ConvergenceWarning, warn
+from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.arguments import check_powers
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point.complaints import warn_unsettled
@@ -29,6 +29,7 @@ from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.family import Family
 from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.nodes.integrate import NOTHING, integrated
 from qpruntime.learning.objective import OBJECTIVES, Objective, settle_fast
 from qpruntime.learning.progress import expect, reporting
 from qpruntime.learning.runs import optimise
@@ -174,6 +175,8 @@ def train_along(
     solver.require(len(data.X), kernel, learns)
     optima: tuple[Optimum, ...] = ()
     sites: Sites | None = None
+    if settings.integrate is not None and not learns:
+        raise InputError(NOTHING)
     if learns:
         solver.expect(data, kernel)
         # What is said of kernels whose matrix is diagonal is not for values of their own.
@@ -191,4 +194,7 @@ def train_along(
         for text in advice:
             warn(text, ConvergenceWarning)
         kernel = kernel.clone_with_theta(best.theta)
-    return Fit(kernel, data.projector.likelihood, solver.infer(kernel, data, sites), optima)
+    posterior, nodes = solver.infer(kernel, data, sites), None
+    if settings.integrate is not None:
+        nodes = integrated(data, begin, settings, rng, solver, kernel, optima[0])
+    return Fit(kernel, data.projector.likelihood, posterior, optima, nodes=nodes)

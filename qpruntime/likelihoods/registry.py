@@ -10,7 +10,7 @@ import copyreg
 import importlib
 import pkgutil
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
@@ -155,9 +155,22 @@ def _reduced(likelihood: Likelihood) -> Any:
         plain = get(likelihood.spelt)
         if plain.split is likelihood.split:
             return holding, (plain, likelihood.rows)
-    if is_registered(likelihood):
+    if _like_registered(likelihood):
         return get, (likelihood.spelt,)
     return object.__reduce_ex__(likelihood, 2)
+
+
+def _like_registered(likelihood: Likelihood) -> bool:
+    """Whether this is what `get` returns, or a copy of it that a fit has given other values."""
+    known = _found(likelihood.name)
+    if known is None or likelihood.rows is not None:
+        return False
+    parts = [field.name for field in fields(Likelihood)]
+    return all(
+        getattr(likelihood, part) is getattr(known, part)
+        for part in parts
+        if part not in ("name", "parameters", "theta")
+    )
 
 
 def holding(likelihood: Likelihood, rows: Array) -> Likelihood:

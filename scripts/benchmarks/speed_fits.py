@@ -141,7 +141,7 @@ def predictions(n: int = 500, points: int = 100_000) -> list[Row]:
     new = np.random.default_rng(6).standard_normal((points, X.shape[1]))
     kernel_ = ConstantKernel(4.0, "fixed") * RBF(2.0, "fixed")
     noisy = X[:, 0] + 0.3 * np.random.default_rng(7).standard_t(4.0, n)
-    robust = GPRobustRegressor(kernel_, scale=0.3, noise_bounds={"scale": "fixed"}, method="ep")
+    robust = GPRobustRegressor(kernel_, noise_bounds={"scale": "fixed", "start": 0.3}, method="ep")
     models: dict[str, Callable] = {
         "GPClassifier": GPClassifier(kernel_).fit(X, y).predict_proba,
         "GPClassifier, logistic": GPClassifier(kernel_, likelihood="logistic").fit(X, y).predict,

@@ -29,6 +29,8 @@ from scripts.reports import (
     shapes,
     sparse,
     speed,
+    survival_cover,
+    survival_kernels,
     table1,
     truth,
     weights,
@@ -51,6 +53,10 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "data-frames.md": {"peers": frames.peers, "forms": frames.forms, "gaps": frames.gaps},
     "forecasts-measured.md": {"peers": forecasts.forecasts, "panels": forecasts.panels},
     "kinds-of-y.md": {"kinds": kinds.kinds},
+    "survival-times.md": {
+        "kernels": survival_kernels.survival_kernels,
+        "cover": survival_cover.survival_cover,
+    },
     "uncertain-hyperparameters.md": {
         "designs": integrated_designs.integrated_designs,
         "sets": integrated.integrated,

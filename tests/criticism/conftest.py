@@ -30,4 +30,6 @@ def counts():
 
 @pytest.fixture(scope="session")
 def numbers():
-    return GPRobustRegressor(KERNEL, scale=1.0, method="ep", optimize=False).fit(X, NUMBERS)
+    return GPRobustRegressor(KERNEL, noise_bounds={"start": 1.0}, method="ep", optimize=False).fit(
+        X, NUMBERS
+    )

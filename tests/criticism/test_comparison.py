@@ -16,7 +16,7 @@ pytest.importorskip("pandas")
 
 
 def test_units_of_numbers_do_not_matter(numbers):
-    other = GPRobustRegressor(KERNEL, scale=100.0, method="ep", optimize=False)
+    other = GPRobustRegressor(KERNEL, noise_bounds={"start": 100.0}, method="ep", optimize=False)
     other.fit(X, 7.0 - 100.0 * NUMBERS)
     gap = leave_one_out(numbers).log_density - leave_one_out(other).log_density
     np.testing.assert_allclose(gap, math.log(100.0), rtol=0.0, atol=1e-7)

@@ -69,7 +69,9 @@ def test_ranks_are_uniform_where_the_model_is_right(counts, numbers, labels):
 
     expected = quad(density, -12.0, 12.0, limit=400, epsabs=0.0, epsrel=1e-10)[0]
     assert pit(numbers, rows=[7])[0] == pytest.approx(expected, rel=1e-8)
-    wide = GPRobustRegressor(KERNEL, scale=8.0, method="ep", optimize=False).fit(X, NUMBERS)
+    wide = GPRobustRegressor(KERNEL, noise_bounds={"start": 8.0}, method="ep", optimize=False).fit(
+        X, NUMBERS
+    )
     assert stats.kstest(pit(wide), "uniform").pvalue < 1e-3
     with pytest.raises(InputError, match="CalibrationDisplay"):
         pit(labels)

@@ -97,7 +97,7 @@ def test_of_numbers():
     X, f, rng = drawn()
     y = 7.0 + 30.0 * (f + 0.1 * rng.standard_t(4, 40))
     kernel = KERNEL + WhiteKernel(0.05, "fixed")
-    model = GPRobustRegressor(kernel, method="ep", scale=2.0).fit(X, y)
+    model = GPRobustRegressor(kernel, method="ep", noise_bounds={"start": 2.0}).fit(X, y)
     found = model.components(X[:6])
     total = found.mean.sum(axis=1) + found.offset
     np.testing.assert_allclose(total, model.latent(X[:6])[0], rtol=1e-10)

@@ -26,7 +26,7 @@ FIXED = {"optimize": False, "method": "ep", "tol": 1e-10}
 ENGINES = [{"solver": "dense"}, {"solver": "markov"}, {"inducing": X}]
 CASES = [
     (GPRegressor(KERNEL + WhiteKernel(0.05, "fixed"), likelihood="gaussian", **FIXED), REALS),
-    (GPRobustRegressor(KERNEL, scale=0.2, **FIXED), REALS),
+    (GPRobustRegressor(KERNEL, noise_bounds={"start": 0.2}, **FIXED), REALS),
     (GPPoissonRegressor(KERNEL, link="exp", dispersion=np.inf, **FIXED), COUNTS),
     (GPClassifier(KERNEL, **FIXED), F > 0.0),
 ]
@@ -94,7 +94,7 @@ def test_observations_have_the_quantiles_that_are_predicted():
         below = np.broadcast_to(np.arange(k + 1), (5, k + 1))
         wanted = np.exp(model.predict_log_pmf(NEW, below, exposure)).sum(axis=1)
         np.testing.assert_allclose((drawn <= k).mean(axis=0), wanted, atol=0.018)
-    robust = GPRobustRegressor(KERNEL, scale=0.2, **FIXED).fit(X, REALS)
+    robust = GPRobustRegressor(KERNEL, noise_bounds={"start": 0.2}, **FIXED).fit(X, REALS)
     reals = robust.sample(NEW, count, 0)
     for level in (0.1, 0.7):
         share = (reals <= robust.predict_quantiles(NEW, level)).mean(axis=0)

@@ -11,6 +11,7 @@ from scipy.optimize import brentq
 from scipy.spatial.distance import pdist
 from scipy.special import logsumexp
 from scipy.stats import norm, poisson
+from scipy.stats import t as student
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
@@ -21,6 +22,7 @@ from qpruntime import (
     GPOrdinal,
     GPPoissonRegressor,
     GPRegressor,
+    GPRobustRegressor,
     GPSurvival,
     Inducing,
     InputError,
@@ -237,6 +239,50 @@ def test_classes_are_averaged():
             # The interval has the prediction in it.
             known_end = min(known_end, p[i]) if k == 0 else max(known_end, p[i])
             assert ends[i, k] == pytest.approx(known_end, abs=2e-4)
+
+
+@pytest.mark.parametrize("design", ["composite", pytest.param("grid", marks=pytest.mark.slow)])
+def test_outliers_are_averaged(design):
+    """Weights by evidences of `infer` and priors by hand, observations by a sum over f."""
+    ends_at = {"tol": 1e-7, "max_sweeps": 1000}
+    kernel = ConstantKernel(10.0, "fixed") * RBF(1.0)
+    model = GPRobustRegressor(
+        kernel,
+        nu=8.0,
+        noise_bounds={"start": 1.2, "scale": (0.3, 9.0)},
+        normalize_y=False,
+        method="ep",
+        **ends_at,
+        hyperparameters=Integrate(design),
+    ).fit(X, 4.0 * Y)
+    found, y, q = model.integrated_, np.array([-6.0, 1.0, 30.0]), [0.05, 0.4, 0.95]
+    assert found.names == ("k2__length_scale", "scale")
+    assert model.scale_ == pytest.approx(np.exp(model.optimum_.theta[1]))
+    ends = model.predict_quantiles(NEW, q)
+    middle, steps = np.log(np.median(pdist(X))), np.linspace(-9.0, 9.0, 601)
+    logs, density, below, moments = [], [], [], []
+    for theta in found.theta:
+        own, scale = kernel.clone_with_theta(theta[:1]), float(np.exp(theta[1]))
+        post = infer(own(X), 4.0 * Y, f"student-t(nu=8, scale={scale!r})", "ep", **ends_at)
+        logs.append(post.log_evidence + norm(np.log(1.2), 3.0).logpdf(theta[1]))
+        logs[-1] += norm(middle, 1.5).logpdf(theta[0])
+        mean, variance = post.predict(own(NEW, X), own.diag(NEW))
+        moments.append((mean, variance))
+        f = (mean[:, None] + np.sqrt(variance)[:, None] * steps)[:, :, None]
+        share = norm.pdf(steps) * (steps[1] - steps[0])
+        density.append(np.einsum("tnk,n->tk", student.pdf(y, 8.0, f, scale), share))
+        below.append(np.einsum("tnk,n->tk", student.cdf(ends[:, None], 8.0, f, scale), share))
+    w = found.weights
+    if design == "grid":  # whose nodes are as likely as the density says, and nothing else
+        np.testing.assert_allclose(w, np.exp(np.array(logs) - logsumexp(logs)), rtol=2e-4)
+    np.testing.assert_allclose(np.tensordot(w, below, 1), np.tile(q, (3, 1)), rtol=2e-4)
+    densities = np.transpose([model.predict_log_density(NEW, np.full(3, value)) for value in y])
+    np.testing.assert_allclose(np.exp(densities), np.tensordot(w, density, 1), rtol=2e-4)
+    centre = sum(a * m for a, (m, _) in zip(w, moments, strict=True))
+    spread = sum(a * (v + (m - centre) ** 2) for a, (m, v) in zip(w, moments, strict=True))
+    np.testing.assert_allclose(model.latent(NEW), [centre, spread], rtol=2e-4)
+    draws = model.sample(NEW[:2], 4000, 0)
+    np.testing.assert_allclose((draws < ends[:2, 1]).mean(axis=0), 0.4, atol=0.035)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
 
 KERNEL = ConstantKernel(0.8, "fixed") * RBF([0.9, 1.4], "fixed")
-NUMBERS = {"normalize_y": False, "scale": 0.3, "noise_bounds": {"scale": "fixed"}}
+NUMBERS = {"normalize_y": False, "noise_bounds": {"scale": "fixed", "start": 0.3}}
 
 
 def drawn(seed=0, n=14, counts=False):

@@ -142,6 +142,7 @@ OLD = {
     "kernel_per_class": True,
     "nu_bounds": (1.0, 9.0),
     "scale_bounds": "fixed",
+    "scale": 0.2,
 }
 
 
@@ -188,6 +189,7 @@ def test_every_old_option_is_tried():
         ({"optimize": Search(), "max_iter": 3}, r"max_iter: now of optimize=Search\(\)"),
         ({"solver": Series(), "approximate": 0.1}, "approximate: now of solver="),
         ({"noise_bounds": {}, "nu_bounds": "fixed"}, "nu_bounds: now of noise_bounds="),
+        ({"noise_bounds": {"start": 1.0}, "scale": 2.0}, "scale: now of noise_bounds="),
         ({"power": 7, "dtype": "nonsense", "memory": "lots", "subsample": -3}, "power must be"),
         ({"inducing": None, "power": 0.3}, "power=0.3 cannot act with inducing=None"),
         ({"inducing": None, "dtype": "nonsense"}, "dtype must be"),
@@ -227,7 +229,6 @@ IDLE = {
     "dispersion": {"dispersion": 2.0, "link": "square"},
     "mean": {"mean": 1.0, "prior_mean": "auto"},
     "nu": None,
-    "scale": None,
     "noise_bounds": {"noise_bounds": {"nu": (1.0, 9.0)}, "optimize": False},
     "normalize_y": None,
 }

@@ -45,7 +45,7 @@ def test_parts_are_near_all_rows_at_once():
             {"exposure": exposure},
         ),
         (
-            GPRobustRegressor(KERNEL, scale=0.3, normalize_y=False, **FIXED),
+            GPRobustRegressor(KERNEL, noise_bounds={"start": 0.3}, normalize_y=False, **FIXED),
             f + 0.3 * rng.standard_t(4.0, len(f)),
             {},
         ),

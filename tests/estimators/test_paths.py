@@ -32,9 +32,13 @@ E = np.linspace(0.5, 3.0, 30)
 MODELS = [
     (GPRegressor(KERNEL, solver="dense", **FIXED), 5.0 + 3.0 * F, {}),
     (GPPoissonRegressor(KERNEL, solver="dense", **FIXED), COUNTS, {"exposure": E}),
-    (GPRobustRegressor(KERNEL, scale=0.2, solver="dense", **FIXED), OUTLIERS, {}),
+    (GPRobustRegressor(KERNEL, noise_bounds={"start": 0.2}, solver="dense", **FIXED), OUTLIERS, {}),
     (GPRegressor(KERNEL, inducing=X[::3], **FIXED), F, {}),
-    (GPRobustRegressor(KERNEL, scale=0.2, inducing=X[::3], **FIXED), OUTLIERS, {}),
+    (
+        GPRobustRegressor(KERNEL, noise_bounds={"start": 0.2}, inducing=X[::3], **FIXED),
+        OUTLIERS,
+        {},
+    ),
 ]
 
 

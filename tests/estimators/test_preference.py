@@ -6,6 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import pdist
+from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
@@ -271,3 +273,45 @@ def test_a_large_tournament():
     assert 1.0 / model.noise_ == pytest.approx(f.std(), rel=0.1)
     z = (mean - (f - f.mean())) / std
     assert z.std() == pytest.approx(1.0, abs=0.1)
+
+
+def test_hyper_parameters_are_integrated(tmp_path):
+    """Nodes weighed by evidences of `infer` and priors by hand; probabilities by each node's."""
+    X, pairs, scores = drawn(count=30)
+    kernel = ConstantKernel(1.0) * RBF(1.0)
+    given = {"method": "ep", "tol": 1e-9, "hyperparameters": "integrate"}
+    model = GPPreference(kernel, **given).fit(X, pairs, scores=scores)
+    winners = np.where(scores[:, None] == 1.0, pairs, pairs[:, ::-1])
+    A, asked = rows_of(winners, len(X)), pairs[:4]
+    B, middle = rows_of(asked, len(X)), np.log(np.median(pdist(X)))
+    logs, shares, normals = [], [], []
+    for theta in model.integrated_.theta:
+        K = kernel.clone_with_theta(theta)(X)
+        post = infer(A @ K @ A.T, np.ones(len(A)), method="ep", tol=1e-9, max_sweeps=300)
+        prior = norm(0.0, 3.0).logpdf(theta[0]) + norm(middle, 1.5).logpdf(theta[1])
+        logs.append(post.log_evidence + prior)
+        mean, variance = post.predict(B @ K @ A.T, np.diag(B @ K @ B.T))
+        shares.append(norm.cdf(mean / np.sqrt(1.0 + variance)))
+        normals.append(norm(mean, np.sqrt(variance)))
+    weights = np.exp(np.array(logs) - logsumexp(logs))
+    np.testing.assert_allclose(model.integrated_.weights, weights, rtol=2e-4)
+    p = weights @ np.array(shares)
+    np.testing.assert_allclose(model.predict_proba(asked)[:, 0], p, rtol=1e-5)
+    np.testing.assert_array_equal(
+        model.predict(asked), np.where(p >= 0.5, asked[:, 0], asked[:, 1])
+    )
+    ends = norm.ppf(model.predict_interval(asked, level=0.8))
+    below = sum(w * one.cdf(ends.T) for w, one in zip(weights, normals, strict=True))
+    np.testing.assert_allclose(below.T, np.tile([0.1, 0.9], (4, 1)), rtol=1e-4)
+    mean, std = model.utility()
+    assert abs(mean.sum()) < 1e-9
+    assert (std > 0.0).all()
+    ranks = model.rank_proba(n_samples=200)
+    np.testing.assert_allclose(ranks.sum(axis=0), 1.0, rtol=1e-12)
+    model.save(tmp_path / "model")
+    copy = qpruntime.load(tmp_path / "model")
+    np.testing.assert_array_equal(copy.predict_proba(asked), model.predict_proba(asked))
+    with pytest.raises(InputError, match="cannot act with optimize=False"):
+        GPPreference(kernel, optimize=False, hyperparameters="integrate").fit(X, pairs)
+    with pytest.raises(InputError, match="nothing to integrate"):
+        GPPreference(FIXED * RBF(1.0, "fixed"), hyperparameters="integrate").fit(X, pairs)

@@ -142,8 +142,8 @@ def test_refuses_weights(weights, words):
 
 
 def test_fixed_parameters_are_plain_inference():
-    bounds = {"nu": "fixed", "scale": "fixed"}
-    options = {"scale": 0.3, "noise_bounds": bounds, "normalize_y": False}
+    bounds = {"nu": "fixed", "scale": "fixed", "start": 0.3}
+    options = {"noise_bounds": bounds, "normalize_y": False}
     model = GPRobustRegressor(FIXED, nu=3.0, method="ep", tol=1e-11, **options).fit(X, Y)
     assert model.optimum_ is None
     assert model.likelihood_ is get("student-t", nu=3, scale=0.3)
@@ -168,7 +168,7 @@ def test_fixed_parameters_are_plain_inference():
 @every_case(("nu", "scale"), [(1.0, 0.5), (4.0, 0.1), (60.0, 2.0)])
 def test_quantiles_undo_the_distribution(nu, scale):
     model = GPRobustRegressor(
-        FIXED, nu=nu, scale=scale, noise_bounds={"scale": "fixed"}, method="ep", optimize=False
+        FIXED, nu=nu, noise_bounds={"start": scale}, method="ep", optimize=False
     ).fit(X, Y)
     levels = [0.01, 0.25, 0.5, 0.9]
     quantiles = model.predict_quantiles(NEW, levels)
@@ -276,7 +276,7 @@ def test_targets_without_noise_are_followed_as_far_as_the_kernel_matrix_goes():
 
 def test_clone_and_pickle():
     model = GPRobustRegressor(
-        FIXED, method="ep", scale=0.2, noise_bounds={"scale": np.array([0.1, 1.0])}
+        FIXED, method="ep", noise_bounds={"scale": np.array([0.1, 1.0]), "start": 0.2}
     )
     model.fit(X, Y)
     again = clone(model)
@@ -291,8 +291,8 @@ def test_clone_and_pickle():
     [
         ({"method": "vb"}, "method must be one of"),
         ({"nu": 0.0}, "nu of likelihood"),
-        ({"scale": -1.0}, "scale must be positive and finite, got -1"),
-        ({"scale": "wide"}, "scale must be positive"),
+        ({"noise_bounds": {"start": -1.0}}, "scale must be positive and finite, got -1"),
+        ({"noise_bounds": {"start": "wide"}}, "scale must be positive"),
         ({"noise_bounds": {"scale": (1.0, 2.0)}}, "scale is .* outside its noise_bounds 1 to 2"),
         ({"noise_bounds": {"scale": 3.0}}, "two positive numbers or 'fixed'"),
         ({"noise_bounds": {"scale": "free"}}, "two positive numbers or 'fixed'"),

@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
+from sklearn.compose import make_column_transformer
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 import qpruntime
 from cases import every_case
@@ -285,3 +290,38 @@ def test_batches():
     model.partial_fit(frame[60:], y[60:] > 0.0)
     whole = GPClassifier(KERNEL, method="ep").fit(frame, y > 0.0)
     np.testing.assert_allclose(model.predict_proba(frame), whole.predict_proba(frame), atol=0.03)
+
+
+def test_a_pipeline_as_prior_mean_has_the_columns():
+    """By name, text and holes as they were: what its folds say of the frame itself is the mean."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "area": rng.uniform(30.0, 150.0, 40),
+            "city": rng.choice(["Bern", "Oslo", None], 40),
+            "lift": rng.random(40) > 0.5,
+            "built": np.where(rng.random(40) < 0.2, np.nan, rng.uniform(1900.0, 2000.0, 40)),
+        }
+    )
+    y = frame["area"] / 50.0 + (frame["city"] == "Bern") + 0.1 * rng.normal(size=40)
+    columns = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["city"]),
+        (SimpleImputer(add_indicator=True), ["built", "area", "lift"]),
+    )
+    mean = make_pipeline(columns, Ridge())
+    model = GPRegressor(prior_mean=mean, method="ep", optimize=False).fit(frame, y)
+    again = model.columns_.frame(frame.columns, model._new_data(frame))
+    pd.testing.assert_frame_equal(
+        again.assign(lift=again["lift"] > 0.0), frame, check_dtype=False, rtol=1e-15
+    )
+    new = frame[::3].assign(city=["Rome", *frame["city"][3::3]])  # a level that no fold had
+    found = model.prior_mean_
+    told = np.mean([(one[-1].predict(new) - model._centre_) for one in found.estimators], axis=0)
+    expected = found.shift + found.slope * told / model._unit_
+    np.testing.assert_allclose(found.at(model._new_data(new))[:, 0], expected, rtol=1e-12)
+    # Others get numbers, and rows of numbers with names the names.
+    plain = GPRegressor(prior_mean=Ridge(), method="ep", optimize=False).fit(frame, y)
+    assert plain.prior_mean_.estimators[0].n_features_in_ == 5
+    named = make_pipeline(make_column_transformer(("passthrough", ["area"])), Ridge())
+    one = GPRegressor(prior_mean=named, method="ep", optimize=False).fit(frame[["area"]], y)
+    assert one.prior_mean_.estimators[0][-1][-1].n_features_in_ == 1

@@ -60,7 +60,9 @@ def outliers():
     x = np.linspace(0.0, 6.0, 25)[:, None]
     y = np.sin(x[:, 0])
     y[7] += 5.0
-    model = GPRobustRegressor(1.0 * RBF(1.0), scale=0.1, optimize=False, method="ep")
+    model = GPRobustRegressor(
+        1.0 * RBF(1.0), noise_bounds={"start": 0.1}, optimize=False, method="ep"
+    )
     return model.fit(x, y), x, y
 
 

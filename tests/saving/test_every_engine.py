@@ -1,0 +1,140 @@
+"""Every estimator fitted by every engine comes back from its file with the same predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+import qpruntime
+from cases import every_case
+from qpruntime import (
+    GPClassifier,
+    GPOrdinal,
+    GPPoissonRegressor,
+    GPPreference,
+    GPRegressor,
+    GPRobustRegressor,
+    GPSurvival,
+    Inducing,
+    Integrate,
+    Search,
+)
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(0.0, 5.0, (24, 2))
+F = np.sin(X[:, 0])
+REALS = F + 0.2 * RNG.normal(size=24)
+COUNTS = RNG.poisson(np.exp(F)).astype(float)
+POSITIVE = RNG.gamma(5.0, np.exp(F) / 5.0)
+LEVELS = np.digitize(F, [-0.4, 0.5])
+TRIALS = np.column_stack([np.minimum(COUNTS, 9.0), np.full(24, 9.0)])
+SMOOTH = ConstantKernel(1.0) * RBF(1.0)
+STATES = ConstantKernel(1.0) * Matern(1.0, nu=1.5)
+HELD = {"optimize": False}
+COMPOSITE = {"hyperparameters": Integrate("composite"), "random_state": 0}
+
+MODELS = {
+    "labels": (GPClassifier, {}, F > 0.0),
+    "classes": (GPClassifier, {}, LEVELS),
+    "noisy labels": (GPClassifier, {"likelihood": "noisy-probit"}, F > 0.0),
+    "reals": (GPRegressor, {}, REALS),
+    "outliers": (GPRobustRegressor, {}, REALS),
+    "counts": (GPPoissonRegressor, {"link": "exp"}, COUNTS),
+    "squared counts": (GPPoissonRegressor, {}, COUNTS),
+    "levels": (GPOrdinal, {}, LEVELS),
+    "weibull": (GPSurvival, {}, POSITIVE),
+    "log-logistic": (GPSurvival, {"likelihood": "log-logistic"}, POSITIVE),
+    "log-normal": (GPSurvival, {"likelihood": "log-normal"}, POSITIVE),
+    "gamma": (GPRegressor, {"likelihood": "gamma"}, POSITIVE),
+    "beta": (GPRegressor, {"likelihood": "beta"}, 1.0 / (1.0 + np.exp(-REALS))),
+    "zeros": (GPRegressor, {"likelihood": "zero-inflated"}, COUNTS),
+    "hurdle": (GPRegressor, {"likelihood": "hurdle"}, COUNTS),
+    "trials": (GPRegressor, {"likelihood": "binomial"}, TRIALS),
+}
+ENGINES = {
+    "by default": (None, {"optimize": Search(max_iter=2)}),
+    "dense": (SMOOTH, HELD),
+    "inducing": (SMOOTH, {"inducing": 6, **HELD}),
+    "inducing, learnt": (SMOOTH, {"inducing": 6, "optimize": Search(max_iter=2)}),
+    "nearest": (None, {"inducing": Inducing("judged", nearest=4), "random_state": 0}),
+    "states": (STATES, {"solver": "markov", **HELD}),
+    "integrated": (SMOOTH, COMPOSITE),
+    "integrated, inducing": (SMOOTH, {"inducing": 6, **COMPOSITE}),
+}
+#: Those whose kernels other tests compile, and that take a fraction of a second.
+CHEAP = [
+    *(("labels", engine) for engine in ("inducing", "states", "integrated")),
+    *(("reals", engine) for engine in ("dense", "inducing", "inducing, learnt", "states")),
+    ("reals", "integrated"),
+    ("reals", "integrated, inducing"),
+    ("outliers", "inducing, learnt"),
+    ("counts", "inducing"),
+    ("classes", "dense"),
+    ("levels", "dense"),
+    ("weibull", "dense"),
+    ("gamma", "dense"),
+]
+REST = [(name, engine) for name in MODELS for engine in ENGINES if (name, engine) not in CHEAP]
+
+
+def predictions(model, points):
+    """All that a model says of points, as arrays."""
+    names = ("latent", "predict", "predict_proba", "predict_quantiles", "sample_latent")
+    if type(model.posterior_).__name__ not in ("Posterior", "SeriesPosterior"):
+        names = names[:-1]  # classes jointly and nearest rows have no joint draws
+    seeded = {"sample_latent": {"random_state": 0}}
+    found = [
+        getattr(model, name)(points, **seeded.get(name, {}))
+        for name in names
+        if hasattr(model, name)
+    ]
+    return [np.asarray(part) for one in found for part in (one if type(one) is tuple else (one,))]
+
+
+def comes_back(model, points, tmp_path):
+    model.save(tmp_path / "model")
+    copy = qpruntime.load(tmp_path / "model")
+    assert type(copy) is type(model)
+    for got, want in zip(predictions(copy, points), predictions(model, points), strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert repr(copy) == repr(model)
+
+
+def fitted_and_back(name, engine, tmp_path):
+    cls, given, y = MODELS[name]
+    kernel, options = ENGINES[engine]
+    points = X[:, :1] if engine == "states" else X
+    model = cls(kernel, method="ep", **given, **options).fit(points, y)
+    comes_back(model, points[:4] + 0.1, tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore::qpruntime.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::qpruntime.SamplingWarning")
+@every_case(("name", "engine"), CHEAP)
+def test_cheap_ones(name, engine, tmp_path):
+    fitted_and_back(name, engine, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::qpruntime.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::qpruntime.SamplingWarning")
+@every_case(("name", "engine"), REST)
+def test_all_others(name, engine, tmp_path):
+    fitted_and_back(name, engine, tmp_path)
+
+
+@every_case("inducing", [None, 6])
+def test_classes_jointly(inducing, tmp_path):
+    model = GPClassifier(SMOOTH, multi_class="joint", inducing=inducing, method="ep", **HELD)
+    comes_back(model.fit(X, LEVELS), X[:4] + 0.1, tmp_path)
+
+
+def test_comparisons(tmp_path):
+    pairs = RNG.integers(0, 6, (20, 2))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    model = GPPreference(SMOOTH, method="ep", optimize=False).fit(X[:6], pairs)
+    model.save(tmp_path / "model")
+    copy = qpruntime.load(tmp_path / "model")
+    np.testing.assert_array_equal(copy.predict_proba(pairs), model.predict_proba(pairs))
+    np.testing.assert_array_equal(copy.utility(), model.utility())
