@@ -17,11 +17,12 @@ from qpruntime.effects.frame import Frame
 from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import commit, draft_of
 from qpruntime.forecasting.ahead import Ahead
-from qpruntime.forecasting.choosing import Chosen, Known, choose
+from qpruntime.forecasting.choosing import choose
 from qpruntime.forecasting.clock import Clock
 from qpruntime.forecasting.scale import values_of
 from qpruntime.forecasting.structure import Structure, ahead_of
 from qpruntime.forecasting.times import index_of
+from qpruntime.forecasting.tried import Chosen, Known
 from qpruntime.likelihoods import Likelihood
 from qpruntime.saving.savable import Savable
 from qpruntime.validation import levels, number, real, whole
@@ -58,12 +59,21 @@ class GPForecaster(Savable, BaseEstimator):
     integrate : {"auto", "grid", "ccd", "mode"}
         Hyper-parameters, as of `qpruntime.effects.EffectsModel`. "auto" takes the mode from 2000
         steps on, where they are well known.
+    cycle : "auto", bool or float
+        Whether there is a swing whose period wanders, or about how many steps it has. By default
+        what the evidence prefers, in place of seasons that were found in the values.
+    drift : "auto" or bool
+        Whether patterns of seasons change from one to the next; by default what the evidence
+        prefers, of seasons of whole steps, 60 at most, that occur four times.
 
     Attributes
     ----------
     seasons_ : tuple of float
     trend_ : str
     noise_ : bool
+    cycle_ : bool
+    drift_ : tuple of float
+        Seasons whose pattern changes.
     family_ : str or Likelihood
     model_ : EffectsModel
         Of columns "step", "trend", "season P" and the regressors; ``summary()`` has deviations.
@@ -95,6 +105,8 @@ class GPForecaster(Savable, BaseEstimator):
     noise: Literal["auto"] | bool = "auto"
     family: str | Likelihood = "auto"
     integrate: Literal["auto", "grid", "ccd", "mode"] = "auto"
+    cycle: Literal["auto"] | bool | float = "auto"
+    drift: Literal["auto"] | bool = "auto"
 
     def fit(
         self,
@@ -174,6 +186,7 @@ class GPForecaster(Savable, BaseEstimator):
         self.structure_, self.model_ = found.structure, found.model
         self.seasons_, self.trend_ = found.structure.seasons, found.structure.trend
         self.noise_, self.family_ = found.structure.noise, found.structure.family
+        self.cycle_, self.drift_ = found.structure.cycle > 0.0, found.structure.drifting
         return self
 
     def _ahead(self, horizon: Any, X: Any, exposure: Any, index: Any) -> Ahead:

@@ -14,6 +14,7 @@ from qpruntime.effects.frame import Frame
 from qpruntime.effects.priors import DEVIATION
 from qpruntime.errors import InputError
 from qpruntime.forecasting.ahead import Ahead
+from qpruntime.forecasting.cycle import Cycle
 from qpruntime.forecasting.families import COUNTS, bounds_of, likelihood_of
 from qpruntime.forecasting.held import Held, Learnt
 from qpruntime.forecasting.scale import Scale
@@ -31,6 +32,8 @@ _PHASES = 200
 _SHORT, _SHORT_PRIOR = 40, (1.0, 0.01)
 # Prior standard deviation of the log rate of a series without a single count.
 _NO_COUNT = 3.0
+# Between the chains of two phases, in seasons: nothing lasts so long.
+_APART = 1e8
 #: Names of columns.
 TREND, NOISE, EXPOSURE = "trend", "step", "exposure"
 # Families whose exposures the model of effects takes itself.
@@ -55,6 +58,10 @@ class Structure:
         What other series say of the hyper-parameters.
     empty : bool
         Whether all counts are 0: how low their rate is nobody knows then.
+    cycle : float
+        About how many steps a cycle has whose period is not fixed; 0 if there is none.
+    drifting : tuple of float
+        Seasons whose pattern changes from one to the next.
     """
 
     seasons: tuple[float, ...]
@@ -65,6 +72,8 @@ class Structure:
     scale: Scale
     learnt: Learnt | None = None
     empty: bool = False
+    cycle: float = 0.0
+    drifting: tuple[float, ...] = ()
 
     def columns(self, steps: Array, X: Any, exposure: ArrayLike | None) -> dict[str, Any]:
         """Columns of the model for these steps.
@@ -79,6 +88,10 @@ class Structure:
             knots = phases(period)
             phase = np.floor(np.mod(steps, period) * (knots / period) + 1e-9)
             data[f"season {period:g}"] = np.minimum(phase, knots - 1.0)
+        for period in self.drifting:
+            # Each phase has a chain of its own, from one season to the next.
+            turn, phase = np.divmod(np.round(steps), period)
+            data[f"drift {period:g}"] = turn + _APART * phase
         data[EXPOSURE] = self._exposure(steps, exposure)
         if self._offset:
             data[EXPOSURE] = np.log(data[EXPOSURE])
@@ -127,6 +140,10 @@ class Structure:
             terms.append(Walk(TREND, order, knots=knots, prior=prior))
         for period in self.seasons:
             terms.append(Walk(f"season {period:g}", 2, cyclic=phases(period)))
+        for period in self.drifting:
+            terms.append(Series(f"drift {period:g}", step=1.0))
+        if self.cycle:
+            terms.append(Cycle(NOISE, self.cycle))
         if self.noise:
             terms.append(Series(NOISE, step=1.0))
         family: Any = self.family
