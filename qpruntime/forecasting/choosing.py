@@ -12,13 +12,14 @@ from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.forecasting.families import is_whole, likelihood_of, scale_of
 from qpruntime.forecasting.lasting import cycling, drifting, noisy
+from qpruntime.forecasting.outliers import calmed, far_off, price_of
 from qpruntime.forecasting.seasons import find_seasons
 from qpruntime.forecasting.structure import Structure
-from qpruntime.forecasting.tried import MANY, Chosen, Known, best_of, fitted
+from qpruntime.forecasting.tried import MANY, SURE, Chosen, Known, best_of, evidence, fitted
 from qpruntime.forecasting.widening import heavy, rounded, varied
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.observations import LARGEST_COUNT
-from qpruntime.validation import choice, number
+from qpruntime.validation import choice, flag, number
 
 __all__ = ["choose", "regressors_of", "seasonal"]
 
@@ -48,7 +49,7 @@ def choose(options: Any, known: Known) -> Chosen:
 
 def _chosen(options: Any, known: Known) -> Chosen:
     """The best of what was tried."""
-    choice(options.trend, "trend", ("auto", "level", "slope", "none"))
+    choice(options.trend, "trend", ("auto", "level", "line", "slope", "none"))
     steps, y = known.steps, known.y
     family: Any = options.family
     if not isinstance(family, str | Likelihood):
@@ -56,20 +57,51 @@ def _chosen(options: Any, known: Known) -> Chosen:
     counts = is_whole(family, y) and not (family == "auto" and y.max() > LARGEST_COUNT)
     if family != "auto":
         likelihood_of(family)
-    seasons = _seasons(options.seasons, known, counts)
     integrate = options.integrate
     if integrate == "auto":
         integrate = "mode" if steps.size >= MANY else "auto"
     if counts and not y.any():
         return _nothing(options, known, integrate)
+    best = _searched(options, known, counts)
+    rows = _outliers(options, known, best.structure)
+    if rows.size:
+        other = _searched(options, known, counts, rows)
+        least = evidence(best, known) + SURE + price_of(rows.size, y.size)
+        best = other if evidence(other, known) > least else best
+    # What a fit at the mode can serve as, if nothing else is asked for.
+    if integrate != "mode":
+        best = fitted(best.structure, known, integrate)
+    return best
+
+
+def _outliers(options: Any, known: Known, best: Structure) -> Array:
+    """Rows that may have an effect of their own."""
+    asked = options.outliers
+    if not isinstance(asked, str) and not flag(asked, "outliers"):
+        return np.zeros(0, dtype=np.intp)
+    if isinstance(asked, str):
+        choice(asked, "outliers", ("auto",))
+    return far_off(known.steps, known.y, best.seasons, best.scale)
+
+
+def _searched(options: Any, known: Known, counts: bool, rows: Array | None = None) -> Chosen:
+    """The best of what was tried at the mode, with effects for some of the rows."""
+    y, family = known.y, options.family
+    seen = y if rows is None else calmed(y, rows)
+    seasons = _seasons(options.seasons, replace(known, y=seen), counts)
     first = Structure(seasons, regressors_of(known), "level", False, "poisson", scale_of("", y))
+    if rows is not None:
+        first = replace(first, outliers=tuple(known.steps[rows].tolist()))
     if family != "auto":
         tried = [family]
     elif counts:
         tried = ["poisson"]
     else:
         tried = ["gaussian", "log-normal"] if (y > 0.0).all() else ["gaussian"]
-    trends = ("level", "slope") if options.trend == "auto" else (options.trend,)
+    trends: tuple[str, ...] = (options.trend,)
+    if options.trend == "auto":
+        # Levels of a long series say where a line would go.
+        trends = ("level", "slope") if y.size >= MANY else ("level", "line", "slope")
     best = best_of(
         [
             replace(first, family=name, scale=scale_of(name, y), trend=one)
@@ -85,11 +117,7 @@ def _chosen(options: Any, known: Known) -> Chosen:
     best = cycling(options, best, known, trends)
     if family == "auto":
         best = varied(options, best, known) if counts else heavy(best, known)
-    best = drifting(options, best, known, trends)
-    # What a fit at the mode can serve as, if nothing else is asked for.
-    if integrate != "mode":
-        best = fitted(best.structure, known, integrate)
-    return best
+    return drifting(options, best, known, trends)
 
 
 def _nothing(options: Any, known: Known, integrate: Any) -> Chosen:

@@ -47,8 +47,9 @@ class GPForecaster(Savable, BaseEstimator):
     seasons : "auto" or sequence of float
         Periods in steps. By default of dates those of the calendar, hour, day, week and year, that
         occur twice; of numbers those that the values show, see `find_seasons`. () for none.
-    trend : {"auto", "level", "slope", "none"}
-        Whether levels drift, or slopes; by default what the evidence prefers.
+    trend : {"auto", "level", "line", "slope", "none"}
+        Whether levels drift, do so around a straight line, or slopes drift; by default what the
+        evidence prefers.
     noise : "auto" or bool
         Whether what is left lasts from one step to the next; by default if residuals do.
     family : str or Likelihood
@@ -65,6 +66,9 @@ class GPForecaster(Savable, BaseEstimator):
     drift : "auto" or bool
         Whether patterns of seasons change from one to the next; by default what the evidence
         prefers, of seasons of whole steps, 60 at most, that occur four times.
+    outliers : "auto" or bool
+        Whether single observations far from all around them, one in a hundred at most, may have an
+        effect of their own, which forecasts do not have; if the evidence prefers it.
 
     Attributes
     ----------
@@ -75,6 +79,8 @@ class GPForecaster(Savable, BaseEstimator):
     drift_ : tuple of float
         Seasons whose pattern changes.
     family_ : str or Likelihood
+    outliers_ : list
+        Times of observations with an effect of their own.
     model_ : EffectsModel
         Of columns "step", "trend", "season P" and the regressors; ``summary()`` has deviations.
         Real numbers are in units of ``structure_.scale`` there.
@@ -101,12 +107,13 @@ class GPForecaster(Savable, BaseEstimator):
 
     seasons: Literal["auto"] | Sequence[float] = "auto"
     _: KW_ONLY
-    trend: Literal["auto", "level", "slope", "none"] = "auto"
+    trend: Literal["auto", "level", "line", "slope", "none"] = "auto"
     noise: Literal["auto"] | bool = "auto"
     family: str | Likelihood = "auto"
     integrate: Literal["auto", "grid", "ccd", "mode"] = "auto"
     cycle: Literal["auto"] | bool | float = "auto"
     drift: Literal["auto"] | bool = "auto"
+    outliers: Literal["auto"] | bool = "auto"
 
     def fit(
         self,
@@ -188,6 +195,12 @@ class GPForecaster(Savable, BaseEstimator):
         self.noise_, self.family_ = found.structure.noise, found.structure.family
         self.cycle_, self.drift_ = found.structure.cycle > 0.0, found.structure.drifting
         return self
+
+    @property
+    def outliers_(self) -> list[Any]:
+        """Times of observations with an effect of their own."""
+        check_is_fitted(self, "structure_")
+        return [self.clock_.after(step - 1.0, 1)[0] for step in self.structure_.outliers]
 
     def _ahead(self, horizon: Any, X: Any, exposure: Any, index: Any) -> Ahead:
         """Distributions at steps to come, or at the times asked for."""

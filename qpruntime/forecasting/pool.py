@@ -56,7 +56,7 @@ def common(options: Any, some: Sequence[Known], spread: bool) -> Structure:
         options = clone(options).set_params(seasons=common_seasons(pairs))
     # What few series have to teach, one wandering period or pattern, is for series alone.
     drift = options.drift is True
-    options = clone(options).set_params(cycle=False, drift=drift)
+    options = clone(options).set_params(cycle=False, drift=drift, outliers=False)
     found, errors = [], []
     for one in some:
         try:

@@ -77,8 +77,9 @@ def evidence(one: Chosen, known: Known) -> float:
 
 
 def preferred(one: Chosen, known: Known) -> float:
-    """Log evidence, of slopes less what they have to gain."""
-    return evidence(one, known) - ASTRAY * (one.structure.trend == "slope")
+    """Log evidence, of lines and slopes less what they have to gain."""
+    price = {"line": GAIN, "slope": ASTRAY}
+    return evidence(one, known) - price.get(one.structure.trend, 0.0)
 
 
 def best_of(structures: Sequence[Structure], known: Known) -> Chosen:

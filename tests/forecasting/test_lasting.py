@@ -138,3 +138,21 @@ def test_what_is_asked_for_is_taken_or_refused():
         GPForecaster(cycle=True, seasons=()).fit(np.random.default_rng(0).poisson(9.0, 30))
     with pytest.raises(InputError, match="drift"):
         GPForecaster(drift="yes").fit(y)
+
+
+def test_a_line_goes_on():
+    rng = np.random.default_rng(7)
+    f = 0.02 * np.arange(112) + 0.05 * np.cumsum(rng.normal(size=112))
+    y = np.exp(2.0 + f + 0.02 * rng.normal(size=112))
+    bare = {"seasons": (), "noise": False, "family": "log-normal", "integrate": "mode"}
+    model = GPForecaster(**bare).fit(y[:100])
+    assert model.trend_ == "line"
+    level = GPForecaster(trend="level", **bare).fit(y[:100])
+    truth = 2.0 + f[100:]
+    error, other = (np.abs(np.log(one.predict(12)) - truth).mean() for one in (model, level))
+    assert error < 0.7 * other
+    # The rise over a step is the coefficient, and the prior of 1 over the spread is hardly felt.
+    rise = np.diff(np.log(model.predict_quantiles(12, q=0.5)[:, 0]))
+    np.testing.assert_allclose(rise.mean(), 0.02, atol=0.012)
+    flat = np.exp(2.0 + 0.2 * rng.normal(size=100))
+    assert GPForecaster(**bare).fit(flat).trend_ == "level"
