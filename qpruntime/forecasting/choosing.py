@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
@@ -74,7 +75,7 @@ def _chosen(options: Any, known: Known) -> Chosen:
     return best
 
 
-def _outliers(options: Any, known: Known, best: Structure) -> Array:
+def _outliers(options: Any, known: Known, best: Structure) -> NDArray[np.intp]:
     """Rows that may have an effect of their own."""
     asked = options.outliers
     if not isinstance(asked, str) and not flag(asked, "outliers"):
@@ -84,7 +85,9 @@ def _outliers(options: Any, known: Known, best: Structure) -> Array:
     return far_off(known.steps, known.y, best.seasons, best.scale)
 
 
-def _searched(options: Any, known: Known, counts: bool, rows: Array | None = None) -> Chosen:
+def _searched(
+    options: Any, known: Known, counts: bool, rows: NDArray[np.intp] | None = None
+) -> Chosen:
     """The best of what was tried at the mode, with effects for some of the rows."""
     y, family = known.y, options.family
     seen = y if rows is None else calmed(y, rows)

@@ -200,7 +200,8 @@ class GPForecaster(Savable, BaseEstimator):
     def outliers_(self) -> list[Any]:
         """Times of observations with an effect of their own."""
         check_is_fitted(self, "structure_")
-        return [self.clock_.after(step - 1.0, 1)[0] for step in self.structure_.outliers]
+        found = [self.clock_.after(step - 1.0, 1)[0] for step in self.structure_.outliers]
+        return [float(one) if isinstance(one, np.floating) else one for one in found]
 
     def _ahead(self, horizon: Any, X: Any, exposure: Any, index: Any) -> Ahead:
         """Distributions at steps to come, or at the times asked for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qpruntime.arrays import Array
 from qpruntime.forecasting.scale import Scale
@@ -20,7 +21,7 @@ _MAD = 1.4826
 _FEWEST = 20
 
 
-def far_off(steps: Array, y: Array, seasons: tuple[float, ...], scale: Scale) -> Array:
+def far_off(steps: Array, y: Array, seasons: tuple[float, ...], scale: Scale) -> NDArray[np.intp]:
     """Return rows that are far off, shape (k,), rising.
 
     Parameters
@@ -51,7 +52,7 @@ def far_off(steps: Array, y: Array, seasons: tuple[float, ...], scale: Scale) ->
     return found if found.size <= max(1.0, _SHARE * y.size) else none
 
 
-def calmed(y: Array, rows: Array) -> Array:
+def calmed(y: Array, rows: NDArray[np.intp]) -> Array:
     """Return the observations with those of these rows replaced by medians around them."""
     found = np.array(y, dtype=float)
     found[rows] = _medians(found)[rows]

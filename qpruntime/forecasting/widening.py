@@ -60,8 +60,8 @@ def varied(options: Any, best: Chosen, known: Known) -> Chosen:
         wide = replace(structure, family="negative-binomial", noise=one)
         tried.append(fitted(wide, known, "mode"))
     found = max(tried, key=lambda one: evidence(one, known))
-    y = known.y
-    if y.all() or not _positive(known) or zeros_gain(y) < _ZEROS:
+    y = known.y[~np.isin(known.steps, structure.outliers)]
+    if y.all() or not y.any() or not _positive(known) or zeros_gain(y) < _ZEROS:
         return found
     wider = [
         fitted(replace(found.structure, family=name), known, "mode")

@@ -49,7 +49,12 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "times": bayesopt.times,
     },
     "data-frames.md": {"peers": frames.peers, "forms": frames.forms, "gaps": frames.gaps},
-    "forecasts-measured.md": {"peers": forecasts.forecasts, "panels": forecasts.panels},
+    "forecasts-measured.md": {
+        "peers": forecasts.forecasts,
+        "others": forecasts.others,
+        "zeros": forecasts.zeros,
+        "panels": forecasts.panels,
+    },
     "kinds-of-y.md": {"kinds": kinds.kinds},
     "uncertain-hyperparameters.md": {
         "designs": integrated_designs.integrated_designs,

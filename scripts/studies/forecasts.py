@@ -51,15 +51,15 @@ def main(options: Namespace) -> None:
     kept = Records(options.kept, Key)
     logging.getLogger("cmdstanpy").setLevel("ERROR")
     logging.getLogger("prophet").setLevel("ERROR")
-    for group, models in ((SETS, MODELS), (CHECKS, MODELS), (INTERMITTENT, FOR_ZEROS)):
+    for label, (group, models) in GROUPS.items():
         for model, quantiles in models.items() if not options.report else ():
             for name, one in group.items():
                 key = Key(name, model)
                 if key not in kept and name in (options.sets or group):
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")
-                        kept.add({**key._asdict(), **scored(one(), quantiles)})
-        print(table([one for one in kept.records.values() if one["set"] in group]), "\n")
+                        kept.add({**key._asdict(), "group": label, **scored(one(), quantiles)})
+        print(table([one for one in kept.records.values() if one["group"] == label]), "\n")
 
 
 def scored(one: Set, quantiles: Callable[[Set, int], Any]) -> dict[str, Any]:
@@ -149,4 +149,11 @@ FOR_ZEROS: dict[str, Callable[[Set, int], Any]] = {
     "TSB": _statsforecast("TSB"),
     "AutoARIMA": _statsforecast("AutoARIMA"),
     "AutoETS": _statsforecast("AutoETS"),
+}
+#: Series that rules of the default were set with, others that were looked at afterwards, and counts
+#: that are mostly 0.
+GROUPS = {
+    "seen": (SETS, MODELS),
+    "others": (CHECKS, MODELS),
+    "zeros": (INTERMITTENT, FOR_ZEROS),
 }
