@@ -51,6 +51,14 @@ def choose(options: Any, known: Known) -> Chosen:
 def _chosen(options: Any, known: Known) -> Chosen:
     """The best of what was tried."""
     choice(options.trend, "trend", ("auto", "level", "line", "slope", "none"))
+    for name in ("cycle", "drift", "outliers"):
+        asked = getattr(options, name)
+        if isinstance(asked, str):
+            choice(asked, name, ("auto",))
+        elif name == "cycle" and not isinstance(asked, bool | np.bool_):
+            number(asked, name, above=2.0)
+        else:
+            flag(asked, name)
     steps, y = known.steps, known.y
     family: Any = options.family
     if not isinstance(family, str | Likelihood):
@@ -77,11 +85,8 @@ def _chosen(options: Any, known: Known) -> Chosen:
 
 def _outliers(options: Any, known: Known, best: Structure) -> NDArray[np.intp]:
     """Rows that may have an effect of their own."""
-    asked = options.outliers
-    if not isinstance(asked, str) and not flag(asked, "outliers"):
+    if not options.outliers:
         return np.zeros(0, dtype=np.intp)
-    if isinstance(asked, str):
-        choice(asked, "outliers", ("auto",))
     return far_off(known.steps, known.y, best.seasons, best.scale)
 
 

@@ -21,7 +21,7 @@ from qpruntime.forecasting.tried import (
     preferred,
     residuals,
 )
-from qpruntime.validation import choice, flag, number
+from qpruntime.validation import choice, flag
 
 __all__ = ["cycling", "drifting", "noisy"]
 
@@ -79,9 +79,8 @@ def cycling(options: Any, best: Chosen, known: Known, trends: Sequence[str]) -> 
             if not periods:
                 raise InputError("cycle=True, and the values show none: say its period in steps")
         else:
-            periods = [number(asked, "cycle", above=2.0)]
+            periods = [float(asked)]
         return best_of([replace(own, cycle=p) for p in periods], known)
-    choice(asked, "cycle", ("auto",))
     free = isinstance(options.seasons, str) and not known.clock.calendar()
     # A swing is noise that lasts, too; where there is none the fits are spared.
     if not free or not own.noise or known.y.size >= MANY:
@@ -127,10 +126,8 @@ def drifting(options: Any, best: Chosen, known: Known, trends: Sequence[str]) ->
     """
     asked, own = options.drift, best.structure
     if not isinstance(asked, str):
-        wanted = flag(asked, "drift")
         fits = tuple(p for p in own.seasons if _drifts(p, known, 1.0))
-        return best_of([replace(own, drifting=fits)], known) if wanted and fits else best
-    choice(asked, "drift", ("auto",))
+        return best_of([replace(own, drifting=fits)], known) if asked and fits else best
     able = [p for p in own.seasons if _drifts(p, known, _TIMES)]
     if able:
         # A pattern that has changed leaves residuals that are alike a season apart.

@@ -89,11 +89,12 @@ def swinging(n, seed):
 
 def test_a_cycle_is_found_and_forecast():
     y, f = swinging(170, 2)
-    model = GPForecaster(integrate="mode").fit(y[:160])
+    bare = {"trend": "level", "family": "poisson", "integrate": "mode"}
+    model = GPForecaster(**bare).fit(y[:160])
     assert (model.cycle_, model.seasons_) == (True, ())
     known = model.model_.summary()
     assert 8.0 < known["cycle(step): period"]["mean"] < 12.5
-    plain = GPForecaster(integrate="mode", cycle=False).fit(y[:160])
+    plain = GPForecaster(cycle=False, **bare).fit(y[:160])
     error, other = (np.abs(np.log(one.predict(3)) - f[160:163]) for one in (model, plain))
     assert error.mean() < other.mean()
     ends = np.log(model.predict_interval(3, level=0.95))
@@ -104,7 +105,7 @@ def test_a_cycle_is_found_and_forecast():
     # Between steps, and before the first, there are numbers too.
     assert np.isfinite(model.predict(index=[-2.0, 10.5])).all()
     # White noise has none.
-    quiet = GPForecaster(integrate="mode").fit(np.random.default_rng(1).poisson(5.0, 160))
+    quiet = GPForecaster(**bare).fit(np.random.default_rng(1).poisson(5.0, 160))
     assert not quiet.cycle_
 
 
@@ -113,9 +114,10 @@ def test_a_season_that_drifts_is_found_and_forecast():
     pattern = np.cumsum(0.12 * rng.normal(size=(31, 4)), axis=0) + np.array([1.0, 0.0, -1.0, 0.2])
     f = 3.0 + pattern.ravel() + 0.005 * np.arange(124)
     y = np.exp(f + 0.03 * rng.normal(size=124))
-    model = GPForecaster(seasons=[4], integrate="mode").fit(y[:120])
+    bare = {"seasons": [4], "family": "log-normal", "noise": False, "integrate": "mode"}
+    model = GPForecaster(**bare).fit(y[:120])
     assert model.drift_ == (4.0,)
-    fixed = GPForecaster(seasons=[4], integrate="mode", drift=False).fit(y[:120])
+    fixed = GPForecaster(drift=False, **bare).fit(y[:120])
     assert fixed.drift_ == ()
     error, other = (np.abs(np.log(one.predict(4)) - f[120:]) for one in (model, fixed))
     assert error.mean() < 0.6 * other.mean()
@@ -124,18 +126,19 @@ def test_a_season_that_drifts_is_found_and_forecast():
     # A season that stays has none.
     stays = np.exp(f[:120] - pattern.ravel()[:120] + np.tile(pattern[0], 30))
     stays *= np.exp(0.1 * rng.normal(size=120))
-    assert GPForecaster(seasons=[4], integrate="mode").fit(stays).drift_ == ()
+    assert GPForecaster(**bare).fit(stays).drift_ == ()
 
 
 def test_what_is_asked_for_is_taken_or_refused():
     y, _ = swinging(60, 1)
-    model = GPForecaster(seasons=[12], cycle=9.0, drift=True, noise=False, integrate="mode").fit(y)
+    asked = {"trend": "level", "family": "poisson", "integrate": "mode"}
+    model = GPForecaster(seasons=[12], cycle=9.0, drift=True, noise=False, **asked).fit(y)
     assert (model.cycle_, model.drift_, model.noise_) == (True, (12.0,), False)
     assert len(model.effects("cycle(step)")) == 60
     with pytest.raises(InputError, match="cycle must be finite and above 2, got 1"):
         GPForecaster(cycle=1.0).fit(y)
     with pytest.raises(InputError, match="the values show none: say its period"):
-        GPForecaster(cycle=True, seasons=()).fit(np.random.default_rng(0).poisson(9.0, 30))
+        GPForecaster(cycle=True, seasons=(), **asked).fit(np.random.default_rng(0).poisson(9.0, 30))
     with pytest.raises(InputError, match="drift"):
         GPForecaster(drift="yes").fit(y)
 

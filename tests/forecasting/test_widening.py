@@ -43,7 +43,7 @@ def test_zeros_of_their_own_are_found_and_forecast():
         assert none == pytest.approx(np.mean(y == 0.0), abs=0.03)
         # Quantiles are those of the sum of the probabilities, and the mean is theirs.
         counts = np.arange(120.0)
-        pmf = np.exp([one.predict_log_pmf([k], 1)[0] for k in counts])
+        pmf = np.exp(one.predict_log_pmf(counts, index=np.full(120, 150.0)))
         assert pmf.sum() == pytest.approx(1.0, abs=1e-5)
         levels = np.array([0.3, 0.6, 0.9])
         wanted = np.searchsorted(np.cumsum(pmf), levels)
@@ -56,10 +56,11 @@ def test_numbers_that_were_rounded_are_no_counts_of_events():
     rng = np.random.default_rng(0)
     t = np.arange(120)
     y = np.round(500.0 + 60.0 * np.sin(0.5 * np.pi * t) + 6.0 * rng.normal(size=120))
-    model = GPForecaster(seasons=[4], integrate="mode", drift=False).fit(y)
+    bare = {"seasons": [4], "trend": "level", "noise": False, "drift": False, "integrate": "mode"}
+    model = GPForecaster(**bare).fit(y)
     assert model.family_ in ("gaussian", "log-normal")
     ends = model.predict_interval(1)[0]
     # Poisson's 90 % would be 72 wide.
     assert ends[1] - ends[0] == pytest.approx(2.0 * 1.645 * 6.0, rel=0.3)
     events = rng.poisson(500.0 + 60.0 * np.sin(0.5 * np.pi * t))
-    assert GPForecaster(seasons=[4], integrate="mode").fit(events).family_ == "poisson"
+    assert GPForecaster(**bare).fit(events).family_ == "poisson"
