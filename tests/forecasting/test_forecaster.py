@@ -90,7 +90,7 @@ def test_dates_missing_stretches_exposures_and_regressors():
 
 def test_counts_that_vary_more_and_noise_that_lasts():
     rng = np.random.default_rng(1)
-    varied = rng.poisson(5.0 * rng.gamma(2.0, 0.5, 200))
+    varied = rng.poisson(5.0 * rng.gamma(2.0, 0.5, 300))
     model = GPForecaster(seasons=(), trend="level", integrate="mode").fit(varied)
     assert model.family_ == "negative-binomial"
     assert 1.0 < model.model_.summary()["dispersion"]["mean"] < 4.0
