@@ -34,9 +34,10 @@ class Backtest:
     nlpd : ndarray, shape (W,)
         Mean of -log p(y) of the window.
     crps : ndarray, shape (W,)
-        Mean continuous ranked probability score, in counts: the absolute error of a sure forecast.
+        Mean continuous ranked probability score, in units of y: of a sure forecast the absolute
+        error.
     coverage : ndarray, shape (W,)
-        Share of counts within central intervals of 90 %.
+        Share of observations within central intervals of 90 %.
     """
 
     starts: Any
@@ -67,7 +68,7 @@ def backtest(
     model : GPForecaster
         Its parameters; it need not be fitted, and stays as it is.
     y, X, index, exposure
-        As for `GPForecaster.fit`. Missing counts are not scored.
+        As for `GPForecaster.fit`. Missing ones are not scored.
     horizon : int
         Rows of a window.
     windows : int
@@ -105,7 +106,7 @@ def backtest(
         where = {"index": times[after], "exposure": size[after]}
         known = np.isfinite(values[after])
         if not known.any():
-            raise InputError(f"rows {start} to {start + ahead - 1} have no counts to score")
+            raise InputError(f"rows {start} to {start + ahead - 1} have no observations to score")
         seen = values[after][known]
         log_p = own.predict_log_density(values[after], X=part(after), **where)[known]
         at = own.predict_quantiles(X=part(after), q=_LEVELS, **where)[known]

@@ -27,7 +27,7 @@ class GPSktimeForecaster(BaseForecaster):
 
     Parameters
     ----------
-    seasons, trend, noise, family, integrate
+    seasons, trend, noise, family, integrate, cycle, drift, outliers
         As of `GPForecaster`.
 
     Attributes
@@ -75,9 +75,13 @@ class GPSktimeForecaster(BaseForecaster):
         noise: Any = "auto",
         family: Any = "auto",
         integrate: str = "auto",
+        cycle: Any = "auto",
+        drift: Any = "auto",
+        outliers: Any = "auto",
     ) -> None:
         self.seasons, self.trend, self.noise = seasons, trend, noise
         self.family, self.integrate = family, integrate
+        self.cycle, self.drift, self.outliers = cycle, drift, outliers
         super().__init__()
 
     def _fit(self, y: Any, X: Any, fh: Any) -> GPSktimeForecaster:

@@ -17,11 +17,12 @@ from qpruntime.effects.frame import Frame
 from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import commit, draft_of
 from qpruntime.forecasting.ahead import Ahead
-from qpruntime.forecasting.choosing import Chosen, Known, choose
+from qpruntime.forecasting.choosing import choose
 from qpruntime.forecasting.clock import Clock
 from qpruntime.forecasting.scale import values_of
 from qpruntime.forecasting.structure import Structure, ahead_of
 from qpruntime.forecasting.times import index_of
+from qpruntime.forecasting.tried import Chosen, Known
 from qpruntime.likelihoods import Likelihood
 from qpruntime.saving.savable import Savable
 from qpruntime.validation import levels, number, real, whole
@@ -46,8 +47,9 @@ class GPForecaster(Savable, BaseEstimator):
     seasons : "auto" or sequence of float
         Periods in steps. By default of dates those of the calendar, hour, day, week and year, that
         occur twice; of numbers those that the values show, see `find_seasons`. () for none.
-    trend : {"auto", "level", "slope", "none"}
-        Whether levels drift, or slopes; by default what the evidence prefers.
+    trend : {"auto", "level", "line", "slope", "none"}
+        Whether levels drift, do so around a straight line, or slopes drift; by default what the
+        evidence prefers.
     noise : "auto" or bool
         Whether what is left lasts from one step to the next; by default if residuals do.
     family : str or Likelihood
@@ -58,13 +60,27 @@ class GPForecaster(Savable, BaseEstimator):
     integrate : {"auto", "grid", "ccd", "mode"}
         Hyper-parameters, as of `qpruntime.effects.EffectsModel`. "auto" takes the mode from 2000
         steps on, where they are well known.
+    cycle : "auto", bool or float
+        Whether there is a swing whose period wanders, or about how many steps it has. By default
+        what the evidence prefers, in place of seasons that were found in the values.
+    drift : "auto" or bool
+        Whether patterns of seasons change from one to the next; by default what the evidence
+        prefers, of seasons of whole steps, 60 at most, that occur four times.
+    outliers : "auto" or bool
+        Whether single observations far from all around them, one in a hundred at most, may have an
+        effect of their own, which forecasts do not have; if the evidence prefers it.
 
     Attributes
     ----------
     seasons_ : tuple of float
     trend_ : str
     noise_ : bool
+    cycle_ : bool
+    drift_ : tuple of float
+        Seasons whose pattern changes.
     family_ : str or Likelihood
+    outliers_ : list
+        Times of observations with an effect of their own.
     model_ : EffectsModel
         Of columns "step", "trend", "season P" and the regressors; ``summary()`` has deviations.
         Real numbers are in units of ``structure_.scale`` there.
@@ -91,10 +107,13 @@ class GPForecaster(Savable, BaseEstimator):
 
     seasons: Literal["auto"] | Sequence[float] = "auto"
     _: KW_ONLY
-    trend: Literal["auto", "level", "slope", "none"] = "auto"
+    trend: Literal["auto", "level", "line", "slope", "none"] = "auto"
     noise: Literal["auto"] | bool = "auto"
     family: str | Likelihood = "auto"
     integrate: Literal["auto", "grid", "ccd", "mode"] = "auto"
+    cycle: Literal["auto"] | bool | float = "auto"
+    drift: Literal["auto"] | bool = "auto"
+    outliers: Literal["auto"] | bool = "auto"
 
     def fit(
         self,
@@ -174,7 +193,15 @@ class GPForecaster(Savable, BaseEstimator):
         self.structure_, self.model_ = found.structure, found.model
         self.seasons_, self.trend_ = found.structure.seasons, found.structure.trend
         self.noise_, self.family_ = found.structure.noise, found.structure.family
+        self.cycle_, self.drift_ = found.structure.cycle > 0.0, found.structure.drifting
         return self
+
+    @property
+    def outliers_(self) -> list[Any]:
+        """Times of observations with an effect of their own."""
+        check_is_fitted(self, "structure_")
+        found = [self.clock_.after(step - 1.0, 1)[0] for step in self.structure_.outliers]
+        return [float(one) if isinstance(one, np.floating) else one for one in found]
 
     def _ahead(self, horizon: Any, X: Any, exposure: Any, index: Any) -> Ahead:
         """Distributions at steps to come, or at the times asked for."""

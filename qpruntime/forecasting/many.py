@@ -12,11 +12,12 @@ from sklearn.base import clone
 
 from qpruntime.errors import QPError
 from qpruntime.execution.blas_threads import one_blas_thread
-from qpruntime.forecasting.choosing import choose, fitted
+from qpruntime.forecasting.choosing import choose
 from qpruntime.forecasting.clock import Clock
 from qpruntime.forecasting.forecaster import GPForecaster
 from qpruntime.forecasting.pool import like
 from qpruntime.forecasting.structure import Structure
+from qpruntime.forecasting.tried import fitted
 
 __all__ = ["Task", "fit_some", "pieces"]
 

@@ -15,11 +15,12 @@ from sklearn.base import clone
 from qpruntime.arrays import Array
 from qpruntime.effects.objective import Objective
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, QPError
-from qpruntime.forecasting.choosing import Chosen, Known, choose, fitted, regressors_of, seasonal
+from qpruntime.forecasting.choosing import choose, regressors_of, seasonal
 from qpruntime.forecasting.families import COUNTS, scale_of
 from qpruntime.forecasting.held import Learnt
 from qpruntime.forecasting.seasons import common_seasons
 from qpruntime.forecasting.structure import Structure
+from qpruntime.forecasting.tried import Chosen, Known, fitted
 
 __all__ = ["common", "like"]
 
@@ -53,6 +54,9 @@ def common(options: Any, some: Sequence[Known], spread: bool) -> Structure:
     if isinstance(options.seasons, str) and not some[0].clock.calendar():
         pairs = [(one.steps, seasonal(one.y)) for one in some]
         options = clone(options).set_params(seasons=common_seasons(pairs))
+    # What few series have to teach, one wandering period or pattern, is for series alone.
+    drift = options.drift is True
+    options = clone(options).set_params(cycle=False, drift=drift, outliers=False)
     found, errors = [], []
     for one in some:
         try:
@@ -78,6 +82,7 @@ def like(structure: Structure, known: Known) -> Structure:
     return replace(
         structure,
         seasons=tuple(p for p in structure.seasons if 2.0 * p <= span),
+        drifting=tuple(p for p in structure.drifting if 2.0 * p <= span),
         regressors=regressors_of(known),
         scale=scale_of(structure.family, known.y),
         empty=whole and not known.y.any(),
@@ -100,8 +105,10 @@ def _voted(each: list[Structure]) -> Structure:
             wide = [name for name in _WIDER if families[name] >= _SHARE * n]
             family = wide[0] if wide else family
     scale = next(one.scale for one in each if one.family == family)
+    common = tuple(sorted(p for p, count in seasons.items() if 2 * count >= n))
     return Structure(
-        seasons=tuple(sorted(p for p, count in seasons.items() if 2 * count >= n)),
+        seasons=common,
+        drifting=tuple(p for p in common if any(p in one.drifting for one in each)),
         regressors=(),
         trend=trend,
         noise=2 * noise >= n,

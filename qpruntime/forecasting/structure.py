@@ -14,6 +14,7 @@ from qpruntime.effects.frame import Frame
 from qpruntime.effects.priors import DEVIATION
 from qpruntime.errors import InputError
 from qpruntime.forecasting.ahead import Ahead
+from qpruntime.forecasting.cycle import Cycle
 from qpruntime.forecasting.families import COUNTS, bounds_of, likelihood_of
 from qpruntime.forecasting.held import Held, Learnt
 from qpruntime.forecasting.scale import Scale
@@ -29,10 +30,16 @@ _PHASES = 200
 #: Below so many observations a trend's deviation is hardly known: its prior, (limit, probability),
 #: keeps expected counts finite, which are means of e^f.
 _SHORT, _SHORT_PRIOR = 40, (1.0, 0.01)
+# Prior standard deviation of a straight line's rise over the spread of the times.
+_LINE = 1.0
+# And that of an outlier's effect: of counts on the log rate, else in units of the spread.
+_OUTLIER = 5.0
 # Prior standard deviation of the log rate of a series without a single count.
 _NO_COUNT = 3.0
+# Between the chains of two phases, in seasons: nothing lasts so long.
+_APART = 1e8
 #: Names of columns.
-TREND, NOISE, EXPOSURE = "trend", "step", "exposure"
+TREND, NOISE, EXPOSURE, LINE = "trend", "step", "exposure", "line"
 # Families whose exposures the model of effects takes itself.
 _EXPOSED = ("poisson", "negative-binomial")
 
@@ -46,7 +53,7 @@ class Structure:
     seasons : tuple of float
         Periods in steps.
     regressors : tuple of str
-    trend : {"level", "slope", "none"}
+    trend : {"level", "line", "slope", "none"}
     noise : bool
         Whether there is noise that lasts.
     family : str or Likelihood
@@ -55,6 +62,12 @@ class Structure:
         What other series say of the hyper-parameters.
     empty : bool
         Whether all counts are 0: how low their rate is nobody knows then.
+    cycle : float
+        About how many steps a cycle has whose period is not fixed; 0 if there is none.
+    drifting : tuple of float
+        Seasons whose pattern changes from one to the next.
+    outliers : tuple of float
+        Steps with an effect of their own, which no other step has.
     """
 
     seasons: tuple[float, ...]
@@ -65,6 +78,9 @@ class Structure:
     scale: Scale
     learnt: Learnt | None = None
     empty: bool = False
+    cycle: float = 0.0
+    drifting: tuple[float, ...] = ()
+    outliers: tuple[float, ...] = ()
 
     def columns(self, steps: Array, X: Any, exposure: ArrayLike | None) -> dict[str, Any]:
         """Columns of the model for these steps.
@@ -74,11 +90,17 @@ class Structure:
         InputError
             If regressors or exposures are not those of these steps.
         """
-        data: dict[str, Any] = {NOISE: steps, TREND: steps}
+        data: dict[str, Any] = {NOISE: steps, TREND: steps, LINE: steps}
         for period in self.seasons:
             knots = phases(period)
             phase = np.floor(np.mod(steps, period) * (knots / period) + 1e-9)
             data[f"season {period:g}"] = np.minimum(phase, knots - 1.0)
+        for period in self.drifting:
+            # Each phase has a chain of its own, from one season to the next.
+            turn, phase = np.divmod(np.round(steps), period)
+            data[f"drift {period:g}"] = turn + _APART * phase
+        for step in self.outliers:
+            data[f"outlier at {step:g}"] = (steps == step).astype(float)
         data[EXPOSURE] = self._exposure(steps, exposure)
         if self._offset:
             data[EXPOSURE] = np.log(data[EXPOSURE])
@@ -119,14 +141,23 @@ class Structure:
         terms: list[Any] = []
         if self.regressors:
             terms.append(Fixed(*self.regressors))
+        if self.outliers:
+            own = [f"outlier at {step:g}" for step in self.outliers]
+            terms.append(Fixed(*own, std=_OUTLIER, standardise=False))
+        if self.trend == "line":
+            terms.append(Fixed(LINE, std=_LINE))
         if self.trend != "none":
             span = steps.max() - steps.min()
             knots = int(np.clip(min(len(steps), span) // _SPACING, 5, _KNOTS))
-            order = 1 if self.trend == "level" else 2
+            order = 2 if self.trend == "slope" else 1
             prior = _SHORT_PRIOR if len(steps) < _SHORT else DEVIATION
             terms.append(Walk(TREND, order, knots=knots, prior=prior))
         for period in self.seasons:
             terms.append(Walk(f"season {period:g}", 2, cyclic=phases(period)))
+        for period in self.drifting:
+            terms.append(Series(f"drift {period:g}", step=1.0))
+        if self.cycle:
+            terms.append(Cycle(NOISE, self.cycle))
         if self.noise:
             terms.append(Series(NOISE, step=1.0))
         family: Any = self.family

@@ -8,17 +8,32 @@ import numpy as np
 
 from scripts.records import lines
 
-__all__ = ["forecasts", "panel_table", "panels", "table"]
+__all__ = ["forecasts", "others", "panel_table", "panels", "table", "zeros"]
 
 
 def forecasts() -> str:
-    """What is kept."""
-    return table(lines("forecasts.jsonl"))
+    """What is kept of series that rules were set with."""
+    return _group("seen")
+
+
+def others() -> str:
+    """What is kept of series that were looked at afterwards."""
+    return _group("others")
+
+
+def zeros() -> str:
+    """What is kept of counts that are mostly 0."""
+    return _group("zeros")
+
+
+def _group(label: str) -> str:
+    return table([one for one in lines("forecasts.jsonl") if one["group"] == label])
 
 
 def table(records: list[dict[str, Any]]) -> str:
     """Scores by series that all models have done, then of all of them, in Markdown."""
     models = list(dict.fromkeys(one["model"] for one in records))
+    models.sort(key=lambda name: name != "GPForecaster")
     done = {(one["set"], one["model"]): one for one in records}
     sets = [
         name

@@ -51,7 +51,12 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "times": bayesopt.times,
     },
     "data-frames.md": {"peers": frames.peers, "forms": frames.forms, "gaps": frames.gaps},
-    "forecasts-measured.md": {"peers": forecasts.forecasts, "panels": forecasts.panels},
+    "forecasts-measured.md": {
+        "peers": forecasts.forecasts,
+        "others": forecasts.others,
+        "zeros": forecasts.zeros,
+        "panels": forecasts.panels,
+    },
     "kinds-of-y.md": {"kinds": kinds.kinds},
     "survival-times.md": {
         "kernels": survival_kernels.survival_kernels,

@@ -23,7 +23,7 @@ import numpy as np
 from qpruntime.forecasting import GPForecaster
 from scripts.records import RESULTS, Records
 from scripts.reports.forecasts import table
-from scripts.studies.forecasts_sets import SETS, Set
+from scripts.studies.forecasts_sets import CHECKS, INTERMITTENT, SETS, Set
 
 OPTIONS = {
     "kept": {"default": RESULTS / "forecasts.jsonl"},
@@ -32,6 +32,8 @@ OPTIONS = {
 }
 #: Windows at the end of a series.
 _WINDOWS = 3
+#: Earlier forecasts whose errors are the spread of models that have none.
+_EARLIER = 10
 _LEVELS = np.arange(1, 100) / 100.0
 _ENDS = np.array([0.025, 0.1, 0.9, 0.975])
 _ALL = np.concatenate([_LEVELS, _ENDS])
@@ -45,19 +47,19 @@ class Key(NamedTuple):
 
 
 def main(options: Namespace) -> None:
-    """Score what is not kept yet, and print the table."""
+    """Score what is not kept yet, and print the tables."""
     kept = Records(options.kept, Key)
     logging.getLogger("cmdstanpy").setLevel("ERROR")
     logging.getLogger("prophet").setLevel("ERROR")
-    if not options.report:
-        for model, quantiles in MODELS.items():
-            for name, one in SETS.items():
+    for label, (group, models) in GROUPS.items():
+        for model, quantiles in models.items() if not options.report else ():
+            for name, one in group.items():
                 key = Key(name, model)
-                if key not in kept and name in (options.sets or SETS):
+                if key not in kept and name in (options.sets or group):
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")
-                        kept.add({**key._asdict(), **scored(one(), quantiles)})
-    print(table(list(kept.records.values())))
+                        kept.add({**key._asdict(), "group": label, **scored(one(), quantiles)})
+        print(table([one for one in kept.records.values() if one["group"] == label]), "\n")
 
 
 def scored(one: Set, quantiles: Callable[[Set, int], Any]) -> dict[str, Any]:
@@ -98,8 +100,17 @@ def _ours(one: Set, horizon: int) -> Any:
 def _statsforecast(name: str) -> Callable[[Set, int], Any]:
     def quantiles(one: Set, horizon: int) -> Any:
         from statsforecast import models
+        from statsforecast.utils import ConformalIntervals
 
-        model = getattr(models, name)(season_length=one.season)
+        if name == "CrostonSBA":
+            model = models.CrostonSBA()
+        elif name == "TSB":
+            model = models.TSB(alpha_d=0.1, alpha_p=0.1)
+        else:
+            model = getattr(models, name)(season_length=one.season)
+        if name in ("CrostonSBA", "TSB"):
+            # Their forecasts are points; the spread is that of errors of earlier forecasts.
+            model.prediction_intervals = ConformalIntervals(h=horizon, n_windows=_EARLIER)
         level = sorted({round(abs(200.0 * q - 100.0), 6) for q in _ALL})
         found = model.forecast(y=np.asarray(one.y, dtype=float), h=horizon, level=level)
         columns = []
@@ -131,4 +142,18 @@ MODELS: dict[str, Callable[[Set, int], Any]] = {
     "AutoETS": _statsforecast("AutoETS"),
     "Prophet": _prophet,
     "SeasonalNaive": _statsforecast("SeasonalNaive"),
+}
+FOR_ZEROS: dict[str, Callable[[Set, int], Any]] = {
+    "GPForecaster": _ours,
+    "CrostonSBA": _statsforecast("CrostonSBA"),
+    "TSB": _statsforecast("TSB"),
+    "AutoARIMA": _statsforecast("AutoARIMA"),
+    "AutoETS": _statsforecast("AutoETS"),
+}
+#: Series that rules of the default were set with, others that were looked at afterwards, and counts
+#: that are mostly 0.
+GROUPS = {
+    "seen": (SETS, MODELS),
+    "others": (CHECKS, MODELS),
+    "zeros": (INTERMITTENT, FOR_ZEROS),
 }

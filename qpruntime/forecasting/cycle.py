@@ -1,0 +1,206 @@
+"""Cycles without a fixed period, as an effect of times: a swing that random shocks keep going.
+
+x'' + 2 a x' + (a^2 + w^2) x = white noise, whose covariance is
+sd^2 exp(-a |t|) (cos(w |t|) + (a/w) sin(w |t|)), with w = 2 pi/period and a = 1/(turns period).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from qpruntime.arrays import Array
+from qpruntime.effects.block import LOG_DEVIATION, Block, Term
+from qpruntime.effects.frame import Frame
+from qpruntime.effects.pattern import Pattern
+from qpruntime.effects.priors import DEVIATION, NormalPrior, deviation_prior
+
+__all__ = ["Cycle", "CycleBlock"]
+
+# Prior standard deviations of log(period), around where it starts, and of log(turns), around 0.
+_PERIOD, _TURNS = 0.5, 1.0
+# Bounds of the same: what dies down within a third of a turn is noise that lasts.
+_FAR, _LOG_TURNS = 0.7, (np.log(0.3), np.log(20.0))
+#: Step of derivatives by complex numbers, which have no rounding.
+_STEP = 1e-30
+
+
+class Cycle(Term):
+    """A stationary swing of the times in a column.
+
+    Parameters
+    ----------
+    column : str
+        Of numbers; times that occur have an effect each, and a slope.
+    period : float
+        About so long a cycle is: where the search starts.
+    prior : (limit, probability)
+        P(sd > limit) = probability.
+    """
+
+    def __init__(
+        self, column: str, period: float, *, prior: tuple[float, float] = DEVIATION
+    ) -> None:
+        self.column, self.period, self.prior = column, period, prior
+
+    def __repr__(self) -> str:
+        return f"Cycle({self.column!r}, {self.period:g})"
+
+    @property
+    def name(self) -> str:
+        """What the part is called."""
+        return f"cycle({self.column})"
+
+    def bind(self, data: Frame) -> CycleBlock:
+        """Return the block for the times of these rows."""
+        return CycleBlock(self, data)
+
+
+class CycleBlock(Block):
+    """Values and scaled slopes at K times, Markov from one to the next.
+
+    theta has the logarithms of the standard deviation, of the period and of the turns, how many
+    cycles correlation lasts.
+    """
+
+    moves = True
+
+    def __init__(self, term: Cycle, data: Frame) -> None:
+        self.name, self.column = term.name, term.column
+        self.times = np.unique(data.numbers(term.column))
+        self.labels = np.repeat(self.times, 2)
+        self.gaps, self.which = np.unique(np.diff(self.times), return_inverse=True)
+        K = len(self.times)
+        own = 2 * np.arange(K)
+        rows = [own, own, own + 1, own + 1]
+        columns = [own, own + 1, own, own + 1]
+        for i in (0, 1):
+            for j in (0, 1):
+                rows += [own[:-1] + i, own[1:] + j]
+                columns += [own[1:] + j, own[:-1] + i]
+        self.pattern = Pattern(np.concatenate(rows), np.concatenate(columns), 2 * K)
+        self.prior = deviation_prior(term.prior)
+        self.priors = (NormalPrior(_PERIOD), NormalPrior(_TURNS))
+        self.parameters = ("log sd", "log period", "log turns")
+        self.start = np.array([np.log(0.5), np.log(term.period), 0.0])
+        self.centre = float(self.start[1])
+        period = (self.centre - _FAR, self.centre + _FAR)
+        self.bounds = np.array([LOG_DEVIATION, period, _LOG_TURNS])
+
+    def columns(self, data: Frame) -> sparse.csr_array:
+        """Ones at the values of the times of the rows."""
+        place = np.searchsorted(self.times, data.numbers(self.column))
+        rows = np.arange(data.rows)
+        shape = (data.rows, self.size)
+        return sparse.csr_array((np.ones(data.rows), (rows, 2 * place)), shape=shape)
+
+    def _parts(self, theta: Any) -> tuple[Any, Any, Any, Any]:
+        """Entries over sd^-2 as the pattern has them, and log determinants of all gaps."""
+        A = transitions(self.gaps, theta[1], theta[2])
+        inverse, log_det = _inverted(np.eye(2) - A @ A.swapaxes(1, 2))
+        into = (inverse @ A)[self.which]
+        back = (A.swapaxes(1, 2) @ inverse @ A)[self.which]
+        K = len(self.times)
+        diagonal = np.zeros((K, 2, 2), dtype=A.dtype)
+        diagonal[0] = np.eye(2)
+        diagonal[1:] += inverse[self.which]
+        diagonal[:-1] += back
+        flat = [diagonal[:, i, j] for i in (0, 1) for j in (0, 1)]
+        for i in (0, 1):
+            for j in (0, 1):
+                flat += [-into[:, j, i]] * 2
+        return np.concatenate(flat), log_det[self.which].sum(), A, inverse
+
+    def _moved(self, theta: Array) -> tuple[Array, float, list[Array], list[float]]:
+        """Entries and log determinant of sd = 1, and slopes of both by period and turns."""
+        slopes, log_slopes = [], []
+        for k in (1, 2):
+            at = theta.astype(complex)
+            at[k] += 1j * _STEP
+            flat, log_det, _, _ = self._parts(at)
+            slopes.append(self.pattern.added(flat.imag / _STEP))
+            log_slopes.append(float(log_det.imag / _STEP))
+        return self.pattern.added(flat.real), float(log_det.real), slopes, log_slopes
+
+    def entries(self, theta: Array) -> tuple[Array, Array]:
+        """Blocks of two beside each other."""
+        own, _, slopes, _ = self._moved(theta)
+        scale = np.exp(-2.0 * theta[0])
+        return scale * own, scale * np.array([-2.0 * own, *slopes])
+
+    def log_det(self, theta: Array) -> tuple[float, Array]:
+        """Closed: of the covariances of what is new at each time."""
+        _, value, _, slopes = self._moved(theta)
+        n = float(self.size)
+        return -2.0 * n * float(theta[0]) - value, np.array([-2.0 * n, *(-s for s in slopes)])
+
+    def log_prior(self, theta: Array) -> tuple[float, Array]:
+        """Exponential deviation; normal logarithms of period and turns."""
+        first, one = self.prior(float(theta[0]))
+        second, two = self.priors[0](float(theta[1]) - self.centre)
+        third, three = self.priors[1](float(theta[2]))
+        return first + second + third, np.array([one, two, three])
+
+    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
+        """New times from their neighbours; the swing goes on and dies down beyond the ends."""
+        times = data.numbers(self.column)
+        K, T = len(self.times), data.rows
+        right = np.searchsorted(self.times, times)
+        after = np.minimum(right, K - 1)
+        known = self.times[after] == times
+        weights, variance = np.zeros((T, 2, 2)), np.zeros(T)
+        weights[known, 1, 0] = 1.0
+        new = np.flatnonzero(~known)
+        before = np.where(right > 0, right - 1, 0)
+        for t in new:
+            P, mean = np.eye(2), np.zeros((2, 2, 2))
+            if right[t] > 0:
+                A = transitions(times[t] - self.times[before[t]], theta[1], theta[2])
+                P = _inverted(np.eye(2) - A @ A.T)[0]
+                mean[0] = P @ A
+            if right[t] < K:
+                A = transitions(self.times[after[t]] - times[t], theta[1], theta[2])
+                inverse = _inverted(np.eye(2) - A @ A.T)[0]
+                P = P + A.T @ inverse @ A
+                mean[1] = A.T @ inverse
+            covariance = np.linalg.inv(P)
+            weights[t] = (covariance @ mean)[:, 0]
+            variance[t] = covariance[0, 0]
+        rows = np.repeat(np.arange(T), 4)
+        places = np.stack([2 * before, 2 * before + 1, 2 * after, 2 * after + 1], axis=1)
+        shape = (T, self.size)
+        design = sparse.coo_array((weights.ravel(), (rows, places.ravel())), shape=shape)
+        return sparse.csr_array(design), variance * np.exp(2.0 * theta[0])
+
+    def readings(self) -> tuple[Any, sparse.csr_array]:
+        """The values without their slopes."""
+        K = len(self.times)
+        shape = (K, self.size)
+        rows = np.arange(K)
+        return self.times, sparse.csr_array((np.ones(K), (rows, 2 * rows)), shape=shape)
+
+    def deviations(self, theta: Array) -> dict[str, float]:
+        """Standard deviation, period in units of the column, and turns."""
+        sd, period, turns = (float(v) for v in np.exp(theta))
+        return {"sd": sd, "period": period, "turns": turns}
+
+
+def transitions(gaps: Any, log_period: Any, log_turns: Any) -> NDArray[Any]:
+    """exp(F gap) for value and slope over sqrt(a^2 + w^2), both of variance 1: (..., 2, 2)."""
+    period = np.exp(log_period)
+    w, a = 2.0 * np.pi / period, 1.0 / (period * np.exp(log_turns))
+    whole = np.sqrt(w * w + a * a)
+    fade, c, s = np.exp(-a * gaps), np.cos(w * gaps), np.sin(w * gaps) / w
+    rows = [[c + a * s, whole * s], [-whole * s, c - a * s]]
+    return np.asarray(np.moveaxis(fade * np.array(rows), (0, 1), (-2, -1)))
+
+
+def _inverted(Q: Any) -> tuple[Any, Any]:
+    """Inverses of matrices of two rows, and log determinants."""
+    a, b, c, d = Q[..., 0, 0], Q[..., 0, 1], Q[..., 1, 0], Q[..., 1, 1]
+    det = a * d - b * c
+    rows = [[d / det, -b / det], [-c / det, a / det]]
+    return np.moveaxis(np.array(rows), (0, 1), (-2, -1)), np.log(det)
