@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,70 +14,38 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from qpruntime.arrays import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import commit, draft_of, renewed
-from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.base import settings_to_fit
+from qpruntime.estimators.counted import CountPredictions
 from qpruntime.estimators.cross_fitted import Target, given_mean
 from qpruntime.estimators.data import fit_data, weighed
 from qpruntime.estimators.fitted_table import table_to_fit
 from qpruntime.estimators.mean_choice import boosted_rates
 from qpruntime.estimators.old_options import with_old_options
-from qpruntime.estimators.over_nodes import (
-    averaged,
-    densities,
-    deviations,
-    drawn,
-    is_integrated,
-    nodes_of,
-    only_mode,
-)
 from qpruntime.estimators.overdispersion import BOUNDS, asked, judged
 from qpruntime.estimators.parts import begun, extended, with_inducing
-from qpruntime.estimators.predictive import density as distribution
-from qpruntime.estimators.predictive.draws import observed
-from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
 from qpruntime.estimators.predictive.links import LINKS, exposures
-from qpruntime.estimators.predictive.mixed_quantiles import mixed_quantiles
 from qpruntime.estimators.prior_mean import prior_mean
 from qpruntime.estimators.process import Process
 from qpruntime.estimators.scores import OfRates
 from qpruntime.estimators.tables import kernel_of_table, levels_of
-from qpruntime.estimators.tails import largest_rate, warn_of_tails
-from qpruntime.inference.corrections.marginals import Marginals
-from qpruntime.inference.posterior import Posterior
+from qpruntime.estimators.tails import largest_rate
 from qpruntime.learning.data import Data
-from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.options_integrate import Integrate
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.observations import counts
 from qpruntime.projection.projector import Projector
-from qpruntime.validation import choice, flag, generator, levels, whole
+from qpruntime.validation import choice
 
 __all__ = ["GPPoissonRegressor"]
 
 Counts = NDArray[np.int64]
 
 
-class _Fitted(GPEstimator):
-    """What `fit` sets; a dataclass takes annotations of its own class for parameters."""
-
-    kernel_: Kernel
-    posterior_: Posterior
-    optimum_: Optimum | None
-    optima_: tuple[Optimum, ...]
-    mean_: float
-    exposure_: Array
-    link_: str
-    likelihood_: Likelihood
-    dispersion_: float
-    _exposed_: bool
-    _largest_rate_: float
-
-
 @with_old_options
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
-class GPPoissonRegressor(RegressorMixin, _Fitted):
+class GPPoissonRegressor(RegressorMixin, CountPredictions):
     """Regression of counts by QP or EP: Poisson, or negative binomial where they vary more.
 
     y ~ Poisson(exposure f(x)^2), or Poisson(exposure e^f(x)); the latent function f has a
@@ -303,100 +270,6 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         most = max(self._largest_rate_, largest_rate(events, exposed))
         return renewed(self, changed | {"_exposed_": some, "_largest_rate_": most})
 
-    def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
-        """Mean and variance of the latent function f at `X`, each of shape (T,).
-
-        With `full_covariance` covariances, shape (T, T), in place of variances.
-        """
-        whole = flag(full_covariance, "full_covariance")
-        return self._jointly(X) if whole else self._latent_at(X)
-
-    @overload
-    def predict(
-        self, X: ArrayLike, return_std: Literal[False] = False, exposure: ArrayLike | None = None
-    ) -> Array: ...
-    @overload
-    def predict(
-        self, X: ArrayLike, return_std: Literal[True], exposure: ArrayLike | None = None
-    ) -> tuple[Array, Array]: ...
-    @averaged(deviations)
-    def predict(
-        self, X: ArrayLike, return_std: bool = False, exposure: ArrayLike | None = None
-    ) -> Array | tuple[Array, Array]:
-        """Mean count, shape (T,), and how well it is known.
-
-        The mean of exposure times the rate: for mean and variance of the latent function
-        exposure (mean^2 + variance), or exposure exp(mean + variance/2).
-
-        Parameters
-        ----------
-        X : array-like, shape (T, d)
-        return_std : bool
-            Whether to return the standard deviation, shape (T,), of exposure times the rate as
-            well, without the noise of a count: that of a count is
-            ``sqrt(std^2 + mean + (std^2 + mean^2)/dispersion_)``.
-        exposure : float or array-like, shape (T,), optional
-            Default 1, the rate itself, whatever the exposures of the training counts. Scorers of
-            scikit-learn other than `score` cannot hand it over.
-
-        Raises
-        ------
-        NumericalError
-            If the mean, or with `return_std` the variance, of e^f is beyond double precision.
-
-        Warns
-        -----
-        UserWarning
-            If a mean of e^f is more than 1000 times every rate that was observed: exp(variance/2)
-            makes it then, that is the tail of a latent function that is hardly known.
-        """
-        wanted = flag(return_std, "return_std", "exposures are handed over by name, exposure=...")
-        link = self._link()
-        if not wanted and self.correction is None:
-            only: Array = self._counted(X, exposure, LINKS[link].mean_rate)
-            warn_of_tails(only, exposure, self._largest_rate_)
-            return only
-
-        def finish(mean: Array, variance: Array, spread: Array) -> tuple[Array, Array]:
-            rate = LINKS[link].mean_rate(mean, variance)
-            return rate, distribution.rate_std(mean, variance + spread, link)
-
-        def by_grid(found: Marginals, spread: Array) -> tuple[Array, Array]:
-            return rates_by_grid(found, link=link)
-
-        points = self._new_data(X)
-        slope, _ = LINKS[link].exposed(exposures(exposure, len(points)))
-        spread = slope**2 * self._spread_at(points)
-        rate, std = self._counted_at(points, exposure, finish, spread, by_grid=by_grid)
-        warn_of_tails(rate, exposure, self._largest_rate_)
-        return (rate, std) if wanted else rate
-
-    def sample(
-        self,
-        X: ArrayLike,
-        n: int = 1,
-        random_state: Any = None,
-        exposure: ArrayLike | None = None,
-    ) -> Counts:
-        """Draw counts at `X` jointly, shape (n, T): of the rates that `sample_latent` draws.
-
-        Parameters
-        ----------
-        X : array-like, shape (T, d)
-        n : int
-        random_state : int, Generator or None
-        exposure : float or array-like, shape (T,), optional
-        """
-        rng = generator(random_state)
-        if is_integrated(self):
-            counted: Counts = drawn(
-                GPPoissonRegressor.sample, self, X, whole(n, "n", 1), rng, exposure
-            ).astype(np.int64)
-            return counted
-        f = self.sample_latent(X, n, rng)
-        slope, shift = LINKS[self._link()].exposed(exposures(exposure, f.shape[1]))
-        return observed(self.likelihood_, slope * f + shift, rng).astype(np.int64)
-
     def score(
         self,
         X: ArrayLike,
@@ -436,127 +309,9 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
         found = self.predict(X, exposure=exposure)
         return float(r2_score(y, found, sample_weight=sample_weight))
 
-    def predict_count(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Counts:
-        """Most probable count, shape (T,).
-
-        For the square link under the negative binomial predictive, the paper's point prediction:
-        floor(c (k - 1)) for k > 1, else 0 (Appendix H). For the link "exp" under the exact one.
-        """
-        only_mode(self, "the most probable count is")
-        return self._counted(X, exposure, partial(distribution.mode, **self._noise()))
-
-    def predict_quantiles(
-        self,
-        X: ArrayLike,
-        q: ArrayLike = (0.05, 0.5, 0.95),
-        exposure: ArrayLike | None = None,
-        *,
-        predictive: Literal["exact", "gamma"] = "exact",
-    ) -> Counts:
-        """Quantiles of the count, the smallest y with P(Y <= y) >= q.
-
-        Parameters
-        ----------
-        X : array-like, shape (T, d)
-        q : float or array-like, shape (Q,)
-            Strictly between 0 and 1.
-        exposure : float or array-like, shape (T,), optional
-        predictive : {"exact", "gamma"}
-            The predictive distribution itself, or the paper's negative binomial: a gamma variable
-            of its mean and variance for the rate, with the noise of negative binomial counts in it.
-
-        Returns
-        -------
-        ndarray of int, shape (T,) for a number q, else (T, Q)
-
-        Raises
-        ------
-        NumericalError
-            If a quantile is above a million.
-        """
-        at = levels(q, "q")
-        exact = choice(predictive, "predictive", distribution.PREDICTIVES) == "exact"
-        noise, flat = self._noise(), at.reshape(-1)
-        if is_integrated(self):
-            mixed: Counts = self._mixed_quantiles(X, flat, exposure, predictive)
-            return mixed.reshape(len(mixed), *at.shape)
-        finish = partial(distribution.quantiles, q=flat, predictive=predictive, **noise)
-        by_grid = partial(counts_by_grid, q=flat, **noise) if exact else None
-        found = self._counted(X, exposure, finish, by_grid=by_grid, width=8 * at.size)
-        return found.reshape(len(found), *at.shape)
-
-    @averaged(densities)
-    def predict_log_pmf(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        exposure: ArrayLike | None = None,
-        *,
-        predictive: Literal["exact", "gamma"] = "exact",
-    ) -> Array:
-        """Log probability of the counts `y`.
-
-        Parameters
-        ----------
-        X : array-like, shape (T, d)
-        y : int or array-like, shape (T,) or (T, C)
-            One count, or C of them, for every point.
-        exposure : float or array-like, shape (T,), optional
-        predictive : {"exact", "gamma"}
-
-        Returns
-        -------
-        ndarray, shape (T,) or (T, C)
-        """
-        points = self._new_data(X)
-        n = len(points)
-        events = counts(y)
-        if events.ndim > 2 or events.shape[:1] not in ((), (n,)):
-            raise InputError(
-                f"y must be a count or have shape ({n},) or ({n}, C), one row per point; got "
-                f"{events.shape}"
-            )
-        columns = np.broadcast_to(events, (n,)) if events.ndim == 0 else events
-        exact = choice(predictive, "predictive", distribution.PREDICTIVES) == "exact"
-
-        noise = self._noise()
-
-        def finish(mean: Array, variance: Array, seen: Array) -> Array:
-            if seen.ndim == 2:
-                mean, variance = mean[:, None], variance[:, None]
-            return distribution.log_pmf(mean, variance, seen, predictive, **noise)
-
-        by_grid = Marginals.log_probability if exact else None
-        return self._counted_at(
-            points, exposure, finish, columns, by_grid=by_grid, width=8 * columns[:1].size
-        )
-
-    def _mixed_quantiles(
-        self, X: ArrayLike, q: Array, exposure: ArrayLike | None, predictive: str
-    ) -> Counts:
-        """Quantiles (T, Q) of the count, averaged over hyper-parameters."""
-        ((weights, models),) = nodes_of(self)
-        tails = []
-        for one in models:
-            mean, variance = one._counted(X, exposure, lambda m, v: (m, v))
-            asked = {"predictive": predictive, **one._noise()}
-            tails.append(partial(distribution.below, mean, variance, **asked))
-        each = [one.predict_quantiles(X, q, exposure, predictive=predictive) for one in models]
-        found: Counts = mixed_quantiles(each, tails, weights, q, True).astype(np.int64)
-        return found
-
     def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
         found = likelihood.parameters.get("dispersion", math.inf)
         return {"likelihood_": likelihood, "dispersion_": found}
-
-    def _link(self) -> str:
-        """Return the name of the link of the fit; `NotFittedError` if there was none."""
-        check_is_fitted(self)
-        return self.link_
-
-    def _noise(self) -> dict[str, Any]:
-        """Link and dispersion of the fit, as distributions take them."""
-        return {"link": self._link(), "dispersion": self.dispersion_}
 
     def _processes(self) -> list[Process]:
         slope, _ = LINKS[self.link_].exposed(self.exposure_)
@@ -564,38 +319,6 @@ class GPPoissonRegressor(RegressorMixin, _Fitted):
 
     def _constant(self) -> float:
         return self.mean_
-
-    def _counted(self, X: ArrayLike, *arguments: Any, **options: Any) -> Any:
-        """`_counted_at` of points that are not validated yet."""
-        return self._counted_at(self._new_data(X), *arguments, **options)
-
-    def _counted_at(
-        self,
-        points: Array,
-        exposure: ArrayLike | None,
-        finish: Callable[..., Any],
-        *columns: Array,
-        by_grid: Callable[..., Any] | None = None,
-        width: int = 0,
-    ) -> Any:
-        """Join ``finish(mean, variance, *rows)`` of latent values that have taken in the exposure.
-
-        With a correction ``by_grid(marginals, *rows)`` of their marginals, if there is such.
-        """
-        slope, shift = LINKS[self.link_].exposed(exposures(exposure, len(points)))
-
-        def of_moments(
-            mean: Array, variance: Array, slope: Array, shift: Array, *rows: Array
-        ) -> Any:
-            return finish(slope * mean + shift, slope**2 * variance, *rows)
-
-        def of_marginals(found: list[Marginals], slope: Array, shift: Array, *rows: Array) -> Any:
-            assert by_grid is not None
-            return by_grid(found[0].scaled(slope, shift), *rows)
-
-        if by_grid is not None and self.correction is not None:
-            return self._corrected(points, of_marginals, slope, shift, *columns)
-        return self._predicted(points, of_moments, slope, shift, *columns, width=width)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
