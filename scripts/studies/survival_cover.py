@@ -25,7 +25,7 @@ OPTIONS = {
     "kept": {"default": RESULTS / "survival_cover.jsonl"},
     "report": {},
     "seeds": {"type": int, "default": 12},
-    "rows": {"type": int, "nargs": "+", "default": [40, 120]},
+    "rows": {"default": [40, 120]},
 }
 _NEW, _SCALE, _LEVEL = 400, 0.5, 0.8
 
