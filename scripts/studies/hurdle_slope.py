@@ -28,7 +28,7 @@ from scripts.studies.kinds import _randhie, parts
 OPTIONS = {
     "kept": {"default": RESULTS / "hurdle_slope.jsonl"},
     "report": {},
-    "rows": {"type": int, "nargs": "+", "default": [300]},
+    "rows": {"default": [300]},
 }
 
 

@@ -24,7 +24,7 @@ from scripts.reports.survival_cover import table
 OPTIONS = {
     "kept": {"default": RESULTS / "survival_cover.jsonl"},
     "report": {},
-    "seeds": {"type": int, "default": 12},
+    "seeds": {"default": 12},
     "rows": {"default": [40, 120]},
 }
 _NEW, _SCALE, _LEVEL = 400, 0.5, 0.8
