@@ -37,14 +37,16 @@ print(model.kernel_)
 # Log probability of the right answer that is lost where a column is permuted among rows that were
 # not fitted. The ticket is noise.
 
-figure, panels = plt.subplots(1, 3, figsize=(13.0, 3.8), layout="constrained")
-ImportanceDisplay.from_estimator(model, people[180:], survived[180:], random_state=0, ax=panels[0])
+figure, panel = plt.subplots(figsize=(6.0, 3.2), layout="constrained")
+ImportanceDisplay.from_estimator(model, people[180:], survived[180:], random_state=0, ax=panel)
+plt.show()
 
 # %%
 # What they do
 # ------------
 # The probability, averaged over rows, by one column's value; bands are of what is not known.
 
-PartialDependenceDisplay.from_estimator(model, people[:180], "age", ax=panels[1])
-PartialDependenceDisplay.from_estimator(model, people[:180], "deck", ax=panels[2])
+figure, panels = plt.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
+PartialDependenceDisplay.from_estimator(model, people[:180], "age", ax=panels[0])
+PartialDependenceDisplay.from_estimator(model, people[:180], "deck", ax=panels[1])
 plt.show()
