@@ -37,18 +37,21 @@ sampled = post.marginals(correction="sample", random_state=0)
 row = 11
 f = np.linspace(-10.0, 40.0, 300)
 mean, std = post.mean[row], np.sqrt(post.variance[row])
-figure, panels = plt.subplots(1, 2, figsize=(11.0, 4.2), layout="constrained")
-panels[0].fill_between(f, sampled.density(f[None])[row], color="0.8", label="long chains")
-panels[0].plot(f, norm.pdf(f, mean, std), "--", color="#D55E00", label="EP")
-panels[0].plot(f, corrected.density(f[None])[row], color="#0072B2", label="corrected")
-panels[0].set(xlabel=f"f at x = {x[row]:.1f}", ylabel="density", ylim=(0.0, None))
+figure, panel = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+panel.fill_between(f, sampled.density(f[None])[row], color="0.8", label="long chains")
+panel.plot(f, norm.pdf(f, mean, std), "--", color="#D55E00", label="EP")
+panel.plot(f, corrected.density(f[None])[row], color="#0072B2", label="corrected")
+panel.set(xlabel=f"f at x = {x[row]:.1f}", ylabel="density", ylim=(0.0, None))
+panel.legend(frameon=False)
+plt.show()
 
 # %%
 # All rows
 # --------
-# On the right are the 90 % intervals of all rows. EP's are drawn towards 0: they stop short of the
+# The 90 % intervals of all rows. EP's are drawn towards 0: they stop short of the
 # far end, and begin before the near one.
 
+figure, panel = plt.subplots(figsize=(7.2, 4.0), layout="constrained")
 tails = post.mean + np.array([[-1.645], [1.645]]) * np.sqrt(post.variance)
 for k, (name, ends, colour, width) in enumerate(
     (
@@ -57,10 +60,10 @@ for k, (name, ends, colour, width) in enumerate(
         ("corrected", corrected.interval(0.9).T, "#0072B2", 1.6),
     )
 ):
-    panels[1].vlines(x + 0.05 * (k - 1), *ends, color=colour, linewidth=width)
+    panel.vlines(x + 0.05 * (k - 1), *ends, color=colour, linewidth=width, label=name)
     width_of = np.mean((ends[1] - ends[0]) / (sampled.interval(0.9) @ [-1.0, 1.0]))
     print(f"{name:11} width of 90 % intervals, by those of the chains: {width_of:.3f}")
-panels[1].set(xlabel="x", ylabel="90 % interval of f")
+panel.set(xlabel="x", ylabel="90 % interval of f")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)
 print("R-hat of the chains at most", round(float(sampled.rhat.max()), 4))
 

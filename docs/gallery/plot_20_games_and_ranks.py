@@ -37,16 +37,17 @@ moving = GPPreference().fit(None, names[pairs], scores=scores, times=days)
 print(f"log evidence: {still.log_marginal_likelihood_value_:.1f} without dates,")
 print(f"              {moving.log_marginal_likelihood_value_:.1f} with dates")
 
-figure, panels = plt.subplots(1, 2, figsize=(11.0, 4.2), layout="constrained")
+figure, panel = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
 grid = np.linspace(0.0, 360.0, 61)
 for k, colour in ((0, "#0072B2"), (2, "#5A5A5A"), (4, "#D55E00")):
     mean, std = np.array([moving.utility([names[k]], times=day) for day in grid])[:, :, 0].T
-    panels[0].fill_between(grid, mean - 1.645 * std, mean + 1.645 * std, color=colour, alpha=0.2)
-    panels[0].plot(grid, mean, color=colour, label=names[k])
+    panel.fill_between(grid, mean - 1.645 * std, mean + 1.645 * std, color=colour, alpha=0.2)
+    panel.plot(grid, mean, color=colour, label=names[k])
     truth = strength(k, grid) - np.mean([strength(np.array(j), grid) for j in range(6)], axis=0)
-    panels[0].plot(grid, truth, color=colour, linestyle="--")
-panels[0].set(title="three of six, 90 % bands; dashed: truth", xlabel="day", ylabel="utility")
-panels[0].legend(frameon=False)
+    panel.plot(grid, truth, color=colour, linestyle="--")
+panel.set(title="three of six, 90 % bands; dashed: truth", xlabel="day", ylabel="utility")
+panel.legend(frameon=False)
+plt.show()
 
 # %%
 # Ranks on the last day
@@ -54,14 +55,15 @@ panels[0].legend(frameon=False)
 # From joint draws of all strengths: a row is a player, a column a place.
 
 ranks = moving.rank_proba()
-image = panels[1].imshow(ranks, cmap="Blues", vmin=0.0, vmax=1.0)
+figure, panel = plt.subplots(figsize=(5.0, 4.2), layout="constrained")
+image = panel.imshow(ranks, cmap="Blues", vmin=0.0, vmax=1.0)
 for i in range(6):
     for j in range(6):
         if ranks[i, j] >= 0.05:
             colour = "white" if ranks[i, j] > 0.6 else "black"
-            panels[1].text(j, i, f"{ranks[i, j]:.2f}", ha="center", va="center", color=colour)
-panels[1].set_xticks(range(6), [str(place) for place in range(1, 7)])
-panels[1].set_yticks(range(6), moving.items_)
-panels[1].set(title="probability of each place on the last day", xlabel="place")
+            panel.text(j, i, f"{ranks[i, j]:.2f}", ha="center", va="center", color=colour)
+panel.set_xticks(range(6), [str(place) for place in range(1, 7)])
+panel.set_yticks(range(6), moving.items_)
+panel.set(title="probability of each place on the last day", xlabel="place")
 
 plt.show()

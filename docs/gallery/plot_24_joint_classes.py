@@ -36,23 +36,24 @@ p, bands, apart_p = (
     apart.predict_proba(line),
 )
 
-figure, axes = plt.subplots(1, 2, figsize=(11.0, 4.0), layout="constrained")
+figure, panel = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
 colours = ("#0072B2", "#D55E00", "#009E73")
 for c, (name, colour) in enumerate(zip(iris.target_names, colours, strict=True)):
-    axes[0].fill_between(line[:, 0], *bands[:, c].T, color=colour, alpha=0.2, linewidth=0.0)
-    axes[0].plot(line[:, 0], p[:, c], color=colour, label=name)
-    axes[0].plot(line[:, 0], apart_p[:, c], color=colour, linestyle=":")
-axes[0].set(
+    panel.fill_between(line[:, 0], *bands[:, c].T, color=colour, alpha=0.2, linewidth=0.0)
+    panel.plot(line[:, 0], p[:, c], color=colour, label=name)
+    panel.plot(line[:, 0], apart_p[:, c], color=colour, linestyle=":")
+panel.set(
     xlabel=iris.feature_names[2], ylabel="probability", title="joint; dotted: one against the rest"
 )
-axes[0].legend(loc="center left")
+panel.legend(loc="center left")
+plt.show()
 
 # %%
 # What the classes share
 # ----------------------
 # The latent values of a point are correlated: a label says which is larger, not how large it is.
 # Probabilities count the whole covariance. By its diagonal alone they would be off by as much as
-# the right panel shows.
+# the figure shows.
 
 mean, variance = joint.latent(line)
 rng = np.random.default_rng(0)
@@ -63,9 +64,10 @@ alone = np.array(
         for m, v in zip(mean, variance, strict=True)
     ]
 )
+figure, panel = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
 for c, colour in enumerate(colours):
-    axes[1].plot(line[:, 0], alone[:, c] - p[:, c], color=colour)
-axes[1].set(xlabel=iris.feature_names[2], title="error of the diagonal alone")
+    panel.plot(line[:, 0], alone[:, c] - p[:, c], color=colour)
+panel.set(xlabel=iris.feature_names[2], title="error of the diagonal alone")
 print(f"largest error of the diagonal alone: {np.abs(alone - p).max():.2f}")
 
 plt.show()

@@ -199,3 +199,18 @@ def test_the_help_of_commands_is_theirs(monkeypatch, capsys):
     shown = re.findall(r"\.\. help-of:: tablegen (\w+)", TEXTS["api/tablegen.rst"])
     choices = re.findall(r"^    ([a-z]+) ", help_of(["tablegen"]), re.MULTILINE)
     assert sorted(shown) == sorted(choices)
+
+
+def test_examples_draw_in_the_block_that_makes_the_figure():
+    """Figures are taken at the end of a block: what is drawn in them later is on no page."""
+    wrong = []
+    for path in sorted((DOCS / "gallery").glob("plot_*.py")):
+        made = set()
+        for block in re.split(r"^# %%$", path.read_text(), flags=re.MULTILINE):
+            code = re.sub(r"#.*", "", block)
+            own = re.findall(r"^(\w+), (\w+) = plt\.subplots\(", code, re.MULTILINE)
+            here = {name for pair in own for name in pair}
+            late = {name for name in made - here if re.search(rf"\b{name}\b[.\[]", code)}
+            wrong += [(path.name, name) for name in sorted(late)]
+            made |= here
+    assert wrong == []
