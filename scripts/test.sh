@@ -19,7 +19,7 @@ given=$#
 # Both keep compiled kernels in the same files, and what one lane has compiled the other reads. So
 # this one begins with rules of quadrature and tables, and comes to inference when the other,
 # which begins with what compiles inference, is through.
-kernels="tests/likelihoods tests/quadrature tests/execution tests/test_tablegen"
+kernels="tests/likelihoods tests/quadrature tests/projection tests/execution tests/test_tablegen"
 models="tests/inference tests/learning"
 others="qpruntime tests/estimators tests/test_docs.py tests/test_memory.py tests/test_inputs.py"
 # And all that is in none of them.
@@ -86,7 +86,7 @@ beside() {
 { beside "$@"; } > "$output" 2>&1 &
 lane=$!
 trap 'pkill -P "$lane" 2>/dev/null || true; rm -f "$output" "$failures"' EXIT
-part "likelihoods, quadrature, tablegen, inference, learning" \
+part "likelihoods, quadrature, projection, tablegen, inference, learning" \
   run_tests "$kernels $models" "$@"
 wait "$lane" || echo "the second lane" >> "$failures"
 cat "$output"
