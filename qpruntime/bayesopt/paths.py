@@ -12,7 +12,8 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.bayesopt.surrogate import Surrogate
-from qpruntime.kernels.waves import Waves
+from qpruntime.kernels.prior_draws import PriorDraws
+from qpruntime.kernels.spectrum import stationary_terms
 
 __all__ = ["FEATURES", "Paths"]
 
@@ -38,8 +39,8 @@ class Paths:
         self, surrogate: Surrogate, M: int, rng: np.random.Generator, features: int = FEATURES
     ) -> None:
         self.surrogate = surrogate
-        self.prior = Waves(surrogate.kernel, surrogate.X.shape[1], M, rng, features)
-        self.terms, self.W = self.prior.terms, self.prior.W
+        self.prior = PriorDraws(surrogate.kernel, surrogate.X.shape[1], M, rng, features)
+        self.terms, self.W = stationary_terms(surrogate.kernel), self.prior.frequencies
         self.a, self.b, self._constant = self.prior.a, self.prior.b, self.prior.constant
         self._single = self.W.astype(np.float32), np.vstack([self.a, self.b]).astype(np.float32)
         e = math.sqrt(surrogate.noise) * rng.standard_normal((len(surrogate.X), M))

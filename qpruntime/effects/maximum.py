@@ -60,9 +60,8 @@ def maximise(objective: Objective, prior: bool = True, max_iterations: int = 200
         known = curvatures(objective, first)
     begin = of(first)
     del first  # posteriors are large
-    result = climb(
-        function, objective.start, objective.bounds, begin, known, max_iterations
-    )  # fmt: skip
+    start, bounds = objective.start, objective.bounds
+    result = climb(function, start, bounds, begin, known, max_iterations)
     end = best[0]
     if end.tol > objective.tol:
         end = objective(end.theta)

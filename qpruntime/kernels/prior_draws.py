@@ -18,6 +18,7 @@ from sklearn.gaussian_process.kernels import DotProduct
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
+from qpruntime.kernels.spectrum import Stationary
 from qpruntime.kernels.tree import Added, Leaf, Multiplied, Node, Seen, read
 
 __all__ = ["PriorDraws"]
@@ -69,6 +70,12 @@ class PriorDraws:
         self.b = amplitude[:, None] * rng.standard_normal((amplitude.size, M))
 
     @property
+    def frequencies(self) -> Array:
+        """Of sums of radial kernels of all columns: what phases are linear in, shape (d, J)."""
+        linear = [one for of_term in self.phases for one in of_term if isinstance(one, _Linear)]
+        return np.hstack([one.W for one in linear]) if linear else self.slopes[:, :0]
+
+    @property
     def features(self) -> int:
         """Pairs of cosine and sine."""
         return len(self.a)
@@ -86,7 +93,8 @@ class PriorDraws:
         """All functions at X (T, d), shape (T, M)."""
         found: Array = X @ self.slopes + self.constant
         if self.waves:
-            phase = np.hstack([sum(one(X) for one in of_term) for of_term in self.phases])
+            phases = [sum(one(X) for one in of_term) for of_term in self.phases]
+            phase = phases[0] if len(phases) == 1 else np.hstack(phases)
             found += np.cos(phase) @ self.a + np.sin(phase) @ self.b
         return found
 
@@ -154,11 +162,8 @@ def _phases(factor: _Factor, count: int, d: int, rng: np.random.Generator) -> _P
     if factor.leaf.parts.levels:
         own = zip(kernel.columns, kernel.similarity, strict=True)
         return _OfLevels([_Column(int(columns[j]), rho, count, rng) for j, rho in own])
-    assert factor.leaf.parts.frequencies is not None
-    drawn = rng.standard_normal((count, columns.size)) / np.atleast_1d(kernel.length_scale)
-    drawn *= factor.leaf.parts.frequencies(kernel, count, rng)[:, None]
     W = np.zeros((d, count))
-    W[columns] = drawn.T
+    W[columns] = Stationary(1.0, factor.leaf).frequencies(count, columns.size, rng).T
     return _Linear(W)
 
 

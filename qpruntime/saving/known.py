@@ -35,6 +35,7 @@ _BY_MODULE = {
     "qpruntime.effects.walk": ("Walk", "WalkBlock"),
     "qpruntime.forecasting.forecaster": ("GPForecaster",),
     "qpruntime.forecasting.clock": ("Clock",),
+    "qpruntime.forecasting.cycle": ("Cycle", "CycleBlock"),
     "qpruntime.forecasting.held": ("Around", "Held", "Learnt"),
     "qpruntime.forecasting.panel": ("GPPanelForecaster",),
     "qpruntime.forecasting.scale": ("Scale",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qpruntime import InputError
+from qpruntime import InputError, load
 from qpruntime.effects.frame import Frame
 from qpruntime.effects.series import Series
 from qpruntime.forecasting import GPForecaster
@@ -129,12 +129,14 @@ def test_a_season_that_drifts_is_found_and_forecast():
     assert GPForecaster(**bare).fit(stays).drift_ == ()
 
 
-def test_what_is_asked_for_is_taken_or_refused():
+def test_what_is_asked_for_is_taken_or_refused(tmp_path):
     y, _ = swinging(60, 1)
     asked = {"trend": "level", "family": "poisson", "integrate": "mode"}
     model = GPForecaster(seasons=[12], cycle=9.0, drift=True, noise=False, **asked).fit(y)
     assert (model.cycle_, model.drift_, model.noise_) == (True, (12.0,), False)
     assert len(model.effects("cycle(step)")) == 60
+    model.save(tmp_path / "model.qp")
+    np.testing.assert_array_equal(load(tmp_path / "model.qp").predict(5), model.predict(5))
     with pytest.raises(InputError, match="cycle must be finite and above 2, got 1"):
         GPForecaster(cycle=1.0).fit(y)
     with pytest.raises(InputError, match="the values show none: say its period"):

@@ -131,6 +131,32 @@ def test_large_blocks_in_single_precision(monkeypatch):
     assert single.single_routines()[2:] == routines()[2:]
 
 
+def test_what_goes_wrong_within_a_kernel(monkeypatch):
+    """No copy: the block is LAPACK's. An interruption: the result is not handed out."""
+    monkeypatch.setattr(single, "_SIDE", 16)
+    P = sparse.csr_array(np.eye(40) + np.full((40, 40), 0.5))
+    pattern = Pattern(sparse.csr_array((1, 40)), P)
+
+    def factor():
+        panels = filled(pattern.symbolic.size, pattern.lower, pattern.halves(P))
+        return Factorised(pattern.symbolic, panels, True)
+
+    def failing(error):
+        def replaced(*_):
+            raise error
+
+        return replaced
+
+    exact = np.linalg.slogdet(P.toarray())[1]
+    monkeypatch.setattr(single, "_replaced", failing(MemoryError()))
+    assert factor().log_det == pytest.approx(exact, abs=1e-11)
+    monkeypatch.setattr(single, "_replaced", failing(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        factor()
+    monkeypatch.undo()
+    assert factor().log_det == pytest.approx(exact, abs=1e-11)
+
+
 @pytest.mark.slow
 def test_two_large_groups(counted):
     """As they come: in single precision where that is enough, and the same at rest."""

@@ -138,3 +138,17 @@ def test_comparisons(tmp_path):
     copy = qpruntime.load(tmp_path / "model")
     np.testing.assert_array_equal(copy.predict_proba(pairs), model.predict_proba(pairs))
     np.testing.assert_array_equal(copy.utility(), model.utility())
+
+
+def test_every_part_of_the_effects_can_be_held():
+    """Of all terms and blocks, those of forecasts too."""
+    import qpruntime.forecasting  # noqa: F401 - its terms
+    from qpruntime.effects.block import Block, Term
+    from qpruntime.saving.known import class_of, name_of
+
+    parts = [Term, Block]
+    for one in parts:
+        parts += one.__subclasses__()
+    own = [one for one in parts[2:] if one.__module__.startswith("qpruntime")]
+    assert len(own) > 15
+    assert [name_of(one) for one in own if class_of(name_of(one)) is not one] == []

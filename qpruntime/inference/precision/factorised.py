@@ -17,7 +17,7 @@ from qpruntime.inference.precision.factor import (
     solve_upper,
 )
 from qpruntime.inference.precision.inverse import selected_inverse
-from qpruntime.inference.precision.single import single_routines
+from qpruntime.inference.precision.single import raise_kept, single_routines
 from qpruntime.inference.precision.symbolic import Symbolic
 
 __all__ = ["Factorised"]
@@ -46,6 +46,7 @@ class Factorised:
         self._shape = tuple(symbolic.shape)
         stack = np.empty(max(symbolic.stack, 1))
         self.failed = int(factorise(self._shape, panels, self._routines(), stack))
+        raise_kept()
 
     @cached_property
     def log_det(self) -> float:
@@ -71,6 +72,7 @@ class Factorised:
         rows, columns = np.diff(shape.below), np.diff(shape.first)
         widest = int(rows.max(initial=0)), int((rows * columns).max(initial=0))
         selected_inverse(self._shape, self.panels, found, self._routines(), widest)
+        raise_kept()
         return found
 
     def _routines(self) -> tuple[int, ...]:
