@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from qpruntime.effects import Areas, EffectsModel, Fixed
 from scripts.records import RESULTS, Records
+from scripts.studies.effects_sets import two_chains
 
 Array = NDArray[np.float64]
 ONE_THREAD = True
@@ -74,9 +75,7 @@ def nuts() -> dict[str, Any]:
     import jax
     import numpyro
     import numpyro.distributions as dist
-    from numpyro.infer import MCMC, NUTS
 
-    jax.config.update("jax_enable_x64", True)
     B, x = basis(), DATA["outdoors"]
     centre, scale = x.mean(), x.std()
 
@@ -93,14 +92,7 @@ def nuts() -> dict[str, Any]:
         eta = jax.numpy.log(EXPECTED) + intercept + b * (x - centre) / scale + effect
         numpyro.sample("y", dist.Poisson(jax.numpy.exp(eta)), obs=CASES)
 
-    run = MCMC(
-        NUTS(model, target_accept_prob=0.9), num_warmup=2000, num_samples=_DRAWS, num_chains=2,
-        chain_method="sequential", progress_bar=False,
-    )  # fmt: skip
-    begin = time.process_time()
-    run.run(jax.random.PRNGKey(0))
-    drawn = {key: np.asarray(value) for key, value in run.get_samples().items()}
-    seconds = time.process_time() - begin
+    drawn, seconds = two_chains(model, 2000, _DRAWS, target_accept_prob=0.9)
     b = drawn["b"] / scale
     columns = {
         "intercept": drawn["intercept"] - b * centre,

@@ -119,14 +119,30 @@ def variational(name: str) -> dict[str, Any]:
     return {"rows": rows, "cpu_seconds": seconds}
 
 
+def two_chains(
+    model: Callable[[], None], warmup: int, draws: int, **options: Any
+) -> tuple[dict[str, Any], float]:
+    """Draws of a model of numpyro by NUTS, and CPU seconds; `options` are the sampler's."""
+    import jax
+    from numpyro.infer import MCMC, NUTS
+
+    jax.config.update("jax_enable_x64", True)
+    run = MCMC(
+        NUTS(model, **options), num_warmup=warmup, num_samples=draws, num_chains=2,
+        chain_method="sequential", progress_bar=False,
+    )  # fmt: skip
+    begin = time.process_time()
+    run.run(jax.random.PRNGKey(0))
+    drawn = {key: np.asarray(value) for key, value in run.get_samples().items()}
+    return drawn, time.process_time() - begin
+
+
 def nuts(name: str) -> dict[str, Any]:
     """The same model and priors, sampled: 2 chains."""
     import jax
     import numpyro
     import numpyro.distributions as dist
-    from numpyro.infer import MCMC, NUTS
 
-    jax.config.update("jax_enable_x64", True)
     data, y, groups, family = SETS[name]()
     fixed = [column for column in data if column not in groups]
     raw = np.column_stack([data[column] for column in fixed])
@@ -148,14 +164,7 @@ def nuts(name: str) -> dict[str, Any]:
         else:
             numpyro.sample("y", dist.Poisson(jax.numpy.exp(eta)), obs=y)
 
-    run = MCMC(
-        NUTS(model), num_warmup=1000, num_samples=_DRAWS, num_chains=2,
-        chain_method="sequential", progress_bar=False,
-    )  # fmt: skip
-    begin = time.process_time()
-    run.run(jax.random.PRNGKey(0))
-    drawn = {key: np.asarray(value) for key, value in run.get_samples().items()}
-    seconds = time.process_time() - begin
+    drawn, seconds = two_chains(model, 1000, _DRAWS)
     b = drawn["b"] / scale
     columns = {"intercept": drawn["intercept"] - b @ centre}
     columns |= {one: b[:, k] for k, one in enumerate(fixed)}
