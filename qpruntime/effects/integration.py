@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
+from scipy.special import ndtri
 from scipy.stats import qmc
 
 from qpruntime.arrays import Array
@@ -27,8 +28,13 @@ _SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 6.0
 _LIGHT = 1e-5
 # Most hyper-parameters of a grid and of a composite design.
 _MOST_GRID, _MOST_CCD = 3, 8
+# "auto": from so many rows on, and up to such standard deviations of hyper-parameters, which are
+# logarithms, densities are near enough to normal ones for a composite design, a fifth of the grid.
+_MANY, _KNOWN = 2000, 0.3
 # Draws of theta by which deviations are summarised.
 _DRAWS = 4096
+# They are normal ones of this standard deviation, as far as the nodes and this reach.
+_WIDER, _FAR = 1.4, 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +70,8 @@ def integrate(
     objective : Objective
     mode : Mode
     how : {"auto", "mode", "grid", "ccd"}
-        "auto" is a grid for up to two hyper-parameters, a composite design for up to eight, else
-        the mode.
+        "auto" is a grid for up to two hyper-parameters, a composite design for up to eight and for
+        two that many rows know well, else the mode.
     value : callable
         Log density of an evaluation, which the weights follow.
 
@@ -77,7 +83,9 @@ def integrate(
     """
     choice(how, "integrate", INTEGRATIONS)
     p = objective.size
+    known = False
     if how == "auto":
+        known = len(objective.y) > _MANY
         how = "grid" if p <= 2 else "ccd" if p <= _MOST_CCD else "mode"
     most = {"grid": _MOST_GRID, "ccd": _MOST_CCD}.get(how, p)
     if p > most:
@@ -91,6 +99,8 @@ def integrate(
         return Nodes(theta, np.ones(1), theta, np.ones(1)), [centre]
     V = directions(curvature(objective, centre))
     top = value(centre)
+    if known and p == 2 and np.sqrt((V**2).sum(axis=1)).max() <= _KNOWN:
+        how = "ccd"
 
     def at(z: Array) -> tuple[Evaluation, float] | None:
         theta = centre.theta + V @ z
@@ -128,19 +138,22 @@ def _between(z: Array, logs: Array, centre: Array, V: Array, bounds: Array) -> t
     p = z.shape[1]
     least = (p + 1) * (p + 2) // 2
     kept = logs > -30.0
-    quantiles = qmc.Sobol(p, seed=0).random(_DRAWS)
-    reach = np.abs(z[kept]).max() + 1.0
+    reach = max(np.abs(z[kept]).max() + 1.0, _FAR if p < 6 else 0.0)
     if p == 1:
-        quantiles = ((np.arange(_DRAWS) + 0.5) / _DRAWS)[:, None]
-    at = reach * (2.0 * quantiles - 1.0)
+        at = reach * (2.0 * ((np.arange(_DRAWS) + 0.5) / _DRAWS)[:, None] - 1.0)
+        drawn = np.zeros(_DRAWS)
+    else:
+        normal = ndtri(qmc.Sobol(p, seed=0).random(_DRAWS))
+        at, drawn = _WIDER * normal, -0.5 * (normal**2).sum(axis=1)
     if kept.sum() > least:
         inner = RBFInterpolator(z[kept], logs[kept], kernel="cubic", degree=2 if p < 6 else 1)(at)
     else:
         inner = -0.5 * (at**2).sum(axis=1)
     theta = centre + at @ V.T
     inside = ((theta >= bounds[:, 0]) & (theta <= bounds[:, 1])).all(axis=1)
+    inside &= np.abs(at).max(axis=1) <= reach
     # Not above the mode, and not where nothing is known.
-    inner = np.where(inside, np.minimum(inner, 0.5), -np.inf)
+    inner = np.where(inside, np.minimum(inner, 0.5) - drawn, -np.inf)
     weights = np.exp(inner - inner.max())
     used = weights > 1e-9
     return theta[used], weights[used] / weights[used].sum()

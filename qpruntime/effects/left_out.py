@@ -15,6 +15,7 @@ from qpruntime.effects.observations import below, below_given, discrete
 from qpruntime.effects.state import State
 from qpruntime.errors import InputError
 from qpruntime.estimators.predictive.density import log_density, wide
+from qpruntime.execution.blas_threads import alone
 from qpruntime.validation import generator as generator_of
 
 __all__ = ["LeftOut"]
@@ -37,6 +38,7 @@ class LeftOut:
         check_is_fitted(self, "state_")
         return _harmonic(np.array(self.state_.log_z), self.state_.nodes.weights)
 
+    @alone
     def loo_groups(self, groups: ArrayLike) -> tuple[Any, Array]:
         """Leave-one-group-out log densities: all observations of a group, from all other rows.
 
@@ -66,6 +68,7 @@ class LeftOut:
             each.append(found)
         return names, _harmonic(np.array(each), state.nodes.weights)
 
+    @alone
     def pit(self, random_state: int | np.random.Generator | None = None) -> Array:
         """Where each observation lies in its leave-one-out distribution, shape (N,).
 

@@ -30,6 +30,7 @@ from qpruntime.effects.state import State
 from qpruntime.effects.window import window
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
 from qpruntime.estimators.atomic import commit, draft_of
+from qpruntime.execution.blas_threads import alone
 from qpruntime.likelihoods import Likelihood
 from qpruntime.saving.savable import Savable
 from qpruntime.validation import choice, finite, number, shown, whole
@@ -67,7 +68,8 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         scales and dispersions are learnt.
     integrate : {"auto", "grid", "ccd", "mode"}
         How hyper-parameters are integrated: a grid for three at most, a composite design for eight
-        at most, or not. "auto" takes a grid for two, a design for more.
+        at most, or not. "auto" takes a grid for two, a design for more and for two that 2000
+        rows or more know to a third.
     correction : {"auto", "pairs", None}
         Whether hyper-parameters are weighed by the evidence corrected by pairs of rows, as small
         groups need it; "auto" does so for 2000 rows or fewer.
@@ -131,6 +133,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     operations: float = 5e10
     estimate: Literal["posterior", "ml"] = "posterior"
 
+    @alone
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit hyper-parameters and posterior.
 
@@ -300,6 +303,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         choice(self.correction, "correction", ("auto", "pairs"))
         return self.correction == "pairs" or rows <= _FEW
 
+    @alone
     def check(self) -> tuple[str, ...]:
         """Say in plain words what is known to be off, and what to do.
 

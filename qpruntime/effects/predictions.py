@@ -21,6 +21,7 @@ from qpruntime.effects.table import Table, header, weighted_quantiles
 from qpruntime.errors import InputError
 from qpruntime.estimators.predictive.density import log_density, wide
 from qpruntime.estimators.predictive.normals import Mixture
+from qpruntime.execution.blas_threads import alone
 from qpruntime.validation import choice, flag, levels, number, shown, whole
 from qpruntime.validation import generator as generator_of
 
@@ -45,6 +46,7 @@ class Predictions:
         check_is_fitted(self, "state_")
         return self.state_
 
+    @alone
     def summary(self, q: ArrayLike = _USUAL, *, profile: bool | None = None) -> Table:
         """Coefficients in units of their columns, then deviations, ranges and correlations.
 
@@ -108,6 +110,7 @@ class Predictions:
             found[name] = float(value)
         return found
 
+    @alone
     def effects(
         self,
         name: str,
@@ -173,6 +176,7 @@ class Predictions:
         offset = model._offset(data) + model._exposed(data, state.family)
         return state.ahead(data, np.zeros(data.rows)), offset
 
+    @alone
     def latent(self, X: Any) -> tuple[Array, Array]:
         """Mean and variance of the linear predictor, each of shape (T,), with its offsets.
 
@@ -182,6 +186,7 @@ class Predictions:
         mean, variance = mixture.moments()
         return mean + offset, variance
 
+    @alone
     def predict(self, X: Any) -> Array:
         """Expected observation, shape (T,).
 
@@ -197,6 +202,7 @@ class Predictions:
         ]
         return np.asarray(mixture.weights @ np.array(each))
 
+    @alone
     def predict_quantiles(
         self,
         X: Any,
@@ -253,6 +259,7 @@ class Predictions:
         ends = 0.5 - 0.5 * inside, 0.5 + 0.5 * inside
         return self.predict_quantiles(X, ends, kind=kind, trials=trials)
 
+    @alone
     def predict_log_density(self, X: Any, y: ArrayLike) -> Array:
         """Log predictive density, or probability, of observations `y`, one a row, shape (T,).
 
@@ -271,11 +278,13 @@ class Predictions:
         found: Array = logsumexp(np.array(each), axis=0, b=mixture.weights[:, None])
         return found
 
+    @alone
     def exceedance(self, X: Any, limit: float) -> Array:
         """Probability that the linear predictor is above a limit, shape (T,)."""
         mixture, offset = self._ahead(X)
         return 1.0 - mixture.below(number(limit, "limit") - offset)
 
+    @alone
     def sample(
         self, count: int = 1000, random_state: int | np.random.Generator | None = None
     ) -> dict[str, Array]:

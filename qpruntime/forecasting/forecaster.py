@@ -16,6 +16,7 @@ from qpruntime.effects import EffectsModel, Table
 from qpruntime.effects.frame import Frame
 from qpruntime.errors import InputError
 from qpruntime.estimators.atomic import commit, draft_of
+from qpruntime.execution.blas_threads import alone
 from qpruntime.forecasting.ahead import Ahead
 from qpruntime.forecasting.choosing import choose
 from qpruntime.forecasting.clock import Clock
@@ -115,6 +116,7 @@ class GPForecaster(Savable, BaseEstimator):
     drift: Literal["auto"] | bool = "auto"
     outliers: Literal["auto"] | bool = "auto"
 
+    @alone
     def fit(
         self,
         y: ArrayLike,
@@ -230,6 +232,7 @@ class GPForecaster(Savable, BaseEstimator):
         check_is_fitted(self, "model_")
         return self.clock_.after(self.last_, whole(horizon, "horizon", 1))
 
+    @alone
     def predict(
         self, horizon: int | None = None, X: Any = None, *, exposure: Any = None, index: Any = None
     ) -> Array:
@@ -247,6 +250,7 @@ class GPForecaster(Savable, BaseEstimator):
         """
         return self._ahead(horizon, X, exposure, index).mean()
 
+    @alone
     def predict_quantiles(
         self,
         horizon: int | None = None,
@@ -274,6 +278,7 @@ class GPForecaster(Savable, BaseEstimator):
         ends = (0.5 - 0.5 * inside, 0.5 + 0.5 * inside)
         return self.predict_quantiles(horizon, X, ends, exposure=exposure, index=index)
 
+    @alone
     def predict_log_density(
         self,
         y: ArrayLike,

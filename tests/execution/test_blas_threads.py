@@ -196,6 +196,10 @@ def test_inference_and_what_follows_have_one_thread(monkeypatch):
         monkeypatch.setattr(room, name, spied)
 
     from qpruntime.bayesopt.models import Models
+    from qpruntime.effects import EffectsModel, Groups
+    from qpruntime.effects.assembly import Assembly
+    from qpruntime.forecasting import GPForecaster
+    from qpruntime.forecasting.clock import Clock
     from qpruntime.inference.corrections.corrected import Corrected
     from qpruntime.inference.dense.factor import Factor, Triangle
     from qpruntime.inference.markov import series
@@ -216,7 +220,13 @@ def test_inference_and_what_follows_have_one_thread(monkeypatch):
     opt.tell([0.3], 1.0)
     opt.tell([0.6], 0.5)
     opt.ask()
+    spying(Assembly, "columns", "effects")
+    spying(Clock, "__init__", "forecasts")
+    data = {"g": np.arange(len(Y)) % 7}
+    EffectsModel([Groups("g")], integrate="mode").fit(data, Y > 0).latent(data)
+    GPForecaster((), trend="none", noise=False, family="poisson").fit(np.ones(9)).predict(2)
     wanted = ("covariance", "infer", "predict", "marginals", "series", "optimiser")
+    wanted += ("effects", "forecasts")
     assert seen == {name: {1} for name in wanted}
 
 
