@@ -149,7 +149,41 @@ def test_environment_in_a_directory_with_a_space(tmp_path):
         )
     calls = log.read_text().splitlines()
     # Installed once each, used twice each; what the tests install is all that the demo needs.
-    assert calls[0].endswith("--editable .[build,plot]")
-    assert calls[2].endswith("--editable .[test]")
-    assert [call for call in calls if "install" in call] == [calls[0], calls[2]]
-    assert calls[1:2] + calls[3:] == ["used"] * 4
+    installed = [call for call in calls if "--editable" in call]
+    assert [call.rpartition(" ")[2] for call in installed] == [".[build,plot]", ".[test]"]
+    assert all(call.startswith("-m uv pip install") for call in installed)
+    last = [calls.index(call) for call in installed]
+    assert calls[last[0] + 1] == "used"
+    assert calls[last[1] + 1 :] == ["used"] * 3
+
+
+@pytest.mark.parametrize("fails", ["-m uv *", "-m pip install *uv"])
+def test_pip_installs_where_uv_does_not(tmp_path, fails):
+    """Nor where it is not to be had; and where both fail, that is said and nothing is stamped."""
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("")
+    command = f'cd "$0"; extras=test; . {shlex.quote(str(TOP))}/scripts/env.sh'
+    stub = '#!/bin/sh\necho "$@" >> log\ncase "$*" in ({}) exit 1;; esac\n'
+    for cases, ends in ((fails, 0), (f"{fails}|*editable*", 1)):
+        python.write_text(stub.format(cases.replace(" ", "\\ ")))
+        python.chmod(0o755)
+        run = subprocess.run(["sh", "-euc", command, str(tmp_path)], capture_output=True, text=True)
+        assert run.returncode == ends
+        assert ("error: the installation failed" in run.stderr) == bool(ends)
+        stamp = tmp_path / ".venv" / "installed-test"
+        assert stamp.exists() != bool(ends)
+        stamp.unlink(missing_ok=True)
+        assert "--no-compile --editable .[test]" in (tmp_path / "log").read_text()
+
+
+def test_pip_installs_where_its_settings_name_an_index(tmp_path):
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("")
+    says = "echo \":env:.index-url='somewhere'\""
+    python.write_text(f'#!/bin/sh\necho "$@" >> log\ncase "$*" in (*list) {says};; esac\n')
+    python.chmod(0o755)
+    command = f'cd "$0"; extras=test; . {shlex.quote(str(TOP))}/scripts/env.sh'
+    subprocess.run(["sh", "-euc", command, str(tmp_path)], check=True)
+    assert "uv" not in (tmp_path / "log").read_text()

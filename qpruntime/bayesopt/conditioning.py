@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime.arrays import Array
-from qpruntime.bayesopt.frame import Base, Frame
-from qpruntime.bayesopt.parts import Parts, begin, least_gap, stacked
-from qpruntime.bayesopt.settling import Projection, Steps, settle
+from qpruntime.bayesopt.frame import Base, Frame, Parts, begin, least_gap, stacked
+from qpruntime.bayesopt.settling import Projection, Steps, log_heights, settle
 from qpruntime.bayesopt.surrogate import Surrogate, points
-from qpruntime.bayesopt.weights import log_heights
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.renamed import renamed
 from qpruntime.validation import choice, number, whole

@@ -21,12 +21,12 @@ from qpruntime.bayesopt.acquisition import (
 )
 from qpruntime.bayesopt.arguments import kernels_of, name_of, noises_of, prices_of, spelt, told
 from qpruntime.bayesopt.asking import Awaited, Knowledge, complain
-from qpruntime.bayesopt.design import design, largest_design
 from qpruntime.bayesopt.failures import Failing, failing
 from qpruntime.bayesopt.history import History
 from qpruntime.bayesopt.models import Known, Models
 from qpruntime.bayesopt.recommending import log_feasible, recommended
 from qpruntime.bayesopt.saved import damage, read_saved, write_json
+from qpruntime.bayesopt.search import design, largest_design
 from qpruntime.bayesopt.space import space_of
 from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.errors import InputError

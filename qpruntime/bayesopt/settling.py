@@ -1,6 +1,8 @@
 """The fixed point of NFCPD: sites of all functions move in parallel until they have settled.
 
-Steps at x* and the observed points are coupled by their heights alone; many x* move at once.
+Steps at x* and the observed points are coupled by their heights alone; many x* move at once. The
+factor of point n says: not (all c_k(x_n) >= 0 and f(x_n) < f(x*)). Averaged over cavities of the
+others it is a step in each function, with y = log(height right of 0/height left of 0).
 """
 
 from __future__ import annotations
@@ -9,15 +11,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr
 
 from qpruntime.arrays import Array
-from qpruntime.bayesopt.parts import Parts
-from qpruntime.bayesopt.weights import log_heights
-from qpruntime.jit import plain
+from qpruntime.bayesopt.frame import Parts
 from qpruntime.projection.kernel import project_rows
 from qpruntime.projection.projector import Projector
 
-__all__ = ["Ended", "Projection", "Steps", "settle"]
+__all__ = ["Ended", "Projection", "Steps", "log_heights", "log_one_minus", "settle"]
 
 Projection = Literal["ep", "qp"]
 #: Each iteration moves by so much less than the last.
@@ -45,7 +46,7 @@ class Steps:
     def __init__(self, method: Projection) -> None:
         projector = Projector("step", method)
         self._likelihood = projector.likelihood
-        self._rules = plain(self._likelihood.functions()), projector.source
+        self._rules = projector.functions, projector.source
 
     def __call__(self, mean: Array, sd: Array, y: Array) -> tuple[Array, Array]:
         cavities, heights = (mean.reshape(-1), sd.reshape(-1)), y.reshape(-1)
@@ -167,3 +168,36 @@ def _propose(
     moved = np.abs(mean - np.where(seen, state.mean, mean)) / np.sqrt(marginal)
     widened = np.abs(np.where(seen, std**2, 1.0) / marginal - 1.0)
     return tau, nu, np.maximum(moved, widened).max(axis=(1, 2))
+
+
+def log_one_minus(x: Array) -> Array:
+    """log(1 - e^x), x <= 0."""
+    with np.errstate(divide="ignore"):
+        near = x > -np.log(2.0)
+        return np.where(
+            near, np.log(-np.expm1(np.where(near, x, -1.0))), np.log1p(-np.exp(np.minimum(x, -0.5)))
+        )
+
+
+def log_heights(alpha: Array) -> Array:
+    """Return y of every function's step at every point, shape (..., K + 1, N).
+
+    Parameters
+    ----------
+    alpha : ndarray, shape (..., K + 1, N)
+        Mean over standard deviation of the cavities: of f_n - f(x*), then of c_k,n.
+    """
+    below, above = log_ndtr(-alpha[..., 0, :]), log_ndtr(alpha[..., 0, :])
+    feasible = log_ndtr(alpha[..., 1:, :])
+    constraints = feasible.shape[-2]
+    y = np.empty(alpha.shape)
+    y[..., 0, :] = -log_one_minus(feasible.sum(axis=-2)) if constraints else np.inf
+    for k in range(constraints):
+        others = np.delete(feasible, k, axis=-2).sum(axis=-2)  # differences might be inf - inf
+        lost = others + below
+        with np.errstate(divide="ignore"):
+            much = np.logaddexp(log_one_minus(others), others + above)
+            y[..., k + 1, :] = np.where(
+                lost < -np.log(2.0), np.log1p(-np.exp(np.minimum(lost, -0.5))), much
+            )
+    return y

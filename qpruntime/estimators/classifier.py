@@ -37,7 +37,7 @@ from qpruntime.estimators.monotone import one_direction
 from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.over_nodes import is_integrated
 from qpruntime.estimators.over_nodes_classes import mixed_normals, mixed_probabilities
-from qpruntime.estimators.parts import begun, extended, with_inducing
+from qpruntime.estimators.partial_fit import begun, extended, with_inducing
 from qpruntime.estimators.predictive.grid import signs_by_grid
 from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
 from qpruntime.estimators.process import all_of

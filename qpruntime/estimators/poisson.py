@@ -24,7 +24,7 @@ from qpruntime.estimators.fitted_table import table_to_fit
 from qpruntime.estimators.mean_choice import boosted_rates
 from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.overdispersion import BOUNDS, asked, judged
-from qpruntime.estimators.parts import begun, extended, with_inducing
+from qpruntime.estimators.partial_fit import begun, extended, with_inducing
 from qpruntime.estimators.predictive.links import LINKS, exposures
 from qpruntime.estimators.prior_mean import prior_mean
 from qpruntime.estimators.process import Process

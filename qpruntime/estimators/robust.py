@@ -24,7 +24,7 @@ from qpruntime.estimators.noise import median, noise_of, robust_std
 from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.over_nodes import averaged, densities, drawn, is_integrated
 from qpruntime.estimators.over_nodes_numbers import mixed_at
-from qpruntime.estimators.parts import begun, extended, with_inducing
+from qpruntime.estimators.partial_fit import begun, extended, with_inducing
 from qpruntime.estimators.predictive.density import log_density
 from qpruntime.estimators.predictive.draws import observed
 from qpruntime.estimators.predictive.grid import t_quantiles_by_grid

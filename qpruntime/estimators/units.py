@@ -19,13 +19,13 @@ from qpruntime.kernels.units import Units
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
 from qpruntime.learning.inducing import SAMPLE, rows_at, sample
-from qpruntime.learning.policy.acts import acts
+from qpruntime.learning.policy.acts import acts, acts_on_few
 from qpruntime.learning.policy.choice import Choice, looked_at
 from qpruntime.learning.policy.few import look
 from qpruntime.learning.policy.fit import fitted
 from qpruntime.learning.policy.screen import screened
 from qpruntime.learning.settings import Settings, numbered
-from qpruntime.learning.sparse_file import remove_checkpoints
+from qpruntime.learning.sparse.checkpoint import remove_checkpoints
 from qpruntime.learning.training import Fit, train
 from qpruntime.memory import require
 
@@ -56,11 +56,12 @@ def train_all(
     if isinstance(settings.kernel, Kernel):
         begin = given_start(settings.kernel, settings.priors, processes[0].learn)
         return _trained(processes, [begin] * len(processes), settings, rng), None
-    looked = look(processes, settings, latent_scale)
+    few = acts_on_few(processes[0], settings) and not is_lazy(X)
+    looked = look(processes, settings, latent_scale) if few else None
     if looked is not None and looked.warp is not None:
         X = looked.warp(X)
     units = _units(X, processes[0].weights, rng, processes[0].levels)
-    some = screened(processes, X, units, settings, latent_scale)
+    some = screened(processes, X, units, settings, latent_scale) if few else None
     if some is not None:
         units = some[0]
     scaled = mapped(X, units.scaled, units.width)

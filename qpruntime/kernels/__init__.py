@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from qpruntime.kernels.categorical import Categories
 from qpruntime.kernels.columns import On
+from qpruntime.kernels.kernel_parts import KernelParts
 from qpruntime.kernels.markov import Factor, States, Term
-from qpruntime.kernels.parts import KernelParts
 from qpruntime.kernels.registry import register
 from qpruntime.kernels.same import Same
 

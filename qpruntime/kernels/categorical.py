@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import Hyperparameter, Kernel
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.kernels.parts import KernelParts
+from qpruntime.kernels.kernel_parts import KernelParts
 from qpruntime.validation import shown
 
 __all__ = ["PARTS", "Categories", "contracted"]

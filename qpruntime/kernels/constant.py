@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from qpruntime.kernels.kernel_parts import KernelParts
 from qpruntime.kernels.kinds import CONSTANT
 from qpruntime.kernels.markov import States, Term
-from qpruntime.kernels.parts import KernelParts
 
 __all__ = ["PARTS", "STATES"]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
+from qpruntime.kernels.kernel_parts import KernelParts
 from qpruntime.kernels.markov import Factor, States, one_length
-from qpruntime.kernels.parts import KernelParts
 
 __all__ = ["half_integer", "student"]
 

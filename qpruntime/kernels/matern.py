@@ -11,8 +11,8 @@ from scipy.special import kv
 from qpruntime.arrays import Array
 from qpruntime.kernels import matern_1, matern_3, matern_5, squared_exponential
 from qpruntime.kernels.exponential import student
+from qpruntime.kernels.kernel_parts import KernelParts
 from qpruntime.kernels.markov import Factor, NotMarkov
-from qpruntime.kernels.parts import KernelParts
 from qpruntime.validation import shown
 
 __all__ = ["matern"]

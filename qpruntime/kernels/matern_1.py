@@ -8,9 +8,9 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.kernels.exponential import student
+from qpruntime.kernels.kernel_parts import KernelParts
 from qpruntime.kernels.kinds import MATERN_1
 from qpruntime.kernels.markov import Factor, States, one_length
-from qpruntime.kernels.parts import KernelParts
 
 __all__ = ["PARTS"]
 

@@ -12,9 +12,9 @@ import numpy as np
 from scipy.special import ive
 
 from qpruntime.arrays import Array
+from qpruntime.kernels.kernel_parts import KernelParts
 from qpruntime.kernels.kinds import TURN
 from qpruntime.kernels.markov import Factor, NotMarkov, States, Term
-from qpruntime.kernels.parts import KernelParts
 from qpruntime.validation import shown
 
 __all__ = ["LEFT_OUT", "MOST_HARMONICS", "PARTS"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from qpruntime.arrays import Array
-from qpruntime.kernels.parts import KernelParts
+from qpruntime.kernels.kernel_parts import KernelParts
 
 __all__ = ["PARTS"]
 

@@ -29,8 +29,8 @@ from qpruntime.kernels import (
     squared_exponential,
     white,
 )
+from qpruntime.kernels.kernel_parts import FOREIGN, KernelParts
 from qpruntime.kernels.matern import matern
-from qpruntime.kernels.parts import FOREIGN, KernelParts
 
 __all__ = ["parts_of", "register"]
 

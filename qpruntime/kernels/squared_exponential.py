@@ -10,9 +10,9 @@ import numpy as np
 from scipy.linalg import solve_continuous_lyapunov
 
 from qpruntime.arrays import Array
+from qpruntime.kernels.kernel_parts import KernelParts
 from qpruntime.kernels.kinds import RBF
 from qpruntime.kernels.markov import Factor, NotMarkov, States, Term, one_length
-from qpruntime.kernels.parts import KernelParts
 from qpruntime.validation import shown
 
 __all__ = ["PARTS"]

@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import Exponentiation, Product, Sum
 
 from qpruntime.arrays import Array
 from qpruntime.kernels.columns import On
-from qpruntime.kernels.parts import FOREIGN, KernelParts
+from qpruntime.kernels.kernel_parts import FOREIGN, KernelParts
 from qpruntime.kernels.registry import parts_of
 
 __all__ = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from qpruntime.kernels.kernel_parts import KernelParts
 from qpruntime.kernels.markov import Term
-from qpruntime.kernels.parts import KernelParts
 
 __all__ = ["PARTS"]
 

@@ -28,7 +28,7 @@ from qpruntime.learning.runs import optimise
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.slopes import Slopes
 from qpruntime.learning.solvers import Solver, solvers
-from qpruntime.learning.sparse import train_sparse
+from qpruntime.learning.sparse.fit import train_sparse
 from qpruntime.likelihoods import Likelihood
 
 __all__ = ["Fit", "train"]

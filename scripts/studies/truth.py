@@ -26,7 +26,7 @@ from qpruntime import ConvergenceWarning, Posterior, infer, likelihoods
 from qpruntime.errors import QPError, SamplingWarning
 from qpruntime.inference.corrections.fixed_point import normal_of
 from qpruntime.inference.corrections.fold import signless
-from qpruntime.inference.corrections.sites import tilted_moments
+from qpruntime.inference.corrections.tilted import tilted_moments
 from qpruntime.inference.posterior import solution_of
 from scripts.cluster import each
 from scripts.records import RESULTS, Records

@@ -20,7 +20,7 @@ from qpruntime import (
 )
 from qpruntime.inference.sparse.arrays_file import read_arrays, write_arrays
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.learning.sparse_objective import Search as Climb
+from qpruntime.learning.sparse.objective import Search as Climb
 
 N, SOME = 500, 100
 KERNEL = 1.7 * RBF(1.2345678901234)
@@ -73,8 +73,8 @@ def test_a_fit_cut_off_between_stages_has_the_same_bits(data, tmp_path, monkeypa
     """The first stage with all rows begins anew, from what the one on samples has left."""
     X, f = data
     path, labels = tmp_path / "fit.npz", f > 0.0
-    monkeypatch.setattr("qpruntime.learning.sparse._BETWEEN", (200,))
-    monkeypatch.setattr("qpruntime.learning.sparse._TIMES", 2)
+    monkeypatch.setattr("qpruntime.learning.sparse.fit._BETWEEN", (200,))
+    monkeypatch.setattr("qpruntime.learning.sparse.fit._TIMES", 2)
     plain = model(None).fit(X, labels)
     for rows in (200, N):
         one = model(path, resume=True)

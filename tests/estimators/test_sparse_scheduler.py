@@ -13,7 +13,7 @@ from dask_cluster import two_workers
 from qpruntime import GPClassifier, Inducing
 from qpruntime import Search as Few
 from qpruntime.execution.calls import ExecutorError
-from qpruntime.learning.sparse_objective import Search
+from qpruntime.learning.sparse.objective import Search
 
 pytestmark = pytest.mark.slow
 

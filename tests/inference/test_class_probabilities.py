@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from qpruntime.inference.classes.probabilities import contrasts, log_orthants, log_probabilities
-from qpruntime.inference.classes.three import independent_variances
+from qpruntime.inference.classes.three_classes import independent_variances
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "operators.json").read_text())
 

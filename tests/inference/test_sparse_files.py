@@ -26,8 +26,8 @@ from qpruntime.inference.sparse.mapped import mapped
 from qpruntime.inference.sparse.rows import Held
 from qpruntime.kernels.units import Units
 from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.sparse_file import FitFile, Standing
-from qpruntime.learning.sparse_objective import Place
+from qpruntime.learning.sparse.checkpoint import FitFile, Standing
+from qpruntime.learning.sparse.objective import Place
 from qpruntime.whole_file import write_whole
 
 N, M, CORRUPTIONS = 12, 3, 300

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.arguments import check_sites
+from qpruntime.inference.classes.binary import halved, joined, signs, single
 from qpruntime.inference.classes.conclude import concluded, problem_of
 from qpruntime.inference.classes.layout import Layout
-from qpruntime.inference.classes.pair import halved, joined, signs, single
 from qpruntime.inference.classes.posterior import ClassPosterior
 from qpruntime.inference.classes.solution import priors
 from qpruntime.inference.fixed_point.complaints import warn_unsettled

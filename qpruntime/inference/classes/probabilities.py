@@ -12,7 +12,7 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.inference.classes.orthant import log_passes
-from qpruntime.inference.classes.three import (
+from qpruntime.inference.classes.three_classes import (
     LEAST,
     independent_variances,
     log_largest,

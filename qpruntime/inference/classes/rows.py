@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from qpruntime.inference.classes.orthant import log_passes
-from qpruntime.inference.classes.three import log_quadrant
+from qpruntime.inference.classes.three_classes import log_quadrant
 from qpruntime.inference.site_update import Marginals, Observations, propose
 from qpruntime.inference.sites import Sites
 from qpruntime.jit import kernel

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from qpruntime.arrays import Array
 from qpruntime.inference.corrections.cliffs import marked, resolved
 from qpruntime.inference.corrections.grid import between
-from qpruntime.inference.corrections.sites import REACH, Fixed, Rule, Tilted, log_factor, log_mean
+from qpruntime.inference.corrections.tilted import REACH, Fixed, Rule, Tilted, log_factor, log_mean
 from qpruntime.jit import contracted, inlined, kernel
 
 __all__ = ["POINTS", "Targets", "log_densities"]

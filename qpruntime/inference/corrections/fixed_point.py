@@ -9,7 +9,7 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.corrections.sites import Fixed, Rule, Tilted, rule_of, tilted_moments
+from qpruntime.inference.corrections.tilted import Fixed, Rule, Tilted, rule_of, tilted_moments
 from qpruntime.inference.dense.solver import DensePrior, DenseSolved
 from qpruntime.inference.evidence import log_evidence
 from qpruntime.inference.fixed_point.ended import Limits

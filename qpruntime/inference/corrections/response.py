@@ -15,7 +15,7 @@ from scipy.linalg.blas import dtrmm
 from scipy.linalg.lapack import dgetrf, dgetrs
 
 from qpruntime.arrays import Array
-from qpruntime.inference.corrections.sites import Fixed
+from qpruntime.inference.corrections.tilted import Fixed
 from qpruntime.jit import summed
 
 __all__ = ["Evidence", "Response", "pair_sums", "respond"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.corrections.sites import Fixed, Rule, log_factor
+from qpruntime.inference.corrections.tilted import Fixed, Rule, log_factor
 from qpruntime.jit import kernel
 
 __all__ = ["Chains", "mixing", "run_chains", "split_rhat"]

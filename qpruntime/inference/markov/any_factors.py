@@ -13,7 +13,7 @@ import numpy as np
 
 from qpruntime.inference.markov.any_numbers import place
 from qpruntime.inference.markov.covariances import load, spans, store
-from qpruntime.inference.markov.sites import absorbed, revise
+from qpruntime.inference.markov.site_step import absorbed, revise
 from qpruntime.jit import contracted, inlined, kernel
 from qpruntime.kernels.transitions import fill
 from qpruntime.quadrature.sigma_star import OK

@@ -22,7 +22,7 @@ from qpruntime.inference.markov.covariances import (
     store,
     take_in,
 )
-from qpruntime.inference.markov.sites import absorbed, revise
+from qpruntime.inference.markov.site_step import absorbed, revise
 from qpruntime.jit import inlined, kernel
 from qpruntime.kernels.transitions import fill
 from qpruntime.quadrature.sigma_star import OK

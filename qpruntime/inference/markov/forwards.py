@@ -15,7 +15,7 @@ from qpruntime.inference.markov.covariances import (
     store,
     take_in,
 )
-from qpruntime.inference.markov.sites import absorbed
+from qpruntime.inference.markov.site_step import absorbed
 from qpruntime.jit import kernel
 from qpruntime.kernels.transitions import fill
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpruntime.inference.markov.sites import absorbed, revise
+from qpruntime.inference.markov.site_step import absorbed, revise
 from qpruntime.jit import inlined, kernel
 from qpruntime.kernels.matern_5 import step as matern_5
 from qpruntime.quadrature.sigma_star import OK

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from qpruntime.inference.markov.sites import absorbed, revise
+from qpruntime.inference.markov.site_step import absorbed, revise
 from qpruntime.jit import inlined, kernel
 from qpruntime.kernels.kinds import MATERN_3
 from qpruntime.kernels.matern_3 import step as matern_3

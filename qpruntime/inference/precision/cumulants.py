@@ -13,7 +13,7 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.corrections.sites import Fixed, rule_of, tilted_moments
+from qpruntime.inference.corrections.tilted import Fixed, rule_of, tilted_moments
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_update import Marginals
 from qpruntime.inference.sites import Sites

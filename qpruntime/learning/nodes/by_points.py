@@ -29,9 +29,9 @@ from qpruntime.learning.nodes.result import Integrated
 from qpruntime.learning.parameter_slopes import learnt
 from qpruntime.learning.progress import names_of
 from qpruntime.learning.settings import Settings
-from qpruntime.learning.sparse_end import posterior_of
-from qpruntime.learning.sparse_ground import Ground
-from qpruntime.learning.sparse_objective import Place, Search, climb
+from qpruntime.learning.sparse.end import posterior_of
+from qpruntime.learning.sparse.ground import Ground
+from qpruntime.learning.sparse.objective import Place, Search, climb
 
 __all__ = ["integrated_by_points"]
 

@@ -13,7 +13,7 @@ from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.policy.operations import dense_evaluation, dense_inference
 from qpruntime.learning.policy.rest import Rest
 from qpruntime.learning.policy.trial import Climbed, Trial
-from qpruntime.learning.sparse_end import advise
+from qpruntime.learning.sparse.end import advise
 from qpruntime.learning.training import Fit
 
 __all__ = ["end_dense"]

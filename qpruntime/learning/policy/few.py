@@ -13,10 +13,8 @@ import numpy as np
 
 from qpruntime.arrays import Array
 from qpruntime.execution.blas_threads import blas_threads
-from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import default_start
-from qpruntime.learning.policy.acts import acts_on_few
 from qpruntime.learning.policy.candidates import SURE
 from qpruntime.learning.policy.judged import Stage, better
 from qpruntime.learning.policy.operations import Budget
@@ -49,11 +47,10 @@ class Looked:
 def look(processes: Sequence[Data], settings: Settings, latent_scale: float) -> Looked | None:
     """Take ranks of features where rows left out are sure that they predict better.
 
-    None, and nothing is computed, where features are nearly straight in their ranks.
+    Of fits that `qpruntime.learning.policy.acts.acts_on_few` names, with X in memory. None, and
+    nothing is computed, where features are nearly straight in their ranks.
     """
     first = processes[0]
-    if not acts_on_few(first, settings) or is_lazy(first.X):
-        return None
     rng = np.random.default_rng(0)
     warped = View.of(first.X, first.weights, rng, True, first.levels)
     if not _bent(first.X, warped.features):

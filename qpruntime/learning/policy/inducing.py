@@ -36,7 +36,7 @@ from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.policy.operations import Budget, local_density, sweeps_of
 from qpruntime.learning.policy.settled import Settled
 from qpruntime.learning.settings import Settings
-from qpruntime.learning.sparse_end import posterior_of
+from qpruntime.learning.sparse.end import posterior_of
 from qpruntime.projection.projector import Projector
 
 __all__ = ["FURTHER", "LEFT_OUT", "NEAREST", "Ground"]

@@ -21,7 +21,7 @@ from qpruntime.learning.policy.operations import local_density
 from qpruntime.learning.policy.rest import Rest
 from qpruntime.learning.policy.trial import Trial, some_of
 from qpruntime.learning.policy.views import View
-from qpruntime.learning.sparse_end import advise
+from qpruntime.learning.sparse.end import advise
 from qpruntime.learning.training import Fit
 
 __all__ = ["Ended", "end_inducing"]

@@ -18,11 +18,9 @@ from scipy.stats import rankdata
 
 from qpruntime.arrays import Array
 from qpruntime.execution.blas_threads import blas_threads
-from qpruntime.inference.sparse.lazy import is_lazy
 from qpruntime.kernels.units import Units
 from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import default_start
-from qpruntime.learning.policy.acts import acts_on_few
 from qpruntime.learning.policy.judged import Stage
 from qpruntime.learning.policy.operations import Budget
 from qpruntime.learning.policy.trial import Trial, some_of
@@ -47,11 +45,12 @@ def screened(
 ) -> tuple[Units, tuple[Stage, ...]] | None:
     """Return units that ignore all but a few features of X, if the evidence is for them.
 
-    None, and nothing is computed, where features are not many, or some of them are levels.
+    Of fits that `qpruntime.learning.policy.acts.acts_on_few` names, with X in memory. None, and
+    nothing is computed, where features are not many, or some of them are levels.
     """
     first = processes[0]
     n, d = len(first.y), units.count
-    if not acts_on_few(first, settings) or is_lazy(X) or units.levels or d <= max(_MANY * n, 2.0):
+    if units.levels or d <= max(_MANY * n, 2.0):
         return None
     slow = not first.projector.likelihood.log_concave
     rows = np.random.default_rng(0).permutation(n)[: _SLOW if slow else n]

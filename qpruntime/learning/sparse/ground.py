@@ -26,9 +26,9 @@ from qpruntime.learning.maximise import Optimum, all_bounds
 from qpruntime.learning.parameter_slopes import reparametrised
 from qpruntime.learning.progress import both
 from qpruntime.learning.settings import Settings, Sparse
-from qpruntime.learning.sparse_end import optimum_of
-from qpruntime.learning.sparse_objective import Place, Search, climb
-from qpruntime.learning.stages import Stages
+from qpruntime.learning.sparse.end import optimum_of
+from qpruntime.learning.sparse.objective import Place, Search, climb
+from qpruntime.learning.sparse.stages import Stages
 
 __all__ = ["Ground"]
 

@@ -31,13 +31,13 @@ from qpruntime.learning.nodes.integrate import NOTHING
 from qpruntime.learning.nodes.result import Integrated
 from qpruntime.learning.parameter_slopes import learnt
 from qpruntime.learning.settings import Settings
-from qpruntime.learning.sparse_checks import check
-from qpruntime.learning.sparse_end import advise, posterior_of
-from qpruntime.learning.sparse_file import FitFile, Standing, problem_of
-from qpruntime.learning.sparse_ground import Ground
-from qpruntime.learning.sparse_objective import Place
-from qpruntime.learning.sparse_sample import BOTH, EARLY, on_sample
-from qpruntime.learning.stages import planned, staged
+from qpruntime.learning.sparse.checkpoint import FitFile, Standing, problem_of
+from qpruntime.learning.sparse.checks import check
+from qpruntime.learning.sparse.end import advise, posterior_of
+from qpruntime.learning.sparse.ground import Ground
+from qpruntime.learning.sparse.objective import Place
+from qpruntime.learning.sparse.sample import BOTH, EARLY, on_sample
+from qpruntime.learning.sparse.stages import planned, staged
 from qpruntime.likelihoods import Likelihood
 
 __all__ = ["train_sparse"]

@@ -10,8 +10,8 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime.arrays import Array
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.rows import Rows
-from qpruntime.learning.sparse_ground import Ground
-from qpruntime.learning.sparse_objective import Place
+from qpruntime.learning.sparse.ground import Ground
+from qpruntime.learning.sparse.objective import Place
 
 __all__ = ["BOTH", "EARLY", "on_sample"]
 

@@ -26,7 +26,7 @@ from qpruntime.inference.sparse.state import State
 from qpruntime.learning.data import Data
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.settings import Settings
-from qpruntime.learning.sparse_objective import Place
+from qpruntime.learning.sparse.objective import Place
 from qpruntime.whole_file import remove_parts
 
 __all__ = ["FitFile", "Standing", "problem_of", "remove_checkpoints"]

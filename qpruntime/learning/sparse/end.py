@@ -21,7 +21,7 @@ from qpruntime.inference.sparse.settle import settle
 from qpruntime.learning.default_kernel import learns_nothing
 from qpruntime.learning.maximise import Optimum
 from qpruntime.learning.settings import Settings
-from qpruntime.learning.sparse_objective import Climbed, Search
+from qpruntime.learning.sparse.objective import Climbed, Search
 from qpruntime.notice import announce
 from qpruntime.projection.projector import Projector
 
