@@ -5,87 +5,19 @@ An observation is a row of the first and the last time that T can be: `spans`.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
-
 from qpruntime.arrays import Array
-from qpruntime.jit import (
-    FRAME,
-    LANDMARK,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    RULE,
-    SPLIT,
-    Pointer,
-)
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.kinds.observed import spans
+from qpruntime.likelihoods.kinds.any_censoring import time_likelihood
 from qpruntime.likelihoods.kinds.spans import LOGISTIC
-from qpruntime.likelihoods.kinds.times import (
-    edge_of,
-    frame_of,
-    moments_of,
-    rule_of,
-    time_split,
-)
 
 __all__ = ["likelihood"]
 
 
-def _constants(scale):
-    return (math.log(scale),)
-
-
-def _split(f, y, theta):
-    return time_split(LOGISTIC, f, y, theta), 0.0
-
-
-def _moments(mu, sigma, y, theta):
-    return moments_of(LOGISTIC, mu, sigma, y, theta, 1.0)
-
-
-def _frame(mu, sigma, y, theta):
-    return frame_of(LOGISTIC, mu, sigma, y, theta, 1.0)
-
-
-def _raised_moments(mu, sigma, y, theta, power):
-    return moments_of(LOGISTIC, mu, sigma, y, theta, power)
-
-
-def _raised_frame(mu, sigma, y, theta, power):
-    return frame_of(LOGISTIC, mu, sigma, y, theta, power)
-
-
-def _rule(split, landmark, power, mu, sigma, y, theta):
-    return rule_of(LOGISTIC, mu, sigma, y, theta, power)
-
-
-def _edge(y, theta, k):
-    return edge_of(y, theta, k)
-
-
-def _given(f: Array, theta: Array) -> Any:
+def _distribution(shape: float, scale: Array) -> Any:
     from scipy import stats  # takes longer to import than all likelihoods
 
-    return stats.fisk(1.0 / theta[0], scale=np.exp(np.clip(f, -700.0, 700.0)))
+    return stats.fisk(shape, scale=scale)
 
 
-likelihood = Likelihood(
-    name="log-logistic",
-    outcomes="pairs (first, last) of times",
-    split=Pointer(_split, SPLIT),
-    validate=spans,
-    columns=2,
-    moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
-    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
-    rule=Pointer(_rule, RULE),
-    landmarks=Pointer(_edge, LANDMARK),
-    parameters={"scale": 0.5},
-    limits={"scale": (1e-4, 1e4)},
-    derive=_constants,
-    given=_given,
-)
+likelihood = time_likelihood("log-logistic", LOGISTIC, _distribution)
