@@ -133,7 +133,7 @@ def _kinds() -> None:
 
 
 def _preferences() -> None:
-    """Of few comparisons and of many, which take another side of the algebra; with ties."""
+    """Compile preferences of few and of many comparisons, which take other algebra; with ties."""
     X, f, _ = _data()
     pairs = np.array([(i, j) for i in range(8) for j in range(8) if f[i] > f[j]])
     for count in (6, len(pairs)):

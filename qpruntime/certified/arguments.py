@@ -37,7 +37,7 @@ class Given(NamedTuple):
         return None if (self.power == 1.0).all() else self.power
 
     def where(self, mask: Any) -> Given:
-        """Some of the cavities."""
+        """Return the cavities where `mask` is true."""
         mu, sigma, y, power = (a[mask] for a in (self.mu, self.sigma, self.y, self.power))
         return Given(self.likelihood, mu, sigma, y, power, mu.shape)
 

@@ -46,7 +46,7 @@ class Drawn:
 
     @property
     def likelihood(self) -> Any:
-        """Of the observations, with the parameters of the fit."""
+        """Likelihood of the observations, with the parameters of the fit."""
         model = self.model
         return model._likelihood_ if isinstance(model, GPClassifier) else model.likelihood_
 

@@ -176,7 +176,7 @@ class AreasBlock(Block):
         return spatial + own + lone + self.epsilon, np.array(slopes)
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """Of all parts and of the areas' own effects."""
+        """Log determinant of all parts and of the areas' own effects, and its slope."""
         near, rest = self._shares(theta)
         found = [one.log_det(float(theta[0] + 0.5 * np.log(near))) for one in self.parts]
         value, slope = sum(v for v, _ in found), sum(s for _, s in found)
@@ -187,7 +187,7 @@ class AreasBlock(Block):
         return float(value), np.array([slope - 2.0 * n, 0.5 * rest * slope + (n - k) * near])
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Exponential deviation, uniform share."""
+        """Log prior: an exponential deviation and a uniform share."""
         value, slope = self.prior(float(theta[0]))
         if not self.mixed:
             return value, np.array([slope])

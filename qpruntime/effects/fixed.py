@@ -170,19 +170,19 @@ class FixedBlock(Block):
         return self.labels, sparse.csr_array(self.raw)
 
     def entries(self, theta: Array) -> tuple[Array, Array]:
-        """Diagonal 1/std^2."""
+        """Entries of the precision: a diagonal 1/std^2."""
         return self.std**-2.0, np.empty((0, self.size))
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """Constant."""
+        """Log determinant, which is constant."""
         return float(-2.0 * np.log(self.std).sum()), np.empty(0)
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """There is no theta."""
+        """Log prior of no hyper-parameters."""
         return 0.0, np.empty(0)
 
     def deviations(self, theta: Array) -> dict[str, float]:
-        """None."""
+        """Standard deviations that are learnt: there are none."""
         return {}
 
 

@@ -60,7 +60,7 @@ class Evaluation:
 
     @property
     def slope(self) -> Array:
-        """Of the value."""
+        """Slope of the value by theta."""
         return self.evidence_slope + self.prior_slope
 
 

@@ -78,9 +78,9 @@ def range_prior(value: object, name: str = "prior_range") -> Tail:
 
 
 def log_density_of_correlation(t: float, power: float = 1.0) -> tuple[float, float]:
-    """Of t = atanh(rho) with rho's density proportional to (1 - rho^2)^(power - 1), not normalised.
+    """Log density of t = atanh(rho), not normalised, and its slope.
 
-    Power 1 is uniform in rho.
+    The density of rho is proportional to (1 - rho^2)^(power - 1): power 1 is uniform in rho.
     """
     rho = math.tanh(t)
     # log(1 - tanh^2) = -2 log cosh
@@ -89,7 +89,7 @@ def log_density_of_correlation(t: float, power: float = 1.0) -> tuple[float, flo
 
 
 def log_density_of_share(t: float) -> tuple[float, float]:
-    """Of t = logit(phi) with phi uniform between 0 and 1."""
+    """Log density of t = logit(phi), phi uniform between 0 and 1, and its slope."""
     size = abs(t)
     value = -size - 2.0 * math.log1p(math.exp(-size))
     return value, -math.tanh(0.5 * t)

@@ -127,7 +127,7 @@ class ProductBlock(Block):
         return n * one + m * two, np.concatenate([[n * by_one[1]], m * by_two])
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """That of the correlation, and those of the plane."""
+        """Log prior of the correlation and of the plane."""
         one, by_one = self.time.prior_of_rho(float(theta[0]))
         two, by_two = self.place.log_prior(theta[1:])
         return one + two, np.concatenate([[by_one], by_two])

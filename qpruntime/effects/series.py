@@ -152,7 +152,7 @@ class SeriesBlock(Block):
         return r, slope, rest
 
     def entries(self, theta: Array) -> tuple[Array, Array]:
-        """Tridiagonal."""
+        """Entries of the precision, which is tridiagonal."""
         r, slope, rest = self._steps(float(theta[1]))
         diagonal = np.ones(self.size)
         diagonal[1:] += r**2 / rest

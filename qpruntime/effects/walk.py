@@ -194,12 +194,12 @@ class WalkBlock(Block):
         return own + self.rest, -2.0 * own[None]
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """Of the walk and its line."""
+        """Log determinant of the walk and its line, and its slope."""
         value, slope = self.structure.log_det(float(theta[0]))
         return value - 2.0 * np.log(_FREE) * self.line, np.array([slope])
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Exponential."""
+        """Log prior: an exponential deviation."""
         value, slope = self.prior(float(theta[0]))
         return value, np.array([slope])
 

@@ -21,8 +21,9 @@ _SURE = 1e-5
 
 @dataclass(frozen=True)
 class OfClasses:
-    """Of probabilities those quantiles that the link makes them of; decision functions as they are.
+    """Scores on the scale of the latent function.
 
+    Probabilities become the quantiles that the link makes them of; decision functions stay.
     Two classes have one process, more one each. Labels are 0 to K - 1.
     """
 

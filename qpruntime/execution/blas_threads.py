@@ -199,7 +199,7 @@ def _of_each_thread(library: Any) -> bool:
 
 
 def _forget_other_threads() -> None:
-    """In a new process there is but the thread that forked: drop the limits of the others."""
+    """Drop the limits of other threads in a new process, which has but the thread that forked."""
     global _lock
     _lock = threading.Lock()
     own = threading.get_ident()

@@ -102,7 +102,7 @@ def _followers(at: Any) -> Any:
 
 
 def _chosen(near: Any, gains: Array, found: list[int], span: float) -> int:
-    """Of periods of nearly the best gain a multiple of one that is known, or about the shortest."""
+    """Choose of periods of nearly the best gain a multiple of one found, or about the shortest."""
     multiples = [int(p) for p in near if any(p % q == 0 for q in found)]
     if multiples:
         return multiples[0]

@@ -14,7 +14,7 @@ STATES = States([[0.0]], [[1.0]], CONSTANT)
 
 
 def state_space(kernel: Any) -> tuple[Term, ...]:
-    """A variance without factors."""
+    """State of a constant: a variance without factors."""
     return (Term(float(kernel.constant_value), by=(("constant_value", 1.0),)),)
 
 

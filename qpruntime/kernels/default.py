@@ -44,7 +44,7 @@ class LogNormal:
 
 
 class Belief(NamedTuple):
-    """Of one parameter: where it begins, its bounds, and a log-normal prior.
+    """What is believed of one parameter: where it begins, its bounds, and a log-normal prior.
 
     Attributes
     ----------

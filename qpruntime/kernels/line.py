@@ -15,7 +15,7 @@ STATES = States([[0.0, 1.0], [0.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], LINE)
 
 
 def state_space(kernel: Any) -> Factor:
-    """The rate is sigma_0."""
+    """State of a line, whose rate is sigma_0."""
     return Factor(STATES, float(kernel.sigma_0), "sigma_0")
 
 

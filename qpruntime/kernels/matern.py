@@ -41,7 +41,7 @@ def frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
 
 
 def state_space(kernel: Any) -> Factor:
-    """None is finite."""
+    """Refuse: the state of other smoothnesses is not finite."""
     raise NotMarkov(
         f"{shown(kernel)}: of Matern kernels those of nu = 0.5, 1.5 and 2.5 are Markov here; "
         "use one of these, or the dense solver"

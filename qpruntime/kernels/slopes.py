@@ -61,7 +61,7 @@ def covariance(kernel: Any, one: Asked, other: Asked | None = None) -> Array:
 
 
 def diagonal(kernel: Any, asked: Asked) -> Array:
-    """Their variances, shape (N,)."""
+    """Prior variances of slopes, shape (N,)."""
     return _variances(read(kernel), asked)
 
 

@@ -51,7 +51,7 @@ def bends(kernel: Any, r: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
-    """Normal as they are."""
+    """Scales of normal frequencies: all are 1."""
     return np.ones(count)
 
 

@@ -100,7 +100,7 @@ def _expected(mean, std, y, theta):
 
 
 def _given(f: Array, theta: Array, trials: Array | float = 1.0) -> Any:
-    """Of one trial, or of so many."""
+    """SciPy's distribution of one trial, or of so many."""
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.binom(trials, 0.5 * (1.0 + np.tanh(0.5 * f)))

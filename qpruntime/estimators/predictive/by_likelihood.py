@@ -82,14 +82,14 @@ class Predicted:
     def mean_and_variance(
         self, mean: Array, variance: Array, rows: Rows = PLAIN
     ) -> tuple[Array, Array]:
-        """Of an observation, each (T,), for f ~ N(mean, variance)."""
+        """Mean and variance of an observation, each (T,), for f ~ N(mean, variance)."""
         mean = mean + rows.shift
         if self.places is None:
             return mean_and_variance(self.likelihood, mean, wide(variance), rows.trials)
         return density_mean_and_variance(self.likelihood, self.places, mean, wide(variance))
 
     def quantiles(self, mean: Array, variance: Array, q: Array, rows: Rows = PLAIN) -> Array:
-        """Of an observation, shape (T, Q)."""
+        """Quantiles of an observation, shape (T, Q)."""
         mean = mean + rows.shift
         if self.places is None:
             return quantiles(self.likelihood, mean, wide(variance), q, rows.trials)

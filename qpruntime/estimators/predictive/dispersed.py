@@ -32,7 +32,7 @@ class DispersedRate(LogNormalRate):
     dispersion: Array
 
     def roots(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """Of e^f times the gamma variable that makes a Poisson count negative binomial."""
+        """Roots of e^f times the gamma variable that makes a Poisson count negative binomial."""
         # Half of what is allowed goes to either of the two.
         low, high = low + np.log(2.0), high + np.log(2.0)
         first, last = super().roots(low, high)

@@ -111,7 +111,7 @@ def _as_strong(variance: Array, f: Array, otherwise: Sites) -> Sites:
 def _attempt(
     problem: Problem, start: Sites, limits: Limits, trace: Trace, *, damped: bool = True
 ) -> Iterator[Settled]:
-    """Where a parallel iteration ends; nothing if in an error of double precision."""
+    """Yield where a parallel iteration ends, or nothing if double precision does not suffice."""
     some = limits._replace(sweeps=min(limits.sweeps, _SWEEPS))
     try:
         with np.errstate(all="ignore"):

@@ -55,7 +55,7 @@ def place(steps, count, ahead):
 
 @kernel
 def wide_pass(chain, steps, observed, sites, messages, ahead, report):
-    """`qpruntime.inference.markov.two_numbers.pair_pass` for any state."""
+    """Pass messages along a series: `two_numbers.pair_pass` for any state."""
     heads = chain[5]
     noise, scale = observed
     tau, nu = sites

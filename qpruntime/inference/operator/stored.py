@@ -89,7 +89,7 @@ class RowsKept(LatentAlgebra):
 
     @property
     def weights(self) -> Array:
-        """Of the functionals: (A K A')^-1 (posterior mean - prior mean), shape (N,)."""
+        """Weights of the functionals: (A K A')^-1 (posterior mean - prior mean), shape (N,)."""
         return self.kept.weights
 
     def reduction(self, K_star: Array) -> Array:
@@ -124,7 +124,7 @@ class LatentKept(LatentAlgebra):
 
     @property
     def weights(self) -> Array:
-        """Of the functionals, shape (N,)."""
+        """Weights of the functionals, shape (N,)."""
         return self._weights
 
     @cached_property

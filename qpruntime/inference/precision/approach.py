@@ -142,13 +142,13 @@ class _Sketch:
 
     @property
     def mean(self) -> Array:
-        """At the rows."""
+        """Posterior mean at the rows."""
         self._solve()
         return self._mean
 
     @property
     def weights(self) -> Array:
-        """What sites pull by."""
+        """Slopes of the sites' logarithms at the posterior mean."""
         self._solve()
         return self._weights
 

@@ -80,7 +80,7 @@ class Factorised:
 
 
 def filled(size: int, places: NDArray[Any], values: Array) -> Array:
-    """Panels with these entries."""
+    """Return panels that hold these values at these places."""
     panels = np.zeros(size)
     panels[places] = values
     return panels

@@ -79,7 +79,7 @@ def gather(shape, inverse, b0, nr, local, W):
 
 @contracted
 def single(panels, inverse, p0, nr, W, Y):
-    """One column."""
+    """Selected inverse of a panel of one column."""
     scale = 1.0 / panels[p0]
     for i in range(nr):
         Y[i] = panels[p0 + 1 + i] * scale

@@ -54,7 +54,7 @@ class Shape:
 
     @property
     def words(self) -> str:
-        """For users."""
+        """How messages name it."""
         return f"{'ranks of features, ' if self.ranks else ''}Matérn {self.nu:g}"
 
 
@@ -81,7 +81,7 @@ class Candidate:
 
     @property
     def words(self) -> str:
-        """For users."""
+        """How messages name it."""
         return by_feature(self.shape) if self.by_feature else self.shape.words
 
 

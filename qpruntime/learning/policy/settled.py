@@ -49,5 +49,5 @@ class Settled:
 
     @property
     def score(self) -> float:
-        """Their mean."""
+        """Mean of the densities of rows left out."""
         return float(np.mean(self.densities))
