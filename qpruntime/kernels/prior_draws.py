@@ -71,7 +71,7 @@ class PriorDraws:
 
     @property
     def frequencies(self) -> Array:
-        """Frequencies (d, J) of sums of radial kernels of all columns: phases are linear in them."""
+        """Frequencies (d, J) of sums of radial kernels: phases are linear in them."""
         linear = [one for of_term in self.phases for one in of_term if isinstance(one, _Linear)]
         return np.hstack([one.W for one in linear]) if linear else self.slopes[:, :0]
 
