@@ -1,6 +1,7 @@
-"""What pytest leaves out when it looks for examples in the sources, and its garbage collector."""
+"""What pytest leaves out when it looks for examples, its garbage collector, and Ctrl-C."""
 
 import gc
+import signal
 from importlib.util import find_spec
 
 # Examples are found by importing a module; these cannot be without their extras.
@@ -16,6 +17,15 @@ _EXTRAS = {
     "qpruntime/torch/gpytorch.py": "gpytorch",
 }
 collect_ignore = [path for path, needs in _EXTRAS.items() if not find_spec(needs)]
+
+
+def pytest_configure(config):
+    """Let tests interrupt what they start, also where a shell runs them in the background.
+
+    What a shell puts there ignores Ctrl-C, and so does all that is started from it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish(session):
