@@ -23,7 +23,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from qpruntime import GPRegressor, Integrate
 from scripts.records import RESULTS, Records
-from scripts.reports.few_rows import table
+from scripts.reports.integrated import few_rows as table
 
 ONE_THREAD = True
 OPTIONS = {

@@ -22,7 +22,7 @@ import numpy as np
 
 from qpruntime.forecasting import GPForecaster
 from scripts.records import RESULTS, Records
-from scripts.reports.forecasts import table
+from scripts.reports import forecasts as report
 from scripts.studies.forecasts_sets import CHECKS, INTERMITTENT, SETS, Set
 
 OPTIONS = {
@@ -59,7 +59,7 @@ def main(options: Namespace) -> None:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")
                         kept.add({**key._asdict(), "group": label, **scored(one(), quantiles)})
-        print(table([one for one in kept.records.values() if one["group"] == label]), "\n")
+        print(report.group(label, kept.records.values()), "\n")
 
 
 def scored(one: Set, quantiles: Callable[[Set, int], Any]) -> dict[str, Any]:

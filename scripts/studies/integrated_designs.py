@@ -21,7 +21,7 @@ from qpruntime.learning.nodes.nuts import Chain
 from scripts.benchmarks.data.paper import load
 from scripts.benchmarks.data.protocol import Task
 from scripts.records import RESULTS, Records
-from scripts.reports.integrated_designs import table
+from scripts.reports.integrated import designs as table
 from scripts.studies.folds import Fold, start_kernel
 
 ONE_THREAD = True

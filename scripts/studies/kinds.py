@@ -27,7 +27,7 @@ from sklearn.model_selection import KFold
 from qpruntime import GPOrdinal, GPRegressor, GPSurvival, Search
 from qpruntime.estimators.concordance import concordance
 from scripts.records import RESULTS, Records
-from scripts.reports.kinds import table
+from scripts.reports.kinds import kinds as table
 
 OPTIONS = {
     "kept": {"default": RESULTS / "kinds.jsonl"},

@@ -19,7 +19,7 @@ from scipy import stats
 
 from qpruntime.forecasting import GPForecaster, GPPanelForecaster
 from scripts.records import RESULTS, Records
-from scripts.reports.forecasts import panel_table
+from scripts.reports.forecasts import panels
 
 OPTIONS = {
     "kept": {"default": RESULTS / "panels.jsonl"},
@@ -46,7 +46,7 @@ def main(options: Namespace) -> None:
                 kept.add({**Key(*run)._asdict(), **measured(*run)})
         if Key(1, 20_000, "hourly") not in kept:
             kept.add({**Key(1, 20_000, "hourly")._asdict(), **hourly()})
-    print(panel_table(list(kept.records.values())))
+    print(panels(kept.records.values()))
 
 
 def drawn(series: int, rows: int) -> tuple[Any, Any]:

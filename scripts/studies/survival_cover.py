@@ -19,7 +19,7 @@ import numpy as np
 
 from qpruntime import GPSurvival
 from scripts.records import RESULTS, Records
-from scripts.reports.survival_cover import table
+from scripts.reports.kinds import cover as table
 
 OPTIONS = {
     "kept": {"default": RESULTS / "survival_cover.jsonl"},

@@ -23,7 +23,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern
 from qpruntime import GPSurvival, Search
 from qpruntime.estimators.concordance import concordance
 from scripts.records import RESULTS, Records
-from scripts.reports.survival_kernels import table
+from scripts.reports.kinds import kernels as table
 from scripts.studies.kinds import Part, parts
 
 OPTIONS = {
