@@ -64,8 +64,7 @@ def run(key: Key) -> list[dict[str, Any]]:
     new = new[np.isin(y[new], classes)]
     truth = np.searchsorted(classes, y[new])
     begun = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model = made(key.model, "classes", key.seed).fit(X[fitted], codes)
         found = {key.model: model.predict_proba(X[new])}
     cpu = time.process_time() - begun

@@ -73,8 +73,7 @@ def run(task: Task, X: Any, y: Any) -> dict[str, Any]:
     )
     wall, cpu = time.perf_counter(), time.process_time()
     varies = X[train].std(axis=0) > 0.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         model.fit(X[train][:, varies], y[train])
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     seen, target = X[test][:, varies], y[test]

@@ -93,8 +93,7 @@ def _judged(X: Any, y: Any, new: Any, seen: Any) -> dict[str, Any]:
     found = {}
     for name, how in {"mode": "mode", "integrated": Integrate()}.items():
         begun = time.process_time()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             model = GPRegressor(method="ep", hyperparameters=how, random_state=0).fit(X, y)
         low, high = model.predict_interval(new, 0.9).T
         one = getattr(model, "integrated_", None)

@@ -56,8 +56,7 @@ def main(options: Namespace) -> None:
             for name, one in group.items():
                 key = Key(name, model)
                 if key not in kept and name in (options.sets or group):
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
+                    with warnings.catch_warnings(action="ignore"):
                         kept.add({**key._asdict(), "group": label, **scored(one(), quantiles)})
         print(report.group(label, kept.records.values()), "\n")
 

@@ -87,8 +87,7 @@ def main(options: Namespace) -> None:
                 if key in kept or (model in _OF_GAPS and not gaps):
                     continue
                 begun = time.process_time()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
+                with warnings.catch_warnings(action="ignore"):
                     density, error = judge(part)
                 cpu = round(time.process_time() - begun, 2)
                 about = {"rows": len(X), "columns": X.shape[1], "gaps": gaps, "classes": classes}

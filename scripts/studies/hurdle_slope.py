@@ -86,8 +86,7 @@ def main(options: Namespace) -> None:
 def _fitted(likelihood: Any, part: Any) -> dict[str, Any]:
     begun = time.process_time()
     search = Search(max_iter=15, ftol=1e-5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model = GPRegressor(likelihood=likelihood, method="ep", optimize=search, tol=1e-4)
         density = model.fit(part.X, part.y).predict_log_density(part.new, part.other)
     return {

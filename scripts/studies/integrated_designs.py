@@ -100,8 +100,7 @@ def _fitted(way: str, model: Any, X: Any, y: Any, new: Any) -> dict[str, Any]:
     if way == "slice":
         designs.nuts = _slices  # type: ignore[assignment]
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             model.fit(X, y)
     finally:
         designs.nuts = plain

@@ -69,8 +69,7 @@ def main(options: Namespace) -> None:
                     key = Key(name, model, fold)
                     if key not in kept:
                         begun = time.process_time()
-                        with warnings.catch_warnings():
-                            warnings.simplefilter("ignore")
+                        with warnings.catch_warnings(action="ignore"):
                             found = judge(part)
                         seconds = round(time.process_time() - begun, 2)
                         kept.add({**key._asdict(), "rows": len(X), "cpu": seconds, **found})

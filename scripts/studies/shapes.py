@@ -123,8 +123,7 @@ def run(key: Key) -> dict[str, Any]:
     y = np.where(np.asarray(data.y) == labels[1], 1.0, -1.0)
     X_new, new = data.X_new[:_NEW], np.asarray(data.y_new[:_NEW]) == labels[1]
     begun = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         if key.shape == "default":
             model = GPClassifier(random_state=key.seed).fit(data.X, y)
             p, post = model.predict_proba(X_new)[:, 1], model.posterior_

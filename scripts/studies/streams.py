@@ -145,7 +145,6 @@ OPTIONS = {
 def main(options: Namespace) -> None:
     """Study what is not kept yet."""
     records = Records(options.kept, Key)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         for data in options.sets:
             study(data, records)

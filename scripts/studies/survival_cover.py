@@ -61,8 +61,7 @@ def _fitted(rows: int, how: str, seed: int) -> dict[str, float]:
     new, known = _drawn(_NEW, 2 * seed + 1)
     end = np.random.default_rng(seed).uniform(0.0, 9.0, rows)
     begun = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model = GPSurvival(method="ep", random_state=seed).set_params(hyperparameters=how)
         model.fit(X, np.minimum(T, end), event=end >= T)
         # A time is in the central interval where the probability to be later is between its tails.

@@ -57,8 +57,7 @@ def main(options: Namespace) -> None:
                 if key in kept:
                     continue
                 begun = time.process_time()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
+                with warnings.catch_warnings(action="ignore"):
                     found = judge(part)
                 seconds = round(time.process_time() - begun, 2)
                 shape = {"rows": len(X), "columns": X.shape[1], "events": float(y[:, 1].mean())}
