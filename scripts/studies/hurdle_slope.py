@@ -23,7 +23,8 @@ import numpy as np
 from qpruntime import GPRegressor, Likelihood, Search
 from qpruntime.likelihoods.observations import counts
 from scripts.records import RESULTS, Records
-from scripts.studies.kinds import _randhie, parts
+from scripts.studies.held_out import parts
+from scripts.studies.kinds import randhie
 
 OPTIONS = {
     "kept": {"default": RESULTS / "hurdle_slope.jsonl"},
@@ -72,7 +73,7 @@ def main(options: Namespace) -> None:
     """Fit what is not kept yet, and print means."""
     kept = Records(options.kept, Key)
     models = {"hurdle": "hurdle", "negative binomial": "negative-binomial", "slope": _sloped()}
-    X, y = _randhie()
+    X, y = randhie()
     for rows in () if options.report else options.rows:
         for fold, part in enumerate(parts(X[:rows], y[:rows])):
             for name, likelihood in models.items():
