@@ -110,11 +110,6 @@ def energy_at_end(model: Any, X: Any, y: Any) -> float:
         return float(energy(model.layers_[0], data, float(len(y)), model.power, log_z))
 
 
-def run_packed(arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """Call `run` with these arguments: executors call functions of one."""
-    return run(*arguments)
-
-
 OPTIONS = {
     "sets": {
         "choices": (*deep_data.REGRESSION, *deep_data.BINARY),
@@ -161,5 +156,5 @@ def main(options: Namespace) -> None:
         words = [str(record[name]) for name in Task._fields]
         progress.step(f"{' '.join(words)} {record['log_density']:.4f} {record['cpu']:.1f} s")
 
-    each(run_packed, ((task, *loaded[task.data]) for task in tasks), take, options)
+    each(run, ((task, *loaded[task.data]) for task in tasks), take, options)
     report.write(records.records.values(), options.kept.parent)

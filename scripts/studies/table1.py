@@ -103,7 +103,7 @@ def compute(options: Namespace, results: Records[Task]) -> None:
         results.add(record)
         progress.step("{data} {block} round {round}".format(**record))
 
-    each(experiment.run_packed, (prepare(task) for task in tasks), take, options)
+    each(experiment.run, (prepare(task) for task in tasks), take, options)
 
 
 def main(options: Namespace) -> int:

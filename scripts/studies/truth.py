@@ -216,9 +216,8 @@ def _options(problem: Problem) -> dict[str, Any]:
     return {"mean": problem.mean, "max_sweeps": 300}
 
 
-def work(arguments: tuple[str, Path | None, float, float]) -> dict[str, Any]:
+def work(name: str, where: Path | None, seconds: float, wanted: float) -> dict[str, Any]:
     """Study the problem of this name, with one thread."""
-    name, where, seconds, wanted = arguments
     with threadpool_limits(1), warnings.catch_warnings():
         for kind in (ConvergenceWarning, SamplingWarning, RuntimeWarning):
             warnings.simplefilter("ignore", kind)  # the record has what they say
