@@ -25,11 +25,7 @@ from scripts.records import RESULTS, Records
 from scripts.reports import forecasts as report
 from scripts.studies.forecasts_sets import CHECKS, INTERMITTENT, SETS, Set
 
-OPTIONS = {
-    "kept": {"default": RESULTS / "forecasts.jsonl"},
-    "report": {},
-    "sets": {},
-}
+OPTIONS = {"kept": {"default": RESULTS / "forecasts.jsonl"}, "report": {}, "sets": {}}
 #: Windows at the end of a series.
 _WINDOWS = 3
 #: Earlier forecasts whose errors are the spread of models that have none.
@@ -151,8 +147,4 @@ FOR_ZEROS: dict[str, Callable[[Set, int], Any]] = {
 }
 #: Series that rules of the default were set with, others that were looked at afterwards, and counts
 #: that are mostly 0.
-GROUPS = {
-    "seen": (SETS, MODELS),
-    "others": (CHECKS, MODELS),
-    "zeros": (INTERMITTENT, FOR_ZEROS),
-}
+GROUPS = {"seen": (SETS, MODELS), "others": (CHECKS, MODELS), "zeros": (INTERMITTENT, FOR_ZEROS)}

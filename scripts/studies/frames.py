@@ -33,11 +33,7 @@ from scripts.reports.frames import page
 from scripts.studies.held_out import Key, Scores, fill
 
 ONE_THREAD = True
-OPTIONS = {
-    "kept": {"default": RESULTS / "frames.jsonl"},
-    "report": {},
-    "sets": {},
-}
+OPTIONS = {"kept": {"default": RESULTS / "frames.jsonl"}, "report": {}, "sets": {}}
 _ROWS, _FOLDS, _DRAWS = 400, 3, 5
 #: Package, item, target, what it is, and what says it as well.
 SETS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {

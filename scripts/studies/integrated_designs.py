@@ -25,11 +25,7 @@ from scripts.reports.integrated import designs as table
 from scripts.studies.folds import Fold, start_kernel
 
 ONE_THREAD = True
-OPTIONS = {
-    "data": {},
-    "kept": {"default": RESULTS / "integrated_designs.jsonl"},
-    "report": {},
-}
+OPTIONS = {"data": {}, "kept": {"default": RESULTS / "integrated_designs.jsonl"}, "report": {}}
 #: Sets, and whether every feature has a length-scale of its own.
 PROBLEMS = (
     ("crabs", False),

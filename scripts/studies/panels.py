@@ -21,10 +21,7 @@ from qpruntime.forecasting import GPForecaster, GPPanelForecaster
 from scripts.records import RESULTS, Records
 from scripts.reports.forecasts import panels
 
-OPTIONS = {
-    "kept": {"default": RESULTS / "panels.jsonl"},
-    "report": {},
-}
+OPTIONS = {"kept": {"default": RESULTS / "panels.jsonl"}, "report": {}}
 _AHEAD, _DISPERSION = 12, 6.0
 _RUNS = ((60, 120, "shared"), (60, 120, "prior"), (60, 120, "own"), (2000, 150, "shared"))
 
