@@ -165,10 +165,9 @@ def corrected_table1() -> str:
         gap = rounds["blend"] - rounds["ep"]
         cells = [f"{rounds[m].mean():.1f}" for m in rounds]
         errors = [f"{methods[m]['te']['mean']:.2f}" for m in ("ep", "blend")]
-        difference = f"{gap.mean():+.2f} ± {gap.std(ddof=1) / np.sqrt(gap.size):.2f}"
         p = f"{entry['blend_against_ep']['p']:.2g}"
         title = paper[entry["data"]]["title"]
-        rows.append([title, str(gap.size), *cells, difference, p, *errors])
+        rows.append([title, str(gap.size), *cells, mean_error(gap, "+.2f"), p, *errors])
     head = "data, rounds, NTLL EP, QP, corrected, corrected - EP, p, TE EP, corrected"
     return table(head.split(", "), rows)
 

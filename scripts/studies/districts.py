@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from qpruntime.effects import Areas, EffectsModel, Fixed
 from scripts.records import RESULTS, Records
-from scripts.studies.effects_sets import two_chains
+from scripts.studies.effects_sets import summary, two_chains
 
 Array = NDArray[np.float64]
 ONE_THREAD = True
@@ -100,16 +100,12 @@ def nuts() -> dict[str, Any]:
         "sd": drawn["sd"],
         "phi": drawn["share"],
     }
-    rows = {
-        one: [float(v.mean()), float(v.std()), *np.quantile(v, [0.025, 0.5, 0.975]).tolist()]
-        for one, v in columns.items()
-    }
     effect = drawn["effect"]
     districts = [effect.mean(axis=0), effect.std(axis=0), (effect > 0.0).mean(axis=0)]
     # Of one half of the draws beside the other: what the sampler itself does not know.
     halves = [(part > 0.0).mean(axis=0) for part in np.split(effect, 2)]
     return {
-        "rows": rows,
+        "rows": summary(columns),
         "districts": [one.tolist() for one in districts],
         "halves": float(np.abs(halves[0] - halves[1]).max()),
         "cpu_seconds": seconds,

@@ -61,7 +61,7 @@ def _task(name: str, number: int, ard: bool) -> Task | None:
     block = "ard" if ard else "integrated"
     if name == "mining":
         return None if ard else Task(name, block, number, 0)
-    return Task(name, block, *divmod(number, folds(name, block)))
+    return Task(name, block, *divmod(number, folds(name)))
 
 
 def study(task: Task, X: Any, y: Any) -> dict[str, Any]:

