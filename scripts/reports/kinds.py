@@ -1,4 +1,4 @@
-"""Tables of kinds of y beside their usual models, and of survival times, from what studies keep."""
+"""Tables of kinds of y beside usual models, of classes and of survival times, as studies keep."""
 
 from __future__ import annotations
 
@@ -38,6 +38,24 @@ kinds = Table(
     },
     group=("set", "model"),
     tight=True,
+)
+
+#: Several classes by each way to join processes of one against the rest: log loss, calibration
+#: error, means over seeds. Sets that have fewer rows than are asked for are once in the table.
+classes = Table(
+    "coupling.jsonl",
+    {
+        "set, rows, classes": "{set}, {fitted} rows, {classes}",
+        "b": of("model", "default", average("b", ".2f")),
+        **across(
+            "model",
+            ("default", "scaled", "exactly one", "linear", "boosting"),
+            beside("loss", "calibration"),
+        ),
+    },
+    group=("fitted", "set"),
+    right=1,
+    last=("model", "seed"),
 )
 
 

@@ -16,7 +16,6 @@ from scripts.records import TOP
 from scripts.reports import (
     bayesopt,
     certified,
-    coupling,
     deep,
     forecasts,
     frames,
@@ -93,7 +92,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "peers": sparse.scale_peers,
         "large": middle.large,
     },
-    "several-classes-measured.md": {"coupling": coupling.coupling},
+    "several-classes-measured.md": {"coupling": kinds.classes},
     "rows-in-parts-measured.md": {"drift": sparse.drift},
     "which-posterior.md": {
         "by method": truth.by_method,
