@@ -18,7 +18,7 @@ import tempfile
 import time
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -45,13 +45,6 @@ CASES = {
     ("synthetic", 100_000, 500): 100.0,
     ("flights", 100_000, 200): 70.0,
 }
-
-
-class Row(NamedTuple):
-    """What a record is of."""
-
-    case: str
-    peer: str
 
 
 def own(data: Split, Z: np.ndarray) -> dict[str, Any]:
@@ -123,7 +116,7 @@ OPTIONS = {
 
 def main(options: Namespace) -> None:
     """Measure what is not kept, and compare."""
-    records = Records(options.kept, Row)
+    records = Records(options.kept, "case peer")
     for case, seconds in (CASES | NOISY).items():
         title, files = named(case), case[0] in ("flights", "diamonds")
         if title not in (options.sets or [title]) or (files and not options.packages):
@@ -141,10 +134,10 @@ def main(options: Namespace) -> None:
             warm = synthetic(400)
             own(warm, clusters(warm.X, 20, np.random.default_rng(0)))
         for name in ["own", *(options.models if options.python else ())]:
-            if Row(title, name) in records and not options.again:
+            if (title, name) in records and not options.again:
                 continue
             found = fit(data, Z) if name == "own" else peer(options.python, name, data, Z, seconds)
-            records.add({"case": title, "peer": name, **found})
+            records.keep((title, name), found)
     print(
         report.peers(records.records.values()), report.noise(records.records.values()), sep="\n\n"
     )

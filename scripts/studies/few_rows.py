@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 import warnings
 from argparse import Namespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import pdist
@@ -36,27 +36,19 @@ OPTIONS = {
 _NEW, _NOISE = 200, 0.3
 
 
-class Key(NamedTuple):
-    """One set of rows."""
-
-    problem: str
-    rows: int
-    seed: int
-
-
 def main(options: Namespace) -> None:
     """Fit what is missing, and print the table."""
     if options.peer:
         print(beside_numpyro())
         return
-    kept = Records(options.kept, Key)
+    kept = Records(options.kept, "problem rows seed")
     if not options.report:
         for seed in range(options.seeds):
             for rows in options.rows:
                 for problem in PROBLEMS:
-                    key = Key(problem, rows, seed)
-                    if key not in kept:
-                        kept.add({**key._asdict(), "of": _judged(*PROBLEMS[problem](rows, seed))})
+                    if (problem, rows, seed) not in kept:
+                        found = {"of": _judged(*PROBLEMS[problem](rows, seed))}
+                        kept.keep((problem, rows, seed), found)
     print(table(list(kept.records.values())))
 
 

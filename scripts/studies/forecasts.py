@@ -16,7 +16,7 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,25 +35,17 @@ _ENDS = np.array([0.025, 0.1, 0.9, 0.975])
 _ALL = np.concatenate([_LEVELS, _ENDS])
 
 
-class Key(NamedTuple):
-    """One model of one series."""
-
-    set: str
-    model: str
-
-
 def main(options: Namespace) -> None:
     """Score what is not kept yet, and print the tables."""
-    kept = Records(options.kept, Key)
+    kept = Records(options.kept, "set model")
     logging.getLogger("cmdstanpy").setLevel("ERROR")
     logging.getLogger("prophet").setLevel("ERROR")
     for label, (group, models) in GROUPS.items():
         for model, quantiles in models.items() if not options.report else ():
             for name, one in group.items():
-                key = Key(name, model)
-                if key not in kept and name in (options.sets or group):
+                if (name, model) not in kept and name in (options.sets or group):
                     with warnings.catch_warnings(action="ignore"):
-                        kept.add({**key._asdict(), "group": label, **scored(one(), quantiles)})
+                        kept.keep((name, model), {"group": label, **scored(one(), quantiles)})
         print(report.group(label, kept.records.values()), "\n")
 
 

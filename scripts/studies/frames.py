@@ -30,7 +30,7 @@ from qpruntime.kernels import Categories, On
 from scripts.benchmarks.data.registry import frame
 from scripts.records import RESULTS, Records
 from scripts.reports.frames import page
-from scripts.studies.held_out import Key, Scores, fill
+from scripts.studies.held_out import Scores, fill
 
 ONE_THREAD = True
 OPTIONS = {"kept": {"default": RESULTS / "frames.jsonl"}, "report": {}, "sets": {}}
@@ -63,7 +63,7 @@ class Part(NamedTuple):
 
 def main(options: Namespace) -> None:
     """Fit what is not kept yet, and print the tables."""
-    kept = Records(options.kept, Key)
+    kept = Records(options.kept, "set model fold")
     for name in () if options.report else options.sets or SETS:
         X, y, classes = _load(name)
         gaps = bool(_numbers(X).isna().any(axis=None))

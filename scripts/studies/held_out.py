@@ -17,14 +17,6 @@ _FOLDS = 5
 Scores = dict[str, Any]
 
 
-class Key(NamedTuple):
-    """One fit."""
-
-    set: str
-    model: str
-    fold: int
-
-
 class Part(NamedTuple):
     """Rows of a fold: features of training and test, standardised ones, and observations."""
 
@@ -45,7 +37,7 @@ def parts(X: Any, y: Any) -> Iterator[Part]:
 
 
 def fill(
-    kept: Records[Key],
+    kept: Records[Any],
     name: str,
     folds: Iterable[Any],
     models: Mapping[str, Callable[[Any], Scores]],
@@ -54,10 +46,9 @@ def fill(
     """Judge every model in every fold of a set that is not kept yet, and keep CPU seconds."""
     for fold, part in enumerate(folds):
         for model, judge in models.items():
-            key = Key(name, model, fold)
-            if key not in kept:
+            if (name, model, fold) not in kept:
                 begun = time.process_time()
                 with warnings.catch_warnings(action="ignore"):
                     found = judge(part)
                 seconds = round(time.process_time() - begun, 2)
-                kept.add({**key._asdict(), **about, "cpu": seconds, **found})
+                kept.keep((name, model, fold), {**about, "cpu": seconds, **found})

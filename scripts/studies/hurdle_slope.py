@@ -15,7 +15,7 @@ import math
 import time
 import warnings
 from argparse import Namespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -31,14 +31,6 @@ OPTIONS = {
     "report": {},
     "rows": {"default": [300]},
 }
-
-
-class Key(NamedTuple):
-    """One fit."""
-
-    rows: int
-    model: str
-    fold: int
 
 
 @numba.njit
@@ -71,14 +63,14 @@ def _sloped() -> Likelihood:
 
 def main(options: Namespace) -> None:
     """Fit what is not kept yet, and print means."""
-    kept = Records(options.kept, Key)
+    kept = Records(options.kept, "rows model fold")
     models = {"hurdle": "hurdle", "negative binomial": "negative-binomial", "slope": _sloped()}
     X, y = randhie()
     for rows in () if options.report else options.rows:
         for fold, part in enumerate(parts(X[:rows], y[:rows])):
             for name, likelihood in models.items():
-                if (key := Key(rows, name, fold)) not in kept:
-                    kept.add({**key._asdict(), **_fitted(likelihood, part)})
+                if (key := (rows, name, fold)) not in kept:
+                    kept.keep(key, _fitted(likelihood, part))
     for rows in sorted({key.rows for key in kept.records}):
         own = [record for key, record in kept.records.items() if key.rows == rows]
         _say(rows, models, own)

@@ -22,7 +22,7 @@ from qpruntime import GPOrdinal, GPRegressor
 from scripts.records import RESULTS, Records
 from scripts.reports.kinds import kinds as table
 from scripts.studies import kinds_models as models
-from scripts.studies.held_out import Key, fill, parts
+from scripts.studies.held_out import fill, parts
 
 OPTIONS = {
     "kept": {"default": RESULTS / "kinds.jsonl"},
@@ -34,7 +34,7 @@ _ROWS = 600
 
 def main(options: Namespace) -> None:
     """Fit what is not kept yet, and print the table."""
-    kept = Records(options.kept, Key)
+    kept = Records(options.kept, "set model fold")
     for name, (load, judges) in () if options.report else SETS.items():
         if not options.sets or name in options.sets:
             X, y = load()

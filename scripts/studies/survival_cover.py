@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 import warnings
 from argparse import Namespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,22 +30,14 @@ OPTIONS = {
 _NEW, _SCALE, _LEVEL = 400, 0.5, 0.8
 
 
-class Key(NamedTuple):
-    """One fit."""
-
-    rows: int
-    how: str
-    seed: int
-
-
 def main(options: Namespace) -> None:
     """Fit what is not kept yet, and print means with standard errors."""
-    kept = Records(options.kept, Key)
+    kept = Records(options.kept, "rows how seed")
     for seed in range(0 if options.report else options.seeds):
         for rows in options.rows:
             for how in ("mode", "integrate"):
-                if (key := Key(rows, how, seed)) not in kept:
-                    kept.add({**key._asdict(), **_fitted(*key)})
+                if (key := (rows, how, seed)) not in kept:
+                    kept.keep(key, _fitted(*key))
     print(table(list(kept.records.values())))
 
 

@@ -21,7 +21,7 @@ from qpruntime import GPSurvival
 from scripts.benchmarks.data.registry import frame
 from scripts.records import RESULTS, Records
 from scripts.reports.kinds import kernels
-from scripts.studies.held_out import Key, Part, Scores, fill, parts
+from scripts.studies.held_out import Part, Scores, fill, parts
 from scripts.studies.kinds_models import Judge, believed, lifelines, of_times, with_line
 
 OPTIONS = {
@@ -36,7 +36,7 @@ _Set = tuple[str, str, str, str, Callable[[Any], Any], tuple[str, ...]]
 
 def main(options: Namespace) -> None:
     """Fit what is not kept yet, and print the table."""
-    kept = Records(options.kept, Key)
+    kept = Records(options.kept, "set model fold")
     for name, source in () if options.report else SETS.items():
         if not options.sets or name in options.sets:
             X, y = _load(*source)

@@ -125,7 +125,7 @@ def test_kernels_of_times_are_chosen_fold_by_fold():
 
 
 def test_models_are_judged_once_a_fold(tmp_path):
-    kept, calls = records.Records(tmp_path / "kept.jsonl", held_out.Key), []
+    kept, calls = records.Records(tmp_path / "kept.jsonl", "set model fold"), []
 
     def judge(part):
         calls.append(part)
@@ -134,7 +134,7 @@ def test_models_are_judged_once_a_fold(tmp_path):
     for _ in range(2):
         held_out.fill(kept, "a", [0, 1], {"one": judge, "two": judge}, {"rows": 9})
     assert calls == [0, 0, 1, 1]
-    found = kept.records[held_out.Key("a", "two", 1)]
+    found = kept.records["a", "two", 1]
     assert (found["rows"], found["density"], "cpu" in found) == (9, 1.0, True)
 
 
