@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 import warnings
 from argparse import Namespace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -92,22 +93,20 @@ OPTIONS = {
 def main(options: Namespace) -> None:
     """Run what is not kept yet."""
     records = Records(options.kept, "set rows seed model")
-    for rows in options.rows:
-        for name in options.sets:
-            for seed in range(options.seeds):
-                for model in options.models:
-                    key = name, rows, seed, model
-                    try:
-                        new = {} if key in records else run(*key)
-                    except (DataError, ValueError) as error:
-                        # Peers that hold rows out refuse fewer of them than classes.
-                        print(f"{name} {rows} {model}: {error}")
-                        continue
-                    for way, record in new.items():
-                        records.keep((name, rows, seed, way), record)
-                        print(
-                            f"{name:<14} {rows:>5} {seed} {way:<12} "
-                            f"loss {record['loss']:.4f}  error {record['error']:.3f}  "
-                            f"calibration {record['calibration']:.3f}  {record['cpu']:.1f} s",
-                            flush=True,
-                        )
+    seeds = range(options.seeds)
+    for rows, name, seed, model in product(options.rows, options.sets, seeds, options.models):
+        key = name, rows, seed, model
+        try:
+            new = {} if key in records else run(*key)
+        except (DataError, ValueError) as error:
+            # Peers that hold rows out refuse fewer of them than classes.
+            print(f"{name} {rows} {model}: {error}")
+            continue
+        for way, record in new.items():
+            records.keep((name, rows, seed, way), record)
+            print(
+                f"{name:<14} {rows:>5} {seed} {way:<12} "
+                f"loss {record['loss']:.4f}  error {record['error']:.3f}  "
+                f"calibration {record['calibration']:.3f}  {record['cpu']:.1f} s",
+                flush=True,
+            )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 import warnings
 from argparse import Namespace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -42,13 +43,10 @@ def main(options: Namespace) -> None:
         print(beside_numpyro())
         return
     kept = Records(options.kept, "problem rows seed")
-    if not options.report:
-        for seed in range(options.seeds):
-            for rows in options.rows:
-                for problem in PROBLEMS:
-                    if (problem, rows, seed) not in kept:
-                        found = {"of": _judged(*PROBLEMS[problem](rows, seed))}
-                        kept.keep((problem, rows, seed), found)
+    seeds = range(0 if options.report else options.seeds)
+    for seed, rows, problem in product(seeds, options.rows, PROBLEMS):
+        if (key := (problem, rows, seed)) not in kept:
+            kept.keep(key, {"of": _judged(*PROBLEMS[problem](rows, seed))})
     print(table(list(kept.records.values())))
 
 

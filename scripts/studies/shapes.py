@@ -14,6 +14,7 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -145,19 +146,16 @@ OPTIONS = {
 def main(options: Namespace) -> None:
     """Run what is not kept yet."""
     records = Records(options.kept, "set rows seed shape inputs")
-    for name in options.sets:
-        for rows in options.rows:
-            for seed in range(options.seeds):
-                shapes = [("default", "features")]
-                shapes += [(s, i) for i in ("features", "ranks") for s in SHAPES]
-                for shape, inputs in shapes:
-                    key = name, rows, seed, shape, inputs
-                    if key not in records:
-                        records.keep(key, run(*key))
-                    found = records.records[key]
-                    print(
-                        f"{name:<10} {rows:>6} {seed} {shape:<20} {inputs:<9} "
-                        f"loss {found['loss']:.4f}  left out {found['loo']:.4f}  "
-                        f"evidence {found['evidence']:.1f}  {found['cpu']:.0f} s",
-                        flush=True,
-                    )
+    shapes = [("default", "features"), *((s, i) for i in ("features", "ranks") for s in SHAPES)]
+    plan = product(options.sets, options.rows, range(options.seeds), shapes)
+    for name, rows, seed, (shape, inputs) in plan:
+        key = name, rows, seed, shape, inputs
+        if key not in records:
+            records.keep(key, run(*key))
+        found = records.records[key]
+        print(
+            f"{name:<10} {rows:>6} {seed} {shape:<20} {inputs:<9} "
+            f"loss {found['loss']:.4f}  left out {found['loo']:.4f}  "
+            f"evidence {found['evidence']:.1f}  {found['cpu']:.0f} s",
+            flush=True,
+        )

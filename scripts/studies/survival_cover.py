@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 import warnings
 from argparse import Namespace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,10 @@ _NEW, _SCALE, _LEVEL = 400, 0.5, 0.8
 def main(options: Namespace) -> None:
     """Fit what is not kept yet, and print means with standard errors."""
     kept = Records(options.kept, "rows how seed")
-    for seed in range(0 if options.report else options.seeds):
-        for rows in options.rows:
-            for how in ("mode", "integrate"):
-                if (key := (rows, how, seed)) not in kept:
-                    kept.keep(key, _fitted(*key))
+    seeds = range(0 if options.report else options.seeds)
+    for seed, rows, how in product(seeds, options.rows, ("mode", "integrate")):
+        if (key := (rows, how, seed)) not in kept:
+            kept.keep(key, _fitted(*key))
     print(table(list(kept.records.values())))
 
 
