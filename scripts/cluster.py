@@ -13,6 +13,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ _HERE = Path(__file__).resolve().parent
 
 
 def each(
-    function: Callable[[Any], Any],
-    arguments: Iterable[Any],
+    function: Callable[..., Any],
+    arguments: Iterable[tuple[Any, ...]],
     take: Callable[[Any], None],
     options: Namespace,
 ) -> None:
@@ -32,7 +33,7 @@ def each(
     """
     if options.scheduler is None and getattr(options, "workers", 1) == 1:
         for some in arguments:
-            take(function(some))
+            take(function(*some))
         return
     from qpruntime.execution.cluster import Cluster
 
@@ -49,7 +50,13 @@ def each(
         modules = [_archive(Path(folder))]
         cluster = Cluster(address, options.timeout, same_rounding=False, modules=modules)
         executor = stack.enter_context(cluster)
-        executor.each(((function, some) for some in arguments), lambda _, found: take(found))
+        call = partial(_call, function)
+        executor.each(((call, some) for some in arguments), lambda _, found: take(found))
+
+
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What executors call, with one argument."""
+    return function(*arguments)
 
 
 class Progress:

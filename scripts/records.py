@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import namedtuple
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -22,12 +23,13 @@ class Records(Generic[Key]):
     Parameters
     ----------
     path : Path
-    key : NamedTuple class
-        Its fields are among those of every record.
+    key : NamedTuple class, or str
+        Its fields, or their names with blanks between, are among those of every record.
     """
 
-    def __init__(self, path: Path, key: type[Key]) -> None:
-        self.path, self._key = path, key
+    def __init__(self, path: Path, key: type[Key] | str) -> None:
+        self.path = path
+        self._key: Any = namedtuple("Key", key) if isinstance(key, str) else key
         self.records: dict[Key, dict[str, Any]] = {}
         if path.exists():
             for line in path.read_bytes().split(b"\n"):
@@ -37,7 +39,7 @@ class Records(Generic[Key]):
                 except (ValueError, KeyError, TypeError):
                     continue
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: tuple[Any, ...]) -> bool:
         return key in self.records
 
     def add(self, record: dict[str, Any]) -> None:
@@ -54,6 +56,10 @@ class Records(Generic[Key]):
         finally:
             os.close(file)
         self.records[key] = record
+
+    def keep(self, key: tuple[Any, ...], found: dict[str, Any]) -> None:
+        """Append what was found, behind the fields of its key."""
+        self.add({**self._key(*key)._asdict(), **found})
 
     def _of(self, record: dict[str, Any]) -> Key:
         return self._key(*(record[name] for name in self._key._fields))

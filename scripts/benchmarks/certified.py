@@ -22,9 +22,7 @@ from scripts.benchmarks.timing import has
 from scripts.records import RESULTS
 
 ONE_THREAD = True
-OPTIONS = {
-    "out": {"type": Path, "default": RESULTS, "help": "folder (default tables/results)"},
-}
+OPTIONS = {"out": {"type": Path, "default": RESULTS, "help": "folder (default tables/results)"}}
 _N, _RUNS, _SECONDS = 1000, 300, 1.0
 METHODS = ("log_partition", "moments", "sigma_star", "expected_log_prob")
 NAMES = ("probit", "logistic", "poisson-exp", "student-t")

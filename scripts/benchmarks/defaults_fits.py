@@ -170,7 +170,6 @@ def _kernel(expression: str | None, X: Array) -> Any:
 def warm_up(kind: str) -> None:
     """Load compiled code, which is not to be timed."""
     X = np.linspace(0.0, 1.0, 12)[:, None]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         for kernel in (None, kernels.ConstantKernel() * kernels.RBF()):
             _MODELS[kind](kernel).fit(X, np.arange(12) % 2)

@@ -59,8 +59,7 @@ def run(task: Task, data: sets.Middle) -> dict[str, Any] | None:
     if model is None:
         return None
     wall, cpu = time.perf_counter(), time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model.fit(data.X, data.y)
         seconds, elapsed = time.process_time() - cpu, time.perf_counter() - wall
         loss, calibration = score(data.kind, model, data.X_new, data.y_new)

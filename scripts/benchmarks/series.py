@@ -11,8 +11,6 @@ tables of docs/series-measured.md are written.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
@@ -24,7 +22,6 @@ from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared, Mat
 from qpruntime import GPClassifier, GPPoissonRegressor, infer, infer_series
 from scripts.benchmarks import timing
 from scripts.benchmarks.peers.gpboost import InTime
-from scripts.records import TOP
 
 KERNEL = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
 #: Values and units by name, of this run.
@@ -108,17 +105,10 @@ def against_dense(repeat: int) -> None:
 
 def memory(n: int) -> None:
     """Most memory of one inference beside t and y, in bytes a point; in a process of its own."""
-    code = (
-        "import sys; from scripts.benchmarks import series as b; "
-        "n = int(sys.argv[1]); t, y, _ = b.series(100); b.infer_series(t, y, b.KERNEL, method='ep')"
-        "; t, y, _ = b.series(n); "
-        "k = lambda w: int(open('/proc/self/status').read().split(w)[1].split()[0]) * 1024; "
-        "open('/proc/self/clear_refs', 'w').write('5'); before = k('VmRSS:'); "
-        "b.infer_series(t, y, b.KERNEL, method='ep'); print((k('VmHWM:') - before) / n)"
-    )
-    run = [sys.executable, "-c", code, str(n)]
-    found = subprocess.run(run, check=True, capture_output=True, text=True, cwd=TOP).stdout
-    show(f"N={n}: memory of an inference", float(found), "bytes a point")
+    call = "b.infer_series(t, y, b.KERNEL, method='ep')"
+    before = f"t, y, _ = b.series(100); {call}; t, y, _ = b.series(int(sys.argv[1]))"
+    found = timing.grown(f"from scripts.benchmarks import series as b; {before}", call, n)
+    show(f"N={n}: memory of an inference", found / n, "bytes a point")
 
 
 def peer(n: int) -> None:

@@ -18,14 +18,14 @@ import tempfile
 import time
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import GPClassifier, infer_sparse
-from qpruntime.learning import sparse_objective
 from qpruntime.learning.inducing import clusters
+from qpruntime.learning.sparse import objective
 from scripts.benchmarks.data.drawn import Split, flights, synthetic
 from scripts.benchmarks.metrics import judge
 from scripts.benchmarks.sparse_noise import NOISY, noisy, own_noisy
@@ -47,18 +47,11 @@ CASES = {
 }
 
 
-class Row(NamedTuple):
-    """What a record is of."""
-
-    case: str
-    peer: str
-
-
 def own(data: Split, Z: np.ndarray) -> dict[str, Any]:
     """Our fit: (seconds, NLL, calibration error) on the way, and at its end."""
     dims, places = data.X.shape[1], []
     kernel = ConstantKernel(1.0, (1e-4, 1e4)) * RBF(np.full(dims, 2.0), (1e-2, 1e3))
-    evaluate = sparse_objective.Search.evaluate
+    evaluate = objective.Search.evaluate
     looked = 0.0
 
     def traced(self: Any, place: Any) -> Any:
@@ -67,13 +60,13 @@ def own(data: Split, Z: np.ndarray) -> dict[str, Any]:
         return found
 
     model = GPClassifier(kernel, inducing=Z, n_jobs=1, random_state=0)
-    sparse_objective.Search.evaluate = traced  # type: ignore[method-assign]
+    objective.Search.evaluate = traced  # type: ignore[method-assign]
     try:
         begun = time.process_time()
         model.fit(data.X, data.y)
         spent = time.process_time() - begun
     finally:
-        sparse_objective.Search.evaluate = evaluate  # type: ignore[method-assign]
+        objective.Search.evaluate = evaluate  # type: ignore[method-assign]
     last = [spent, *judge(*model.latent(data.X_test), data.y_test)]
     # What settling in double precision at the end has cost, which any earlier end would cost too.
     looked = spent - places[-1][0]
@@ -123,7 +116,7 @@ OPTIONS = {
 
 def main(options: Namespace) -> None:
     """Measure what is not kept, and compare."""
-    records = Records(options.kept, Row)
+    records = Records(options.kept, "case peer")
     for case, seconds in (CASES | NOISY).items():
         title, files = named(case), case[0] in ("flights", "diamonds")
         if title not in (options.sets or [title]) or (files and not options.packages):
@@ -141,10 +134,10 @@ def main(options: Namespace) -> None:
             warm = synthetic(400)
             own(warm, clusters(warm.X, 20, np.random.default_rng(0)))
         for name in ["own", *(options.models if options.python else ())]:
-            if Row(title, name) in records and not options.again:
+            if (title, name) in records and not options.again:
                 continue
             found = fit(data, Z) if name == "own" else peer(options.python, name, data, Z, seconds)
-            records.add({"case": title, "peer": name, **found})
+            records.keep((title, name), found)
     print(
         report.peers(records.records.values()), report.noise(records.records.values()), sep="\n\n"
     )

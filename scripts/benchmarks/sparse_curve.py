@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -28,14 +28,6 @@ ONE_THREAD = True
 ROWS, SIZES = 10_000, (25, 50, 100, 200, 400)
 # Rows of the comparison with the dense engine, and inducing points there.
 DENSE, POINTS = (1000, 2000, 4000), 100
-
-
-class Row(NamedTuple):
-    """What a record is of."""
-
-    what: str
-    rows: int
-    inducing: int
 
 
 def kernel(dims: int) -> Any:
@@ -64,7 +56,7 @@ def least(n: int) -> float:
     return float(-np.mean(log_ndtr(y * f)))
 
 
-def draw(kept: dict[Row, dict[str, Any]]) -> None:
+def draw(kept: dict[Any, dict[str, Any]]) -> None:
     """Draw test rows and evidence against M, and seconds."""
     found = sorted((key.inducing, r) for key, r in kept.items() if key.what == "m")
     m = [size for size, _ in found]
@@ -95,21 +87,22 @@ OPTIONS = {
 
 def main(options: Namespace) -> None:
     """Fit what is not kept, or draw."""
-    records = Records(options.kept, Row)
+    records = Records(options.kept, "what rows inducing")
     if options.report:
         draw(records.records)
         return
-    plan = [Row("m", ROWS, m) for m in SIZES]
-    plan += [Row("dense", n, m) for n in DENSE for m in (POINTS, 0)]
-    plan = [row for row in plan if row.what in options.sets]
+    plan = [("m", ROWS, m) for m in SIZES]
+    plan += [("dense", n, m) for n in DENSE for m in (POINTS, 0)]
+    plan = [key for key in plan if key[0] in options.sets]
     if plan:
         fitted(synthetic(300), 20)  # kernels compile
         fitted(synthetic(200), None)
-    for row in plan:
-        if row in records and not options.again:
+    for what, rows, inducing in plan:
+        key = what, rows, inducing
+        if key in records and not options.again:
             continue
-        found = fitted(synthetic(row.rows), row.inducing or None)
-        if row.what == "m":
-            found["least"] = least(row.rows)
-        records.add({**row._asdict(), **found})
-        print(row, found, flush=True)
+        found = fitted(synthetic(rows), inducing or None)
+        if what == "m":
+            found["least"] = least(rows)
+        records.keep(key, found)
+        print(key, found, flush=True)

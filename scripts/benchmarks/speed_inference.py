@@ -24,7 +24,7 @@ from qpruntime.jit import plain
 from qpruntime.projection.opening import open_table
 from qpruntime.projection.projector import Projector
 from scripts.benchmarks.peers import gpy as peers
-from scripts.benchmarks.timing import Row, best, has, in_turns
+from scripts.benchmarks.timing import Row, best, grown, has, in_turns
 
 
 def startup() -> list[Row]:
@@ -53,21 +53,16 @@ def startup() -> list[Row]:
 
 def memory() -> list[Row]:
     """Most memory that inference takes beside K, in units of one N x N array."""
-    code = (
-        "import sys, warnings, numpy as np; from qpruntime import infer; n, order = 3000, "
-        "sys.argv[1]; warnings.simplefilter('ignore'); "
-        "infer(np.eye(99), np.ones(99), order=order); "
-        "k = lambda w: int(open('/proc/self/status').read().split(w)[1].split()[0]) * 1024; "
+    before = (
+        "import warnings, numpy as np; from qpruntime import infer; n, order = 3000, sys.argv[1]; "
+        "warnings.simplefilter('ignore'); infer(np.eye(99), np.ones(99), order=order); "
         "x = np.linspace(-9, 9, n); y = np.where(np.sin(3 * x) > 0, 1.0, -1.0); "
-        "K = np.subtract.outer(x, x); K *= K; K *= -0.5; np.exp(K, out=K); "
-        "open('/proc/self/clear_refs', 'w').write('5'); before = k('VmRSS:'); "
-        "infer(K, y, order=order, max_sweeps=2); print((k('VmHWM:') - before) / 8 / n**2)"
+        "K = np.subtract.outer(x, x); K *= K; K *= -0.5; np.exp(K, out=K)"
     )
     rows: list[Row] = []
     for order in ("sequential", "random", "parallel"):
-        run = [sys.executable, "-c", code, order]
-        found = subprocess.run(run, check=True, capture_output=True, text=True).stdout
-        rows.append((f"N=3000: memory of infer beside K, {order}", float(found), "N^2"))
+        found = grown(before, "infer(K, y, order=order, max_sweeps=2)", order) / 8 / 3000**2
+        rows.append((f"N=3000: memory of infer beside K, {order}", found, "N^2"))
     return rows
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import resource
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+
+from scripts.records import TOP
 
 #: What was measured, its value and unit.
 Row = tuple[str, float, str]
@@ -18,6 +22,21 @@ Row = tuple[str, float, str]
 def peak() -> float:
     """Bytes that this process has held at most."""
     return 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def grown(before: str, call: str, *arguments: object) -> float:
+    """Most bytes that a call takes beside what there is before it, in a process of its own.
+
+    Both are statements of Python; arguments are words in ``sys.argv``.
+    """
+    code = (
+        f"import sys; {before}; "
+        "k = lambda w: int(open('/proc/self/status').read().split(w)[1].split()[0]) * 1024; "
+        f"open('/proc/self/clear_refs', 'w').write('5'); at = k('VmRSS:'); {call}; "
+        "print(k('VmHWM:') - at)"
+    )
+    run = [sys.executable, "-c", code, *map(str, arguments)]
+    return float(subprocess.run(run, check=True, capture_output=True, text=True, cwd=TOP).stdout)
 
 
 class Own(threading.Thread):

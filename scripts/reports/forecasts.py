@@ -2,74 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 
 from scripts.records import lines
-
-__all__ = ["forecasts", "others", "panel_table", "panels", "table", "zeros"]
-
-
-def forecasts() -> str:
-    """What is kept of series that rules were set with."""
-    return _group("seen")
+from scripts.reports.tables import Record, Table, across, average, percent
 
 
-def others() -> str:
-    """What is kept of series that were looked at afterwards."""
-    return _group("others")
+def group(label: str, records: Iterable[Record] | None = None) -> str:
+    """Scores of a group, by series that all models have done, then of all of them."""
+    kept = lines("forecasts.jsonl") if records is None else records
+    done = {(one["model"], one["set"]): one for one in kept if one["group"] == label}
+    models = sorted(dict.fromkeys(model for model, _ in done), key=lambda m: m != "GPForecaster")
+    found = []
+    for name in dict.fromkeys(name for _, name in done):
+        own = [done[model, name] for model in models if (model, name) in done]
+        best = min(one["crps"] for one in own)
+        if len(own) == len(models):
+            found += [{**one, "over": one["crps"] / best} for one in own]
+    first = Table("", {"CRPS": "{set}", **across("model", models, _score)}, ("set",), right=1)
+    return f"{first(found)}\n\n{_TOGETHER(found)}"
 
 
-def zeros() -> str:
-    """What is kept of counts that are mostly 0."""
-    return _group("zeros")
+def _score(some: list[Record]) -> str:
+    bold = "**" * (some[-1]["over"] == 1.0)
+    return f"{bold}{some[-1]['crps']:.3g}{bold}"
 
 
-def _group(label: str) -> str:
-    return table([one for one in lines("forecasts.jsonl") if one["group"] == label])
-
-
-def table(records: list[dict[str, Any]]) -> str:
-    """Scores by series that all models have done, then of all of them, in Markdown."""
-    models = list(dict.fromkeys(one["model"] for one in records))
-    models.sort(key=lambda name: name != "GPForecaster")
-    done = {(one["set"], one["model"]): one for one in records}
-    sets = [
-        name
-        for name in dict.fromkeys(one["set"] for one in records)
-        if all((name, model) in done for model in models)
-    ]
-    best = {name: min(done[name, model]["crps"] for model in models) for name in sets}
-    rows = ["| CRPS | " + " | ".join(models) + " |", "| --- |" + " ---: |" * len(models)]
-    for name in sets:
-        own = [done[name, model]["crps"] for model in models]
-        cells = [f"**{v:.3g}**" if v == best[name] else f"{v:.3g}" for v in own]
-        rows.append(f"| {name} | " + " | ".join(cells) + " |")
-    said = "all series", "CRPS over the best", "80 % hold", "95 % hold", "CPU s"
-    rows += ["", f"| {' | '.join(said)} |", "| --- |" + " ---: |" * 4]
-    for model in models:
-        some = [done[name, model] for name in sets]
-        over = np.exp(np.mean([np.log(one["crps"] / best[one["set"]]) for one in some]))
-        low, high, cpu = (
-            np.mean([one[what] for one in some]) for what in ("within80", "within95", "cpu")
-        )
-        cells = [f"{over:.3f}", f"{100.0 * low:.0f}", f"{100.0 * high:.0f}", f"{cpu:.2f}"]
-        rows.append(f"| {model} | {' | '.join(cells)} |")
-    return "\n".join(rows)
-
-
-def panels() -> str:
-    """What is kept of many series."""
-    return panel_table(lines("panels.jsonl"))
-
-
-def panel_table(records: list[dict[str, Any]]) -> str:
-    """Scores and seconds of panels, in Markdown."""
-    said = "series", "steps", "hyper-parameters", "-log p", "of the true rate", "90 % hold"
-    rows = [f"| {' | '.join((*said, 'fit s', 'forecast s'))} |", "|" + " ---: |" * 8]
-    for one in records:
-        cells = [str(one["series"]), str(one["rows"]), one["model"], f"{one['nlpd']:.3f}"]
-        cells += [f"{one['truth']:.3f}", f"{100.0 * one['within90']:.0f}"]
-        rows.append(f"| {' | '.join([*cells, str(one['fit']), str(one['ahead'])])} |")
-    return "\n".join(rows)
+_TOGETHER = Table(
+    "",
+    {
+        "all series": "{model}",
+        "CRPS over the best": average("over", ".3f", lambda v: np.exp(np.mean(np.log(v)))),
+        "80 % hold": percent("within80"),
+        "95 % hold": percent("within95"),
+        "CPU s": average("cpu", ".2f"),
+    },
+    group=("model",),
+    right=1,
+)
+#: Series that rules were set with, those that were looked at afterwards, counts that are mostly 0.
+seen, others, zeros = (partial(group, label) for label in ("seen", "others", "zeros"))
+#: Many series: scores and seconds.
+panels = Table(
+    "panels.jsonl",
+    {
+        "series": "{series}",
+        "steps": "{rows}",
+        "hyper-parameters": "{model}",
+        "-log p": "{nlpd:.3f}",
+        "of the true rate": "{truth:.3f}",
+        "90 % hold": percent("within90"),
+        "fit s": "{fit}",
+        "forecast s": "{ahead}",
+    },
+    right=0,
+)

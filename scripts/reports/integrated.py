@@ -1,83 +1,149 @@
-"""Tables of hyper-parameters at their mode and integrated, from what the study has kept."""
+"""Tables of docs/uncertain-hyperparameters.md, from what three studies have kept."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from scripts.records import lines
 from scripts.reports.table1_numbers import published
-from scripts.reports.tables import table as markdown
-
-__all__ = ["BINS", "integrated", "table"]
+from scripts.reports.tables import (
+    Cell,
+    Record,
+    Table,
+    across,
+    average,
+    count,
+    gain,
+    of,
+    spread,
+    within,
+)
 
 #: Bins of equal width of a probability.
 BINS = 15
 
 
-def integrated() -> str:
-    """Return the tables of what the project keeps."""
-    return table(lines("integrated.jsonl"))
+def _title(some: list[Record]) -> str:
+    title: str = published()[some[0]["data"]]["title"]
+    return title + (", by feature" if some[0]["block"] == "ard" else "")
 
 
-def table(records: list[dict[str, Any]]) -> str:
-    """Return both tables: losses with paired differences, and calibration with costs."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for record in records:
-        groups.setdefault((record["block"], record["data"]), []).append(record)
-    losses, others = [], []
-    for (block, name), some in groups.items():
-        title = published()[name]["title"] + (", by feature" if block == "ard" else "")
-        mean = _per_row(some)
-        gains = [_gain(some, "mode", other) for other in ("map", "integrate")]
-        gains += [_gain(some, "map", "integrate"), _gain(some, "integrate", "corrected")]
-        losses.append([title, str(len(some)), f"{mean:.4f}", *gains])
-        shown = [_calibration(some, arm) for arm in ("mode", "map", "integrate")]
-        costs = [_cost(some, arm) for arm in ("mode", "integrate")]
-        designs = some[-1]["of"]["integrate"]
-        nodes = np.mean([r["of"]["integrate"]["nodes"] for r in some])
-        others.append([title, *shown, *costs, designs["design"], f"{nodes:.0f}"])
-    first = ["data", "folds", "log loss, mode", "map - mode", "integrated - mode"]
-    first += ["integrated - map", "corrected - integrated"]
-    second = ["data", "mode", "map", "integrated", "CPU s, mode", "… integrated"]
-    second += ["design", "nodes"]
-    return markdown(first, losses) + "\n\n" + markdown(second, others)
-
-
-def _losses(some: list[dict[str, Any]], arm: str) -> Any:
+def _losses(some: list[Record], arm: str) -> Any:
     return np.array([record["of"][arm]["loss"] for record in some])
 
 
-def _rows(some: list[dict[str, Any]]) -> Any:
+def _rows(some: list[Record]) -> Any:
     return np.array([record["n_test"] for record in some], dtype=float)
 
 
-def _per_row(some: list[dict[str, Any]]) -> float:
-    return float(_losses(some, "mode").sum() / _rows(some).sum())
-
-
-def _gain(some: list[dict[str, Any]], before: str, after: str) -> str:
+def _gain(before: str, after: str) -> Cell:
     """Difference of the mean log loss of a row times 1000, with its standard error over folds."""
-    some = [record for record in some if after in record["of"]]
-    if not some:
-        return ""
-    n = _rows(some)
-    gap = _losses(some, after) - _losses(some, before)
-    mean = gap.sum() / n.sum()
-    error = np.sqrt(((gap - mean * n) ** 2).sum() / (len(n) - 1) * len(n)) / n.sum()
-    return f"{1000.0 * mean:+.1f} ± {1000.0 * error:.1f}" if len(n) > 1 else f"{mean:+.4f}"
+
+    def cell(some: list[Record]) -> str:
+        some = [record for record in some if after in record["of"]]
+        if not some:
+            return ""
+        n = _rows(some)
+        gap = _losses(some, after) - _losses(some, before)
+        mean = gap.sum() / n.sum()
+        error = np.sqrt(((gap - mean * n) ** 2).sum() / (len(n) - 1) * len(n)) / n.sum()
+        return f"{1000.0 * mean:+.1f} ± {1000.0 * error:.1f}" if len(n) > 1 else f"{mean:+.4f}"
+
+    return cell
 
 
-def _calibration(some: list[dict[str, Any]], arm: str) -> str:
+def _calibration(arm: str) -> Cell:
     """Calibration error of probabilities over all folds, or the cover of 90 % intervals."""
-    own = [record["of"][arm] for record in some]
-    if "covered" in own[0]:
-        return f"{sum(one['covered'] for one in own) / _rows(some).sum():.3f} covered"
-    gaps = np.sum([one["gaps"] for one in own], axis=0)
-    return f"{np.abs(gaps).sum() / _rows(some).sum():.4f}"
+
+    def cell(some: list[Record]) -> str:
+        own = [record["of"][arm] for record in some]
+        if "covered" in own[0]:
+            return f"{sum(one['covered'] for one in own) / _rows(some).sum():.3f} covered"
+        gaps = np.sum([one["gaps"] for one in own], axis=0)
+        return f"{np.abs(gaps).sum() / _rows(some).sum():.4f}"
+
+    return cell
 
 
-def _cost(some: list[dict[str, Any]], arm: str) -> str:
-    # The first fit of a run compiles.
-    return f"{np.median([record['of'][arm]['cpu'] for record in some]):.2f}"
+#: Of CPU seconds the median: the first fit of a run compiles.
+_COST = average("cpu", ".2f", np.median)
+_LOSSES = Table(
+    "integrated.jsonl",
+    {
+        "data": _title,
+        "folds": count,
+        "log loss, mode": lambda some: f"{_losses(some, 'mode').sum() / _rows(some).sum():.4f}",
+        "map - mode": _gain("mode", "map"),
+        "integrated - mode": _gain("mode", "integrate"),
+        "integrated - map": _gain("map", "integrate"),
+        "corrected - integrated": _gain("integrate", "corrected"),
+    },
+    group=("block", "data"),
+)
+_OTHERS = _LOSSES._replace(
+    columns={
+        "data": _title,
+        "mode": _calibration("mode"),
+        "map": _calibration("map"),
+        "integrated": _calibration("integrate"),
+        "CPU s, mode": within("mode", _COST),
+        "… integrated": within("integrate", _COST),
+        "design": within("integrate", "{design}"),
+        "nodes": within("integrate", average("nodes", ".0f")),
+    }
+)
+
+
+def sets(records: Iterable[Record] | None = None) -> str:
+    """Sets of Table 1: losses with paired differences, and calibration with costs."""
+    return f"{_LOSSES(records)}\n\n{_OTHERS(records)}"
+
+
+#: Regressions of few rows; differences are paired over sets of rows.
+few_rows = Table(
+    "few_rows.jsonl",
+    [
+        ("problem", "{problem}"),
+        ("rows", "{rows}"),
+        ("sets", count),
+        ("covered, mode", within("mode", spread("covered"))),
+        ("… integrated", within("integrated", spread("covered"))),
+        ("width, mode", within("mode", average("width", ".3f"))),
+        ("… integrated", within("integrated", average("width", ".3f"))),
+        ("log density, mode", within("mode", average("density", ".3f"))),
+        ("integrated - mode", gain("density", "mode", "integrated")),
+        ("CPU s, mode", within("mode", _COST)),
+        ("… integrated", within("integrated", _COST)),
+    ],
+    group=("problem", "rows"),
+    order=lambda key: key,
+)
+
+
+def _pareto(some: list[Record]) -> str:
+    ways = {record["way"]: record for record in some}
+    k = ways.get("importance", ways["truth"])["k"]
+    return "" if k is None else f"{k:.2f}"
+
+
+def _draws(some: list[Record]) -> str:
+    return "{:.3f}, {error:.4f}".format(some[-1]["effective"] / some[-1]["evaluations"], **some[-1])
+
+
+#: Designs of a problem: effective draws an evaluation, and the error.
+designs = Table(
+    "integrated_designs.jsonl",
+    {
+        "problem": "{problem}",
+        "rows": of("way", "truth", "{rows}"),
+        "parameters": of("way", "truth", "{parameters}"),
+        **across(
+            "way", ("grid", "composite", "importance", "importance, 256", "nuts", "slice"), _draws
+        ),
+        "k": _pareto,
+        "effective, truth": of("way", "truth", "{effective:.0f}"),
+    },
+    group=("problem",),
+)

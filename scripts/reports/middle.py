@@ -12,7 +12,7 @@ from scripts.benchmarks.data.middle import CHOOSING
 from scripts.benchmarks.peers.tuned import LARGE, OURS, PEERS
 from scripts.records import lines
 from scripts.reports import figures
-from scripts.reports.tables import Record, spaced, table
+from scripts.reports.tables import Record, Table, across, spaced, table
 
 _TREES = ("boosting", "catboost", "forest", LARGE[0])
 # A set without these is not shown.
@@ -155,6 +155,26 @@ def sentences(rows: list[Record]) -> list[str]:
             f"{len(classes)} sets of classes."
         )
     return found
+
+
+#: Shapes of kernels that were tried for what trees see: log loss, leave-one-out mean, evidence.
+shapes = Table(
+    "shapes.jsonl",
+    {
+        "kernel": lambda some: (
+            "the default"
+            if some[-1]["shape"] == "default"
+            else "{shape}, {inputs}".format(**some[-1])
+        ),
+        **across(
+            "set",
+            ("churn", "phoneme", "magic", "spambase"),
+            "{loss:.4f} ({loo:.4f}, {evidence:.0f})",
+        ),
+    },
+    group=("shape", "inputs"),
+    right=1,
+)
 
 
 def write(records: Iterable[Record], folder: Path) -> int:

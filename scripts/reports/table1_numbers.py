@@ -58,7 +58,7 @@ def whole_rounds(records: list[Record]) -> dict[tuple[str, str], list[Record]]:
             groups[record["data"], record["block"]][record["round"]].append(record)
     found = {}
     for (data, block), turns in groups.items():
-        count = protocol.folds(data, block)
+        count = protocol.folds(data)
         kept = [r for turn in sorted(turns) for r in turns[turn] if len(turns[turn]) == count]
         if kept:
             found[data, block] = sorted(kept, key=lambda r: (r["round"], r["fold"]))

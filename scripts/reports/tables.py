@@ -49,6 +49,8 @@ class Table(NamedTuple):
         The first column that is flush right.
     last : tuple of str
         Of records of a group that agree in these fields the last counts; without any, all do.
+    tight : bool
+        Whether the line below the headers has no blanks.
     """
 
     file: str | Callable[[], Iterable[Record]]
@@ -58,6 +60,7 @@ class Table(NamedTuple):
     order: Callable[[tuple[Any, ...]], Any] | None = None
     right: int | None = None
     last: tuple[str, ...] = ()
+    tight: bool = False
 
     def groups(self, records: Iterable[Record] | None = None) -> Grouped:
         """Records by the values of the fields; those of the file, if none are given."""
@@ -71,7 +74,7 @@ class Table(NamedTuple):
         columns = self.columns.items() if isinstance(self.columns, dict) else self.columns
         groups = self.groups(records).values()
         rows = [[filled(cell, some) for _, cell in columns] for some in groups]
-        return table([header for header, _ in columns], rows, self.right)
+        return table([header for header, _ in columns], rows, self.right, self.tight)
 
 
 def grouped(
@@ -112,6 +115,28 @@ def average(name: str, form: str, way: Callable[[Any], Any] = np.mean) -> Cell:
 def spread(name: str, form: str = ".3f") -> Cell:
     """Mean and standard error of a field, of the records that have it."""
     return lambda some: mean_error([record[name] for record in some if name in record], form)
+
+
+def percent(name: str) -> Cell:
+    """Mean of a share, in hundredths."""
+    return average(name, ".0f", lambda values: 100.0 * np.mean(values))
+
+
+def beside(name: str, other: str) -> Cell:
+    """Means of two fields, the other in brackets."""
+    return lambda some: f"{average(name, '.3f')(some)} ({average(other, '.3f')(some)})"
+
+
+def within(name: str, cell: Cell) -> Cell:
+    """The cell of what records have under ``of`` and this name."""
+    return lambda some: filled(cell, [record["of"][name] for record in some])
+
+
+def gain(name: str, before: str, after: str, form: str = "+.3f", scale: float = 1.0) -> Cell:
+    """Mean and standard error of a field's change between what records have under ``of``."""
+    return lambda some: mean_error(
+        [scale * (r["of"][after][name] - r["of"][before][name]) for r in some], form
+    )
 
 
 def of(field: str, value: Any, cell: Cell, otherwise: str = "") -> Cell:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scripts.records import lines
-from scripts.reports.tables import Cell, Record, Table, mean_error, table
+from scripts.reports.tables import Cell, Record, Table, count, mean_error, table
 
 METHODS = {
     "ep": "EP",
@@ -94,7 +94,7 @@ def by_kind() -> str:
     def figure(method: str, what: str, form: str) -> Cell:
         return lambda some: _mean(_of(some, method, what), form)
 
-    columns: dict[str, Cell] = {"likelihood": "{kind}", "problems": lambda some: str(len(some))}
+    columns: dict[str, Cell] = {"likelihood": "{kind}", "problems": count}
     for head, method in (
         *((f"{m} log variance", m.lower()) for m in ("EP", "QP", "VB")),
         *((m, m.lower()) for m in ("Laplace", "blend")),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scripts.records import document, lines
 from scripts.reports.table1_numbers import published
-from scripts.reports.tables import Record, Table, mean_error, table
+from scripts.reports.tables import Cell, Record, Table, count, gain, mean_error, table
 from scripts.reports.truth import FLAGGED, records
 
 Array = NDArray[np.float64]
@@ -165,23 +165,24 @@ def corrected_table1() -> str:
         gap = rounds["blend"] - rounds["ep"]
         cells = [f"{rounds[m].mean():.1f}" for m in rounds]
         errors = [f"{methods[m]['te']['mean']:.2f}" for m in ("ep", "blend")]
-        difference = f"{gap.mean():+.2f} ± {gap.std(ddof=1) / np.sqrt(gap.size):.2f}"
         p = f"{entry['blend_against_ep']['p']:.2g}"
         title = paper[entry["data"]]["title"]
-        rows.append([title, str(gap.size), *cells, difference, p, *errors])
+        rows.append([title, str(gap.size), *cells, mean_error(gap, "+.2f"), p, *errors])
     head = "data, rounds, NTLL EP, QP, corrected, corrected - EP, p, TE EP, corrected"
     return table(head.split(", "), rows)
 
 
-def _moves(some: list[Record], what: str, scale: float = 1.0) -> Array:
+def _moves(k: int) -> Cell:
     """From the optimum of EP's evidence to that of the corrected one."""
-    pairs = [(r["of"]["corrected"][what], r["of"]["ep"][what]) for r in some]
-    return scale * np.array([np.subtract(*pair) for pair in pairs])
+    return lambda some: mean_error(
+        [np.subtract(*(r["of"][way]["theta"][k] for way in ("corrected", "ep"))) for r in some],
+        "+.2f",
+    )
 
 
-def _longer(record: Record) -> float:
-    seconds = [record["of"][way]["seconds"] for way in ("corrected", "ep")]
-    return seconds[0] / seconds[1]
+def _longer(some: list[Record]) -> str:
+    taken = [[r["of"][way]["seconds"] for way in ("corrected", "ep")] for r in some]
+    return f"{np.median(np.divide(*np.transpose(taken))):.1f}"
 
 
 #: How far the optimum moves when the corrected evidence is maximised, and what that gains.
@@ -189,11 +190,11 @@ hyper_parameters = Table(
     "evidence.jsonl",
     {
         "data": lambda some: str(published()[some[0]["data"]]["title"]),
-        "splits": lambda some: str(len(some)),
-        "log variance moves by": lambda some: mean_error(_moves(some, "theta")[:, 0], "+.2f"),
-        "log length-scale by": lambda some: mean_error(_moves(some, "theta")[:, 1], "+.2f"),
-        "NTLL x 1000 by": lambda some: mean_error(_moves(some, "ntll", 1000.0), "+.2f"),
-        "times as long": lambda some: f"{np.median([_longer(r) for r in some]):.1f}",
+        "splits": count,
+        "log variance moves by": _moves(0),
+        "log length-scale by": _moves(1),
+        "NTLL x 1000 by": gain("ntll", "ep", "corrected", "+.2f", 1000.0),
+        "times as long": _longer,
     },
     group=("data",),
 )

@@ -13,7 +13,8 @@ from __future__ import annotations
 import time
 import warnings
 from argparse import Namespace
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -35,15 +36,6 @@ OTHERS = ("contraceptive", "led7digit", "hayes-roth", "tae", "letter")
 _NEW, _BINS = 2000, 10
 
 
-class Key(NamedTuple):
-    """What is kept once."""
-
-    set: str
-    rows: int
-    seed: int
-    model: str
-
-
 def table(name: str) -> tuple[Any, Any]:
     """Return features and codes of classes."""
     if name in _OWN:
@@ -54,39 +46,38 @@ def table(name: str) -> tuple[Any, Any]:
     return numbers_of(frame.iloc[:, :-1]), np.unique(labels, return_inverse=True)[1]
 
 
-def run(key: Key) -> list[dict[str, Any]]:
+def run(name: str, rows: int, seed: int, model: str) -> dict[str, dict[str, Any]]:
     """Fit a model and judge it; the default gives what the other rules make of it as well."""
-    X, y = table(key.set)
-    order = np.random.default_rng(key.seed).permutation(len(y))
-    n = min(key.rows, int(0.7 * len(y)))
+    X, y = table(name)
+    order = np.random.default_rng(seed).permutation(len(y))
+    n = min(rows, int(0.7 * len(y)))
     fitted, new = order[:n], order[n : n + _NEW]
     classes, codes = np.unique(y[fitted], return_inverse=True)
     new = new[np.isin(y[new], classes)]
     truth = np.searchsorted(classes, y[new])
     begun = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = made(key.model, "classes", key.seed).fit(X[fitted], codes)
-        found = {key.model: model.predict_proba(X[new])}
+    with warnings.catch_warnings(action="ignore"):
+        own = made(model, "classes", seed).fit(X[fitted], codes)
+        found = {model: own.predict_proba(X[new])}
     cpu = time.process_time() - begun
     b = None
-    if key.model == "default":
-        score, b = model.decision_function(X[new]), model.coupling_
+    if model == "default":
+        score, b = own.decision_function(X[new]), own.coupling_
         minus, plus = log_ndtr(-score), log_ndtr(score)
         found |= {
             "scaled": np.exp(coupled(minus, plus, 0.0)),
             "exactly one": np.exp(coupled(minus, plus, 1.0)),
         }
-    records = []
-    for name, p in found.items():
+    records = {}
+    for way, p in found.items():
         top, hit = p.max(axis=1), p.argmax(axis=1) == truth
-        records.append({
-            **key._asdict(), "model": name, "classes": len(classes), "fitted": n,
+        records[way] = {
+            "classes": len(classes), "fitted": n,
             "loss": float(log_loss(truth, p, labels=np.arange(len(classes)))),
             "error": float((~hit).mean()), "calibration": calibration_error(top, hit, _BINS),
             "over": float(top.mean() - hit.mean()),
-            "b": b if name == "default" else None, "cpu": cpu, "version": our_version(),
-        })  # fmt: skip
+            "b": b if way == "default" else None, "cpu": cpu, "version": our_version(),
+        }  # fmt: skip
     return records
 
 
@@ -101,23 +92,21 @@ OPTIONS = {
 
 def main(options: Namespace) -> None:
     """Run what is not kept yet."""
-    records = Records(options.kept, Key)
-    for rows in options.rows:
-        for name in options.sets:
-            for seed in range(options.seeds):
-                for model in options.models:
-                    key = Key(name, rows, seed, model)
-                    try:
-                        new = [] if key in records else run(key)
-                    except (DataError, ValueError) as error:
-                        # Peers that hold rows out refuse fewer of them than classes.
-                        print(f"{name} {rows} {model}: {error}")
-                        continue
-                    for record in new:
-                        records.add(record)
-                        print(
-                            f"{name:<14} {rows:>5} {seed} {record['model']:<12} "
-                            f"loss {record['loss']:.4f}  error {record['error']:.3f}  "
-                            f"calibration {record['calibration']:.3f}  {record['cpu']:.1f} s",
-                            flush=True,
-                        )
+    records = Records(options.kept, "set rows seed model")
+    seeds = range(options.seeds)
+    for rows, name, seed, model in product(options.rows, options.sets, seeds, options.models):
+        key = name, rows, seed, model
+        try:
+            new = {} if key in records else run(*key)
+        except (DataError, ValueError) as error:
+            # Peers that hold rows out refuse fewer of them than classes.
+            print(f"{name} {rows} {model}: {error}")
+            continue
+        for way, record in new.items():
+            records.keep((name, rows, seed, way), record)
+            print(
+                f"{name:<14} {rows:>5} {seed} {way:<12} "
+                f"loss {record['loss']:.4f}  error {record['error']:.3f}  "
+                f"calibration {record['calibration']:.3f}  {record['cpu']:.1f} s",
+                flush=True,
+            )

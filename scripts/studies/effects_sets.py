@@ -137,6 +137,14 @@ def two_chains(
     return drawn, time.process_time() - begin
 
 
+def summary(columns: dict[str, Array]) -> dict[str, list[float]]:
+    """Mean, standard deviation, 2.5, 50 and 97.5 % of draws."""
+    return {
+        one: [float(v.mean()), float(v.std()), *np.quantile(v, [0.025, 0.5, 0.975]).tolist()]
+        for one, v in columns.items()
+    }
+
+
 def nuts(name: str) -> dict[str, Any]:
     """The same model and priors, sampled: 2 chains."""
     import jax
@@ -169,11 +177,7 @@ def nuts(name: str) -> dict[str, Any]:
     columns = {"intercept": drawn["intercept"] - b @ centre}
     columns |= {one: b[:, k] for k, one in enumerate(fixed)}
     columns |= {f"{one}: sd": drawn[f"{one}: sd"] for one in groups}
-    rows = {
-        one: [float(v.mean()), float(v.std()), *np.quantile(v, [0.025, 0.5, 0.975]).tolist()]
-        for one, v in columns.items()
-    }
-    return {"rows": rows, "cpu_seconds": seconds, "draws": 2 * _DRAWS}
+    return {"rows": summary(columns), "cpu_seconds": seconds, "draws": 2 * _DRAWS}
 
 
 def runs() -> dict[tuple[str, str], Callable[[], dict[str, Any]]]:

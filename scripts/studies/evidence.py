@@ -122,7 +122,7 @@ def main(options: Namespace) -> None:
     for data in options.sets:
         X, y = load(data, options.data)
         for split in range(options.seeds if len(y) < 400 else 1):
-            count = folds(data, "corrected")
+            count = folds(data)
             task = Task(data, "evidence", split // count, split % count)
             if task not in records:
                 records.add(study(task, X, y))

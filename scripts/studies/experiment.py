@@ -25,11 +25,6 @@ from scripts.studies.folds import Fold, start_kernel
 Array = NDArray[np.float64]
 
 
-def run_packed(arguments: tuple) -> dict[str, Any]:
-    """Call `run` with these arguments: executors call functions of one."""
-    return run(*arguments)
-
-
 def run(task: Task, X: Array, y: Array, options: dict[str, Any] | None = None) -> dict[str, Any]:
     """Carry out one task.
 

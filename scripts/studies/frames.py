@@ -12,10 +12,9 @@ column has: densities are averaged.
 
 from __future__ import annotations
 
-import time
-import warnings
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,13 +30,10 @@ from qpruntime.kernels import Categories, On
 from scripts.benchmarks.data.registry import frame
 from scripts.records import RESULTS, Records
 from scripts.reports.frames import page
+from scripts.studies.held_out import Scores, fill
 
 ONE_THREAD = True
-OPTIONS = {
-    "kept": {"default": RESULTS / "frames.jsonl"},
-    "report": {},
-    "sets": {},
-}
+OPTIONS = {"kept": {"default": RESULTS / "frames.jsonl"}, "report": {}, "sets": {}}
 _ROWS, _FOLDS, _DRAWS = 400, 3, 5
 #: Package, item, target, what it is, and what says it as well.
 SETS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
@@ -55,14 +51,6 @@ SETS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
 }
 
 
-class Key(NamedTuple):
-    """One fit."""
-
-    set: str
-    model: str
-    fold: int
-
-
 class Part(NamedTuple):
     """Rows of a fold to fit and to judge by."""
 
@@ -75,26 +63,28 @@ class Part(NamedTuple):
 
 def main(options: Namespace) -> None:
     """Fit what is not kept yet, and print the tables."""
-    kept = Records(options.kept, Key)
+    kept = Records(options.kept, "set model fold")
     for name in () if options.report else options.sets or SETS:
         X, y, classes = _load(name)
         gaps = bool(_numbers(X).isna().any(axis=None))
         folds = (StratifiedKFold if classes else KFold)(_FOLDS, shuffle=True, random_state=0)
-        for fold, (train, test) in enumerate(folds.split(X, y if classes else None)):
-            part = Part(X.iloc[train], y[train], X.iloc[test], y[test], classes)
-            for model, judge in MODELS.items():
-                key = Key(name, model, fold)
-                if key in kept or (model in _OF_GAPS and not gaps):
-                    continue
-                begun = time.process_time()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    density, error = judge(part)
-                cpu = round(time.process_time() - begun, 2)
-                about = {"rows": len(X), "columns": X.shape[1], "gaps": gaps, "classes": classes}
-                found = {"density": float(density.mean()), "error": error, "cpu": cpu}
-                kept.add({**key._asdict(), **about, **found})
+        parts = (
+            Part(X.iloc[train], y[train], X.iloc[test], y[test], classes)
+            for train, test in folds.split(X, y if classes else None)
+        )
+        models = {
+            model: partial(_scores, judge)
+            for model, judge in MODELS.items()
+            if gaps or model not in _OF_GAPS
+        }
+        about = {"rows": len(X), "columns": X.shape[1], "gaps": gaps, "classes": classes}
+        fill(kept, name, parts, models, about)
     print(page(list(kept.records.values())))
+
+
+def _scores(judge: Callable[[Part], tuple[Any, float]], part: Part) -> Scores:
+    density, error = judge(part)
+    return {"density": float(density.mean()), "error": error}
 
 
 def _load(name: str) -> tuple[Any, Any, bool]:

@@ -15,7 +15,7 @@ import math
 import time
 import warnings
 from argparse import Namespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -23,21 +23,14 @@ import numpy as np
 from qpruntime import GPRegressor, Likelihood, Search
 from qpruntime.likelihoods.observations import counts
 from scripts.records import RESULTS, Records
-from scripts.studies.kinds import _randhie, parts
+from scripts.studies.held_out import parts
+from scripts.studies.kinds import randhie
 
 OPTIONS = {
     "kept": {"default": RESULTS / "hurdle_slope.jsonl"},
     "report": {},
     "rows": {"default": [300]},
 }
-
-
-class Key(NamedTuple):
-    """One fit."""
-
-    rows: int
-    model: str
-    fold: int
 
 
 @numba.njit
@@ -70,14 +63,14 @@ def _sloped() -> Likelihood:
 
 def main(options: Namespace) -> None:
     """Fit what is not kept yet, and print means."""
-    kept = Records(options.kept, Key)
+    kept = Records(options.kept, "rows model fold")
     models = {"hurdle": "hurdle", "negative binomial": "negative-binomial", "slope": _sloped()}
-    X, y = _randhie()
+    X, y = randhie()
     for rows in () if options.report else options.rows:
         for fold, part in enumerate(parts(X[:rows], y[:rows])):
             for name, likelihood in models.items():
-                if (key := Key(rows, name, fold)) not in kept:
-                    kept.add({**key._asdict(), **_fitted(likelihood, part)})
+                if (key := (rows, name, fold)) not in kept:
+                    kept.keep(key, _fitted(likelihood, part))
     for rows in sorted({key.rows for key in kept.records}):
         own = [record for key, record in kept.records.items() if key.rows == rows]
         _say(rows, models, own)
@@ -86,8 +79,7 @@ def main(options: Namespace) -> None:
 def _fitted(likelihood: Any, part: Any) -> dict[str, Any]:
     begun = time.process_time()
     search = Search(max_iter=15, ftol=1e-5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model = GPRegressor(likelihood=likelihood, method="ep", optimize=search, tol=1e-4)
         density = model.fit(part.X, part.y).predict_log_density(part.new, part.other)
     return {

@@ -24,7 +24,7 @@ from qpruntime.errors import ConvergenceWarning
 from scripts.benchmarks.data.paper import NAMES, load
 from scripts.benchmarks.data.protocol import Task, folds
 from scripts.records import RESULTS, Records
-from scripts.reports.integrated import BINS, table
+from scripts.reports.integrated import BINS, sets
 from scripts.studies.folds import Fold, start_kernel
 
 ONE_THREAD = True
@@ -53,7 +53,7 @@ def main(options: Namespace) -> None:
                 task = _task(name, number, options.ard)
                 if task is not None and task not in kept:
                     kept.add(study(task, X, y))
-    print(table(list(kept.records.values())))
+    print(sets(kept.records.values()))
 
 
 def _task(name: str, number: int, ard: bool) -> Task | None:
@@ -61,7 +61,7 @@ def _task(name: str, number: int, ard: bool) -> Task | None:
     block = "ard" if ard else "integrated"
     if name == "mining":
         return None if ard else Task(name, block, number, 0)
-    return Task(name, block, *divmod(number, folds(name, block)))
+    return Task(name, block, *divmod(number, folds(name)))
 
 
 def study(task: Task, X: Any, y: Any) -> dict[str, Any]:

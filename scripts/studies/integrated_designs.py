@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import warnings
 from argparse import Namespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,15 +21,11 @@ from qpruntime.learning.nodes.nuts import Chain
 from scripts.benchmarks.data.paper import load
 from scripts.benchmarks.data.protocol import Task
 from scripts.records import RESULTS, Records
-from scripts.reports.integrated_designs import table
+from scripts.reports.integrated import designs as table
 from scripts.studies.folds import Fold, start_kernel
 
 ONE_THREAD = True
-OPTIONS = {
-    "data": {},
-    "kept": {"default": RESULTS / "integrated_designs.jsonl"},
-    "report": {},
-}
+OPTIONS = {"data": {}, "kept": {"default": RESULTS / "integrated_designs.jsonl"}, "report": {}}
 #: Sets, and whether every feature has a length-scale of its own.
 PROBLEMS = (
     ("crabs", False),
@@ -50,24 +46,16 @@ WAYS: dict[str, Any] = {
 }
 
 
-class Key(NamedTuple):
-    """One fit."""
-
-    problem: str
-    way: str
-
-
 def main(options: Namespace) -> None:
     """Fit what is missing, and print the table."""
-    kept = Records(options.kept, Key)
+    kept = Records(options.kept, "problem way")
     if not options.report:
         for name, ard in PROBLEMS:
             problem = f"{name}, by feature" if ard else name
             X, y, new, model = _model(name, ard, options.data)
-            truth: Any = kept.records.get(Key(problem, "truth"), {}).get("said")
+            truth: Any = kept.records.get((problem, "truth"), {}).get("said")
             for way, how in WAYS.items():
-                key = Key(problem, way)
-                if key in kept or (way == "grid" and ard):
+                if (problem, way) in kept or (way == "grid" and ard):
                     continue
                 if way == "composite" and X.shape[1] > 7:
                     continue
@@ -77,7 +65,7 @@ def main(options: Namespace) -> None:
                 else:
                     gap = np.array(record.pop("said")) - np.array(truth)
                     record["error"] = float(np.sqrt(np.mean(gap**2)))
-                kept.add({**key._asdict(), **record})
+                kept.keep((problem, way), record)
     print(table(list(kept.records.values())))
 
 
@@ -100,8 +88,7 @@ def _fitted(way: str, model: Any, X: Any, y: Any, new: Any) -> dict[str, Any]:
     if way == "slice":
         designs.nuts = _slices  # type: ignore[assignment]
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             model.fit(X, y)
     finally:
         designs.nuts = plain

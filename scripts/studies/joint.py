@@ -207,8 +207,7 @@ def main(options: Namespace) -> None:
         "seconds": seconds,
         "scores": lambda: scores(list(options.sets), directory),
     }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         for part in options.parts:
             print(f"\n{part}\n")
             for line in made[part]():

@@ -62,7 +62,7 @@ def made(name: str, points: int) -> Any:
         own = {"multi_class": "joint", "inducing": points} if name == "joint" else {}
         return GPClassifier(random_state=0, **own)
     if name == "softmax":
-        from scripts.benchmarks.peers.svgp_classes import SoftmaxSVGP
+        from scripts.benchmarks.peers.svgp import SoftmaxSVGP
 
         return SoftmaxSVGP(points)
     steps: list[Any] = [StandardScaler()]

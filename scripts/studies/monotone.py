@@ -77,8 +77,7 @@ def losses(kind: str, name: str, n: int, seed: int) -> dict[tuple[str, bool], fl
         return float(mean_absolute_error(f, found))
 
     found = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         for held in (False, True):
             found["process", held] = loss(process(kind, {0: 1} if held else None))
             found["boosting", held] = min(loss(one) for one in boosted(kind, held))

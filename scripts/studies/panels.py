@@ -12,41 +12,31 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from qpruntime.forecasting import GPForecaster, GPPanelForecaster
 from scripts.records import RESULTS, Records
-from scripts.reports.forecasts import panel_table
+from scripts.reports.forecasts import panels
 
-OPTIONS = {
-    "kept": {"default": RESULTS / "panels.jsonl"},
-    "report": {},
-}
+OPTIONS = {"kept": {"default": RESULTS / "panels.jsonl"}, "report": {}}
 _AHEAD, _DISPERSION = 12, 6.0
 _RUNS = ((60, 120, "shared"), (60, 120, "prior"), (60, 120, "own"), (2000, 150, "shared"))
-
-
-class Key(NamedTuple):
-    """One fit."""
-
-    series: int
-    rows: int
-    model: str
+_HOURLY = (1, 20_000, "hourly")
 
 
 def main(options: Namespace) -> None:
     """Fit what is not kept yet, and print the table."""
-    kept = Records(options.kept, Key)
+    kept = Records(options.kept, "series rows model")
     if not options.report:
         for run in _RUNS:
-            if Key(*run) not in kept:
-                kept.add({**Key(*run)._asdict(), **measured(*run)})
-        if Key(1, 20_000, "hourly") not in kept:
-            kept.add({**Key(1, 20_000, "hourly")._asdict(), **hourly()})
-    print(panel_table(list(kept.records.values())))
+            if run not in kept:
+                kept.keep(run, measured(*run))
+        if _HOURLY not in kept:
+            kept.keep(_HOURLY, hourly())
+    print(panels(kept.records.values()))
 
 
 def drawn(series: int, rows: int) -> tuple[Any, Any]:

@@ -42,13 +42,6 @@ _JOINED = 200_000
 _Z90 = 1.6448536269514722
 
 
-class Key(NamedTuple):
-    """What a record is of."""
-
-    model: str
-    rows: int
-
-
 class Seen(NamedTuple):
     """Places, counts and true log rates, of the fit and held out."""
 
@@ -220,7 +213,7 @@ def bounded(model: str, rows: int, seconds: int) -> dict[str, Any]:
     return record
 
 
-def report(records: dict[Key, dict[str, Any]]) -> None:
+def report(records: dict[Any, dict[str, Any]]) -> None:
     """Print the table."""
     print("| places | model | fit, s | predict, s | GB | log density | rmse | in 90 % |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
@@ -248,12 +241,12 @@ OPTIONS = {
 
 def main(options: Namespace) -> None:
     """Run what is missing."""
-    records = Records(options.kept, Key)
+    records = Records(options.kept, "model rows")
     if not options.report:
         for rows in options.rows:
             for model in options.models:
                 library = MODELS[model][0]
-                if Key(model, rows) in records or (library and not find_spec(library)):
+                if (model, rows) in records or (library and not find_spec(library)):
                     continue
                 records.add(bounded(model, rows, options.seconds))
     report(records.records)

@@ -133,7 +133,6 @@ def by_regression(train: Any, test: Any, n: int, model: Any) -> Any:
 
     # Without an intercept: either side may stand first.
     model = model.set_params(fit_intercept=False, max_iter=10_000)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model.fit(columns(train), train[3])
     return model.predict_proba(columns(test))[:, 1]

@@ -38,8 +38,7 @@ def one(rows: int, seed: int, smooth: float) -> dict[str, tuple[float, float, fl
     found = {}
     new, truth, seen = X[rows:], ndtr(f[rows:]), y[rows:]
     for words, mean in (("none", None), ("boosting", given)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             model = GPClassifier(prior_mean=mean, random_state=seed).fit(X[:rows], y[:rows])
         centre, variance = model.latent(new)
         found[words] = _judged(centre, variance, truth, seen)

@@ -14,7 +14,8 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -33,16 +34,6 @@ ONE_THREAD = True
 SETS = ("churn", "phoneme", "magic", "spambase")
 _FIRST, _NEW, _JITTER = 500, 4000, 1e-8
 _FEW, _MORE = 18, 8
-
-
-class Key(NamedTuple):
-    """What is kept once."""
-
-    set: str
-    rows: int
-    seed: int
-    shape: str
-    inputs: str
 
 
 Kernel = Callable[[Any, Any, Any], Any]
@@ -115,32 +106,31 @@ def learnt(kernel: Kernel, begin: list[float], X: Any, y: Any) -> tuple[Any, Any
     return found, posterior(found, len(y))
 
 
-def run(key: Key) -> dict[str, Any]:
+def run(name: str, n: int, seed: int, shape: str, inputs: str) -> dict[str, Any]:
     """Learn one shape, or the default."""
-    data = middle.load(key.set, key.rows, seed=key.seed)
+    data = middle.load(name, n, seed=seed)
     assert data is not None
     labels = np.unique(data.y)
     y = np.where(np.asarray(data.y) == labels[1], 1.0, -1.0)
     X_new, new = data.X_new[:_NEW], np.asarray(data.y_new[:_NEW]) == labels[1]
     begun = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if key.shape == "default":
-            model = GPClassifier(random_state=key.seed).fit(data.X, y)
+    with warnings.catch_warnings(action="ignore"):
+        if shape == "default":
+            model = GPClassifier(random_state=seed).fit(data.X, y)
             p, post = model.predict_proba(X_new)[:, 1], model.posterior_
         else:
-            view = Warp.of(data.X) if key.inputs == "ranks" else lambda X: X
+            view = Warp.of(data.X) if inputs == "ranks" else lambda X: X
             rows, points = view(data.X), view(X_new)
             some = np.ptp(rows, axis=0) > 0.0
             middle_of, spread = rows[:, some].mean(axis=0), rows[:, some].std(axis=0)
             rows, points = ((Z[:, some] - middle_of) / spread for Z in (rows, points))
-            kernel, begin = SHAPES[key.shape]
+            kernel, begin = SHAPES[shape]
             t, post = learnt(kernel, begin, rows, y)
             own = np.array([kernel(point[None], point[None], t)[0, 0] for point in points])
             mean, variance = post.predict(kernel(points, rows, t), own)
             p = ndtr(mean / np.sqrt(1.0 + variance))
     return {
-        **key._asdict(), "loss": float(log_loss(new, p)), "loo": float(-post.loo().mean()),
+        "loss": float(log_loss(new, p)), "loo": float(-post.loo().mean()),
         "evidence": post.log_evidence, "cpu": time.process_time() - begun, "version": our_version(),
     }  # fmt: skip
 
@@ -155,20 +145,17 @@ OPTIONS = {
 
 def main(options: Namespace) -> None:
     """Run what is not kept yet."""
-    records = Records(options.kept, Key)
-    for name in options.sets:
-        for rows in options.rows:
-            for seed in range(options.seeds):
-                shapes = [("default", "features")]
-                shapes += [(s, i) for i in ("features", "ranks") for s in SHAPES]
-                for shape, inputs in shapes:
-                    key = Key(name, rows, seed, shape, inputs)
-                    if key not in records:
-                        records.add(run(key))
-                    found = records.records[key]
-                    print(
-                        f"{name:<10} {rows:>6} {seed} {shape:<20} {inputs:<9} "
-                        f"loss {found['loss']:.4f}  left out {found['loo']:.4f}  "
-                        f"evidence {found['evidence']:.1f}  {found['cpu']:.0f} s",
-                        flush=True,
-                    )
+    records = Records(options.kept, "set rows seed shape inputs")
+    shapes = [("default", "features"), *((s, i) for i in ("features", "ranks") for s in SHAPES)]
+    plan = product(options.sets, options.rows, range(options.seeds), shapes)
+    for name, rows, seed, (shape, inputs) in plan:
+        key = name, rows, seed, shape, inputs
+        if key not in records:
+            records.keep(key, run(*key))
+        found = records.records[key]
+        print(
+            f"{name:<10} {rows:>6} {seed} {shape:<20} {inputs:<9} "
+            f"loss {found['loss']:.4f}  left out {found['loo']:.4f}  "
+            f"evidence {found['evidence']:.1f}  {found['cpu']:.0f} s",
+            flush=True,
+        )

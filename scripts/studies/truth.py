@@ -16,7 +16,7 @@ import time
 import warnings
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -52,12 +52,6 @@ REFERENCE = (
 )
 #: Sites up to which "tilt" is run.
 TILTED = 80
-
-
-class Key(NamedTuple):
-    """What identifies a record."""
-
-    name: str
 
 
 def compare(found: Found, draws: Array, truth: dict[str, Any]) -> dict[str, float | None]:
@@ -216,21 +210,20 @@ def _options(problem: Problem) -> dict[str, Any]:
     return {"mean": problem.mean, "max_sweeps": 300}
 
 
-def work(arguments: tuple[str, Path | None, float, float]) -> dict[str, Any]:
+def work(name: str, where: Path | None, seconds: float, wanted: float) -> dict[str, Any]:
     """Study the problem of this name, with one thread."""
-    name, where, seconds, wanted = arguments
     with threadpool_limits(1), warnings.catch_warnings():
         for kind in (ConvergenceWarning, SamplingWarning, RuntimeWarning):
             warnings.simplefilter("ignore", kind)  # the record has what they say
         return study(problems(where)[name](), seconds, wanted)
 
 
-def write_reference(path: Path, records: Records[Key]) -> None:
+def write_reference(path: Path, records: Records[Any]) -> None:
     """Write what tests compare with: problems, their marginals site by site, and errors."""
     kept = ("name", "likelihood", "mean", "n", "v", "length", "kernel", "nugget", "sites")
     found = []
     for name in REFERENCE:
-        record = records.records[Key(name)]
+        record = records.records[(name,)]
         found.append({k: record[k] for k in kept} | {"truth": record["truth"]})
     path.write_text(json.dumps(found, separators=(",", ":")).replace('{"name"', '\n{"name"') + "\n")
 
@@ -249,14 +242,14 @@ OPTIONS = {
 
 def main(options: Namespace) -> None:
     """Run what is missing."""
-    records = Records(options.kept, Key)
+    records = Records(options.kept, "name")
     if options.reference:
         write_reference(options.reference, records)
         return
     names = [
         name
         for name in problems(options.data)
-        if Key(name) not in records
+        if (name,) not in records
         and (not options.sets or any(part in name for part in options.sets))
     ]
     calls = [(name, options.data, options.seconds, options.wanted) for name in names]

@@ -25,7 +25,7 @@ from qpruntime.errors import QPError
 from qpruntime.inference.corrections.fixed_point import FixedPoint, normal_of
 from scripts.records import RESULTS, Records
 from scripts.studies.chains import sample
-from scripts.studies.truth import Key, rms
+from scripts.studies.truth import rms
 from scripts.studies.truth_problems import Problem, problems
 
 Array = NDArray[np.float64]
@@ -155,11 +155,11 @@ OPTIONS = {"data": {}, "kept": {"default": RESULTS / "weights.jsonl"}, "seconds"
 
 def main(options: Namespace) -> None:
     """Run what is missing."""
-    records = Records(options.kept, Key)
+    records = Records(options.kept, "name")
     for name, make in problems(options.data).items():
-        if Key(name) not in records:
+        if (name,) not in records:
             with threadpool_limits(1), warnings.catch_warnings():
                 for kind in (CorrectionWarning, SamplingWarning, RuntimeWarning, UserWarning):
                     warnings.simplefilter("ignore", kind)
                 records.add(study(make(), options.seconds))
-            print(name, records.records[Key(name)]["said"], flush=True)
+            print(name, records.records[(name,)]["said"], flush=True)

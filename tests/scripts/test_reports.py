@@ -11,19 +11,25 @@ import numpy as np
 import pytest
 
 from scripts import cluster, records
+from scripts.reports import kinds
 from scripts.reports.tables import (
     Table,
     across,
     average,
+    beside,
     count,
+    gain,
     mean_error,
     number,
     of,
+    percent,
     size,
     spaced,
     spread,
     table,
+    within,
 )
+from scripts.studies import held_out
 
 LINES = [
     '{"set": "b", "seed": 0, "loss": 1.0}',
@@ -81,6 +87,55 @@ def test_cells_are_of_a_part_of_a_group():
         "| b | 2 | 2.00 | 3 | 2.0 ± 1.0 | 1.0 | 3.0 | 3 |\n"
         "| a | 1 | 2.00 | 2 | 2.0 | 2.0 |  | none |"
     )
+
+
+def test_cells_of_two_ways():
+    """Losses 1 and 3 before, 2 and 8 after: the gains are 1 and 5, their mean 3, its error 2."""
+    before, after = ({"loss": 1.0}, {"loss": 3.0}), ({"loss": 2.0}, {"loss": 8.0})
+    rows = [{"hit": 0.5, "of": {"a": a, "b": b}} for a, b in zip(before, after, strict=True)]
+    columns = {
+        "a": within("a", spread("loss", ".1f")),
+        "gain": gain("loss", "a", "b", "+.1f"),
+        "in tenths": gain("loss", "a", "b", ".0f", 10.0),
+        "share": percent("hit"),
+        "both": beside("hit", "hit"),
+    }
+    found = Table("", columns, ("hit",), tight=True)(rows).splitlines()
+    assert found[1] == "|---|---|---|---|---|"
+    assert found[2] == "| 2.0 ± 1.0 | +3.0 ± 2.0 | 30 ± 20 | 50 | 0.500 (0.500) |"
+
+
+def test_kernels_of_times_are_chosen_fold_by_fold():
+    """By evidence the line is better in the second fold alone; sets that lack a model are out."""
+    names = ("default", "linear + Matérn", "linear + Matérn, priors", "lifelines WeibullAFTFitter")
+    evidence = {names[0]: (2.0, 2.0), names[1]: (1.0, 3.0)}
+    rows = [
+        {
+            "set": "lung", "rows": 9, "model": name, "fold": fold, "density": float(k),
+            "concordance": 0.5, "evidence": evidence.get(name, (0, 0))[fold], "loo": 0.0,
+        }
+        for k, name in enumerate(names)
+        for fold in range(2)
+    ]  # fmt: skip
+    rows.append({**rows[0], "set": "pbc"})
+    rows.append({**rows[2], "set": "pbc"})
+    cells = "0.000 (0.500) | 1.000 (0.500) | 2.000 (0.500) | 0.500 (0.500) | 0.000 (0.500) | "
+    lines = kinds.kernels(rows).splitlines()[2:]
+    assert lines == [f"| {words} | {cells}3.000 (0.500) |" for words in ("lung | 9", "mean |")]
+
+
+def test_models_are_judged_once_a_fold(tmp_path):
+    kept, calls = records.Records(tmp_path / "kept.jsonl", "set model fold"), []
+
+    def judge(part):
+        calls.append(part)
+        return {"density": float(part)}
+
+    for _ in range(2):
+        held_out.fill(kept, "a", [0, 1], {"one": judge, "two": judge}, {"rows": 9})
+    assert calls == [0, 0, 1, 1]
+    found = kept.records["a", "two", 1]
+    assert (found["rows"], found["density"], "cpu" in found) == (9, 1.0, True)
 
 
 def test_the_last_of_records_that_agree_counts():

@@ -18,7 +18,7 @@ def few_new_points(monkeypatch):
 
 def test_few_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "PARTS", {"labels-300": {"shuffled": (100,), "sorted": (300,)}})
-    kept = study.Records(tmp_path / "study_streams.jsonl", study.Key)
+    kept = study.Records(tmp_path / "study_streams.jsonl", "data order size sites")
     study.study("labels-300", kept)
     assert len(kept.records) == 4
     for key, found in kept.records.items():

@@ -316,7 +316,7 @@ def kept():
 def test_one_round_again_gives_the_kept_numbers(data, kept):
     X, y = paper.load(data, DATA)
     row = kept[data, "main"]
-    tasks = [Task(data, "main", 1, k) for k in range(protocol.folds(data, "main"))]
+    tasks = [Task(data, "main", 1, k) for k in range(protocol.folds(data))]
     records = [experiment.run(task, X, y) for task in tasks]
     for method in ("ep", "qp"):
         for measure in ("te", "ntll"):

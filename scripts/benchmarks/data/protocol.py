@@ -41,7 +41,7 @@ class Task(NamedTuple):
     fold: int
 
 
-def folds(data: str, block: str) -> int:
+def folds(data: str) -> int:
     """Return the number of folds in a round."""
     return 1 if data == "mining" else FOLDS
 

@@ -1,36 +1,40 @@
-"""GPyTorch's stochastic variational Gaussian process of two classes, as its tutorial has it.
+"""GPyTorch's stochastic variational Gaussian processes of classes, as its tutorials have them.
 
-Scaled features, Matérn 3/2 with one length-scale a feature, 600 inducing points that begin at rows,
+Scaled features, Matérn kernels with one length-scale a feature, inducing points that begin at rows,
 batches of 1024, Adam with a rate that falls; it ends where a tenth of the rows says.
 """
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 from sklearn.preprocessing import StandardScaler
 
-_POINTS, _BATCH, _EPOCHS, _PATIENCE, _RATE = 600, 1024, 20, 2, 0.01
+_BATCH, _DRAWS = 1024, 64
 
 
-class SVGP:
-    """Probit sites, in single precision.
+class _Variational:
+    """What both share: single precision, rows held out, batches.
 
     Parameters
     ----------
+    points, epochs : int
+    patience : int
+        Epochs without gain after which it ends.
+    rate : float
     seed : int
         Of rows held out, batches and inducing points.
     """
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
+    def __init__(self, points: int, epochs: int, patience: int, rate: float, seed: int) -> None:
+        self._points, self._epochs, self._patience = points, epochs, patience
+        self._rate, self._seed = rate, seed
 
-    def fit(self, X: Any, y: Any) -> SVGP:
+    def fit(self, X: Any, y: Any) -> Any:
         """Maximise the bound over batches; keep the epoch whose held-out loss is least."""
-        import copy
-
         import gpytorch
         import torch
 
@@ -38,18 +42,16 @@ class SVGP:
         rng = np.random.default_rng(self._seed)
         self._scaler = StandardScaler().fit(X)
         inputs = torch.tensor(self._scaler.transform(X), dtype=torch.float32)
-        labels = torch.tensor(np.asarray(y) == np.unique(y)[1]).float()
-        order = rng.permutation(len(labels))
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        order = rng.permutation(len(codes))
         judged, rest = order[: len(order) // 10], order[len(order) // 10 :]
-        points, d = inputs[rest[:_POINTS]], inputs.shape[1]
-        shape = gpytorch.kernels.MaternKernel(nu=1.5, ard_num_dims=d)
-        self._model = process(points, gpytorch.means.ConstantMean(), shape, float(np.sqrt(d)))
-        likelihood = gpytorch.likelihoods.BernoulliLikelihood()
-        bound = gpytorch.mlls.VariationalELBO(likelihood, self._model, num_data=len(rest))
-        steps = torch.optim.Adam(self._model.parameters(), lr=_RATE)
-        falls = torch.optim.lr_scheduler.MultiStepLR(steps, [int(0.75 * _EPOCHS)], 0.1)
+        self._model, self._likelihood = self._made(inputs[rest[: self._points]])
+        labels = self._labels(torch.tensor(codes))
+        bound = gpytorch.mlls.VariationalELBO(self._likelihood, self._model, num_data=len(rest))
+        steps = torch.optim.Adam(self._model.parameters(), lr=self._rate)
+        falls = torch.optim.lr_scheduler.MultiStepLR(steps, [int(0.75 * self._epochs)], 0.1)
         least, kept, since = np.inf, None, 0
-        for _ in range(_EPOCHS):
+        for _ in range(self._epochs):
             self._model.train()
             for some in np.array_split(rng.permutation(rest), max(1, len(rest) // _BATCH)):
                 steps.zero_grad()
@@ -58,15 +60,39 @@ class SVGP:
                 steps.step()
             falls.step()
             p = self._probabilities(inputs[judged])
-            loss = float(-np.mean(np.log(np.where(labels[judged].numpy() > 0, p, 1.0 - p))))
+            loss = float(-np.mean(np.log(p[np.arange(len(judged)), codes[judged]])))
             if loss < least - 1e-4:
                 least, kept, since = loss, copy.deepcopy(self._model.state_dict()), 0
             else:
                 since += 1
-                if since == _PATIENCE:
+                if since == self._patience:
                     break
         self._model.load_state_dict(kept)
         return self
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of the classes."""
+        import torch
+
+        return self._probabilities(torch.tensor(self._scaler.transform(X), dtype=torch.float32))
+
+
+class SVGP(_Variational):
+    """Two classes: probit sites, Matérn 3/2, 600 inducing points."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(600, 20, 2, 0.01, seed)
+
+    def _made(self, points: Any) -> tuple[Any, Any]:
+        import gpytorch
+
+        d = points.shape[1]
+        shape = gpytorch.kernels.MaternKernel(nu=1.5, ard_num_dims=d)
+        model = process(points, gpytorch.means.ConstantMean(), shape, float(np.sqrt(d)))
+        return model, gpytorch.likelihoods.BernoulliLikelihood()
+
+    def _labels(self, codes: Any) -> Any:
+        return codes.float()
 
     def _probabilities(self, inputs: Any) -> Any:
         import gpytorch
@@ -78,27 +104,64 @@ class SVGP:
             for some in inputs.split(4096):
                 latent = self._model(some)
                 found.append(latent.mean / torch.sqrt(1.0 + latent.variance))
-        return np.clip(ndtr(torch.cat(found).double().numpy()), 1e-7, 1.0 - 1e-7)
-
-    def predict_proba(self, X: Any) -> Any:
-        """Probabilities of the classes."""
-        import torch
-
-        p = self._probabilities(torch.tensor(self._scaler.transform(X), dtype=torch.float32))
+        p = np.clip(ndtr(torch.cat(found).double().numpy()), 1e-7, 1.0 - 1e-7)
         return np.column_stack([1.0 - p, p])
 
 
-def process(points: Any, mean: Any, shape: Any, length: float) -> Any:
-    """A process of this mean and kernel; inducing inputs begin at points and are free."""
+class SoftmaxSVGP(_Variational):
+    """A function of each class, Matérn 5/2; probabilities are means over draws."""
+
+    def __init__(self, points: int = 100, epochs: int = 40, seed: int = 0) -> None:
+        super().__init__(points, epochs, 3, 0.02, seed)
+
+    def _made(self, points: Any) -> tuple[Any, Any]:
+        import gpytorch
+        import torch
+
+        C, d = self.classes_.size, points.shape[1]
+        each = torch.Size([C])
+        shape = gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=d, batch_shape=each)
+        mean = gpytorch.means.ConstantMean(batch_shape=each)
+        likelihood = gpytorch.likelihoods.SoftmaxLikelihood(
+            num_classes=C, num_features=C, mixing_weights=False
+        )
+        return process(points, mean, shape, float(np.sqrt(d)), C), likelihood
+
+    def _labels(self, codes: Any) -> Any:
+        return codes
+
+    def _probabilities(self, inputs: Any) -> Any:
+        import gpytorch
+        import torch
+
+        self._model.eval()
+        found = []
+        with torch.no_grad(), gpytorch.settings.num_likelihood_samples(_DRAWS):
+            for some in inputs.split(4096):
+                found.append(self._likelihood(self._model(some)).probs.mean(dim=0))
+        p = np.clip(torch.cat(found).double().numpy(), 1e-7, 1.0)
+        return p / p.sum(axis=1, keepdims=True)
+
+
+def process(points: Any, mean: Any, shape: Any, length: float, classes: int = 0) -> Any:
+    """A process of this mean and kernel, or one a class; inducing inputs begin at points."""
     import gpytorch
-    from gpytorch import variational
+    import torch
+    from gpytorch import variational as v
+
+    each = torch.Size([classes] if classes else [])
 
     class Model(gpytorch.models.ApproximateGP):
         def __init__(self) -> None:
-            distribution = variational.CholeskyVariationalDistribution(len(points))
-            super().__init__(variational.VariationalStrategy(self, points, distribution))
+            distribution = v.CholeskyVariationalDistribution(len(points), batch_shape=each)
+            own = points.repeat(classes, 1, 1) if classes else points
+            strategy: Any = v.VariationalStrategy(self, own, distribution)
+            if classes:
+                strategy = v.IndependentMultitaskVariationalStrategy(strategy, num_tasks=classes)
+            super().__init__(strategy)
             shape.lengthscale = length
-            self.mean_module, self.covar_module = mean, gpytorch.kernels.ScaleKernel(shape)
+            self.mean_module = mean
+            self.covar_module = gpytorch.kernels.ScaleKernel(shape, batch_shape=each)
 
         def forward(self, x: Any) -> Any:
             mean, covariance = self.mean_module(x), self.covar_module(x)
