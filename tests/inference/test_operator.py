@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.linalg import solve
 
 import qpruntime
+from cases import every_case
 from qpruntime import infer
 from qpruntime.errors import InputError
 from qpruntime.inference.dense.solver import DensePrior
@@ -22,7 +23,6 @@ from qpruntime.inference.operator.prior import takes_latent_side
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.projection.projector import Projector
-from tests.tools.cases import every_case
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "operators.json").read_text())
 
@@ -53,13 +53,23 @@ def drawn(seed, n=12, rows=40, likelihood="probit"):
     return x, K, A, y, mean
 
 
-def both_sides(K, A, y, mean, likelihood, method):
-    """Settled problems on the observation side and on the latent side."""
+def both_sides(K, A, y, mean, likelihood, method, order="parallel", sweeps=400):
+    """Problems on the observation side and on the latent side, after so many sweeps at most."""
     rows, projector = Functionals(A, len(K)), Projector(likelihood, method, None, None)
     projector, y = projector.observing(y)
     priors = DensePrior(rows.covariance(K), rows.times(mean)), LatentPrior(rows, K, mean)
     problems = [Problem(prior, y, projector) for prior in priors]
-    return [settle(problem, Limits(1e-11, 400, 1.0), order="parallel") for problem in problems]
+    return [settle(problem, Limits(1e-11, sweeps, 1.0), order=order) for problem in problems]
+
+
+@every_case("sweeps", [1, 3])
+def test_visits_one_by_one(sweeps):
+    """Sites that have not settled: each is that of the observation side, to rounding."""
+    _, K, A, y, mean = drawn(7)
+    seen, latent = both_sides(K, A, y, mean, "probit", "ep", "sequential", sweeps)
+    assert not seen.settled
+    np.testing.assert_allclose(latent.sites.tau, seen.sites.tau, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(latent.sites.nu, seen.sites.nu, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("method", ["ep", "qp"])
