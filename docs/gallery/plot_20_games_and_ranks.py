@@ -64,6 +64,6 @@ for i in range(6):
             panel.text(j, i, f"{ranks[i, j]:.2f}", ha="center", va="center", color=colour)
 panel.set_xticks(range(6), [str(place) for place in range(1, 7)])
 panel.set_yticks(range(6), moving.items_)
-panel.set(title="probability of each place on the last day", xlabel="place")
+panel.set(title="probability of each place on the last day", xlabel="place", ylabel="player")
 
 plt.show()

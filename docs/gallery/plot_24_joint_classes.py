@@ -67,7 +67,7 @@ alone = np.array(
 figure, panel = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
 for c, colour in enumerate(colours):
     panel.plot(line[:, 0], alone[:, c] - p[:, c], color=colour)
-panel.set(xlabel=iris.feature_names[2], title="error of the diagonal alone")
+panel.set(xlabel=iris.feature_names[2], ylabel="difference", title="error of the diagonal alone")
 print(f"largest error of the diagonal alone: {np.abs(alone - p).max():.2f}")
 
 plt.show()
