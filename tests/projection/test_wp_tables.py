@@ -43,9 +43,11 @@ def graded(slope=1.7):
 
 @pytest.fixture(scope="module", autouse=True)
 def few_points():
+    """Look for cells on few lines, and certify at few points."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(surface_errors, "POINTS", 200)
         patch.setattr(tables, "_CHECKS", 200)
+        patch.setattr(resolution, "_LINES", (0.0, 0.33, 0.5, 0.84, 1.0))
         yield
 
 
@@ -97,8 +99,7 @@ def test_lookups_equal_quadrature(built):
 
 
 @pytest.mark.parametrize("p", [1.0, 4.0])
-def test_other_orders(tmp_path, monkeypatch, p):
-    monkeypatch.setattr(resolution, "_LINES", (0.0, 0.33, 0.5, 0.84, 1.0))
+def test_other_orders(tmp_path, p):
     path = tmp_path / "x.h5"
     build(
         graded(), path, preset="surfaces", projection="wp", p=p, tolerance=1e-4, workers=2, **TINY
@@ -135,11 +136,11 @@ def test_newton_steps_find_errors(name, p):
     """Where the projection is right the step is none; what is added to it comes back."""
     likelihood = likelihoods.get(name)
     rng = np.random.default_rng(7)
-    mu, sigma, y = rng.uniform(-3, 3, 30), 10.0 ** rng.uniform(-0.3, 0.5, 30), np.ones(30)
+    mu, sigma, y = rng.uniform(-3, 3, 15), 10.0 ** rng.uniform(-0.3, 0.5, 15), np.ones(15)
     found = project_arrays(likelihood, mu, sigma, y, "wp", p=p)
     stored = np.stack([found.log_z, found.mean, found.std], 1)
     assert second_wp.errors(likelihood, p, mu, sigma, y, stored).max() < 1e-7
-    wrong = stored + np.stack([np.full(30, 3e-5), 1e-6 * found.std, 0.0 * mu], 1)
+    wrong = stored + np.stack([np.full(15, 3e-5), 1e-6 * found.std, 0.0 * mu], 1)
     errors = second_wp.errors(likelihood, p, mu, sigma, y, wrong)
     np.testing.assert_allclose(errors[:, 0] * np.maximum(1, abs(stored[:, 0])), 3e-5, rtol=1e-5)
     assert (np.abs(np.log(errors[:, 1] / 1e-6)) < math.log(4.0)).all()
@@ -233,7 +234,6 @@ def test_metadata(built):
 
 
 def test_command_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(resolution, "_LINES", (0.0, 0.33, 0.5, 0.84, 1.0))
     from tablegen.console.cli import main
 
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
