@@ -222,7 +222,7 @@ def test_interrupted_at_any_line(case):
     n = lines_of(lambda: model.fit(*second))
     model.fit(*first)
     # The very first lines and the last ones, where a fit becomes the model's, and some between.
-    chosen = {*range(1, 6), *range(n - 40, n + 1), *RNG.integers(1, n, 25).tolist()}
+    chosen = {*range(1, 6), *range(n - 24, n + 1), *RNG.integers(1, n, 10).tolist()}
     kept = 0
     for line in sorted(chosen):
         where = interrupted(line, lambda: model.fit(*second))

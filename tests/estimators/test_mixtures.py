@@ -60,10 +60,10 @@ def by_quadrature(rate, mean, std, y):
 )
 def test_normal_latent_values(rate, mean, std, y):
     found = both(rate(np.array([mean]), np.array([std])), np.array([float(y)]))
-    with mpmath.workdps(25):
+    with mpmath.workdps(20):
         expected = [float(p) for p in by_quadrature(rate, mean, std, y)]
     # The trapezoid rule leaves 1e-17, the sums of a hundred terms their rounding; what is left
-    # of 1 has 25 digits after the point.
+    # of 1 has 20 digits after the point.
     np.testing.assert_allclose(np.ravel(found), expected, rtol=1e-13, atol=5e-16)
 
 

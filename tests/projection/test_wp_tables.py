@@ -45,13 +45,13 @@ def graded(slope=1.7):
 def few_points():
     """Look for cells on few lines, and certify at few points."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(surface_errors, "POINTS", 200)
-        patch.setattr(tables, "_CHECKS", 200)
+        patch.setattr(surface_errors, "POINTS", 100)
+        patch.setattr(tables, "_CHECKS", 100)
         patch.setattr(resolution, "_LINES", (0.0, 0.33, 0.5, 0.84, 1.0))
         yield
 
 
-RANGE = {"mu_range": (-2.5, 2.5), "log10_sigma_range": (-0.4, 0.02)}
+RANGE = {"mu_range": (-1.4, 1.4), "log10_sigma_range": (-0.25, 0.02)}
 TINY = {"mu_range": (-0.5, 0.5), "log10_sigma_range": (-0.1, 0.1)}
 
 
@@ -79,8 +79,8 @@ def test_lookups_equal_quadrature(built):
     assert 1e-12 < max(errors) <= 1e-6
     assert open_table(built).likelihood.has_density is False
     rng = np.random.default_rng(3)
-    mu, sigma = rng.uniform(-2.5, 2.5, 200), 10.0 ** rng.uniform(-0.4, 0.02, 200)
-    y = rng.choice([-1.0, 1.0], 200)
+    mu, sigma = rng.uniform(-1.4, 1.4, 100), 10.0 ** rng.uniform(-0.25, 0.02, 100)
+    y = rng.choice([-1.0, 1.0], 100)
     found = project_arrays(None, mu, sigma, y, "wp", built)
     exact = project_arrays(graded(), mu, sigma, y, "wp", p=1.5)
     assert found.inside.all()
