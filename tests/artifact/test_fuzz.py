@@ -36,9 +36,9 @@ RARE = {"opener": {"damaged": 0.01}, "commands": {"limited, exit 0": 0.01}}
     [
         # A second worker imports and compiles as long as the first one works.
         ("opener", 0, 1000, 1),
-        ("commands", 0, 20, 1),
+        ("commands", 0, 40, 1),
         pytest.param("opener", 1000, 101_000, 2, marks=SLOW),
-        pytest.param("commands", 20, 1060, 2, marks=SLOW),
+        pytest.param("commands", 40, 1080, 2, marks=SLOW),
     ],
 )
 def test_mutations(target, first, stop, workers, tmp_path):
