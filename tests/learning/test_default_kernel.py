@@ -18,6 +18,7 @@ from qpruntime import (
     GPPoissonRegressor,
     GPRobustRegressor,
     InputError,
+    Search,
     infer,
 )
 from qpruntime.kernels.default import LogNormal
@@ -245,7 +246,13 @@ ODD = {
 
 
 @every_case("oddity", ODD)
-@every_case(("model", "y"), MODELS[:1] + MODELS[2:])
+@every_case(
+    ("model", "y"),
+    [
+        *(MODELS[k] for k in (0, 2, 3)),
+        (GPRobustRegressor(method="ep", optimize=Search(max_iter=5)), NUMBERS),
+    ],
+)
 def test_odd_features(model, y, oddity):
     features = ODD[oddity]
     with warnings.catch_warnings():

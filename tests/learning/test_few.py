@@ -80,7 +80,7 @@ def test_fits_that_are_asked_for_are_left_alone(left_out):
 @every_case("kind", ["counts", "numbers", "classes"])
 def test_weights_and_all_kinds_of_observations(kind):
     rng = np.random.default_rng(3)
-    n = 80
+    n = 64
     X, f = SKEWED[:n], LATENT[:n]
     # Student-t sites of fractional weight have no fixed point where noise is small.
     mass = None if kind == "numbers" else MASS[:n]

@@ -49,7 +49,7 @@ def kinds(folder):
     np.save(folder / "X.npy", X)
     stored = zarr.create_array(str(folder / "X.zarr"), shape=X.shape, chunks=(120, D), dtype="f8")
     stored[:] = X
-    return np.load(folder / "X.npy", mmap_mode="r"), stored, da.from_array(X, chunks=(120, 8))
+    return np.load(folder / "X.npy", mmap_mode="r"), stored, da.from_array(X, chunks=(120, D))
 
 
 def test_wherever_rows_are(tmp_path):

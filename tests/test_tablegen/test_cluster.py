@@ -39,7 +39,7 @@ def names(path):
     [
         ("probit", 10_000, OPTIONS),
         ("probit", 1_000_000, {"mu_step": 0.02, "log10_sigma_step": 0.002}),
-        ("poisson", 50_000, {"mu_step": 0.2, "log10_sigma_step": 0.02, "counts": (0, 2)}),
+        ("poisson", 200_000, {"mu_step": 0.1, "log10_sigma_step": 0.01, "counts": (0, 2)}),
         ("heaviside", 200_000, {"mu_step": 0.1, "log10_sigma_step": 0.01}),
         ("heaviside", 0, {"preset": "compact"}),
     ],

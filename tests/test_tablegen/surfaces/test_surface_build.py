@@ -141,7 +141,7 @@ def test_a_wrong_symmetry_does_not_pass(tmp_path):
 
 def test_a_kink_is_certified_honestly(tmp_path, monkeypatch):
     """What cannot be met is said, with the place and what can; and that is then certified."""
-    monkeypatch.setattr(resolution, "LARGEST", 384)  # more do not fit, and take time
+    monkeypatch.setattr(resolution, "LARGEST", 192)  # more do not fit, and take time
     options = {
         "preset": "surfaces",
         "mu_range": (-1, 1),
