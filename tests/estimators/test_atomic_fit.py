@@ -110,7 +110,8 @@ def case(request):
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_interrupted_by_the_callback(case, restarts):
     model, first, second = case
-    model.set_params(optimize=Search(restarts=restarts, callback=stop_at(2)), random_state=1)
+    search = Search(restarts=restarts, max_iter=4, callback=stop_at(2))
+    model.set_params(optimize=search, random_state=1)
     with pytest.raises(Stop):
         model.fit(*first)
     assert state(model) is NotFittedError
