@@ -126,13 +126,20 @@ def named(node):
 
 
 @cache
+def parsed(module):
+    """Return its tree, and the statements anywhere in it that import."""
+    tree = ast.parse(files()[module].read_text())
+    return tree, [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+
+
+@cache
 def imports():
     """Return `Imports` by module."""
     found = {}
-    for module, path in files().items():
-        tree = ast.parse(path.read_text())
+    for module in files():
+        tree, statements = parsed(module)
         top = frozenset(name for node in tree.body for name in named(node))
-        anywhere = {name for node in ast.walk(tree) for name in named(node)}
+        anywhere = {name for node in statements for name in named(node)}
         found[module] = Imports(top, frozenset(anywhere - top))
     return found
 
@@ -201,7 +208,7 @@ def test_every_room_is_on_the_map():
     assert listed == FLOOR
     for module, path in files().items():
         if path.name == "__init__.py":
-            purpose = ast.get_docstring(ast.parse(path.read_text()))
+            purpose = ast.get_docstring(parsed(module)[0])
             assert purpose, f"{module} does not say what it is for"
             assert purpose.splitlines()[0].endswith(".")
 
@@ -244,12 +251,11 @@ FOREIGN = {
 def test_only_their_rooms_import_extras():
     """Also where they are not installed, which the test above needs to see them loaded."""
     wrong = []
-    for module, path in files().items():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                root = (getattr(node, "module", None) or node.names[0].name).split(".")[0]
-                if root in FOREIGN and room(module) not in FOREIGN[root]:
-                    wrong.append(module)
+    for module in files():
+        for node in parsed(module)[1]:
+            root = (getattr(node, "module", None) or node.names[0].name).split(".")[0]
+            if root in FOREIGN and room(module) not in FOREIGN[root]:
+                wrong.append(module)
     assert wrong == []
 
 

@@ -168,7 +168,7 @@ from qpruntime import InputError, infer, memory
 limit = int(memory.address_used() + 6e8)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 memory.require(4e8, "this", "less")
-print(np.ones(50_000_000).size)
+print(np.empty(50_000_000).size)
 class Matrix:
     shape, dtype = (9000, 9000), np.dtype(float)
     def __len__(self): return 9000

@@ -104,13 +104,13 @@ def check(seen):
         assert re.search(known, text), text
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(2))
 def test_random_problems(block):
     check([outcome(seed) for seed in range(60 * block, 60 * (block + 1))])
 
 
 def test_random_powers_and_weights():
-    check([outcome(seed, powered) for seed in range(60)])
+    check([outcome(seed, powered) for seed in range(40)])
 
 
 @pytest.mark.slow

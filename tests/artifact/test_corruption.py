@@ -21,7 +21,7 @@ from qpruntime.projection.finding import shipped_path
 from tablegen.verify import verify
 
 KINDS = ("grid", "surfaces", "heaviside", "probit", "poisson")
-FLIPS = 1000
+FLIPS = 400
 
 
 @pytest.fixture(params=KINDS)

@@ -199,7 +199,7 @@ def compare(seed, count, decoupled=False, noise=(1e-3, 1e-2), least=4000):
 
 
 def test_against_rejection_sampling():
-    at_x, at_star, plain = compare(0, 8)
+    at_x, at_star, plain = compare(0, 5)
     assert np.median(at_x) <= 0.02
     assert np.quantile(at_x, 0.9) <= 0.1
     assert np.median(at_star) <= 0.02

@@ -59,17 +59,17 @@ def check(seeds):
 
 
 def test_never_nan():
-    check(range(60))
+    check(range(30))
 
 
 @pytest.mark.slow
 def test_never_nan_at_length():
-    check(range(60, 2060))
+    check(range(30, 2060))
 
 
 def test_optimisers_of_any_data():
     """Constants, copies, contradictions, failures and boxes of all widths."""
-    for seed in range(8):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
         width = 10.0 ** rng.uniform(-9, 9)
         opt = Optimizer([(0.0, width)] * 2, 1, n_samples=2, random_state=seed)

@@ -145,7 +145,7 @@ def test_samples_that_do_not_settle_are_said_and_change_nothing(monkeypatch):
 
 def test_without_a_feasible_point():
     """Nothing is feasible: the recommendation is where that is least sure."""
-    opt = Optimizer([(0, 1)], 1, noise=0.0, random_state=0, n_samples=4)
+    opt = Optimizer([(0, 1)], 1, noise=0.0, random_state=0, n_samples=2)
     for _ in range(7):
         x = opt.ask()
         opt.tell(x, f=x[0], c=[-1.0 - (x[0] - 0.4) ** 2])
@@ -255,7 +255,7 @@ def test_a_file_is_not_lost_and_a_failed_write_changes_nothing(tmp_path):
 
 def test_killed_between_any_two_calls(tmp_path):
     """Killed at every write in turn, the run goes on to the same table."""
-    limits, never = range(1, 9), 10**6
+    limits, never = range(1, 7), 10**6
     paths = {limit: str(tmp_path / f"run{limit}") for limit in (*limits, never)}
     runs = [(paths[limit], attempt) for limit in limits for attempt in (limit, never)]
     runs.append((paths[never], never))

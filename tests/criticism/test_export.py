@@ -17,18 +17,18 @@ pytest.importorskip("xarray")
 
 def test_groups(labels, counts, numbers):
     for model, unit in ((labels, 1.0), (counts, 1.0), (numbers, numbers._unit_)):
-        tree = to_arviz(model, n_samples=2000, random_state=0)
+        tree = to_arviz(model, n_samples=1000, random_state=0)
         f = tree["posterior"]["f"].values[0]
         post = model.posterior_
         std = unit * np.sqrt(post.variance)
         error = (f.mean(axis=0) - model._units()[0] - unit * post.mean) / std
-        assert np.abs(error).max() < 5.0 / np.sqrt(2000.0)
+        assert np.abs(error).max() < 5.0 / np.sqrt(1000.0)
         np.testing.assert_allclose(f.std(axis=0), std, rtol=0.1)
         left = tree["loo"]["log_density"].values
         np.testing.assert_array_equal(left, leave_one_out(model).log_density)
         # exp(-loo) is the mean of 1/p(y|f): harmonic, so of rows that others expect only.
         each = tree["log_likelihood"]["y"].values[0]
-        assert each.shape == (2000, 60)
+        assert each.shape == (1000, 60)
         found = -np.log(np.mean(np.exp(-each), axis=0))
         assert np.median(np.abs(found - left)) < 0.03
     y = to_arviz(counts, n_samples=500, random_state=1)

@@ -110,7 +110,8 @@ def case(request):
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_interrupted_by_the_callback(case, restarts):
     model, first, second = case
-    model.set_params(optimize=Search(restarts=restarts, callback=stop_at(2)), random_state=1)
+    search = Search(restarts=restarts, max_iter=4, callback=stop_at(2))
+    model.set_params(optimize=search, random_state=1)
     with pytest.raises(Stop):
         model.fit(*first)
     assert state(model) is NotFittedError
@@ -222,7 +223,7 @@ def test_interrupted_at_any_line(case):
     n = lines_of(lambda: model.fit(*second))
     model.fit(*first)
     # The very first lines and the last ones, where a fit becomes the model's, and some between.
-    chosen = {*range(1, 6), *range(n - 40, n + 1), *RNG.integers(1, n, 25).tolist()}
+    chosen = {*range(1, 6), *range(n - 24, n + 1), *RNG.integers(1, n, 10).tolist()}
     kept = 0
     for line in sorted(chosen):
         where = interrupted(line, lambda: model.fit(*second))

@@ -65,7 +65,9 @@ TWO_SITES = {
     [
         (GPPoissonRegressor(), REAL_TARGETS | TWO_SITES),
         (Rounded(optimize=Search(max_iter=5)), TWO_SITES),
-        (Rounded(link="exp", optimize=Search(max_iter=5)), TWO_SITES),
+        pytest.param(
+            Rounded(link="exp", optimize=Search(max_iter=5)), TWO_SITES, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_scikit_learn_contract(estimator, expected):

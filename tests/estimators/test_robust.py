@@ -41,14 +41,14 @@ EXPECTED_FAILURES = {
 
 
 def test_scikit_learn_contract():
-    check_contract(GPRobustRegressor(method="ep", optimize=Search(max_iter=2)), EXPECTED_FAILURES)
+    check_contract(GPRobustRegressor(method="ep", optimize=Search(max_iter=1)), EXPECTED_FAILURES)
 
 
-def objective_at(kind, method, names, theta, weights=None):
+def objective_at(kind, method, names, theta, weights=None, n=40):
     kernel = ConstantKernel(1.0) * RBF(1.0)
     likelihood = get("student-t", nu=3.0, scale=0.4)
-    family = KernelFamily(kernel, X, np.zeros(40))
-    function = kind(family, Y, Projector(likelihood, method), 1e-9, 500, weights, names)
+    family = KernelFamily(kernel, X[:n], np.zeros(n))
+    function = kind(family, Y[:n], Projector(likelihood, method), 1e-9, 500, weights, names)
     function._slope = 0.0  # as tight as it gets
     return function(theta)
 
@@ -71,18 +71,18 @@ def test_gradient_by_kernel_and_noise(kind, method, limit, names):
 
 @pytest.mark.parametrize(("kind", "method"), [(Objective, "ep"), (LeaveOneOut, "qp")])
 def test_gradient_under_weights(kind, method):
-    theta, weights = np.log([1.7, 1.2, 3.0, 0.3]), np.resize([0.4, 1.0, 0.0, 2.5], 40)
+    theta, weights = np.log([1.7, 1.2, 3.0, 0.3]), np.resize([0.4, 1.0, 0.0, 2.5], 20)
 
-    value, slope = objective_at(kind, method, ("nu", "scale"), theta, weights)
+    value, slope = objective_at(kind, method, ("nu", "scale"), theta, weights, 20)
     kernel = ConstantKernel(1.7) * RBF(1.2)
     options = {"weights": weights, "tol": 1e-10, "max_sweeps": 1000}
-    post = infer(kernel(X), Y, "student-t(nu=3, scale=0.3)", method, **options)
+    post = infer(kernel(X[:20]), Y[:20], "student-t(nu=3, scale=0.3)", method, **options)
     expected = post.log_evidence if kind is Objective else weights @ post.loo()
     assert -value == pytest.approx(expected, rel=1e-7)
     for i in range(theta.size):
         h = 1e-3 * np.eye(theta.size)[i]
         f = [
-            objective_at(kind, method, ("nu", "scale"), theta + k * h, weights)[0]
+            objective_at(kind, method, ("nu", "scale"), theta + k * h, weights, 20)[0]
             for k in (-2, -1, 1, 2)
         ]
         # What is integrated carries 1e-12 of rounding, and sites their tolerance.
@@ -263,14 +263,14 @@ def test_targets_without_noise_are_followed_as_far_as_the_kernel_matrix_goes():
     # Smoother kernels' matrices are singular to rounding: where smaller scales have no posterior
     # depends on it.
     named = []
-    for length in (1.85, 1.9, 1.95):
+    for length in (1.9, 1.95):
         kernel = ConstantKernel(1.0, "fixed") * RBF(length, "fixed")
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             model = GPRobustRegressor(kernel).fit(X, y)
         assert np.abs(model.predict(X) - y).max() < 1e-3
         named += [str(w.message) for w in seen if "inference fails further on" in str(w.message)]
-    assert 1 <= len(named) <= 3
+    assert 1 <= len(named) <= 2
     assert all("narrow the bounds of scale" in words for words in named)
 
 

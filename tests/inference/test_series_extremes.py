@@ -209,7 +209,7 @@ def never_nan(count, seed):
 @pytest.mark.filterwarnings("ignore::qpruntime.ConvergenceWarning")
 def test_random_series_are_never_nan():
     # Errors: y of NaN alone, states above 64, and poisson-exp under variances of 1e6.
-    assert min(never_nan(300, 0)) > 0.9
+    assert min(never_nan(120, 0)) > 0.9
 
 
 @pytest.mark.slow

@@ -37,24 +37,25 @@ def test_where_rows_are_makes_no_difference(data, tmp_path):
     import zarr
 
     x, y, z = data
-    plain = infer_sparse(x, y, RBF(), z)
+    loose = {"tol": 1e-2}
+    plain = infer_sparse(x, y, RBF(), z, **loose)
     stored = zarr.create_array(str(tmp_path / "x.zarr"), shape=x.shape, chunks=(99, 2), dtype="f8")
     stored[:] = x
     np.save(tmp_path / "x.npy", x)
-    chunked = da.from_array(x, chunks=(77, 1))
-    unknown = chunked[da.from_array(np.ones(N, bool), chunks=77)]
+    chunked = da.from_array(x, chunks=(170, 1))
+    unknown = chunked[da.from_array(np.ones(N, bool), chunks=170)]
     empty = da.concatenate([chunked[:500], chunked[500:500], chunked[500:]])
     mixed = da.concatenate([chunked[:500].astype("f4"), chunked[500:]])
     mixed = mixed.map_blocks(lambda block: block.astype("f4"), dtype=float)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     for inputs in (stored, mapped, chunked, unknown, empty, mixed):
         outputs = da.from_array(y.astype(np.int8 if inputs is mixed else float), chunks=300)
-        found = infer_sparse(inputs, outputs, RBF(), z)
+        found = infer_sparse(inputs, outputs, RBF(), z, **loose)
         np.testing.assert_array_equal(found.sites, plain.sites)
         assert found.log_evidence == plain.log_evidence
     assert np.isnan(unknown.shape[0]), "the user's array was changed"
-    narrow = infer_sparse(chunked.astype(np.float32), y, RBF(), z)
-    same = infer_sparse(x.astype(np.float32), y, RBF(), z)
+    narrow = infer_sparse(chunked.astype(np.float32), y, RBF(), z, **loose)
+    same = infer_sparse(x.astype(np.float32), y, RBF(), z, **loose)
     assert narrow.log_evidence == same.log_evidence
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -101,11 +102,34 @@ def test_one_whose_variance_is_wrong_is_heard_again():
     assert contest(cases)[0] == 0
 
 
+def made_few(patch):
+    """More than 80 rows are many."""
+    patch.setattr(policy, "DENSE", 80)
+    patch.setattr(rooms, "FIRST", 40)
+
+
 @pytest.fixture
 def few_dense(monkeypatch):
-    """More than 80 rows are many."""
-    monkeypatch.setattr(policy, "DENSE", 80)
-    monkeypatch.setattr(rooms, "FIRST", 40)
+    made_few(monkeypatch)
+
+
+OPTIONS = {"inducing": "judged", "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """A fit that nobody disturbs, and which therefore does not begin again."""
+    told, handler = [], logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())
+    logging.getLogger().addHandler(handler)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            made_few(patch)
+            model = GPClassifier(**OPTIONS).fit(ROUGH[:300], STEPS[:300])
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert "begun again" not in "".join(told)
+    return model
 
 
 def lowered(choose, *factors):
@@ -132,14 +156,12 @@ def loss(model):
     return -np.log(p).mean()
 
 
-def test_a_start_with_a_wrong_variance_ends_alike(few_dense, monkeypatch):
+def test_a_start_with_a_wrong_variance_ends_alike(plain, few_dense, monkeypatch):
     """Fifty times less than what the evidence of few rows says; 9 is what moves mend of it."""
-    options = {"inducing": "judged", "random_state": 0}
-    plain = GPClassifier(**options).fit(ROUGH[:300], STEPS[:300])
     monkeypatch.setattr(policy, "choose", lowered(policy.choose, 50.0))
-    mended = GPClassifier(**options).fit(ROUGH[:300], STEPS[:300])
+    mended = GPClassifier(**OPTIONS).fit(ROUGH[:300], STEPS[:300])
     monkeypatch.setattr(rooms, "_STEPS", 0)
-    left = GPClassifier(**options).fit(ROUGH[:300], STEPS[:300])
+    left = GPClassifier(**OPTIONS).fit(ROUGH[:300], STEPS[:300])
 
     assert loss(mended) < loss(left) - 0.01
     assert loss(mended) < loss(plain) + 0.01
@@ -147,15 +169,12 @@ def test_a_start_with_a_wrong_variance_ends_alike(few_dense, monkeypatch):
 
 @every_case("factors, worse", [((1e4, 1.0), 0.02), ((1e4, 1e3, 1.0), 1.0)])
 def test_rows_that_predict_worse_than_the_first_begin_again_once(
-    few_dense, monkeypatch, caplog, factors, worse
+    plain, few_dense, monkeypatch, caplog, factors, worse
 ):
     caplog.clear()
-    options = {"inducing": "judged", "random_state": 0}
-    plain = GPClassifier(**options).fit(ROUGH[:300], STEPS[:300])
-    assert "begun again" not in caplog.text
     monkeypatch.setattr(rooms, "_STEPS", 0)
     monkeypatch.setattr(policy, "choose", lowered(policy.choose, *factors))
-    model = GPClassifier(**options).fit(ROUGH[:300], STEPS[:300])
+    model = GPClassifier(**OPTIONS).fit(ROUGH[:300], STEPS[:300])
     assert "begun again with other rows drawn" in caplog.text
     assert loss(model) < loss(plain) + worse
     # Stages of both draws, and of no third.

@@ -18,6 +18,7 @@ from qpruntime import (
     GPPoissonRegressor,
     GPRobustRegressor,
     InputError,
+    Search,
     infer,
 )
 from qpruntime.kernels.default import LogNormal
@@ -50,13 +51,13 @@ EXACT, EXACT_NEW = (np.round(a * 2.0**20) / 2.0**20 for a in (X, NEW))
 
 
 @each_model
-@every_case("factor", [1e-6, 1e6])
-def test_units_of_features_do_not_matter(model, y, factor):
+def test_units_of_features_do_not_matter(model, y):
     plain = latent(model, EXACT, y, EXACT_NEW)
     for moved in (
-        lambda a: a * [factor, 1.0],
-        lambda a: a + np.array([0.0, factor]),
-        lambda a: a * [factor, 1.0 / factor] + [0.0, 1e6 / factor],
+        lambda a: a * [1e-6, 1.0],
+        lambda a: a + np.array([0.0, 1e6]),
+        lambda a: a * [1e-6, 1e6] + [0.0, 1e12],
+        lambda a: a * [1e6, 1e-6] + [0.0, 1.0],
     ):
         got = latent(model, moved(EXACT), y, moved(EXACT_NEW))
         np.testing.assert_allclose(got, plain, rtol=1e-8, atol=1e-8)
@@ -232,7 +233,7 @@ def test_prior_is_a_density_with_its_gradient():
 
 ODD = {
     "one feature": X[:, :1],
-    "more features than rows": np.random.default_rng(5).standard_normal((60, 200)),
+    "more features than rows": np.random.default_rng(5).standard_normal((60, 75)),
     "integers": np.round(10.0 * X).astype(int),
     "booleans": X > 0.5,
     "float32": X.astype(np.float32),
@@ -245,7 +246,13 @@ ODD = {
 
 
 @every_case("oddity", ODD)
-@every_case(("model", "y"), MODELS[:1] + MODELS[2:])
+@every_case(
+    ("model", "y"),
+    [
+        *(MODELS[k] for k in (0, 2, 3)),
+        (GPRobustRegressor(method="ep", optimize=Search(max_iter=5)), NUMBERS),
+    ],
+)
 def test_odd_features(model, y, oddity):
     features = ODD[oddity]
     with warnings.catch_warnings():
@@ -315,15 +322,15 @@ def test_features_of_noise_with_a_likelihood_that_learns_too():
 
 def test_auto_takes_the_better_of_two_shapes():
     rng = np.random.default_rng(9)
-    features = rng.uniform(0.0, 1e4, (120, 1))
+    features = rng.uniform(0.0, 1e4, (70, 1))
     smooth = np.exp(np.sin(features[:, 0] / 800.0))
     model = GPRobustRegressor("auto", method="ep").fit(
-        features, smooth + 0.02 * rng.normal(size=120)
+        features, smooth + 0.02 * rng.normal(size=70)
     )
     assert type(model.kernel_.k2.k2) is RBF
     assert len(model.optima_) == 2
     assert model.optima_[0].score > model.optima_[1].score
-    rough = np.cumsum(rng.normal(size=120))[np.argsort(np.argsort(features[:, 0]))]
+    rough = np.cumsum(rng.normal(size=70))[np.argsort(np.argsort(features[:, 0]))]
     model = GPRobustRegressor("auto", method="ep").fit(features, rough)
     assert type(model.kernel_.k2.k2) is Matern
 

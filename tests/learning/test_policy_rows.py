@@ -14,7 +14,7 @@ from qpruntime.inference.nearest import disk
 from qpruntime.learning.policy import acts, contest, inducing
 from qpruntime.learning.policy import fit as policy
 
-N, D = 300, 11
+N, D = 200, 11
 RNG = np.random.default_rng(8)
 X = RNG.standard_normal((N, D)) * np.linspace(1.0, 20.0, D)
 LABELS = np.sin(2.0 * X[:, 0]) + 0.05 * X[:, 1] + 0.2 * RNG.standard_normal(N) > 0.0
@@ -47,9 +47,9 @@ def kinds(folder):
     """A memory map, a zarr array and a dask array of these rows."""
     da, zarr = pytest.importorskip("dask.array"), pytest.importorskip("zarr")
     np.save(folder / "X.npy", X)
-    stored = zarr.create_array(str(folder / "X.zarr"), shape=X.shape, chunks=(150, D), dtype="f8")
+    stored = zarr.create_array(str(folder / "X.zarr"), shape=X.shape, chunks=(120, D), dtype="f8")
     stored[:] = X
-    return np.load(folder / "X.npy", mmap_mode="r"), stored, da.from_array(X, chunks=(90, 4))
+    return np.load(folder / "X.npy", mmap_mode="r"), stored, da.from_array(X, chunks=(120, D))
 
 
 def test_wherever_rows_are(tmp_path):

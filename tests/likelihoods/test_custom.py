@@ -82,7 +82,7 @@ CASES = {
 def test_projections_are_those_of_the_density(case):
     build, log_p, y, compiled = CASES[case]
     likelihood = build()
-    for mu, sigma in [(0.0, 1.0), (-2.0, 0.3), (3.0, 2.0)]:
+    for mu, sigma in [(0.0, 1.0), (-2.0, 0.3), (3.0, 2.0)][: 3 if compiled else 2]:
         log_z, mean, variance, star = tilted(np.vectorize(log_p), mu, sigma)
         for method, std in (("ep", math.sqrt(variance)), ("qp", star)):
             got = project_arrays(likelihood, mu, sigma, y, method=method)

@@ -82,7 +82,7 @@ def test_far_tail_is_an_exponential(z):
     assert float(result.std / ep) == pytest.approx(EXPONENTIAL, abs=1.0 / z**2 + 2e-14)
 
 
-@every_case("z", [-2.0, 0.0, 1.5, 5.0, 8.4])
+@every_case("z", [-2.0, 1.5, 8.4])
 def test_sigma_star_by_mpmath(z):
     # F in closed form, in 30 digits, and tanh-sinh instead of the trapezoid rule.
     with mpmath.workdps(30):

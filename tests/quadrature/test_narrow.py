@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
@@ -33,6 +34,16 @@ def cavity(place, sigma, y, scale):
     }[place]
 
 
+@cache
+def half(mass):
+    """I(F) df with F exponential, up to a mass: I(F) dF/F. Below -10 are 1e-21 of it."""
+
+    def integrand(z):
+        return mp.npdf(z) ** 2 / mp.ncdf(z)
+
+    return float(mp.quad(integrand, [-10.0, -3.0, float(ndtri(mass))]))
+
+
 def two_exponentials(d, sigma, scale):
     """(log Z, mean, std, sigma*) of Laplace noise at 0 and N(d, sigma^2), scale much less.
 
@@ -42,13 +53,6 @@ def two_exponentials(d, sigma, scale):
     left, right = scale / (1.0 + scale * lean), scale / (1.0 - scale * lean)
     log_z = math.log((left + right) / (2.0 * scale * sigma)) - 0.5 * (d / sigma) ** 2
     log_z -= 0.5 * math.log(2.0 * math.pi)
-
-    def half(mass):
-        # I(F) df with F exponential: I(F) dF/F.
-        def integrand(z):
-            return mp.npdf(z) ** 2 / mp.ncdf(z)
-
-        return float(mp.quad(integrand, [-40.0, -10.0, -3.0, float(ndtri(mass))]))
 
     whole = left + right
     star = left * half(left / whole) + right * half(right / whole)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tablegen.console import arguments
+from tablegen.console import arguments, plot
 from tablegen.console.cli import main
 
 SHARE = 20
@@ -165,6 +165,8 @@ class Commands:
         self.directory = Path(directory)
         os.chdir(directory)
         os.environ["QP_TABLES"] = str(directory)
+        # A pixel costs a quadrature.
+        plot._WIDE, plot._HIGH = 41, 31
         with self._silence():
             # All that is compiled or imported once.
             for likelihood in ("probit", "poisson"):

@@ -211,6 +211,7 @@ class Canary:
     """Misbehaves in every way at known numbers, to show that the fuzzer sees it."""
 
     limited = True
+    seconds = 0.2
 
     def __init__(self, directory):
         pass
@@ -221,7 +222,7 @@ class Canary:
         if number == 5:
             raise RecursionError("deep")
         if number == 7:
-            end = time.process_time() + 1.2 * LIMIT
+            end = time.process_time() + 1.2 * self.seconds
             while time.process_time() < end:
                 pass
         if number == 9:

@@ -322,7 +322,10 @@ def test_names_of_files_are_escaped(command, tmp_path, monkeypatch):
     assert "\x1b" not in failed.err
 
 
-@pytest.mark.parametrize("megabytes", [50, 300, 350, 450, 600, 700, 717, 800])
+@pytest.mark.parametrize(
+    "megabytes",
+    [50, 300, 450, 717, 800, *(pytest.param(m, marks=pytest.mark.slow) for m in (350, 600, 700))],
+)
 def test_a_limit_on_memory_is_one_line_and_leaves_nothing(megabytes, tmp_path):
     limit = megabytes * 1_000_000
     code = (

@@ -9,7 +9,15 @@ import pytest
 from cases import every_case
 from qpruntime import InputError, TableError
 from tablegen import builder
+from tablegen.console import plot as picture
 from tablegen.console.plot import plot
+
+
+@pytest.fixture(autouse=True)
+def few_pixels(monkeypatch):
+    """A pixel costs a quadrature."""
+    monkeypatch.setattr(picture, "_WIDE", 41)
+    monkeypatch.setattr(picture, "_HIGH", 31)
 
 
 @pytest.fixture(scope="module")

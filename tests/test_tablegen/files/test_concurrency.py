@@ -63,10 +63,10 @@ def test_the_lock_of_a_dead_process_is_taken_over(hosts, whole, tmp_path):
     assert names(tmp_path) == ["t.h5"]
 
 
-def test_eight_processes_read_while_the_table_is_replaced(tmp_path):
+def test_four_processes_read_while_the_table_is_replaced(tmp_path):
     script = Path(readers.__file__)
     run = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "8"], capture_output=True, text=True
+        [sys.executable, str(script), str(tmp_path), "4"], capture_output=True, text=True
     )
     assert run.returncode == 0, (run.stdout, run.stderr)
 

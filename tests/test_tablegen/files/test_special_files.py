@@ -16,6 +16,7 @@ import pytest
 from commands import SMALL
 from qpruntime import InputError, Likelihood, TableError, likelihoods, open_table
 from tablegen import build, user_code
+from tablegen.console import plot as drawn
 from tablegen.console.plot import plot
 from tablegen.files import target
 
@@ -110,6 +111,8 @@ def test_a_link_is_followed_and_stays(command, tmp_path):
 
 
 def test_plot_follows_links_and_replaces_in_one_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(drawn, "_WIDE", 41)  # a pixel costs a quadrature
+    monkeypatch.setattr(drawn, "_HIGH", 31)
     real, link = tmp_path / "real.svg", tmp_path / "link.svg"
     link.symlink_to(real)
     with pytest.raises(TableError, match="is a link to"):
