@@ -131,6 +131,15 @@ class BlasThreads:
         self._hands_before, self._first = 1, False
 
     def __enter__(self) -> None:
+        self._hands_before = team.hands()
+        try:
+            self._begin()
+        except BaseException:
+            # Nobody leaves a block that was interrupted before it began.
+            self.__exit__(None, None, None)
+            raise
+
+    def _begin(self) -> None:
         with _lock:
             for library in _libraries(len(sys.modules)):
                 if _of_each_thread(library):
@@ -145,7 +154,7 @@ class BlasThreads:
         self._first = getattr(_of_thread, "allowed", None) is None
         if self._first:
             _of_thread.allowed = min((threads for _, threads in self._before), default=allowed)
-        self._hands_before = team.set_hands(min(self._hands, allowed, _of_thread.allowed))
+        team.set_hands(min(self._hands, allowed, _of_thread.allowed))
 
     def __exit__(
         self,

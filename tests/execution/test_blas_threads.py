@@ -16,6 +16,7 @@ from cases import every_case
 from qpruntime import GPClassifier, Search, cgroups, infer, infer_series, infer_sparse
 from qpruntime.bayesopt import Optimizer
 from qpruntime.execution import blas_threads as module
+from qpruntime.execution import team
 from qpruntime.execution.blas_threads import (
     BlasThreads,
     blas_threads,
@@ -287,3 +288,21 @@ def test_quota_of_either_version(tmp_path, monkeypatch):
     assert cgroups.cpu_quota() == np.inf
     groups(tmp_path / "d", monkeypatch, "")
     assert cgroups.cpu_quota() == np.inf
+
+
+@every_case("where", ["hands", "apply"])
+def test_an_interruption_of_the_beginning_leaves_no_limit_behind(many, monkeypatch, where):
+    """Later calls have what there is then, not what there was in the one that was interrupted."""
+
+    def interrupted(*_):
+        monkeypatch.undo()
+        monkeypatch.setattr(module, "cores", lambda: 8)
+        raise KeyboardInterrupt
+
+    room, name = (team, "set_hands") if where == "hands" else (module, "_apply")
+    monkeypatch.setattr(room, name, interrupted)
+    with threadpool_limits(1, "blas"), pytest.raises(KeyboardInterrupt), blas_threads(9000):
+        pass
+    with blas_threads(9000):
+        assert (in_force(), hands()) == ({1}, 3)
+    assert hands() == 1
