@@ -127,8 +127,9 @@ def test_chunks_of_other_types_and_sizes(data):
     wide = da.from_array(x, chunks=(100, 2)).map_blocks(
         lambda part: np.c_[part, part], dtype=float, chunks=((100,) * 10, (2,))
     )
+    # Of chunks that threads read at once, any may be the first to say so.
     for inputs in (short, wide):
-        with pytest.raises(InputError, match=r"X\[0:200\] has shape"):
+        with pytest.raises(InputError, match=r"X\[\d+:\d+\] has shape"):
             infer_sparse(inputs, y, RBF(), z)
 
 
