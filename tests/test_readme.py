@@ -99,6 +99,7 @@ def test_demo_by_the_shipped_table():
     """Needs no build and no environment of its own."""
     run = shell(f"{shlex.quote(sys.executable)} -m scripts.examples wine")
     assert run.returncode == 0, run.stderr
+    assert "Warning:" not in run.stderr
     check_first_part(run.stdout)
 
 
@@ -115,6 +116,7 @@ def check_first_part(text):
 def test_demo_then_the_other_commands():
     run = shell("sh scripts/demo.sh")
     assert run.returncode == 0, run.stderr
+    assert "Warning:" not in run.stderr
     first, second = run.stdout.split("2. The grid of the paper")
     check_first_part(first.partition("1. The shipped table\n")[2])
     check_shipped(rows(second))

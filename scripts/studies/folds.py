@@ -88,7 +88,7 @@ class Fold:
     def score(self, kernel: Kernel, post: Posterior) -> dict[str, Any]:
         """Test error and negative test log-likelihood."""
         mean, variance = post.predict(
-            kernel(self.X_test, self.X), kernel.diag(self.X_test), self.mean
+            kernel(self.X_test, self.X), kernel.diag(self.X_test), mean=self.mean
         )
         if self.counts:
             found = {

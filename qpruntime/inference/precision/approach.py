@@ -148,7 +148,7 @@ class _Sketch:
 
     @property
     def weights(self) -> Array:
-        """Slopes of the sites' logarithms at the posterior mean."""
+        """Slopes of the sites' logarithms at the mean, nu - tau mean."""
         self._solve()
         return self._weights
 
