@@ -1,58 +1,269 @@
-"""The prior mean of a rate's latent function: given, or that of the mean rate."""
+"""A prior mean of f from any estimator: cross-fitted scores on the latent scale, times a slope.
+
+The estimator is fitted to all folds but one in turn, and scores the rows of that one: what the
+Gaussian process is trained on is what new rows get, and not how well training rows are learnt by
+heart. New rows take the mean score of the estimators of all folds.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import has_fit_parameter
+from threadpoolctl import threadpool_limits
+
 from qpruntime.arrays import Array
-from qpruntime.errors import InputError, warn
-from qpruntime.likelihoods.rates import RateLink
-from qpruntime.validation import number, shown
+from qpruntime.errors import InputError
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.projector import project_arrays
+from qpruntime.validation import shown
 
-__all__ = ["prior_mean"]
+__all__ = ["FEWEST", "CrossFitted", "Target", "cross_fitted", "given_mean"]
+
+#: Fewer rows are not divided.
+FEWEST = 20
+_FOLDS = 5
+# From so many rows on an estimator may have all threads.
+_MANY = 50_000
+# Rows that slopes are learnt from, between these; f is known there as well as this deviation says.
+_ROWS, _SLOPES, _DEVIATION = 5000, (0.0, 5.0), 1e-3
 
 
-def prior_mean(
-    value: Any, link: RateLink, events: Array, exposure: Array, weights: Array | None
-) -> float:
-    """Return `value` if it is a number, for None the f of the mean rate of the events.
+@dataclass(frozen=True)
+class Target:
+    """What the estimator learns, and how its predictions become latent values.
+
+    Attributes
+    ----------
+    y : ndarray, shape (N,)
+        Labels, rates or numbers, as the estimator is to see them.
+    weights : ndarray, shape (N,), or None
+        Of the rows, as the estimator is to see them: exposures times those of the likelihoods.
+    latent : function
+        ``latent(model, X)`` are scores (T, K), of each of K processes; it pickles.
+    classes : bool
+        Whether folds hold every class in its share.
+    default : function
+        ``default(seed)`` is the estimator for "auto".
+    """
+
+    y: NDArray[Any]
+    weights: Array | None
+    latent: Callable[[Any, Array], Array]
+    classes: bool
+    default: Callable[[int], Any]
+
+
+@dataclass(frozen=True)
+class CrossFitted:
+    """A prior mean: ``shift + slope score``, scores being means over the estimators of the folds.
+
+    Attributes
+    ----------
+    estimators : tuple
+        Fitted to all rows but those of a fold.
+    slope, shift : ndarray, shape (K,)
+        Of each process.
+    """
+
+    estimators: tuple[Any, ...]
+    slope: Array
+    shift: Array
+    latent: Callable[[Any, Array], Array]
+
+    def at(self, X: Array) -> Array:
+        """Prior means at points (T, d), shape (T, K)."""
+        if not len(X):
+            return np.empty((0, self.slope.size))
+        return self.of(self._scores(X).mean(axis=0))
+
+    def _scores(self, X: Array) -> Array:
+        """Scores by each of the estimators, shape (J, T, K)."""
+        with _quiet_cores(len(X)):
+            return np.stack([self.latent(one, X) for one in self.estimators])
+
+    def spread(self, X: Array) -> Array:
+        """Variances of the prior means at points (T, d), shape (T, K), by the jackknife over folds.
+
+        That is (J - 1)/J times the sum of squares of the J folds about their mean.
+        """
+        if not len(X):
+            return np.empty((0, self.slope.size))
+        scores = self._scores(X)
+        found: Array = self.slope**2 * (len(scores) - 1) * scores.var(axis=0)
+        return found
+
+    def of(self, scores: Array) -> Array:
+        """Prior means of these scores, both (T, K)."""
+        return self.shift + self.slope * scores
+
+
+def _quiet_cores(rows: int) -> Any:
+    """One thread of OpenMP for few rows: where cores are busy, threads spin while they wait.
+
+    On such a machine boosting takes many times as long with two; it gains little on an idle one.
+    """
+    return threadpool_limits(1, "openmp") if rows < _MANY else nullcontext()
+
+
+def given_mean(estimator: Any) -> Any:
+    """Return what was given as ``prior_mean=``, if it is an estimator, "auto" or None.
 
     Raises
     ------
     InputError
-        If it is neither.
-
-    Warns
-    -----
-    UserWarning
-        If it leaves the sign of f open.
+        If it is none of these.
     """
-    return _of_rate(link, events, exposure, weights) if value is None else _given(value, link)
-
-
-def _of_rate(link: RateLink, events: Array, exposure: Array, weights: Array | None) -> float:
-    """The f of the mean rate, with half an event added if there is none."""
-    seen, looked = events, exposure
-    if weights is not None:
-        # Weights of mean 1: their sums do not overflow, and half an event is one of as many as
-        # there are.
-        share = weights / weights.max()
-        share /= share.mean()
-        seen, looked = share * seen, share * looked
-    rate = max(float(seen.sum()), 0.5) / float(looked.sum())
-    return link.latent(rate)
-
-
-def _given(value: Any, link: RateLink) -> float:
-    try:
-        mean = number(value, "mean", above=-1e100, most=1e100)
-    except InputError as error:
-        raise InputError(f"mean must be a finite number or None, got {shown(value)}") from error
-    if mean == 0.0 and link.two_signs:
-        warn(
-            "mean=0 leaves the sign of the latent function open: the posterior is symmetric "
-            "under f <-> -f and has two peaks, which one normal covers badly; leave mean=None "
-            "or give about the f of the expected rate, for the square link its square root",
-            UserWarning,
+    if estimator is None or (isinstance(estimator, str) and estimator == "auto"):
+        return estimator
+    if isinstance(estimator, type) or not (
+        callable(getattr(estimator, "fit", None)) and hasattr(estimator, "get_params")
+    ):
+        raise InputError(
+            'prior_mean must be None, "auto" or an estimator of scikit-learn\'s manner, such as '
+            f"HistGradientBoostingClassifier(), got {shown(estimator)}"
         )
-    return mean
+    return estimator
+
+
+def cross_fitted(
+    estimator: Any,
+    X: Array,
+    target: Target,
+    observed: Sequence[tuple[Likelihood, Array]],
+    weights: Array | None,
+    scale: Array | None,
+    offset: Array | float,
+    seed: int,
+) -> tuple[CrossFitted, Array]:
+    """Return a prior mean, and the scores (N, K) of the rows, each by the fold without it.
+
+    Its slopes are those without a Gaussian process besides.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Cloned for every fold.
+    X : ndarray, shape (N, d)
+    target : Target
+    observed : sequence of (Likelihood, ndarray, shape (N,))
+        Of each process.
+    weights : ndarray, shape (N,), or None
+        Powers of the single likelihoods.
+    scale : ndarray, shape (N,), or None
+    offset : float or ndarray, shape (N,)
+        What is observed is `scale` times the sum of f and `offset`.
+    seed : int
+        Of the folds.
+
+    Raises
+    ------
+    InputError
+        If there are too few rows, or the estimator takes no weights and there are some.
+    """
+    n = len(target.y)
+    if n < FEWEST:
+        raise InputError(f"prior_mean takes {FEWEST} rows to be cross-fitted, got {n}")
+    scores = np.empty((n, len(observed)))
+    models = []
+    for train, left in _folds(target, seed):
+        own = clone(estimator)
+        with _quiet_cores(n):
+            own.fit(X[train], target.y[train], **_weights(own, target, train))
+            scores[left] = target.latent(own, X[left])
+        models.append(own)
+    if not np.isfinite(scores).all():
+        raise InputError("prior_mean predicts values that are not finite")
+    lines = [
+        _line(likelihood, y, scores[:, k], weights, scale, offset, seed)
+        for k, (likelihood, y) in enumerate(observed)
+    ]
+    slope, shift = (np.array([line[i] for line in lines]) for i in (0, 1))
+    return CrossFitted(tuple(models), slope, shift, target.latent), scores
+
+
+def _folds(target: Target, seed: int) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    n, folds = len(target.y), _FOLDS
+    if target.classes:
+        _, code, count = np.unique(target.y, return_inverse=True, return_counts=True)
+        folds = int(min(folds, count.min()))
+        if folds > 1:
+            divided = StratifiedKFold(folds, shuffle=True, random_state=seed)
+            return list(divided.split(np.empty((n, 0)), code))
+        raise InputError(
+            "prior_mean is cross-fitted, which takes two rows of each class: there is a class "
+            "with one"
+        )
+    return list(KFold(folds, shuffle=True, random_state=seed).split(np.empty((n, 0))))
+
+
+def _weights(model: Any, target: Target, rows: NDArray[np.intp]) -> dict[str, Any]:
+    """What `fit` takes the weights of some rows by."""
+    if target.weights is None:
+        return {}
+    last, name = model, "sample_weight"
+    while isinstance(last, Pipeline):
+        step, last = last.steps[-1]
+        name = f"{step}__{name}"
+    if not has_fit_parameter(last, "sample_weight"):
+        raise InputError(
+            f"rows have weights or exposures, and prior_mean={type(last).__name__} takes no "
+            "sample_weight: give one that does"
+        )
+    return {name: target.weights[rows]}
+
+
+def _line(
+    likelihood: Likelihood,
+    y: Array,
+    score: Array,
+    weights: Array | None,
+    scale: Array | None,
+    offset: Array | float,
+    seed: int,
+) -> tuple[float, float]:
+    """Slope and shift of the score that make the observations most probable.
+
+    For what is observed without a Gaussian process besides: that of a generalised linear model.
+    """
+    some = np.arange(len(y))
+    if len(y) > _ROWS:
+        some = np.sort(np.random.default_rng(seed).choice(len(y), _ROWS, replace=False))
+    seen, at = y[some], score[some]
+    centre = float(at.mean())
+    share = np.ones(len(some)) if weights is None else weights[some] / weights[some].mean()
+    times = np.ones(len(some)) if scale is None else scale[some]
+    besides = np.broadcast_to(offset, y.shape)[some]
+    deviation = _DEVIATION * times
+
+    def loss(line: Array) -> tuple[float, Array]:
+        mean = times * (centre + line[1] + line[0] * (at - centre) + besides)
+        told = project_arrays(likelihood, mean, deviation, seen, "ep")
+        # The slope of log Z in the cavity mean is the step of the mean by the cavity variance.
+        steps = share * times * (told.mean - mean) / deviation**2
+        value = -float(np.mean(share * told.log_z))
+        slopes = -np.array([np.mean(steps * (at - centre)), np.mean(steps)])
+        if not (np.isfinite(value) and np.isfinite(slopes).all()):
+            return 1e300, np.zeros(2)
+        return value, slopes
+
+    found = minimize(
+        loss,
+        np.array([1.0, 0.0]),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[_SLOPES, (None, None)],
+        options={"maxiter": 100, "ftol": 1e-12, "gtol": 1e-7},
+    )
+    slope, shift = found.x
+    # The line through the middle of the scores.
+    return float(slope), float(centre + shift - slope * centre)

@@ -1,76 +1,101 @@
-"""Which families a forecaster has, and how their likelihoods are learnt."""
+"""Observations as numbers that a likelihood sees: counts as they are, reals in units of theirs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from qpruntime import likelihoods
 from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.forecasting.scale import Scale, reals_scale
-from qpruntime.likelihoods import Likelihood
 from qpruntime.validation import shown
 
-__all__ = ["COUNTS", "REALS", "bounds_of", "is_whole", "likelihood_of", "scale_of"]
+__all__ = ["Scale", "reals_scale", "values_of"]
 
-#: Counts with a log link, whose exposures shift it.
-COUNTS = ("poisson", "negative-binomial", "zero-inflated", "hurdle")
-#: Of real numbers; the last is "gaussian" of logarithms.
-REALS = ("gaussian", "student-t", "log-normal")
-_NAMES = {"poisson": "poisson-exp", "log-normal": "gaussian"}
-# What is learnt, from where, and between what: scales in units of the spread of all observations.
-_LEARNT = {
-    "scale": (0.3, (1e-4, 1e2)),
-    "dispersion": (1.0, (1e-2, 1e6)),
-    "zeros": (0.2, (1e-4, 0.9999)),
-}
+# The median absolute deviation of a normal is its standard deviation over this.
+_MAD = 1.4826
 
 
-def is_whole(family: str | Likelihood, y: Array) -> bool:
-    """Whether observations are counts; of a likelihood of its own, whether they look so."""
-    if isinstance(family, str) and family in REALS:
-        return False
-    wrong = (y < 0.0) | (y != np.round(y))
-    if isinstance(family, str) and family in COUNTS and wrong.any():
-        i = int(np.argmax(wrong))
-        raise InputError(
-            f'y is {y[i]:g} at number {i}, which is no count: family="auto" takes other numbers, '
-            '"gaussian" and "student-t" are of them'
-        )
-    return not wrong.any()
+@dataclass(frozen=True)
+class Scale:
+    """z = (g(y) - centre)/unit, with g the logarithm or nothing.
+
+    Attributes
+    ----------
+    centre, unit : float
+    log : bool
+    whole : bool
+        Whether y are counts, which stay as they are.
+    """
+
+    centre: float = 0.0
+    unit: float = 1.0
+    log: bool = False
+    whole: bool = True
+
+    def into(self, y: Array) -> Array:
+        """Return what the likelihood sees."""
+        if self.whole:
+            return y
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(((np.log(y) if self.log else y) - self.centre) / self.unit)
+
+    def back(self, z: Array) -> Array:
+        """Return observations."""
+        if self.whole:
+            return z
+        with np.errstate(over="ignore"):
+            own = self.centre + self.unit * z
+            return np.asarray(np.exp(own) if self.log else own)
+
+    def log_slope(self, y: Array) -> Array:
+        """Return log dz/dy, which a density of y has beside that of z."""
+        if self.whole:
+            return np.zeros(y.shape)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return -np.log(self.unit) - (np.log(y) if self.log else np.zeros(y.shape))
 
 
-def scale_of(family: str | Likelihood, y: Array) -> Scale:
-    """Return how the likelihood of a family sees these observations, none of them missing."""
-    if not isinstance(family, str) or family not in REALS:
-        return Scale()
-    return reals_scale(y, family == "log-normal")
-
-
-def likelihood_of(family: str | Likelihood) -> Likelihood:
-    """Return the likelihood where its learnt parameters start.
+def reals_scale(y: Array, log: bool) -> Scale:
+    """Return that of real observations: their median and spread.
 
     Raises
     ------
     InputError
-        If there is none of this name.
+        If logarithms are asked for of what is not above 0.
     """
-    if isinstance(family, Likelihood):
-        return family
-    name = _NAMES.get(family, family)
-    try:
-        found = likelihoods.get(name)
-    except InputError as error:
-        known = ", ".join((*COUNTS, *REALS))
+    if log and not (y > 0.0).all():
+        i = int(np.argmax(~(y > 0.0)))
         raise InputError(
-            f'family must be "auto", one of {known}, or a likelihood, got {shown(family)}'
-        ) from error
-    starts = {p: _LEARNT[p][0] for p in found.parameters if p in _LEARNT}
-    return found.with_parameters(**starts) if starts else found
+            f'y is {y[i]:g} at number {i}, and family "log-normal" is of numbers above 0: '
+            'ask for "gaussian"'
+        )
+    own = np.log(y) if log else y
+    centre = float(np.median(own))
+    spread = _MAD * float(np.median(np.abs(own - centre)))
+    spread = spread or float(own.std()) or abs(centre) or 1.0
+    return Scale(centre, spread, log, False)
 
 
-def bounds_of(likelihood: Likelihood) -> dict[str, Any]:
-    """Return between what the parameters of a likelihood are learnt."""
-    return {p: _LEARNT[p][1] for p in likelihood.parameters if p in _LEARNT}
+def values_of(y: Any, n: int) -> Array:
+    """Observations with NaN for those that are missing, shape (N,).
+
+    Raises
+    ------
+    InputError
+        If they are no numbers, infinite, or not one a time.
+    """
+    try:
+        if hasattr(y, "isna"):  # of pandas, whose missing values are no floats
+            found = np.array(y.to_numpy(dtype=float, na_value=np.nan))
+        else:
+            found = np.array(y, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"y must be counts or other numbers, got {shown(y)}") from error
+    if found.shape != (n,):
+        raise InputError(f"y must have shape ({n},), one number a time, got {found.shape}")
+    if np.isinf(found).any():
+        i = int(np.argmax(np.isinf(found)))
+        raise InputError(f"y is {found[i]:g} at number {i}: make what is missing NaN")
+    return found

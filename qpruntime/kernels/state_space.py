@@ -1,153 +1,175 @@
-"""From a scikit-learn kernel to a state space: sums of products of Markov factors.
+"""The state of a kernel of time: what its terms are together, their arrays, their gradient.
 
-A term is a variance times factors; sums of kernels are sums of terms, products are multiplied out.
-White noise is no state: it widens observations.
+A derivative by a log parameter of the kernel is one by the log variances of terms, by the log rates
+of factors, by white noise, or by the offset of a line. `state_space` reads all this from a kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime.arrays import Array
 from qpruntime.errors import InputError
-from qpruntime.kernels.constant import STATES as STILL
-from qpruntime.kernels.kinds import LINE
-from qpruntime.kernels.markov import Factor, NotMarkov, Term
-from qpruntime.kernels.state import StateSpace
-from qpruntime.kernels.tree import Added, Leaf, Multiplied, Node, raised, read
-from qpruntime.validation import shown
+from qpruntime.kernels.general_step import laws
+from qpruntime.kernels.kinds import GENERAL, LINE, MATERN_1, MATERN_3, MATERN_5
+from qpruntime.kernels.markov import Term
 
-__all__ = ["MOST_STATES", "NotMarkov", "StateSpace", "approximates", "state_space"]
+__all__ = ["StateSpace"]
 
-#: States at most: matrices of this size are multiplied at every observation.
-MOST_STATES = 64
+#: A step of so many 1/rate leaves nothing of a term: gradients by its length-scale have ended.
+_ENDED = 80.0
 
 
-def approximates(kernel: Kernel) -> bool:
-    """Whether a kernel has states only where squared exponentials may be approximated."""
-    try:
-        state_space(kernel)
-    except NotMarkov:
-        return True
-    return False
+@dataclass(frozen=True)
+class StateSpace:
+    """A kernel as a state space.
 
-
-def state_space(kernel: Kernel, approximate: float | None = None) -> StateSpace:
-    """Return the state space of a scikit-learn kernel of one input.
-
-    `approximate` is the error that is allowed of a squared exponential of variance 1, which has
-    none.
-
-    Raises
-    ------
-    NotMarkov
-        Naming the part of the kernel that has none, and what to use instead.
+    Attributes
+    ----------
+    terms : tuple of Term
+    noise : float
+        Variance of the white noise.
+    noises : tuple of Term
+        What it is made of.
+    n_theta : int
+        Free parameters of the kernel.
+    error : float
+        Bound of the error of the covariance, where a part is approximated.
+    approximate : float or None
+        The error that was allowed of squared exponentials.
+    untold : str
+        What a gradient lacks: a free parameter that its kernel's states do not name; "" if none.
     """
-    reading = _Reading(approximate)
-    terms = _terms(read(kernel), reading)
-    states = tuple(
-        replace(t, factors=t.factors or (Factor(STILL, 0.0),)) for t in terms if not t.white
-    )
-    found = StateSpace(
-        states,
-        tuple(t for t in terms if t.white),
-        reading.count,
-        reading.error,
-        approximate,
-        reading.untold,
-    )
-    if not states:
-        raise NotMarkov(f"the kernel {shown(kernel)} is white noise alone: add what is to be found")
-    if found.dimension > MOST_STATES:
-        raise NotMarkov(
-            f"the kernel {shown(kernel)} takes a state of {found.dimension} numbers, more than "
-            f"{MOST_STATES}: a longer length-scale of ExpSineSquared, or a Matern kernel of "
-            "smaller nu beside it, takes fewer"
-        )
-    return found
 
-
-@dataclass
-class _Reading:
-    """What is found on the way: free parameters so far, the greatest error, what is not told."""
-
-    approximate: float | None
-    count: int = 0
+    terms: tuple[Term, ...]
+    noises: tuple[Term, ...]
+    n_theta: int
     error: float = 0.0
+    approximate: float | None = None
     untold: str = ""
 
-    def places(self, kernel: Any) -> dict[str, int]:
-        """Return the places of the free parameters of a leaf in theta, which are counted."""
-        found = {}
-        for parameter in kernel.hyperparameters:
-            if not parameter.fixed:
-                self.count += parameter.n_elements
-                found[parameter.name] = self.count - 1
-        return found
+    @property
+    def noise(self) -> float:
+        """Variance of the white noise."""
+        return float(sum(t.variance for t in self.noises))
 
+    @property
+    def dimension(self) -> int:
+        """Size of the state."""
+        return sum(t.size for t in self.terms)
 
-def _terms(node: Node, reading: _Reading) -> list[Term]:
-    if isinstance(node, Added):
-        return _terms(node.one, reading) + _terms(node.two, reading)
-    if isinstance(node, Multiplied):
-        left, right = _terms(node.one, reading), _terms(node.two, reading)
-        return [_times(a, b) for a in left for b in right]
-    power = raised(node)
-    if power is not None and power.exponent in (1, 2, 3):
-        base = _terms(power.base, reading)
-        found = base
-        for _ in range(int(power.exponent) - 1):
-            found = [_times(a, b) for a in found for b in base]
-        return found
-    return _leaf(node, reading)
+    @property
+    def pair(self) -> tuple[int, float, float] | None:
+        """Kind, rate and variance of a kernel of the fast path; None if it is not of it."""
+        if len(self.terms) == 1 and len(self.terms[0].factors) == 1:
+            one = self.terms[0].factors[0]
+            if one.kind in (MATERN_1, MATERN_3):
+                return one.kind, one.rate, self.terms[0].variance
+        return None
 
+    @property
+    def trio(self) -> tuple[float, float] | None:
+        """Rate and variance of Matern 5/2, whose path is nearly as fast; None if it is not that."""
+        if len(self.terms) == 1 and [f.kind for f in self.terms[0].factors] == [MATERN_5]:
+            return self.terms[0].factors[0].rate, self.terms[0].variance
+        return None
 
-def _leaf(leaf: Leaf, reading: _Reading) -> list[Term]:
-    kernel, places = leaf.kernel, reading.places(leaf.kernel)
-    found = _registered(leaf, reading.approximate)
-    for term in found:
-        numbers = [term.variance, *(f.rate for f in term.factors)]
-        if not (np.isfinite(numbers).all() and min(numbers) >= 0.0):
-            raise InputError(f"{shown(kernel)} has parameters beyond double precision")
-    reading.error = max([reading.error, *(term.error for term in found)])
-    named = {name for term in found for name, _ in term.by}
-    named |= {factor.scaled for term in found for factor in term.factors}
-    if unnamed := sorted(set(places) - named):
-        reading.untold = f"{shown(kernel)} does not say how it depends on {unnamed[0]}, which"
-    return [term.placed(places) for term in found]
+    @property
+    def has_line(self) -> bool:
+        """Whether there is a linear trend."""
+        return any(f.kind == LINE for t in self.terms for f in t.factors)
 
-
-def _registered(leaf: Leaf, approximate: float | None) -> Sequence[Term]:
-    """What the kernel says of itself."""
-    kernel, parts = leaf.kernel, leaf.parts
-    if parts.state_space is not None:
-        found = parts.state_space(kernel)
-        return (Term(factors=(found,)),) if isinstance(found, Factor) else found
-    if parts.approximate is not None and approximate is not None:
-        return parts.approximate(kernel, approximate)
-    remedy = "Matern of nu 0.5, 1.5 or 2.5"
-    if parts.approximate is not None:
-        remedy += ", of which 2.5 is nearest to it; approximate=1e-3 (of estimators Series(1e-3))"
-    raise NotMarkov(
-        f"{shown(kernel)} is no Markov process: sums and products of Matern (nu 0.5, 1.5, "
-        "2.5), ExpSineSquared, ConstantKernel, WhiteKernel and DotProduct are, and classes that "
-        f"qpruntime.kernels.register was told of; use {remedy}, or the dense solver"
-    )
-
-
-def _times(a: Term, b: Term) -> Term:
-    factors = a.factors + b.factors
-    if any(f.kind == LINE for f in factors) and (len(factors) > 1 or a.white or b.white):
-        raise NotMarkov(
-            "DotProduct times anything but a constant is not supported: add it instead, or use "
-            "the dense solver"
+    def arrays(self, begin: float) -> tuple[Any, ...]:
+        """Return what kernels take of the terms; `begin` is the first time."""
+        factors = [f for t in self.terms for f in t.factors]
+        first = np.cumsum([0] + [len(t.factors) for t in self.terms])
+        offset = np.cumsum([0] + [t.size for t in self.terms])
+        heads = np.zeros(self.dimension)
+        heads[offset[:-1]] = 1.0
+        start = np.zeros((self.dimension, self.dimension))
+        for term, low, high in zip(self.terms, offset, offset[1:], strict=False):
+            start[low:high, low:high] = term.variance * self._start(term, begin)
+        general = [f.states for f in factors if f.kind == GENERAL]
+        kinds = np.array([f.kind for f in factors], dtype=np.int64)
+        kinds[kinds == GENERAL] += np.arange(len(general))
+        return (
+            first.astype(np.int64),
+            kinds,
+            # What general factors need follows the rates: an array more costs time at every row.
+            np.concatenate([[f.rate for f in factors], laws(general, len(factors))]),
+            np.array([t.variance for t in self.terms]),
+            offset.astype(np.int64),
+            heads,
+            start,
         )
-    white = a.white or b.white
-    # White noise times a stationary kernel is noise of their product at distance 0.
-    slopes = tuple(s for s in a.slopes + b.slopes if s[0] >= 0)
-    factors = () if white else factors
-    return Term(a.variance * b.variance, factors, white=white, slopes=slopes)
+
+    @staticmethod
+    def _start(term: Term, begin: float) -> Array:
+        """Covariance of the state of a term at the first time, for variance 1."""
+        if term.factors[0].kind == LINE:
+            s = term.factors[0].rate
+            return np.array([[s * s + begin * begin, begin], [begin, 1.0]])
+        return _kron([f.stationary for f in term.factors])
+
+    def far(self) -> Array:
+        """Step beyond which nothing is left of a term, shape (terms,)."""
+        found = []
+        for term in self.terms:
+            rate = sum(f.forgets for f in term.factors)
+            found.append(_ENDED / rate if rate > 0.0 else math.inf)
+        return np.array(found)
+
+    def memory(self) -> float:
+        """Longest time over which a term forgets, of those that do."""
+        rates = [sum(f.forgets for f in term.factors) for term in self.terms]
+        return max((1.0 / rate for rate in rates if rate > 0.0), default=0.0)
+
+    def gradient(self, sums: Array, noise_slope: float) -> Array:
+        """Derivatives by the log parameters, from the sums of `wide_slope`.
+
+        Raises
+        ------
+        InputError
+            If a parameter is free of which nobody said how states depend on it.
+        """
+        if self.untold:
+            raise InputError(
+                f"the state space of {self.untold} is free: name it in Factor(scaled=...) or "
+                "Term(by=...), or fix it"
+            )
+        found = np.zeros(self.n_theta)
+        offset = np.cumsum([0] + [t.size for t in self.terms])
+        for b, term in enumerate(self.terms):
+            own = slice(offset[b], offset[b + 1])
+            for place, slope in term.slopes:
+                found[place] += slope * sums[2, b, 0]
+            for k, one in enumerate(term.factors):
+                if one.theta < 0:
+                    continue
+                if one.kind == LINE:
+                    found[one.theta] += term.variance * one.rate**2 * sums[3, offset[b], offset[b]]
+                    continue
+                parts = [np.eye(f.size) for f in term.factors]
+                parts[k] = one.generator
+                F = _kron(parts)
+                P = term.variance * self._start(term, 0.0)
+                D = -(F @ P + P @ F.T)
+                # The log length-scale up is time down.
+                found[one.theta] -= np.sum(F * sums[0, own, own]) + 0.5 * np.sum(
+                    D * sums[1, own, own]
+                )
+        for term in self.noises:
+            for place, slope in term.slopes:
+                found[place] += slope * term.variance * noise_slope
+        return found
+
+
+def _kron(parts: list[Array]) -> Array:
+    found: Array = np.ones((1, 1))
+    for part in parts:
+        found = np.asarray(np.kron(found, part), dtype=np.float64)
+    return found

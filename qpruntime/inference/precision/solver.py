@@ -1,36 +1,230 @@
-"""The prior of rows on a sparse precision, `qpruntime.inference.solver`: eta = o + A x."""
+"""The posterior of given sites on a sparse precision, `qpruntime.inference.solver.Solved`.
+
+With sites of precision tau the precision of x is P = Q + A' diag(tau) A. All that sites ask for,
+means and variances of the rows, is on the pattern of P's factor.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
 from qpruntime.arrays import Array
+from qpruntime.errors import InputError, NumericalError
+from qpruntime.inference.dense.factor import Factor
+from qpruntime.inference.precision.conditioned import Conditioned
+from qpruntime.inference.precision.factorised import Factorised, filled
 from qpruntime.inference.precision.latent import SparseLatent
-from qpruntime.inference.precision.solved import PrecisionSolved
-from qpruntime.inference.sites import Sites, no_sites
-from qpruntime.inference.solver import Prior
+from qpruntime.inference.precision.pattern import SparseRows
+from qpruntime.inference.precision.rows import add_rows, squares, times
+from qpruntime.inference.proposals import propose_matched
+from qpruntime.inference.sites import Counts, ImproperPosterior, Sites
+from qpruntime.inference.solver import Asked, Kept, Pullback, Solved
 
-__all__ = ["PrecisionPrior"]
+__all__ = ["PrecisionSolved"]
+
+#: Below this share 1 - tau variance has lost digits, and is found without the site; for so many
+#: sites at once.
+_STRONG, _AT_ONCE = 1e-8, 256
+#: New rows that are solved for at once.
+_BATCH = 64
+#: Where weights are so much smaller than what they are a difference of, they are found twice.
+_CANCELLED = 1e6
 
 
-class PrecisionPrior(SparseLatent, Prior):
-    """N linear functionals of K latent values with a sparse precision: see `SparseLatent`."""
+class PrecisionSolved(Solved):
+    """The posterior of given sites; `single` says how precisely large dense blocks are inverted.
 
-    covariance = None
+    Raises
+    ------
+    NumericalError
+        If the precision is not positive definite; the message names the column.
+    ImproperPosterior
+        If negative site precisions leave no posterior.
+    """
+
+    def __init__(self, prior: SparseLatent, sites: Sites, single: bool = False) -> None:
+        self.prior, self.tau = prior, sites.tau
+        pattern, rows = prior.pattern, prior.rows
+        panels = filled(pattern.symbolic.size, pattern.lower, prior.q)
+        add_rows(panels, rows.indptr, rows.values, rows.pairs, sites.tau)
+        self.factor = Factorised(pattern.symbolic, panels, single)
+        if self.factor.failed >= 0:
+            if (sites.tau < 0.0).any():
+                raise ImproperPosterior("negative site precisions leave no proper posterior")
+            raise NumericalError(
+                f"the posterior precision is not positive definite at column "
+                f"{int(pattern.symbolic.order[self.factor.failed])}: what the term of that column "
+                "leaves free, no observation tells; give it a proper prior, or a constraint and "
+                "1e-9 of its mean diagonal"
+            )
+        self.conditioned = None
+        if prior.constraint is not None:
+            self.conditioned = Conditioned(self.factor, prior.constraint)
+        self.relocate(sites.nu)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # As soon made again from the factor, which is as large.
+        return {name: value for name, value in vars(self).items() if name != "inverse"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def relocate(self, nu: Array) -> None:
+        self._nu = nu
+        self._solution: tuple[Array, Array, Array] | None = None
+
+    def _solve(self) -> tuple[Array, Array, Array]:
+        """`weights`, the mean at the rows, and the latent mean."""
+        if self._solution is None:
+            prior = self.prior
+            shifted = self._nu - self.tau * prior.offset
+            x, moved, weights = self._solved(shifted)
+            if np.abs(shifted).max() > _CANCELLED * np.abs(weights).max():
+                # The weights are a difference where sites dominate: once more with what is left.
+                left, more, _ = self._solved(weights, prior.precision_times(x))
+                x, moved = x + left, moved + more
+                weights = shifted - self.tau * moved
+            mean = prior.offset + moved
+            if not np.isfinite(mean).all():
+                raise NumericalError(
+                    "the posterior mean is beyond double precision: rescale the columns of A"
+                )
+            self._solution = weights, mean, x
+        return self._solution
+
+    def _solved(self, pulls: Array, less: Array | None = None) -> tuple[Array, Array, Array]:
+        """P^-1 (A' pulls - less), that along A, and pulls less tau times that."""
+        right = self.prior.back(pulls)
+        x = self.factor.solve(right if less is None else right - less)
+        if self.conditioned is not None:
+            x = self.conditioned.project(x)
+        moved = self.prior.times(x)
+        return x, moved, pulls - self.tau * moved
 
     @property
     def mean(self) -> Array:
-        return self.offset
+        return self._solve()[1]
+
+    @property
+    def weights(self) -> Array:
+        return self._solve()[0]
+
+    @property
+    def latent(self) -> Array:
+        """Posterior mean of x, in the order of elimination."""
+        return self._solve()[2]
+
+    @property
+    def log_det(self) -> float:
+        found = self.factor.log_det - self.prior.log_det
+        return found if self.conditioned is None else found + self.conditioned.log_det
 
     @cached_property
-    def variance(self) -> Array:
-        return self.factor(no_sites(self.offset.size)).marginals()[0]
+    def inverse(self) -> Array:
+        """Panels of P^-1, which constraints take nothing from."""
+        return self.factor.inverse()
 
-    def factor(self, sites: Sites) -> PrecisionSolved:
-        return PrecisionSolved(self, sites)
+    @cached_property
+    def taken(self) -> Array:
+        """H (m, K): the posterior covariance is P^-1 - H'H."""
+        if self.conditioned is None:
+            return np.empty((0, self.prior.pattern.k))
+        return self.conditioned.half()
 
-    def draw(self, rng: np.random.Generator) -> Array:
-        x = self.draw_latent(self.own, rng, 1)[:, 0]
-        return self.offset + self.times(x[self.pattern.symbolic.order])
+    def covariances(self, right: Array) -> Array:
+        """Posterior covariance of x times columns (K, T)."""
+        found = self.factor.solve(right)
+        for h in self.taken:
+            found -= h[:, None] * (h @ right)
+        return found
+
+    def variances(self, rows: SparseRows) -> Array:
+        """Posterior variances of rows with pairs."""
+        found = np.empty(rows.indptr.size - 1)
+        squares(self.inverse, rows.indptr, rows.values, rows.pairs, found)
+        seen = np.empty_like(found)
+        for h in self.taken:
+            times(rows.indptr, rows.columns, rows.values, h, seen)
+            found -= seen * seen
+        return found
+
+    def variances_at(self, A: sparse.csr_array) -> Array:
+        """Posterior variances of new rows, shape (T,): those without places by solves."""
+        pattern = self.prior.pattern
+        rows = pattern.new_rows(A)
+        if rows.pairs.size or not A.nnz:
+            return self.variances(rows)
+        known, found = pattern.placed(rows), np.empty(A.shape[0])
+        if known.any():
+            found[known] = self.variances(pattern.new_rows(A[np.flatnonzero(known)]))
+        others, order = np.flatnonzero(~known), pattern.symbolic.order
+        for begin in range(0, others.size, _BATCH):
+            some = others[begin : begin + _BATCH]
+            right = np.ascontiguousarray(A[some].T.toarray()[order])
+            found[some] = np.einsum("ij,ij->j", right, self.covariances(right))
+        return found
+
+    def marginals(self) -> tuple[Array, Array]:
+        variance = self.variances(self.prior.rows)
+        kept = 1.0 - self.tau * variance
+        strong = np.flatnonzero(kept < _STRONG)
+        for begin in range(0, strong.size, _AT_ONCE):
+            some = strong[begin : begin + _AT_ONCE]
+            variance[some], kept[some] = self._without(some)
+        return variance, kept
+
+    def _without(self, strong: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Variances and 1 - tau variance of few sites, by the posterior of all others."""
+        rest = self.tau.copy()
+        rest[strong] = 0.0
+        others = PrecisionSolved(self.prior, Sites(rest, np.zeros(rest.size)))
+        right = self.prior.dense_rows(strong)
+        V = right.T @ others.covariances(right)
+        few = Sites(self.tau[strong], np.zeros(strong.size))
+        found: tuple[Array, Array] = Factor(0.5 * (V + V.T), few, few.nu).marginals()
+        return found
+
+    def propose(
+        self,
+        asked: Asked,
+        marginals: tuple[Array, Array],
+        sites: Sites,
+        steps: int,
+        counts: Counts,
+    ) -> tuple[Sites, Array, Array]:
+        return propose_matched(self, asked, marginals, sites, steps, counts)
+
+    def sweep(
+        self,
+        asked: Asked,
+        sites: Sites,
+        damping: float,
+        visits: NDArray[np.intp] | None,
+        counts: Counts,
+    ) -> tuple[Array, Array, Array]:
+        raise InputError("sites on a sparse precision are updated in parallel order only")
+
+    def discard(self) -> None:
+        self._solve()
+        vars(self).pop("inverse", None)
+
+    def keep(self) -> Kept:
+        raise NotImplementedError("a finished posterior keeps all of this")
+
+    def slope(self) -> tuple[Array, Array]:
+        """The posterior covariance on the pattern of Q, and the mean of x."""
+        pattern = self.prior.pattern
+        found = self.inverse[pattern.entries]
+        place = pattern.symbolic.place
+        rows, columns = pattern.coordinates
+        for h in self.taken:
+            found -= h[place[rows]] * h[place[columns]]
+        return found, self.latent[place]
+
+    def pullback(self, marginals: tuple[Array, Array]) -> Pullback:
+        raise InputError("the leave-one-out objective is for dense priors")
