@@ -8,8 +8,8 @@ from importlib.util import find_spec
 _EXTRAS = {
     "qpruntime/bayesopt/optuna_sampler.py": "optuna",
     "qpruntime/deep": "optax",
-    "qpruntime/forecasting/for_sktime.py": "sktime",
-    "qpruntime/gpy.py": "GPy",
+    "qpruntime/forecasting/sktime.py": "sktime",
+    "qpruntime/interop/gpy.py": "GPy",
     "qpruntime/jax": "jax",
     "qpruntime/jax/gpjax.py": "gpjax",
     "qpruntime/onnx": "onnx",

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.jit import MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.contract import Likelihood
-from qpruntime.likelihoods.observations import signs
+from qpruntime._numba import MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._typing import Array
+from qpruntime.likelihoods.base import Likelihood
+from qpruntime.likelihoods.responses import signs
 
 __all__ = ["likelihood"]
 

@@ -77,10 +77,10 @@ numpydoc_xref_aliases = {
         name: f"{place}.{name}"
         for name, place in {
             "CorrectedEvidence": "qpruntime.inference.corrections.corrected",
-            "CrossFitted": "qpruntime.estimators.cross_fitted",
-            "Lookups": "qpruntime.inference.outcome",
+            "CrossFitted": "qpruntime.estimators.prior_mean",
+            "Lookups": "qpruntime.inference.posterior",
             "Marginals": "qpruntime.inference.corrections.marginals",
-            "Optimum": "qpruntime.learning.maximise",
+            "Optimum": "qpruntime.learning.optimise",
             "Sites": "qpruntime.inference.sites",
         }.items()
     },

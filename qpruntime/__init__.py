@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
-    from qpruntime.certified.functions_of import LikelihoodFunctions, functions
-    from qpruntime.criticism.comparison import compare
+    from qpruntime.criticism.loo import compare
     from qpruntime.criticism.simulation import check_calibration
     from qpruntime.errors import (
         ConvergenceWarning,
@@ -30,33 +29,30 @@ if TYPE_CHECKING:
     from qpruntime.estimators.regressor import GPRegressor
     from qpruntime.estimators.robust import GPRobustRegressor
     from qpruntime.estimators.survival import GPSurvival
-    from qpruntime.inference.bins import count_bins
-    from qpruntime.inference.classes.infer import infer_classes
-    from qpruntime.inference.classes.posterior import ClassPosterior
-    from qpruntime.inference.classes.sparse.infer import infer_sparse_classes
-    from qpruntime.inference.classes.sparse.posterior import SparseClassPosterior
+    from qpruntime.inference.binned_counts import count_bins
     from qpruntime.inference.infer import infer
+    from qpruntime.inference.local.posterior import LocalPosterior
+    from qpruntime.inference.markov.infer import infer_series
     from qpruntime.inference.markov.posterior import SeriesPosterior
-    from qpruntime.inference.markov.series import infer_series
-    from qpruntime.inference.nearest.posterior import LocalPosterior
+    from qpruntime.inference.multiclass.infer import infer_classes
+    from qpruntime.inference.multiclass.posterior import ClassPosterior
+    from qpruntime.inference.multiclass.sparse import SparseClassPosterior, infer_sparse_classes
     from qpruntime.inference.posterior import Posterior
     from qpruntime.inference.precision.infer import infer_precision
     from qpruntime.inference.precision.posterior import PrecisionPosterior
     from qpruntime.inference.sparse.infer import infer_sparse
     from qpruntime.inference.sparse.posterior import SparsePosterior
-    from qpruntime.learning.options import Search, Series
-    from qpruntime.learning.options_inducing import Inducing
-    from qpruntime.learning.options_integrate import Integrate
-    from qpruntime.learning.options_joint import Joint
+    from qpruntime.interop.functions import LikelihoodFunctions, functions
+    from qpruntime.learning.options import Inducing, Integrate, Joint, Search, Series
     from qpruntime.likelihoods import Likelihood
-    from qpruntime.projection.opening import open_table
+    from qpruntime.persistence.file import load
+    from qpruntime.projection.open import open_table
     from qpruntime.projection.projector import project
     from qpruntime.projection.sampling import project_sampled, project_samples
     from qpruntime.projection.table import Table
-    from qpruntime.saving.file import load
 
 _HOME = {
-    "ClassPosterior": "inference.classes.posterior",
+    "ClassPosterior": "inference.multiclass.posterior",
     "ConvergenceWarning": "errors",
     "CorrectionWarning": "errors",
     "GPClassifier": "estimators.classifier",
@@ -66,14 +62,14 @@ _HOME = {
     "GPRobustRegressor": "estimators.robust",
     "GPOrdinal": "estimators.ordinal",
     "GPSurvival": "estimators.survival",
-    "Inducing": "learning.options_inducing",
+    "Inducing": "learning.options",
     "InputError": "errors",
-    "Integrate": "learning.options_integrate",
-    "Joint": "learning.options_joint",
+    "Integrate": "learning.options",
+    "Joint": "learning.options",
     "Likelihood": "likelihoods",
-    "LikelihoodFunctions": "certified.functions_of",
+    "LikelihoodFunctions": "interop.functions",
     "NumericalError": "errors",
-    "LocalPosterior": "inference.nearest.posterior",
+    "LocalPosterior": "inference.local.posterior",
     "Posterior": "inference.posterior",
     "PrecisionPosterior": "inference.precision.posterior",
     "QPError": "errors",
@@ -82,22 +78,22 @@ _HOME = {
     "Search": "learning.options",
     "Series": "learning.options",
     "SeriesPosterior": "inference.markov.posterior",
-    "SparseClassPosterior": "inference.classes.sparse.posterior",
+    "SparseClassPosterior": "inference.multiclass.sparse",
     "SparsePosterior": "inference.sparse.posterior",
     "Table": "projection.table",
     "TableError": "errors",
     "check_calibration": "criticism.simulation",
-    "compare": "criticism.comparison",
-    "count_bins": "inference.bins",
-    "functions": "certified.functions_of",
+    "compare": "criticism.loo",
+    "count_bins": "inference.binned_counts",
+    "functions": "interop.functions",
     "infer": "inference.infer",
-    "infer_classes": "inference.classes.infer",
+    "infer_classes": "inference.multiclass.infer",
     "infer_precision": "inference.precision.infer",
-    "infer_series": "inference.markov.series",
+    "infer_series": "inference.markov.infer",
     "infer_sparse": "inference.sparse.infer",
-    "infer_sparse_classes": "inference.classes.sparse.infer",
-    "load": "saving.file",
-    "open_table": "projection.opening",
+    "infer_sparse_classes": "inference.multiclass.sparse",
+    "load": "persistence.file",
+    "open_table": "projection.open",
     "project": "projection.projector",
     "project_sampled": "projection.sampling",
     "project_samples": "projection.sampling",

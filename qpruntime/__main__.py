@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _about(as_json: bool) -> int:
-    from qpruntime import about
+    from qpruntime import diagnostics as about
 
     found = about.facts()
     print(json.dumps(found, indent=2) if as_json else about.text(found))
@@ -43,7 +43,7 @@ def _about(as_json: bool) -> int:
 
 def _warmup(groups: Sequence[str], quiet: bool) -> int:
     # Here, so that a slip in the command is answered at once.
-    from qpruntime import jit
+    from qpruntime import _numba as jit
     from qpruntime.warmup import warm_up  # which defines the kernels that are kept somewhere
 
     folder = jit.cache_folder()

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from qpruntime._validation import path_of
 from qpruntime.errors import InputError
-from qpruntime.validation import path_of
 
 fcntl: Any = None
 with contextlib.suppress(ImportError):  # not there on Windows

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from qpruntime import likelihoods, names
-from qpruntime.artifact.metadata import Metadata
+from qpruntime import _formatting, likelihoods
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
+from qpruntime.table_format.metadata import Metadata
 
 __all__ = ["Wanted", "again", "build", "has_grid", "observations", "output", "verify"]
 
@@ -48,7 +48,7 @@ class Wanted:
         """What the command line calls the likelihood; nothing if it has no name for it."""
         if likelihoods.is_registered(self.likelihood):
             return likelihoods.shortest(self.likelihood)
-        return self.source if names.MODULE_NAME.fullmatch(self.source) else ""
+        return self.source if _formatting.MODULE_NAME.fullmatch(self.source) else ""
 
     @property
     def possible(self) -> str:
@@ -77,7 +77,7 @@ def build(wanted: Wanted, **options: Any) -> str:
         options |= _first_counts(wanted.likelihood)
     for name, value in options.items():
         words += _option(name, value)
-    return names.command(*words)
+    return _formatting.command(*words)
 
 
 def _option(name: str, value: Any) -> list[object]:
@@ -89,10 +89,10 @@ def _option(name: str, value: Any) -> list[object]:
         return [option]
     if name in ("counts", "outcomes"):
         # With a sign of equality: what begins with a minus would be taken for an option.
-        text = ",".join(map(names.number, value)) if isinstance(value, list) else _span(value)
+        text = ",".join(map(_formatting.number, value)) if isinstance(value, list) else _span(value)
         return [f"{option}={text}"]
     values = value if isinstance(value, tuple) else (value,)
-    return [option, *(names.number(v) if isinstance(v, float) else v for v in values)]
+    return [option, *(_formatting.number(v) if isinstance(v, float) else v for v in values)]
 
 
 def again(metadata: Metadata, likelihood: Likelihood) -> str:
@@ -125,7 +125,7 @@ def output(command: str, path: str | os.PathLike[str], *, force: bool = False) -
     if not command.startswith("tablegen build "):
         return f"{command}, with output={os.fspath(path)!r}" + (", force=True" if force else "")
     words = ["--output", os.fspath(path), *(["--force"] if force else [])]
-    return f"{command} {names.quoted(*words)}"
+    return f"{command} {_formatting.quoted(*words)}"
 
 
 def observations(metadata: Metadata) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def observations(metadata: Metadata) -> dict[str, Any]:
 
 def verify(path: str | os.PathLike[str]) -> str:
     """Return the command that checks a table."""
-    return names.command("verify", os.fspath(path))
+    return _formatting.command("verify", os.fspath(path))
 
 
 def has_grid(likelihood: Likelihood) -> bool:

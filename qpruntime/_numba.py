@@ -1,17 +1,16 @@
-"""The one place that sets numba options, and how a likelihood's functions cross the jit boundary.
-
-Kernels take likelihood functions as addresses: integers, called with a fixed signature. A jitted
-closure would be compiled anew in every process; an address is not part of the compiled code, so
-one cached kernel serves every likelihood, also a user's own. (numba's first-class functions do
-the same, but cost 10 us each whenever one is handed over, and warn that they are experimental.)
-"""
+"""Options of numba, functions across the jit boundary, and the notice that kernels compile."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
+import logging
+import math
 import re
+import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from llvmlite import ir
 from numba import types
 from numba.core import event
 from numba.extending import intrinsic
-
-from qpruntime.compiling import Notice
 
 __all__ = [
     "COORDINATES",
@@ -35,8 +32,10 @@ __all__ = [
     "SPLIT",
     "SURFACES",
     "WP_RULE",
+    "Notice",
     "Pointer",
     "address",
+    "announcement",
     "call_coordinates",
     "call_frame",
     "call_landmark",
@@ -52,6 +51,130 @@ __all__ = [
     "kernel",
     "summed",
 ]
+
+# --- Say that kernels compile, for whom, and how long that takes where nothing is cached.
+#
+# A message of the logger "qpruntime", as those of `qpruntime._duration`.
+
+_LOG = logging.getLogger("qpruntime")
+#: Seconds without a compilation after which the next one is announced again.
+QUIET = 5.0
+
+_OWN = ("qpruntime", "tablegen")
+
+# By the module whose function the user has called: its name, and the seconds of a first call on an
+# empty cache, a core of 2020. The longest name that fits holds.
+_CALLED = {
+    "qpruntime.estimators": ("an estimator", 30),
+    "qpruntime.estimators.classifier": ("GPClassifier", 25),
+    "qpruntime.estimators.poisson": ("GPPoissonRegressor", 30),
+    "qpruntime.estimators.robust": ("GPRobustRegressor", 55),
+    "qpruntime.inference": ("inference", 15),
+    "qpruntime.inference.corrections": ("corrections", 12),
+    "qpruntime.inference.markov": ("a series", 12),
+    "qpruntime.inference.sparse": ("inducing points", 12),
+    "qpruntime.projection": ("projections", 8),
+    "qpruntime.bayesopt": ("the optimiser", 10),
+    "tablegen": ("tables", 20),
+}
+
+
+class Notice(event.Listener):
+    """Say which kernels compile, which takes seconds when nothing is cached, and how many did.
+
+    Once for what compiles together, and again for what does so later: some parts compile at
+    their first use, minutes after the others.
+
+    Parameters
+    ----------
+    kept : function
+        Whether all that compiles is kept for the next process.
+    """
+
+    def __init__(self, kept: Callable[[], bool]) -> None:
+        self._kept = kept
+        self._inside = 0
+        self._ended = -math.inf
+        self.count = 0
+        self.silent = False
+        self._collected = False
+
+    def on_start(self, event: Any) -> None:
+        module = _own(event)
+        if not module:
+            return
+        if not (self._inside or self.silent) and time.monotonic() - self._ended > QUIET:
+            more = self._ended > -math.inf
+            _LOG.warning("%s", announcement(_called() or module, more, self._kept()))
+        if not self._inside:
+            # Compilers make many small objects, and a fifth of the time would go into walks over
+            # all that there are.
+            self._collected = gc.isenabled()
+            gc.disable()
+        self._inside += 1
+
+    def on_end(self, event: Any) -> None:
+        if _own(event):
+            self._inside -= 1
+            if self._collected and not self._inside:
+                gc.enable()
+            self.count += 1
+            self._ended = time.monotonic()
+
+    @contextlib.contextmanager
+    def silenced(self) -> Iterator[None]:
+        """Compile without a word."""
+        before, self.silent = self.silent, True
+        try:
+            yield
+        finally:
+            self.silent = before
+
+
+def announcement(module: str, more: bool, kept: bool) -> str:
+    """Return the line that says that kernels compile for a function of this module."""
+    found = [name for name in _CALLED if module == name or module.startswith(f"{name}.")]
+    what, takes = f"{module}", "a few seconds"
+    if found:
+        what, seconds = _CALLED[max(found, key=len)]
+        takes = f"about {seconds} s the first time"
+    elif more:
+        takes = "a few seconds more"
+    often = "" if kept else ", in every process: set NUMBA_CACHE_DIR to a folder"
+    return (
+        f"qpruntime: compiling {'more ' if more else ''}kernels for {what} on this machine; takes "
+        f"{takes}{often} (python -m qpruntime warmup compiles all beforehand)"
+    )
+
+
+def _called() -> str:
+    """Module of ours whose function was called from outside of us, empty if none was."""
+    frame, found = sys._getframe(1), ""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.split(".")[0] in _OWN and not module.startswith(_BETWEEN):
+            found = module
+        frame = frame.f_back  # type: ignore[assignment]
+    return found
+
+
+# Modules that are on the way to those that are called, or compile.
+_BETWEEN = ("qpruntime.execution.", "qpruntime._numba", "qpruntime._numba")
+
+
+def _own(event: Any) -> str:
+    """Name of the module whose function compiles, if it is one of ours."""
+    module = str(event.data["dispatcher"].py_func.__module__)
+    return module if module.split(".")[0] in _OWN else ""
+
+
+# --- The one place that sets numba options, and how a likelihood's functions cross the jit
+# boundary.
+#
+# Kernels take likelihood functions as addresses: integers, called with a fixed signature. A jitted
+# closure would be compiled anew in every process; an address is not part of the compiled code, so
+# one cached kernel serves every likelihood, also a user's own. (numba's first-class functions do
+# the same, but cost 10 us each whenever one is handed over, and warn that they are experimental.)
 
 #: Whether numba is switched off, as for measuring line coverage.
 INTERPRETED = bool(getattr(numba.config, "DISABLE_JIT", 0))
@@ -144,7 +267,7 @@ def _sources() -> tuple[tuple[str, int, int], ...]:
     root = Path(__file__).parent
     texts = {path: path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
     modules = {_module(path, root): path for path in texts}
-    waiting = [path for path, text in texts.items() if "qpruntime.jit import" in text]
+    waiting = [path for path, text in texts.items() if "qpruntime._numba import" in text]
     held: set[Path] = set()
     while waiting:
         path = waiting.pop()
@@ -349,7 +472,7 @@ else:
 
     @intrinsic
     def call_surfaces(typing, handle, mu, sigma, y, values, axes):  # type: ignore[no-untyped-def]
-        """Call the lookup of `qpruntime.projection.surfaces`; never with values in float32."""
+        """Call the lookup of `qpruntime.projection.interpolation`; never with values in float32."""
         own = types.int64, _float, _float, _float, values, axes
         return SURFACES.return_type(*own), _lower_call if values.dtype == _float else _lower_zeros
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import contracted, kernel
+from qpruntime._numba import contracted, kernel
 
 __all__ = ["erfcx", "log_ndtr", "mills", "ndtri_density", "power_peak_ratio", "probit_series"]
 

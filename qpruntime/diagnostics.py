@@ -11,12 +11,11 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
-from qpruntime import jit, memory
+from qpruntime import _memory, _numba
+from qpruntime._formatting import printable, size
 from qpruntime.errors import QPError
-from qpruntime.execution.calls import thread_count
-from qpruntime.names import printable, size
-from qpruntime.projection.finding import ENDS, table_directory
-from qpruntime.projection.opening import stated
+from qpruntime.execution.executors import thread_count
+from qpruntime.projection.open import ENDS, stated, table_directory
 
 __all__ = ["facts", "text"]
 
@@ -34,8 +33,8 @@ def facts() -> dict[str, Any]:
     import numpy  # noqa: F401  # its BLAS is among the libraries with threads
     import scipy.linalg  # noqa: F401
 
-    folder = jit.cache_folder()
-    left, where = memory.left()
+    folder = _numba.cache_folder()
+    left, where = _memory.left()
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "executable": sys.executable,

@@ -15,12 +15,11 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from qpruntime import jit
+from qpruntime import _numba
 from qpruntime.bayesopt import Optimizer
-from qpruntime.certified.functions_of import functions
 from qpruntime.effects.groups import Groups
 from qpruntime.effects.model import EffectsModel
-from qpruntime.effects.plane import Plane
+from qpruntime.effects.spde import Plane
 from qpruntime.errors import ConvergenceWarning, InputError
 from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.estimators.ordinal import GPOrdinal
@@ -29,17 +28,17 @@ from qpruntime.estimators.preference import GPPreference
 from qpruntime.estimators.regressor import GPRegressor
 from qpruntime.estimators.robust import GPRobustRegressor
 from qpruntime.estimators.survival import GPSurvival
-from qpruntime.inference.bins import count_bins
-from qpruntime.inference.classes.infer import infer_classes
-from qpruntime.inference.classes.sparse.infer import infer_sparse_classes
+from qpruntime.inference.binned_counts import count_bins
 from qpruntime.inference.infer import infer
-from qpruntime.inference.markov.series import infer_series
-from qpruntime.inference.operator.entries import quadratic_forms
+from qpruntime.inference.markov.infer import infer_series
+from qpruntime.inference.multiclass.infer import infer_classes
+from qpruntime.inference.multiclass.sparse import infer_sparse_classes
+from qpruntime.inference.operator.visit_kernels import quadratic_forms
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision.infer import infer_precision
 from qpruntime.inference.sparse.infer import infer_sparse
-from qpruntime.learning.options import Search
-from qpruntime.learning.options_inducing import Inducing
+from qpruntime.interop.functions import functions
+from qpruntime.learning.options import Inducing, Search
 from qpruntime.projection.projector import project
 
 __all__ = ["GROUPS", "Done", "warm_up"]
@@ -345,9 +344,9 @@ def warm_up(groups: Iterable[str] = ()) -> Iterator[Done]:
             raise InputError(f"group must be one of {', '.join(GROUPS)}, got {name!r}")
     for name in wanted:
         for words, step in GROUPS[name]:
-            begun, before = time.perf_counter(), jit.compilations()
-            with jit.unannounced(), warnings.catch_warnings():
+            begun, before = time.perf_counter(), _numba.compilations()
+            with _numba.unannounced(), warnings.catch_warnings():
                 # Small problems, cut off early: what they warn of is meant.
                 warnings.simplefilter("ignore")
                 step()
-            yield Done(name, words, jit.compilations() - before, time.perf_counter() - begun)
+            yield Done(name, words, _numba.compilations() - before, time.perf_counter() - begun)

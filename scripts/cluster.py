@@ -35,7 +35,7 @@ def each(
         for some in arguments:
             take(function(*some))
         return
-    from qpruntime.execution.cluster import Cluster
+    from qpruntime.execution.dask import Cluster
 
     with ExitStack() as stack:
         address = options.scheduler

@@ -19,10 +19,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from qpruntime._special import log_ndtr
 from qpruntime.likelihoods import Likelihood, get
-from qpruntime.projection.finding import scaled_path, shipped_path
-from qpruntime.projection.opening import shipped_scaled
-from qpruntime.special import log_ndtr
+from qpruntime.projection.open import scaled_path, shipped_path, shipped_scaled
 
 ROOT = Path(__file__).parents[1]
 POWER = 0.5

@@ -70,8 +70,8 @@ interpreted() {
     --cov=qpruntime --cov-report= --cov-config=pyproject.toml \
     $files &&
   "$PY" -m coverage report --fail-under=95 \
-    --omit='*/contract.py,*/claims.py,*/user_function.py,*/own_density.py,*/observations.py,*/absent.py,*/__init__.py' \
-    --include='qpruntime/special.py,qpruntime/likelihoods/*,qpruntime/projection/splines.py,qpruntime/quadrature/sigma_star.py,qpruntime/projection/kernel.py,qpruntime/inference/site_*.py,qpruntime/inference/dense/sweep.py'
+    --omit='qpruntime/likelihoods/base.py,qpruntime/likelihoods/user_defined.py,qpruntime/likelihoods/responses.py,*/__init__.py' \
+    --include='qpruntime/_special.py,qpruntime/likelihoods/*,qpruntime/projection/interpolation.py,qpruntime/quadrature/sigma_star_kernels.py,qpruntime/projection/site_kernel.py,qpruntime/inference/site_kernels.py,qpruntime/inference/dense/cholesky_kernels.py'
 }
 
 beside() {

@@ -8,12 +8,12 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from qpruntime.artifact.metadata import Metadata
+from qpruntime._validation import shown
 from qpruntime.errors import InputError, NumericalError, TableError
-from qpruntime.execution.calls import ExecutorError, Progress
+from qpruntime.execution.executors import ExecutorError, Progress
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection.finding import table_directory
-from qpruntime.validation import shown
+from qpruntime.projection.open import table_directory
+from qpruntime.table_format.metadata import Metadata
 from tablegen import memory
 from tablegen.files import finish
 from tablegen.files.workspace import BuildStopped
@@ -54,7 +54,7 @@ def build(
     likelihood : str or Likelihood
         Registered name, ``"package.module:name"``, which is imported, or the likelihood itself.
     output : path, optional
-        The file to make; by default, in `qpruntime.projection.finding.table_directory`,
+        The file to make; by default, in `qpruntime.projection.open.table_directory`,
         ``probit.h5`` for a grid, ``probit-compact.h5`` for a compact table, and with parameters
         ``student-t,nu=4,scale=0.3-surfaces.h5``. A link is followed; devices, FIFOs and sockets
         are refused.

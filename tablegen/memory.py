@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.memory import address_limit, address_used
-from qpruntime.names import size
+from qpruntime._formatting import size
+from qpruntime._memory import address_limit, address_used
 
 __all__ = ["LEAST", "check", "check_limit"]
 

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from qpruntime import likelihoods
-from qpruntime.artifact.metadata import Metadata
+from qpruntime._validation import number, path_of, shown
 from qpruntime.errors import InputError, TableError
-from qpruntime.execution.calls import Executor, Threads
-from qpruntime.execution.executors import executor_of
+from qpruntime.execution.executors import Executor, Threads
+from qpruntime.execution.resolve import executor_of
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection.finding import table_directory
-from qpruntime.validation import number, path_of, shown
+from qpruntime.projection.open import table_directory
+from qpruntime.table_format.metadata import Metadata
 from tablegen import user_code
 from tablegen.compact.recipe import CompactRecipe
 from tablegen.files import finish, formats, target

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Axis
-from qpruntime.jit import kernel
-from qpruntime.projection.splines import quintic
+from qpruntime._numba import kernel
+from qpruntime._typing import Array
+from qpruntime.projection.interpolation import quintic
+from qpruntime.table_format.metadata import Axis
 
 __all__ = ["along", "coefficients", "evaluate", "points"]
 

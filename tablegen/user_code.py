@@ -14,10 +14,10 @@ from contextlib import redirect_stdout, suppress
 from typing import Any
 
 from qpruntime import likelihoods
+from qpruntime._formatting import MODULE_NAME, meant
+from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.names import MODULE_NAME, meant
-from qpruntime.validation import shown
 
 __all__ = ["is_users", "load"]
 

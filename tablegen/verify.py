@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qpruntime.artifact.metadata import Metadata
+from qpruntime._validation import number, shown, whole
 from qpruntime.errors import InputError
-from qpruntime.execution.calls import Progress, thread_count
+from qpruntime.execution.executors import Progress, thread_count
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection.opening import open_table
+from qpruntime.projection.open import open_table
 from qpruntime.projection.table import Table
-from qpruntime.validation import number, shown, whole
+from qpruntime.table_format.metadata import Metadata
 from tablegen.compact import errors as compact_errors
 from tablegen.files.looking import Found, Look
 from tablegen.grid import check as grid_check

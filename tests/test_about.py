@@ -10,7 +10,7 @@ import scipy
 
 from qpruntime import __main__ as command
 from qpruntime import __version__
-from qpruntime.projection.finding import shipped_path
+from qpruntime.projection.open import shipped_path
 
 
 def test_what_a_report_says(tmp_path, monkeypatch, capsys):

@@ -15,10 +15,10 @@ from qpruntime import (
     GPRobustRegressor,
     InputError,
     NumericalError,
-    blocks,
+    _row_blocks,
     infer,
 )
-from qpruntime.blocks import PointError, in_blocks
+from qpruntime._row_blocks import PointError, in_blocks
 
 KERNEL = ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")
 RNG = np.random.default_rng(5)
@@ -74,7 +74,7 @@ PAIRS = [(name, method) for method, (names, _) in METHODS.items() for name in na
 def test_blocks_change_nothing(name, method, monkeypatch):
     predict = METHODS[method][1]
     whole = predict(fitted(name), NEW, len(NEW))
-    monkeypatch.setattr(blocks, "_NUMBERS", 1)
+    monkeypatch.setattr(_row_blocks, "_NUMBERS", 1)
     for n in (333, 64, 33, 1):
         found = predict(fitted(name), NEW[:n], n)
         assert found.shape == (n, *whole.shape[1:])
@@ -146,7 +146,7 @@ def test_the_index_in_an_error_counts_all_points(monkeypatch):
     steep.fit(X, np.ones(30))
     points = np.repeat(X[:1], 200, axis=0)
     points[170] = 1e3
-    monkeypatch.setattr(blocks, "_NUMBERS", 1)
+    monkeypatch.setattr(_row_blocks, "_NUMBERS", 1)
     with pytest.raises(NumericalError, match=r"^point 170 has log rate"):
         steep.predict(points, return_std=True)
 

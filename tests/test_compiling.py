@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from qpruntime.compiling import Notice
+from qpruntime._numba import Notice
 
 
 def event(module):
@@ -26,7 +26,7 @@ def notice():
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_collector_is_as_it_was(notice, enabled):
     gc.enable() if enabled else gc.disable()
-    outer, inner = event("qpruntime.special"), event("qpruntime.projection.kernel")
+    outer, inner = event("qpruntime._special"), event("qpruntime.projection.site_kernel")
     notice.on_start(outer)
     assert not gc.isenabled()
     notice.on_start(inner)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cases import every_case
-from qpruntime import jit
+from qpruntime import _numba
 
 GALLERY = Path(__file__).parents[1] / "docs" / "gallery"
 EXAMPLES = sorted(GALLERY.glob("plot_*.py"))
@@ -31,7 +31,7 @@ def run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pyplot, "show", lambda: None)
     pyplot.close("all")
-    compiled, begun = jit.compilations(), time.process_time()
+    compiled, begun = _numba.compilations(), time.process_time()
     try:
         runpy.run_path(str(path), run_name="__main__")
         taken = time.process_time() - begun
@@ -40,7 +40,7 @@ def run(path, tmp_path, monkeypatch):
             figure.savefig(tmp_path / "drawn.png")
     finally:
         pyplot.close("all")
-    return figures, taken if jit.compilations() == compiled else 0.0
+    return figures, taken if _numba.compilations() == compiled else 0.0
 
 
 def marked(path):

@@ -19,40 +19,37 @@ TOP = Path(qpruntime.__file__).parents[1]
 #: lower ones only; a new package gets its floor here and its line in CONTRIBUTING.md.
 FLOORS = [
     {
-        "qpruntime.arrays",
-        "qpruntime.cgroups",
-        "qpruntime.compiling",
+        "qpruntime._typing",
+        "qpruntime._numba",
         "qpruntime.errors",
     },
-    {"qpruntime.jit"},
+    {"qpruntime._formatting", "qpruntime._validation"},
     {
-        "qpruntime.blocks",
-        "qpruntime.names",
+        "qpruntime._memory",
+        "qpruntime._row_blocks",
         "qpruntime.renamed",
-        "qpruntime.special",
-        "qpruntime.validation",
+        "qpruntime._special",
     },
     {
-        "qpruntime.artifact",
-        "qpruntime.columns",
+        "qpruntime.table_format",
+        "qpruntime.dataframes",
         "qpruntime.execution",
-        "qpruntime.memory",
         "qpruntime.quadrature",
-        "qpruntime.whole_file",
+        "qpruntime._atomic_file",
     },
-    {"qpruntime.likelihoods", "qpruntime.notice", "qpruntime.saving"},
-    {"qpruntime.commands", "qpruntime.kernels"},
+    {"qpruntime.likelihoods", "qpruntime._duration", "qpruntime.persistence"},
+    {"qpruntime._cli_hints", "qpruntime.kernels"},
     {
         "qpruntime.projection",
         "tablegen.memory",
         "tablegen.second_rule",
         "tablegen.user_code",
     },
-    {"qpruntime.certified", "qpruntime.inference", "tablegen.files", "tablegen.splines"},
+    {"qpruntime.inference", "tablegen.files", "tablegen.splines"},
     {
-        "qpruntime.gpy",
+        "qpruntime.interop",
         "qpruntime.learning",
-        "qpruntime.portable",
+        "qpruntime.predictive",
         "tablegen.c_export",
         "tablegen.compact",
         "tablegen.grid",
@@ -68,7 +65,7 @@ FLOORS = [
         "tablegen.verify",
     },
     {
-        "qpruntime.about",
+        "qpruntime.diagnostics",
         "qpruntime.deep",
         "qpruntime.criticism",
         "qpruntime.effects",
@@ -85,9 +82,9 @@ DOORS = {"qpruntime", "qpruntime.__main__", "tablegen", "tablegen.__main__"}
 #: declare, and distributed, a second. The command line, which has to answer at once, and builds
 #: import as late as they like.
 DEFERRED = {
-    ("qpruntime.execution.executors", "qpruntime.execution.cluster"),
-    ("qpruntime.likelihoods.contract", "qpruntime.quadrature.adaptive"),
-    ("qpruntime.projection.projector", "qpruntime.quadrature.wp"),
+    ("qpruntime.execution.resolve", "qpruntime.execution.dask"),
+    ("qpruntime.likelihoods.base", "qpruntime.quadrature.adaptive_kernels"),
+    ("qpruntime.projection.projector", "qpruntime.quadrature.wasserstein_kernels"),
 }
 
 
@@ -243,7 +240,7 @@ FOREIGN = {
     "optax": {"qpruntime.deep"},
     "torch": {"qpruntime.torch"},
     "gpytorch": {"qpruntime.torch"},
-    "GPy": {"qpruntime.gpy"},
+    "GPy": {"qpruntime.interop"},
     "gpjax": {"qpruntime.jax"},
 }
 

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
-from qpruntime import GPClassifier, InputError, cgroups, infer, memory
-from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.inducing import Inducing
-from qpruntime.inference.sparse.kept_features import Keeper
-from qpruntime.learning.dense import least_bytes
+from qpruntime import GPClassifier, InputError, _memory, infer
+from qpruntime.inference.sparse.engine import Engine, Keeper
+from qpruntime.inference.sparse.features import Inducing
+from qpruntime.learning.dense_solver import least_bytes
 
 GB = 1e9
 MEMINFO = "MemTotal: 64000000 kB\nMemAvailable:  {} kB\nSwapFree: {} kB\n"
@@ -34,19 +33,19 @@ def machine(tmp_path, monkeypatch):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(cgroups, "_MEMBERSHIP", tmp_path / "membership")
-    monkeypatch.setattr(cgroups, "_MOUNT", tmp_path / "fs")
-    monkeypatch.setattr(memory, "address_limit", lambda: np.inf)
+    monkeypatch.setattr(_memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(_memory, "_MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(_memory, "_MOUNT", tmp_path / "fs")
+    monkeypatch.setattr(_memory, "address_limit", lambda: np.inf)
     told()
     return told
 
 
 def test_what_is_left(machine, monkeypatch):
     # A kB is 1024 bytes there.
-    assert memory.left() == (4.096e9, "by the machine")
+    assert _memory.left() == (4.096e9, "by the machine")
     machine(swap=1e6)
-    assert memory.left()[0] == 5.12e9
+    assert _memory.left()[0] == 5.12e9
     # Version 2: a pod of 3 GB, in it a job of 2 GB, which has 1.5 GB, of them .25 of files.
     pod = {"pod/memory.max": "3000000000\n", "pod/memory.current": "1800000000\n"}
     job = {
@@ -55,12 +54,12 @@ def test_what_is_left(machine, monkeypatch):
         "pod/job/memory.stat": "anon 9\ninactive_file 150000000\nactive_file 100000000\nx 1\n",
     }
     machine(membership="0::/pod/job\n", **pod, **job)
-    assert memory.left()[0] == 0.75e9
-    assert "container" in memory.left()[1]
+    assert _memory.left()[0] == 0.75e9
+    assert "container" in _memory.left()[1]
     # The group may swap .1 GB more, of which the machine has a GB.
     more = {"pod/job/memory.swap.max": "120000000", "pod/job/memory.swap.current": "20000000"}
     machine(swap=1e6, membership="0::/pod/job\n", **more)
-    assert memory.left()[0] == pytest.approx(0.85e9)
+    assert _memory.left()[0] == pytest.approx(0.85e9)
     # Version 1, in a container that does not see its path: the root is its own.
     old = {
         "memory/memory.limit_in_bytes": "2500000000\n",
@@ -69,35 +68,35 @@ def test_what_is_left(machine, monkeypatch):
         "total_active_file 50000000\n",
     }
     machine(membership="4:memory:/docker/ab\n", **old)
-    assert memory.left()[0] == 1.75e9
+    assert _memory.left()[0] == 1.75e9
     machine(membership="4:memory:/\n", **{"memory/memory.limit_in_bytes": f"{2**63 - 4096}\n"})
-    assert memory.left() == (4.096e9, "by the machine")
-    monkeypatch.setattr(memory, "address_limit", lambda: 1e9)
-    monkeypatch.setattr(memory, "address_used", lambda: 0.4e9)
-    assert memory.left()[0] == pytest.approx(0.6e9)
-    assert "ulimit -v" in memory.left()[1]
+    assert _memory.left() == (4.096e9, "by the machine")
+    monkeypatch.setattr(_memory, "address_limit", lambda: 1e9)
+    monkeypatch.setattr(_memory, "address_used", lambda: 0.4e9)
+    assert _memory.left()[0] == pytest.approx(0.6e9)
+    assert "ulimit -v" in _memory.left()[1]
 
 
 def test_a_system_that_tells_nothing_refuses_nothing(machine, monkeypatch, tmp_path):
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "absent")
-    assert memory.left()[0] == np.inf
-    memory.require(1e18, "anything", "nothing")
+    monkeypatch.setattr(_memory, "_MEMINFO", tmp_path / "absent")
+    assert _memory.left()[0] == np.inf
+    _memory.require(1e18, "anything", "nothing")
 
 
 def test_the_edge(machine):
-    memory.require(4.096e9, "this", "less")
+    _memory.require(4.096e9, "this", "less")
     with pytest.raises(
         InputError, match=r"this takes 4\.1 GB .* left 4\.1 GB by the machine: less"
     ):
-        memory.require(4.096e9 + 1.0, "this", "less")
-    assert memory.fits(4.096e9)
-    assert not memory.fits(4.096e9 + 1.0)
+        _memory.require(4.096e9 + 1.0, "this", "less")
+    assert _memory.fits(4.096e9)
+    assert not _memory.fits(4.096e9 + 1.0)
 
 
 def test_small_work_does_not_ask(monkeypatch):
-    monkeypatch.setattr(memory, "left", lambda: pytest.fail("asked"))
-    memory.require(memory.squares(1000, 3.0), "this", "less")
-    assert memory.fits(1e6)
+    monkeypatch.setattr(_memory, "left", lambda: pytest.fail("asked"))
+    _memory.require(_memory.squares(1000, 3.0), "this", "less")
+    assert _memory.fits(1e6)
 
 
 class Huge:
@@ -129,7 +128,7 @@ def test_dense_work_is_refused_before_it_begins(machine, monkeypatch):
         infer(Huge(), np.ones(30_000))
     X = np.random.default_rng(0).standard_normal((30_000, 2))
     y = np.sign(X[:, 0])
-    monkeypatch.setattr("qpruntime.kernels.gradient.cdist", None)
+    monkeypatch.setattr("qpruntime.kernels.gradients.cdist", None)
     with pytest.raises(InputError, match=r"N = 30000 rows takes \d+\.\d GB .* inducing=\"auto\""):
         GPClassifier(inducing=None).fit(X, y)
     with pytest.raises(InputError, match=r"rows takes 21\.6 GB .* inducing=200"):
@@ -138,7 +137,7 @@ def test_dense_work_is_refused_before_it_begins(machine, monkeypatch):
 
 def test_corrections_and_sparse_features(machine, monkeypatch):
     post = infer(np.eye(3), [1, -1, 1], method="ep")
-    monkeypatch.setattr(memory, "_SMALL", 0.0)
+    monkeypatch.setattr(_memory, "_SMALL", 0.0)
     machine(available=0)
     with pytest.raises(InputError, match=r"a correction with N = 3 takes .* leave it out"):
         post.marginals()
@@ -164,7 +163,7 @@ def test_under_an_address_limit():
     code = """
 import resource
 import numpy as np
-from qpruntime import InputError, infer, memory
+from qpruntime import InputError, infer, _memory as memory
 limit = int(memory.address_used() + 6e8)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 memory.require(4e8, "this", "less")
@@ -191,11 +190,11 @@ except InputError as error:
 
 
 def test_the_limits_of_this_process():
-    assert memory.address_limit() == (
+    assert _memory.address_limit() == (
         np.inf
         if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
         else resource.getrlimit(resource.RLIMIT_AS)[0]
     )
     # Between what imports take and all there is.
-    assert 1e8 < memory.address_used() < 1e13
-    assert 0.0 < memory.left()[0] < 1e15
+    assert 1e8 < _memory.address_used() < 1e13
+    assert 0.0 < _memory.left()[0] < 1e15

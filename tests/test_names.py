@@ -15,16 +15,16 @@ from qpruntime import (
     InputError,
     Likelihood,
     TableError,
-    commands,
+    _cli_hints,
+    _formatting,
     infer,
     likelihoods,
-    names,
     open_table,
     project,
 )
-from qpruntime.artifact.metadata import Axis, Metadata
-from qpruntime.projection.finding import table_directory
+from qpruntime.projection.open import table_directory
 from qpruntime.projection.table import Table
+from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen import builder
 from tablegen.console.cli import main
 
@@ -35,23 +35,28 @@ def student(nu, scale):
 
 @every_case("scale", [0.3, 1e20, 1e-20, math.pi, 5e-50, 123456789.0])
 def test_spelling_is_read_back(scale):
-    spelt = names.spell("student-t", {"nu": 3.0, "scale": scale})
-    assert names.read(spelt) == ("student-t", {"nu": 3.0, "scale": scale})
-    stem = names.file_stem("student-t", {"nu": 3.0, "scale": scale})
-    assert names.read(names.from_stem(stem)) == ("student-t", {"nu": 3.0, "scale": scale})
+    spelt = _formatting.spell("student-t", {"nu": 3.0, "scale": scale})
+    assert _formatting.read(spelt) == ("student-t", {"nu": 3.0, "scale": scale})
+    stem = _formatting.file_stem("student-t", {"nu": 3.0, "scale": scale})
+    assert _formatting.read(_formatting.from_stem(stem)) == (
+        "student-t",
+        {"nu": 3.0, "scale": scale},
+    )
 
 
 def test_different_likelihoods_have_different_files_that_need_no_quotes():
     values = [0.3, 3.0, 1e20, 1e-20, 1e2, 1e-2, 0.03]
-    stems = {names.file_stem("student-t", {"nu": a, "scale": b}) for a in values for b in values}
+    stems = {
+        _formatting.file_stem("student-t", {"nu": a, "scale": b}) for a in values for b in values
+    }
     assert len(stems) == len(values) ** 2
     odd = ["a b", "a/b", "a,b", "a=b", "a%b", "a\nb", "ä", "-a", ".a", "", "..", "~", "a" * 400]
-    stems |= {names.file_stem(name, {}) for name in [*odd, "a-b", "a.b", "a_b", "a" * 401]}
+    stems |= {_formatting.file_stem(name, {}) for name in [*odd, "a-b", "a.b", "a_b", "a" * 401]}
     assert len(stems) == len(values) ** 2 + len(odd) + 4
     for stem in stems:
         assert re.fullmatch(r"[A-Za-z0-9%][A-Za-z0-9%+=,._-]*", stem)
         assert len(stem) < 230
-        assert names.quoted(stem) == stem
+        assert _formatting.quoted(stem) == stem
 
 
 @pytest.mark.parametrize(
@@ -64,7 +69,7 @@ def test_a_table_is_found_by_the_name_it_was_given(preset, p, tmp_path, monkeypa
         model = likelihoods.get(spelt)
         stem = likelihoods.stem(model, preset, p)
         (tmp_path / f"{stem}.h5").write_bytes(b"not a table")
-        ending = names.ending(preset, p)
+        ending = _formatting.ending(preset, p)
         for name in (spelt, spelt.replace("0.2", ".20"), model.spelt):
             with pytest.raises(TableError, match=f"{re.escape(stem)}.h5: .*not an HDF5 file"):
                 open_table(name + ending)
@@ -110,11 +115,11 @@ def test_what_is_like_nothing_suggests_nothing():
 )
 def test_quoted_words_reach_a_program_as_they_are(word):
     """What bash makes of them is compared, byte by byte."""
-    line = names.quoted(word)
+    line = _formatting.quoted(word)
     assert line.isprintable()
     code = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]))"
     run = subprocess.run(
-        ["bash", "-c", f"{names.quoted(sys.executable, '-c', code)} {line}"],
+        ["bash", "-c", f"{_formatting.quoted(sys.executable, '-c', code)} {line}"],
         capture_output=True,
         check=True,
     )
@@ -211,8 +216,8 @@ MESSAGES = {
     ),
     "not where it was": lambda path: (_ for _ in ()).throw(
         InputError(
-            commands.output(
-                commands.again(
+            _cli_hints.output(
+                _cli_hints.again(
                     grid("negative-binomial", [0.0, 1.0], dispersion=0.2),
                     likelihoods.get("negative-binomial(dispersion=0.2)"),
                 ),
@@ -222,8 +227,8 @@ MESSAGES = {
     ),
     "damaged, of one's own": lambda path: (_ for _ in ()).throw(
         InputError(
-            commands.output(
-                commands.again(
+            _cli_hints.output(
+                _cli_hints.again(
                     surface("mine", "rows", [-1.0, 0.5], source="own:mine"),
                     Likelihood.from_log_prob(lambda f, y: -abs(f - y), name="mine"),
                 ),
@@ -251,7 +256,7 @@ def test_a_file_cannot_have_a_command_of_its_own_pasted():
     """What a file from a stranger calls its source is quoted or left out."""
     model = Likelihood.from_log_prob(lambda f, y: -abs(f - y), name="mine")
     for source in ("x; rm -rf ~", "$(id):x", "os:system\nid", "a:b c"):
-        command = commands.again(surface("mine", "mirror", [1.0], source=source), model)
+        command = _cli_hints.again(surface("mine", "mirror", [1.0], source=source), model)
         assert command.startswith("tablegen.build(likelihood, preset='surfaces'")
         assert source not in command
 

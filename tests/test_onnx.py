@@ -20,11 +20,13 @@ from qpruntime.errors import InputError
 onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
 runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-from qpruntime.learning.warp import Warp  # noqa: E402
-from qpruntime.onnx import to_onnx  # noqa: E402
-from qpruntime.onnx.classifier import _warped  # noqa: E402
-from qpruntime.onnx.graph import Graph  # noqa: E402
-from qpruntime.onnx.normal import log_cdf  # noqa: E402
+from qpruntime.learning.rank_transform import Warp  # noqa: E402
+from qpruntime.onnx import (  # noqa: E402
+    Graph,
+    _warped,
+    log_cdf,
+    to_onnx,
+)
 
 
 def run(made, X):

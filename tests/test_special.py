@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cases import every_case
-from qpruntime.special import erfcx, log_ndtr, mills, ndtri_density, probit_series
+from qpruntime._special import erfcx, log_ndtr, mills, ndtri_density, probit_series
 
 pytestmark = pytest.mark.interpreted
 EPS = np.finfo(float).eps

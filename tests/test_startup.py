@@ -12,11 +12,11 @@ import pytest
 from scipy import special
 
 from qpruntime import __main__ as command
-from qpruntime import compiling, jit, warmup
+from qpruntime import _numba, warmup
 from qpruntime.errors import InputError
 
 # A kernel that compiles in a second, and all those of a projection.
-SMALL = "from qpruntime.special import log_ndtr;print(repr(log_ndtr(-30.0)))"
+SMALL = "from qpruntime._special import log_ndtr;print(repr(log_ndtr(-30.0)))"
 PROJECT = "from qpruntime import project;print(repr(float(project('probit', 0.0, 1.0, 1)[1])))"
 
 
@@ -41,7 +41,7 @@ def test_notices_when_cold_and_of_other_sources_and_none_when_warm(tmp_path):
     value, err = finish(start(tmp_path))
     assert value == pytest.approx(special.log_ndtr(-30.0), rel=1e-14)
     assert err.count("compiling kernels") == len(err.splitlines()) == 1
-    assert "for qpruntime.special on this machine; takes a few seconds (python -m" in err
+    assert "for qpruntime._special on this machine; takes a few seconds (python -m" in err
     assert finish(start(tmp_path, "-W", "error")) == (value, "")
     for index in tmp_path.rglob("*.nbi"):
         index.write_bytes(pickle.dumps(numba.__version__) + b"of other sources")
@@ -52,7 +52,7 @@ def test_notices_when_cold_and_of_other_sources_and_none_when_warm(tmp_path):
 
 LATER = """
 import numba, sys, time
-from qpruntime import compiling, jit
+from qpruntime import _numba as compiling, _numba as jit
 compiling.QUIET = 0.2
 
 def compiled(value):
@@ -90,10 +90,16 @@ def test_a_cache_that_cannot_be_written_is_none():
 
 
 def test_kernels_do_not_compile_again_for_edits_elsewhere():
-    held = {name for name, *_ in jit._sources()}
+    held = {name for name, *_ in _numba._sources()}
     # Kernels, what they call, and the tuples that they take.
-    assert {"sigma_star.py", "sweep.py", "special.py", "probit.py", "sites.py"} <= held
-    assert not {"classifier.py", "optimizer.py", "maximise.py", "training.py"} & held
+    assert {
+        "sigma_star_kernels.py",
+        "cholesky_kernels.py",
+        "_special.py",
+        "probit.py",
+        "sites.py",
+    } <= held
+    assert not {"classifier.py", "optimizer.py", "optimise.py", "training.py"} & held
 
 
 def test_warming_up_says_what_it_compiles(monkeypatch, capsys):
@@ -105,10 +111,10 @@ def test_warming_up_says_what_it_compiles(monkeypatch, capsys):
         numba.njit(function)(1.0)
 
     monkeypatch.setitem(warmup.GROUPS, "dense", (("one kernel", step),))
-    before = jit.compilations()
+    before = _numba.compilations()
     assert command.main(["warmup", "dense"]) == 0
     out, err = capsys.readouterr()
-    assert jit.compilations() == before + 1
+    assert _numba.compilations() == before + 1
     line, total = out.splitlines()
     assert line.split()[:5] == ["dense", "one", "kernel", "1", "kernels"]
     assert total.startswith("1 kernels in ")
@@ -118,16 +124,16 @@ def test_warming_up_says_what_it_compiles(monkeypatch, capsys):
 
 
 def test_warming_up_where_nothing_can_be_kept(monkeypatch, capsys):
-    monkeypatch.setattr(jit, "_folders", [None])
+    monkeypatch.setattr(_numba, "_folders", [None])
     assert command.main(["warmup"]) == 1
     assert "set NUMBA_CACHE_DIR to a folder that can be written" in capsys.readouterr().err
-    told = compiling.announcement("qpruntime.learning", False, False)
+    told = _numba.announcement("qpruntime.learning", False, False)
     assert "in every process: set NUMBA_CACHE_DIR" in told
 
 
 CALLED = """
 import numba
-from qpruntime import GPClassifier, jit
+from qpruntime import GPClassifier, _numba as jit
 from qpruntime.estimators import base
 
 def function(x):

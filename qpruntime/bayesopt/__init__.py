@@ -7,14 +7,12 @@ reals, integers and categories.
 
 from __future__ import annotations
 
-from qpruntime.bayesopt.acquisition import Aim
-from qpruntime.bayesopt.asking import Knowledge
-from qpruntime.bayesopt.conditioning import Conditioned, condition
-from qpruntime.bayesopt.information import gains
+from qpruntime.bayesopt.acquisition import Aim, Knowledge, gains
 from qpruntime.bayesopt.minimisers import sample_minimisers
 from qpruntime.bayesopt.optimizer import Optimizer
+from qpruntime.bayesopt.pesc import Conditioned, condition
+from qpruntime.bayesopt.space import Category, Integer, Real
 from qpruntime.bayesopt.surrogate import Surrogate
-from qpruntime.bayesopt.variables import Category, Integer, Real
 
 __all__ = [
     "Aim",

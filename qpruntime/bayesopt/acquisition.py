@@ -6,32 +6,285 @@ points; the optimiser looks for the best point. A new one with a name is a line 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import log_ndtr, logsumexp, ndtr
 
-from qpruntime.arrays import Array
-from qpruntime.bayesopt.asking import Knowledge
-from qpruntime.bayesopt.improvement import log_improvement, log_mean
-from qpruntime.bayesopt.information import gains_of
+from qpruntime._typing import Array
+from qpruntime._validation import shown
+from qpruntime.bayesopt.history import Failing
 from qpruntime.bayesopt.minimisers import draw
+from qpruntime.bayesopt.pesc import Base, Conditioned, Frame, Projection, checked, condition_all
 from qpruntime.bayesopt.search import maximise
-from qpruntime.bayesopt.surrogate import points
-from qpruntime.errors import InputError
-from qpruntime.validation import shown
+from qpruntime.bayesopt.space import Box, Space
+from qpruntime.bayesopt.surrogate import Surrogate, points
+from qpruntime.errors import ConvergenceWarning, InputError, warn
 
 __all__ = [
     "NAMED",
     "Acquisition",
     "Aim",
+    "Awaited",
+    "Given",
+    "Knowledge",
     "Worths",
     "acquisition_of",
     "best_point",
     "check_apart",
+    "complain",
+    "gains",
+    "gains_of",
+    "least_feasible",
+    "log_improvement",
+    "log_mean",
     "named",
 ]
+
+# --- What is known when a point is asked for: models, what is pending, samples of the minimiser.
+
+#: Of conditioning on one sample: 2 to 30 do nearly always.
+_ITERATIONS = 60
+
+
+class Awaited(NamedTuple):
+    """Pending evaluations: points (P, d) of the unit cube, and which functions each will tell."""
+
+    points: Array
+    functions: list[set[int]]
+
+    def imagined(
+        self, surrogates: Sequence[Surrogate], values: Array, rng: np.random.Generator
+    ) -> list[Surrogate]:
+        """Surrogates that were told these values (K + 1, P), with noise, where they are awaited."""
+        found = []
+        for j, s in enumerate(surrogates):
+            some = self._of(j)
+            told = values[j][some] + np.sqrt(s.noise) * rng.standard_normal(len(some))
+            found.append(s.joined(self.points[some], told) if some else s)
+        return found
+
+    def believed(self, surrogates: Sequence[Surrogate]) -> list[Surrogate]:
+        """Surrogates that were told their own means where values are awaited."""
+        found = []
+        for j, s in enumerate(surrogates):
+            at = self.points[self._of(j)]
+            found.append(s.joined(at, s.posterior_mean(at)) if len(at) else s)
+        return found
+
+    def _of(self, j: int) -> list[int]:
+        """Numbers of the evaluations that will tell function j."""
+        return [i for i, which in enumerate(self.functions) if j in which]
+
+
+class Given(NamedTuple):
+    """Functions conditioned on each sample of the minimiser; samples without a feasible point."""
+
+    posts: list[Conditioned]
+    infeasible: int
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What an acquisition is handed: all that is known when a point is asked for.
+
+    Attributes
+    ----------
+    groups : list of list of Surrogate
+        Models of all functions in the unit cube, the objective first, which is minimised; then the
+        constraints, which hold at 0 and above, then constraints of success. One list of the most
+        probable models, or one a draw of the hyper-parameters (``hyper=``).
+    failing : Failing
+        Whose success is modelled, and how likely it makes a point.
+    prices : ndarray, shape (K + 1,), or None
+        Of evaluating each function alone; None if all are evaluated together.
+    awaited : Awaited or None
+        Pending evaluations.
+    space : Space
+        The variables; coordinates are those of its unit cube, ``space.d`` of them.
+    n_samples, method : int, str
+        Of the optimiser.
+    rng : Generator
+        The same for the same calls.
+    """
+
+    groups: Sequence[Sequence[Surrogate]]
+    failing: Failing
+    prices: Array | None
+    awaited: Awaited | None
+    space: Space
+    n_samples: int
+    method: Projection
+    rng: np.random.Generator
+
+    @cached_property
+    def believed(self) -> list[list[Surrogate]]:
+        """The groups, told their own means at pending points: nothing is to be learnt there."""
+        if self.awaited is None:
+            return [list(group) for group in self.groups]
+        return [self.awaited.believed(group) for group in self.groups]
+
+    @cached_property
+    def given(self) -> Given:
+        """Functions conditioned on samples of the minimiser, drawn at the first look.
+
+        Sample m is of the models of group m mod G, pending outcomes imagined.
+        """
+        groups, awaited, rng, count = self.groups, self.awaited, self.rng, self.n_samples
+        cube = Box(np.zeros(self.space.d), np.ones(self.space.d))
+        at = None if awaited is None else awaited.points
+        drawn, values = draw(groups, *cube, count, rng, at=at, space=self.space)
+        if awaited is None:
+            frames = [Frame(group) for group in groups]
+            # All samples share the one frame there is.
+            if len(groups) > 1:
+                frames = [frames[m % len(groups)] for m in range(count)]
+        else:
+            frames = [
+                Frame(awaited.imagined(groups[m % len(groups)], values[m], rng))
+                for m in range(count)
+            ]
+        # One sample that has not settled is still a sample, and 60 iterations take 0.1 s.
+        posts = condition_all(
+            frames, drawn.X_star, self.method, max_sweeps=_ITERATIONS, complain=False
+        )
+        return Given(posts, int((~drawn.feasible).sum()))
+
+    @property
+    def sampled(self) -> Given | None:
+        """`given` if anybody has looked at it."""
+        return self.__dict__.get("given")
+
+
+def complain(unsettled: int, n_samples: int) -> None:
+    """Warn if so many samples of the minimiser are more than half of them."""
+    if 2 * unsettled > n_samples:
+        warn(
+            f"{unsettled} of {n_samples} samples of the minimiser had not settled after "
+            f"{_ITERATIONS} iterations: the point is chosen by rough gains. "
+            "Seen where the noise given is far above that of the observations: "
+            "noise=None learns it",
+            ConvergenceWarning,
+        )
+
+
+# --- Constrained expected improvement (Gardner et al., ICML 2014), by its logarithm.
+
+#: Added to variances, in units of the observations' spread.
+_LEAST = 1e-12
+
+
+def least_feasible(surrogates: Sequence[Surrogate]) -> float | None:
+    """Least mean of the objective where it was observed and means of constraints hold, if any."""
+    objective = surrogates[0]
+    fine = np.ones(len(objective.X), dtype=bool)
+    for s in surrogates[1:]:
+        # Means at data are those data but for rounding.
+        fine &= s.posterior_mean(objective.X) >= -1e-8 * np.sqrt(s.scale)
+    return float(objective.posterior_mean(objective.X)[fine].min()) if fine.any() else None
+
+
+def log_improvement(
+    surrogates: Sequence[Surrogate], best: float | None = None
+) -> Callable[[Array], Array]:
+    """Log of expected improvement times the probability of feasibility, a function of points.
+
+    Parameters
+    ----------
+    surrogates : list of Surrogate
+        The objective first, then the constraints.
+    best : float, optional
+        What is to be improved on; by default `least_feasible`. Where there is none, points are
+        worth the probability of feasibility alone.
+    """
+    best = least_feasible(surrogates) if best is None else best
+
+    def worths(U: Array) -> Array:
+        total = np.zeros(len(U))
+        for s in surrogates[1:]:
+            mean, variance = s.predict(U)
+            total += log_ndtr(mean / np.sqrt(variance + _LEAST))
+        if best is not None:
+            mean, variance = surrogates[0].predict(U)
+            sd = np.sqrt(variance + _LEAST)
+            z = (best - mean) / sd
+            density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+            total += np.log(np.maximum(sd * (z * ndtr(z) + density), 1e-300))
+        return total
+
+    return worths
+
+
+def log_mean(logs: Sequence[Array]) -> Array:
+    """Logarithm of the mean of what has these logarithms."""
+    if len(logs) == 1:
+        return logs[0]
+    return np.asarray(logsumexp(np.array(logs), axis=0) - np.log(len(logs)))
+
+
+# --- What evaluating each function anywhere would tell about the minimiser, in nats.
+
+
+def gains(surrogates: Sequence[Surrogate], posts: Sequence[Conditioned], X: ArrayLike) -> Array:
+    """Mutual information between each function's next observation and the minimiser.
+
+    Parameters
+    ----------
+    surrogates : list of Surrogate
+        What is known now, the objective first.
+    posts : list of Conditioned
+        The same functions conditioned on samples of the minimiser.
+    X : array-like, shape (T, d)
+
+    Returns
+    -------
+    ndarray, shape (K + 1, T)
+        In nats; the sum is the gain of evaluating all functions. It may be slightly negative.
+
+    Raises
+    ------
+    InputError
+        If shapes do not fit or there is nothing to average.
+    """
+    known = checked(surrogates)
+    if not posts or not all(isinstance(post, Conditioned) for post in posts):
+        raise InputError("posts must be a list of what condition() returns, at least one")
+    wrong = {len(post.tau) for post in posts} - {len(known)}
+    if wrong:
+        raise InputError(f"posts are of {wrong.pop()} functions, surrogates of {len(known)}")
+    found = points(X, "X", known[0].X.shape[1])
+    _, variance = zip(*(s.predict(found) for s in known), strict=True)
+    noise = _noise(known)
+    before = 0.5 * np.log(np.array(variance) + noise)
+    bases = {id(post.frame): post.frame.base(found) for post in posts}
+    after = [np.log(post.at(bases[id(post.frame)])[1] + noise) for post in posts]
+    return before - 0.5 * np.mean(after, axis=0)
+
+
+def gains_of(posts: Sequence[Conditioned], X: Array) -> Array:
+    """`gains` where each x* has surrogates of its own: hyper-parameters, or pending outcomes."""
+    total: Array | float = 0.0
+    bases: dict[int, Base] = {}
+    for post in posts:
+        frame: Frame = post.frame
+        if id(frame) not in bases:
+            bases[id(frame)] = frame.base(X)
+        base = bases[id(frame)]
+        noise = _noise(frame.surrogates)
+        total = total + np.log((base.variance + noise) / (post.at(base)[1] + noise))
+    return 0.5 * np.asarray(total) / len(posts)
+
+
+def _noise(surrogates: Sequence[Surrogate]) -> Array:
+    """Variance of the noise of each function, (K + 1, 1), with what stands in for none."""
+    return np.array([[s.lift] for s in surrogates])
+
+
+# --- The seam of acquisitions: what makes a point worth evaluating, and those that have a name.
 
 #: Worths of points (T, d) of the unit cube: (T,), or (K + 1, T), one row a function, where the
 #: knowledge has prices. The largest is best.

@@ -10,28 +10,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import choice, flag, number, path_of, whole
 from qpruntime.bayesopt.acquisition import (
     NAMED,
     Acquisition,
+    Awaited,
+    Knowledge,
     acquisition_of,
     best_point,
     check_apart,
+    complain,
     named,
 )
-from qpruntime.bayesopt.arguments import kernels_of, name_of, noises_of, prices_of, spelt, told
-from qpruntime.bayesopt.asking import Awaited, Knowledge, complain
-from qpruntime.bayesopt.failures import Failing, failing
-from qpruntime.bayesopt.history import History
-from qpruntime.bayesopt.models import Known, Models
-from qpruntime.bayesopt.recommending import log_feasible, recommended
-from qpruntime.bayesopt.saved import damage, read_saved, write_json
-from qpruntime.bayesopt.search import design, largest_design
-from qpruntime.bayesopt.space import space_of
+from qpruntime.bayesopt.history import Failing, History, failing
+from qpruntime.bayesopt.persistence import damage, read_saved, write_json
+from qpruntime.bayesopt.search import design, largest_design, log_feasible, recommended
+from qpruntime.bayesopt.space import (
+    kernels_of,
+    name_of,
+    noises_of,
+    prices_of,
+    space_of,
+    spelt,
+    told,
+)
 from qpruntime.bayesopt.surrogate import Surrogate
+from qpruntime.bayesopt.surrogate_fit import Known, Models
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import sized
-from qpruntime.validation import choice, flag, number, path_of, whole
 
 __all__ = ["Optimizer"]
 

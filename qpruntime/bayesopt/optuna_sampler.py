@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from qpruntime._validation import whole
 from qpruntime.bayesopt.optimizer import Optimizer
-from qpruntime.bayesopt.variables import Category, Integer, Real
+from qpruntime.bayesopt.space import Category, Integer, Real
 from qpruntime.errors import InputError
 from qpruntime.renamed import renamed
-from qpruntime.validation import whole
 
 try:
     import optuna

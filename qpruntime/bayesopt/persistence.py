@@ -14,11 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from qpruntime.bayesopt.arguments import LARGEST
-from qpruntime.bayesopt.space import Space
+from qpruntime._atomic_file import write_whole
+from qpruntime._validation import flag, number, path_of, shown, whole
+from qpruntime.bayesopt.space import LARGEST, Space
 from qpruntime.errors import InputError
-from qpruntime.validation import flag, number, path_of, shown, whole
-from qpruntime.whole_file import write_whole
 
 __all__ = ["Saved", "damage", "read_json", "read_saved", "write_json"]
 

@@ -5,18 +5,27 @@ The best of an acquisition, and the least mean that is feasible.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import log_ndtr
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.bayesopt.minimisers import LARGEST, sobol
 from qpruntime.bayesopt.space import Space
+from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.errors import InputError
 
-__all__ = ["design", "largest_design", "least_mean", "maximise"]
+__all__ = [
+    "design",
+    "largest_design",
+    "least_mean",
+    "log_feasible",
+    "maximise",
+    "recommended",
+]
 
 #: Points of a design are kept in memory, 128 MB at most.
 _NUMBERS = 2**24
@@ -118,3 +127,44 @@ def _order(mean: Array, log_feasible: Array, wanted: float) -> NDArray[np.intp]:
     """Indices from best to worst: feasible ones by their mean, then the others by feasibility."""
     fine = log_feasible >= wanted
     return np.lexsort((np.where(fine, mean, -log_feasible), ~fine))
+
+
+# --- The point to recommend: low where the constraints hold, or where they hold most probably.
+
+
+def log_feasible(surrogates: Sequence[Surrogate], U: Array, least: float = 1e-14) -> Array:
+    """Log probability that all constraints hold; `least` is of variances, in prior ones."""
+    total = np.zeros(len(U))
+    for s in surrogates[1:]:
+        mean, variance = s.predict(U)
+        total += log_ndtr(mean / np.sqrt(np.maximum(variance, least * s.scale + 1e-300)))
+    return total
+
+
+def recommended(
+    surrogates: Sequence[Surrogate],
+    known: Array,
+    confidence: float,
+    rng: np.random.Generator,
+    space: Space,
+) -> Array:
+    """Point of the unit cube with the least mean whose constraints hold with this probability.
+
+    If there is none, where they hold most probably; it is a point that the space has, and `known`
+    (T, d) are points to begin from.
+    """
+    wanted = float(np.log(confidence))
+    u = least_mean(
+        lambda U: surrogates[0].posterior_mean(U),
+        lambda U: log_feasible(surrogates, U),
+        wanted,
+        known,
+        rng,
+        space,
+    )
+    if log_feasible(surrogates, u[None])[0] < wanted - 1e-6:
+        # Where all is known to be infeasible, the least violation and not the least certainty.
+        u, _ = maximise(
+            lambda U: log_feasible(surrogates, U, 1e-6)[None], known, known.shape[1], rng, space
+        )
+    return u

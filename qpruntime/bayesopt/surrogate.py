@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import finite, number, real
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.validation import finite, number, real
 
 __all__ = ["Surrogate", "points"]
 

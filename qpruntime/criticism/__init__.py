@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from qpruntime.criticism.comparison import compare
-from qpruntime.criticism.export import to_arviz
-from qpruntime.criticism.importance import Importance, permutation_importance
-from qpruntime.criticism.leave_one_out import LeaveOneOut, leave_one_out
-from qpruntime.criticism.partial import PartialDependence, partial_dependence
-from qpruntime.criticism.pit import pit
+from qpruntime.criticism.arviz import to_arviz
+from qpruntime.criticism.inspection import (
+    Importance,
+    PartialDependence,
+    partial_dependence,
+    permutation_importance,
+)
+from qpruntime.criticism.loo import LeaveOneOut, compare, leave_one_out, pit
 from qpruntime.criticism.simulation import Calibration, check_calibration
 
 __all__ = [

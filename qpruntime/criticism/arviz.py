@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
-from qpruntime.criticism.draws import observed
-from qpruntime.criticism.leave_one_out import leave_one_out, one_number, processes_of, rows_of
-from qpruntime.criticism.pit import outcomes_of
+from qpruntime._typing import Array
+from qpruntime._validation import whole
+from qpruntime.criticism.loo import leave_one_out, one_number, outcomes_of, processes_of, rows_of
+from qpruntime.criticism.simulation import observed
 from qpruntime.errors import InputError
 from qpruntime.estimators.classifier import GPClassifier
-from qpruntime.estimators.predictive.density import log_density
 from qpruntime.inference.posterior import solution_of
 from qpruntime.learning.settings import generator
-from qpruntime.validation import whole
+from qpruntime.predictive.density import log_density
 
 __all__ = ["to_arviz"]
 

@@ -12,26 +12,24 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from qpruntime.arrays import Array
-from qpruntime.deep.drawing import draw_history, draw_layers
-from qpruntime.deep.feed import feed_of, standard_units
+from qpruntime._typing import Array
+from qpruntime._validation import choice, flag, number, shown, whole
+from qpruntime.deep.batches import feed_of, standard_units
+from qpruntime.deep.initialisation import first_layers
 from qpruntime.deep.layers import Layer
-from qpruntime.deep.passes import drawn, normals
-from qpruntime.deep.polishing import polished
-from qpruntime.deep.progress import reporting
-from qpruntime.deep.start import first_layers
-from qpruntime.deep.training import Plan, Trained, train
+from qpruntime.deep.plots import draw_history, draw_layers
+from qpruntime.deep.predictive import drawn, normals
+from qpruntime.deep.training import Plan, Trained, polished, reporting, train
 from qpruntime.errors import InputError, RenamedWarning, warn
-from qpruntime.estimators.data import checked, no_text
+from qpruntime.estimators.input_data import checked, no_text
 from qpruntime.execution.blas_threads import alone
-from qpruntime.inference.sparse.lazy import is_lazy
-from qpruntime.learning.inducing import SAMPLE, rows_at, sample
-from qpruntime.learning.options_inducing import Inducing
+from qpruntime.inference.sparse.data import is_lazy
+from qpruntime.learning.inducing_points import SAMPLE, rows_at, sample
+from qpruntime.learning.options import Inducing
 from qpruntime.learning.progress import both
 from qpruntime.learning.settings import generator
 from qpruntime.likelihoods import Likelihood
 from qpruntime.renamed import NEXT
-from qpruntime.validation import choice, flag, number, shown, whole
 
 __all__ = ["DeepGP"]
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.arrays import Array
-from qpruntime.deep.energy import Batch
-from qpruntime.inference.sparse.lazy import is_lazy, read, rows_of
-from qpruntime.kernels.units import Units
+from qpruntime._typing import Array
+from qpruntime.deep.layers import Batch
+from qpruntime.inference.sparse.data import is_lazy, read, rows_of
+from qpruntime.kernels.scaling import Units
 
 __all__ = ["BLOCK", "WINDOW", "Feed", "feed_of", "standard_units"]
 

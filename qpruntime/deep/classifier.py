@@ -10,11 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, logsumexp
 from sklearn.base import ClassifierMixin
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.deep.base import DeepGP
-from qpruntime.estimators.atomic import commit, draft_of
-from qpruntime.estimators.data import fit_data, weighed
-from qpruntime.estimators.labels import check_labels, classes_of, signs_of
+from qpruntime.estimators.input_data import check_labels, classes_of, fit_data, signs_of, weighed
+from qpruntime.estimators.process import commit, draft_of
 from qpruntime.likelihoods import get
 from qpruntime.renamed import renamed_parameters
 

@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.deep.layers import Layer
 from qpruntime.errors import InputError
 

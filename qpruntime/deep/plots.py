@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import InputError
 
 __all__ = ["draw_history", "draw_layers"]

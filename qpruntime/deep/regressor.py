@@ -10,17 +10,17 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import RegressorMixin
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import finite, flag, levels
 from qpruntime.deep.base import DeepGP
-from qpruntime.deep.observed import expected, quantiles_of, quantiles_of_mixtures
+from qpruntime.deep.predictive import expected, quantiles_of, quantiles_of_mixtures
 from qpruntime.errors import InputError
-from qpruntime.estimators.atomic import commit, draft_of
-from qpruntime.estimators.data import fit_data, weighed
-from qpruntime.estimators.predictive.density import log_density
+from qpruntime.estimators.input_data import fit_data, weighed
+from qpruntime.estimators.process import commit, draft_of
 from qpruntime.likelihoods import Likelihood, get
+from qpruntime.predictive.density import log_density
 from qpruntime.projection.projector import Projector
 from qpruntime.renamed import renamed_parameters
-from qpruntime.validation import finite, flag, levels
 
 __all__ = ["DeepGPRegressor"]
 
@@ -102,7 +102,7 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
 
         X that is a zarr or HDF5 array, a memory map, or a dask array or data frame stays where it
         is: one pass over it gives the units and a sample of 20 000 rows the start; then batches
-        come from windows of 32 768 rows (`qpruntime.deep.feed`). y and weights are held.
+        come from windows of 32 768 rows (`qpruntime.deep.batches`). y and weights are held.
 
         Raises
         ------

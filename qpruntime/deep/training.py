@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,16 +14,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from scipy.optimize import minimize
 
-from qpruntime.arrays import Array
-from qpruntime.deep.energy import Batch, Layers, energy
-from qpruntime.deep.feed import Feed
-from qpruntime.deep.layers import Layer
-from qpruntime.deep.observing import ByKernel, evidence
+from qpruntime._typing import Array
+from qpruntime.deep.batches import Feed
+from qpruntime.deep.layers import Batch, Layer, Layers, energy
+from qpruntime.deep.predictive import ByKernel, evidence
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
+from qpruntime.learning.progress import drawn_bar, time_left
 from qpruntime.likelihoods import Likelihood
 
-__all__ = ["Plan", "Report", "Trained", "flattened", "raise_failure", "restoring", "train"]
+__all__ = [
+    "Plan",
+    "Report",
+    "Trained",
+    "flattened",
+    "polished",
+    "raise_failure",
+    "reporting",
+    "restoring",
+    "train",
+]
 
 #: Steps that one call of the compiled function makes.
 CHUNK = 10
@@ -216,3 +230,114 @@ def _rates(plan: Plan, at: Array) -> Array:
     fallen = 0.5 * (1.0 + np.cos(np.pi * at / plan.max_iter))
     rates = plan.learning_rate * (_LAST_RATE + (1.0 - _LAST_RATE) * fallen)
     return np.where(at < plan.max_iter, rates, 0.0)
+
+
+# --- What follows the steps of Adam: L-BFGS with the energy of all rows, which are in memory.
+
+#: Rows whose pairs of inducing inputs are held at a time, at most.
+_BLOCK = 1024
+#: Steps that the optimiser remembers; what it is told where the energy is not finite.
+_MEMORY, _NOWHERE = 20, 1e300
+
+
+@lru_cache(maxsize=32)
+def _sloped(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
+    """Compile the energy of a batch, times its share of the rows, and its slope."""
+    log_z = evidence(likelihood, power)
+    narrow = None if dtype == "float64" else jnp.dtype(dtype)
+
+    def of(flat: jax.Array, batch: Batch, rows: Any, like: Layers) -> jax.Array:
+        found = energy(restoring(like)(flat), batch, rows, power, log_z, narrow)
+        return found * (jnp.sum(batch.weight) / rows)
+
+    return jax.jit(jax.value_and_grad(of)), log_z
+
+
+def polished(trained: Trained, data: Batch, plan: Plan, report: Report | None = None) -> Trained:
+    """Maximise the energy of all rows from where Adam has ended, by at most ``plan.polish`` steps.
+
+    The energy of all rows is the mean of those estimated from blocks, weighted by their rows, for
+    only the sum of log Z is scaled. The history goes on with it.
+
+    Raises
+    ------
+    NumericalError
+        If a likelihood cannot be integrated.
+    """
+    sloped, log_z = _sloped(plan.likelihood, plan.power, plan.dtype)
+    like, rows, blocks = trained.layers, float(np.sum(data.weight)), _blocks(data)
+    history = trained.history.tolist()
+
+    def falling(flat: Array) -> tuple[float, Array]:
+        value, slope = 0.0, np.zeros_like(flat)
+        for block in blocks:
+            part = sloped(flat, block, rows, like)
+            value, slope = value - float(part[0]), slope - np.asarray(part[1])
+        if not (np.isfinite(value) and np.isfinite(slope).all()):
+            raise_failure(log_z)
+            return _NOWHERE, np.zeros_like(flat)
+        return value, slope
+
+    def note(intermediate_result: Any) -> None:
+        history.append(-float(intermediate_result.fun))
+        if report is not None:
+            report(len(history), history[-1])
+
+    found = minimize(
+        falling,
+        flattened(like),
+        jac=True,
+        method="L-BFGS-B",
+        callback=note,
+        options={"maxiter": plan.polish, "maxfun": 2 * plan.polish, "maxcor": _MEMORY},
+    )
+    return Trained(restoring(like)(found.x), np.array(history), trained.converged)
+
+
+def _blocks(data: Batch) -> list[Batch]:
+    """Blocks of one size, the last filled up by rows of weight 0."""
+    n = len(data.y)
+    count = -(-n // _BLOCK)
+    size = -(-n // count)
+    at = np.arange(count * size)
+    weight = np.where(at < n, data.weight[np.minimum(at, n - 1)], 0.0)
+    X, y = (np.asarray(part)[np.minimum(at, n - 1)] for part in (data.X, data.y))
+    return [Batch(X[k], y[k], weight[k]) for k in np.split(at, count)]
+
+
+# --- What `verbose` shows of training: a bar with the time left on a terminal, lines elsewhere.
+
+_LINES = 10
+
+
+@contextlib.contextmanager
+def reporting(verbose: int, steps: int, processes: int) -> Iterator[Report | None]:
+    """Yield what is to be called with steps done and the average energy; None if silent."""
+    if not verbose:
+        yield None
+        return
+    total, begun = steps * processes, time.perf_counter()
+    before = last = 0
+
+    def words(done: int, energy: float) -> tuple[int, str]:
+        nonlocal before, last
+        if done < last:  # the next process
+            before += steps
+        last = done
+        whole = before + done
+        left = (time.perf_counter() - begun) / whole * (total - whole)
+        return whole, f"step {whole} of {total}, energy {energy:.6g}{time_left(left)}"
+
+    with drawn_bar(total) if verbose == 1 else contextlib.nullcontext(None) as update:
+        printed = 0
+
+        def report(done: int, energy: float) -> None:
+            nonlocal printed
+            whole, said = words(done, energy)
+            if update is not None:
+                update(whole, said)
+            elif whole * _LINES // total > printed:
+                printed = whole * _LINES // total
+                print(said, file=sys.stderr)
+
+        yield report

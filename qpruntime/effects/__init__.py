@@ -1,17 +1,15 @@
 """Effects, fixed and of groups, along time, over areas and in the plane, inferred by EP."""
 
-from qpruntime.effects.areas import Areas
+from qpruntime.effects.areal import Areas, Graph
+from qpruntime.effects.autoregressive import Series
 from qpruntime.effects.fixed import Fixed
-from qpruntime.effects.graph import Graph
 from qpruntime.effects.groups import Groups
-from qpruntime.effects.mesh import Mesh
-from qpruntime.effects.meshing import mesh_over
+from qpruntime.effects.interaction import Product
+from qpruntime.effects.mesh import Mesh, mesh_over
 from qpruntime.effects.model import EffectsModel
-from qpruntime.effects.plane import Plane
-from qpruntime.effects.product import Product
-from qpruntime.effects.series import Series
-from qpruntime.effects.table import Table
-from qpruntime.effects.walk import Walk
+from qpruntime.effects.random_walk import Walk
+from qpruntime.effects.results import Table
+from qpruntime.effects.spde import Plane
 
 __all__ = [
     "Areas",

@@ -11,13 +11,19 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from qpruntime.arrays import Array
-from qpruntime.effects.block import LOG_DEVIATION, Block, Term
-from qpruntime.effects.frame import Frame
-from qpruntime.effects.pattern import Pattern
-from qpruntime.effects.priors import DEVIATION, NormalPrior, deviation_prior
+from qpruntime._typing import Array
+from qpruntime._validation import choice, number
+from qpruntime.dataframes.readers import Frame
+from qpruntime.effects.term import (
+    DEVIATION,
+    LOG_DEVIATION,
+    Block,
+    NormalPrior,
+    Pattern,
+    Term,
+    deviation_prior,
+)
 from qpruntime.errors import InputError
-from qpruntime.validation import choice, number
 
 __all__ = ["Series", "SeriesBlock"]
 

@@ -12,13 +12,12 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import qr
 
-from qpruntime.arrays import Array
-from qpruntime.effects.block import Block, Term
-from qpruntime.effects.frame import Frame
-from qpruntime.effects.levels import numbers_of, sorted_levels
-from qpruntime.effects.pattern import diagonal_pattern
+from qpruntime._typing import Array
+from qpruntime._validation import flag, number
+from qpruntime.dataframes.encoding import numbers_of, sorted_levels
+from qpruntime.dataframes.readers import Frame
+from qpruntime.effects.term import Block, Term, diagonal_pattern
 from qpruntime.errors import InputError
-from qpruntime.validation import flag, number
 
 __all__ = ["Fixed", "FixedBlock"]
 

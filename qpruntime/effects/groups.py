@@ -7,20 +7,23 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from qpruntime.arrays import Array
-from qpruntime.effects.block import LOG_DEVIATION, Block, Term
-from qpruntime.effects.covariances import (
+from qpruntime._typing import Array
+from qpruntime._validation import flag
+from qpruntime.dataframes.encoding import Coding, indicator_rows
+from qpruntime.dataframes.readers import Frame
+from qpruntime.effects.term import (
+    DEVIATION,
+    LOG_DEVIATION,
+    Block,
+    Pattern,
+    Term,
     covariance_of,
+    deviation_prior,
     log_det_of,
     log_prior_of_partials,
     precision_of,
 )
-from qpruntime.effects.frame import Frame
-from qpruntime.effects.levels import Coding, indicator_rows
-from qpruntime.effects.pattern import Pattern
-from qpruntime.effects.priors import DEVIATION, deviation_prior
 from qpruntime.errors import InputError
-from qpruntime.validation import flag
 
 __all__ = ["Groups", "GroupsBlock"]
 

@@ -11,13 +11,12 @@ from scipy.interpolate import RBFInterpolator
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from qpruntime.arrays import Array
-from qpruntime.effects.maximum import Mode
+from qpruntime._typing import Array
+from qpruntime._validation import choice
 from qpruntime.effects.objective import Evaluation, Objective
-from qpruntime.effects.scales import curvature
+from qpruntime.effects.optimise import Mode, curvature
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
-from qpruntime.learning.nodes.spread import directions, lattice, stretched
-from qpruntime.validation import choice
+from qpruntime.learning.hyper_integration.designs import directions, lattice, stretched
 
 __all__ = ["INTEGRATIONS", "Nodes", "integrate"]
 

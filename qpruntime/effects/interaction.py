@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from qpruntime.arrays import Array
-from qpruntime.effects.block import Block, Term
-from qpruntime.effects.frame import Frame
-from qpruntime.effects.pattern import Pattern
-from qpruntime.effects.plane import Plane
-from qpruntime.effects.series import Series
+from qpruntime._typing import Array
+from qpruntime.dataframes.readers import Frame
+from qpruntime.effects.autoregressive import Series
+from qpruntime.effects.spde import Plane
+from qpruntime.effects.term import Block, Pattern, Term
 from qpruntime.errors import InputError
 
 __all__ = ["Product", "ProductBlock"]

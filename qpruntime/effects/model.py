@@ -12,28 +12,23 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 
-from qpruntime.arrays import Array
-from qpruntime.effects.assembly import Assembly
-from qpruntime.effects.block import Block, Term
-from qpruntime.effects.checks import collapsed, findings, single_rows
+from qpruntime._typing import Array
+from qpruntime._validation import choice, finite, number, shown, whole
+from qpruntime.dataframes.readers import Frame
 from qpruntime.effects.families import Family, family_of
 from qpruntime.effects.fixed import Fixed, FixedBlock
-from qpruntime.effects.frame import Frame
 from qpruntime.effects.integration import integrate
-from qpruntime.effects.left_out import LeftOut
-from qpruntime.effects.likelihood import most_likely
-from qpruntime.effects.maximum import Mode, maximise
-from qpruntime.effects.objective import Evaluation, Objective
-from qpruntime.effects.predictions import Predictions
-from qpruntime.effects.scales import curvature
+from qpruntime.effects.leave_one_out import LeftOut, collapsed, findings, single_rows
+from qpruntime.effects.objective import Assembly, Evaluation, Objective
+from qpruntime.effects.optimise import Mode, curvature, maximise, most_likely, window
+from qpruntime.effects.results import Predictions
 from qpruntime.effects.state import State
-from qpruntime.effects.window import window
+from qpruntime.effects.term import Block, Term
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
-from qpruntime.estimators.atomic import commit, draft_of
+from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.blas_threads import alone
 from qpruntime.likelihoods import Likelihood
-from qpruntime.saving.savable import Savable
-from qpruntime.validation import choice, finite, number, shown, whole
+from qpruntime.persistence.file import Savable
 
 __all__ = ["EffectsModel"]
 

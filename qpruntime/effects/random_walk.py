@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from qpruntime.arrays import Array
-from qpruntime.effects.block import LOG_DEVIATION, Block, Term
-from qpruntime.effects.forecast import forecasts
-from qpruntime.effects.frame import Frame
+from qpruntime._typing import Array
+from qpruntime._validation import flag, whole
+from qpruntime.dataframes.readers import Frame
 from qpruntime.effects.intrinsic import Structure, scaled, stiffened
-from qpruntime.effects.pattern import Pattern
-from qpruntime.effects.priors import DEVIATION, deviation_prior
+from qpruntime.effects.state import forecasts
+from qpruntime.effects.term import DEVIATION, LOG_DEVIATION, Block, Pattern, Term, deviation_prior
 from qpruntime.errors import InputError
-from qpruntime.validation import flag, whole
 
 __all__ = ["Walk", "WalkBlock"]
 

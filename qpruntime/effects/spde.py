@@ -13,16 +13,21 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from qpruntime.arrays import Array
-from qpruntime.effects.block import LOG_DEVIATION, Block, Term
-from qpruntime.effects.frame import Frame
-from qpruntime.effects.mesh import Mesh
-from qpruntime.effects.meshing import mesh_over
-from qpruntime.effects.pattern import Pattern
-from qpruntime.effects.priors import DEVIATION, deviation_prior, range_prior
-from qpruntime.effects.shifted import ShiftedDeterminant
+from qpruntime._typing import Array
+from qpruntime._validation import choice
+from qpruntime.dataframes.readers import Frame
+from qpruntime.effects.intrinsic import ShiftedDeterminant
+from qpruntime.effects.mesh import Mesh, mesh_over
+from qpruntime.effects.term import (
+    DEVIATION,
+    LOG_DEVIATION,
+    Block,
+    Pattern,
+    Term,
+    deviation_prior,
+    range_prior,
+)
 from qpruntime.errors import InputError
-from qpruntime.validation import choice
 
 __all__ = ["Plane", "PlaneBlock"]
 

@@ -11,18 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from qpruntime.arrays import Array
-from qpruntime.blocks import in_blocks
-from qpruntime.columns.table import Table
+from qpruntime._memory import require, squares
+from qpruntime._row_blocks import in_blocks
+from qpruntime._typing import Array
+from qpruntime._validation import choice, flag
+from qpruntime._validation import generator as seeded
+from qpruntime._validation import whole as whole_number
+from qpruntime.dataframes.encoding import Table
 from qpruntime.errors import InputError
-from qpruntime.estimators.components import Components, components_of
-from qpruntime.estimators.cross_fitted import CrossFitted, Target
-from qpruntime.estimators.data import checked, no_text
-from qpruntime.estimators.fitted_table import remember
-from qpruntime.estimators.idle import refuse_idle
-from qpruntime.estimators.mean_choice import with_mean
-from qpruntime.estimators.monotone import monotone_data
-from qpruntime.estimators.over_nodes import (
+from qpruntime.estimators.averaging import (
     averaged,
     drawn,
     is_integrated,
@@ -31,27 +28,25 @@ from qpruntime.estimators.over_nodes import (
     remembered,
     to_integrate,
 )
+from qpruntime.estimators.input_data import checked, matrix_of, no_text, on_columns, with_table
+from qpruntime.estimators.latent_functions import Components, LatentPaths, components_of
+from qpruntime.estimators.monotone import monotone_data
+from qpruntime.estimators.option_checks import refuse_idle
 from qpruntime.estimators.parameters import Parameters
-from qpruntime.estimators.paths import LatentPaths
+from qpruntime.estimators.prior_mean import CrossFitted, Target
+from qpruntime.estimators.prior_mean_selection import with_mean
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
-from qpruntime.estimators.tables import matrix_of, on_columns, with_table
-from qpruntime.estimators.units import train_all, whole
+from qpruntime.estimators.train import remember, train_all, whole
 from qpruntime.execution.blas_threads import sized
-from qpruntime.inference.corrections.conditional import POINTS
 from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
+from qpruntime.inference.corrections.ep_fact import POINTS
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import solution_of
-from qpruntime.learning.data import Data
-from qpruntime.learning.nodes.result import Integrated
-from qpruntime.learning.policy.judged import Stage
-from qpruntime.learning.settings import Settings, generator, settings_of
-from qpruntime.learning.slopes import Slopes
-from qpruntime.learning.training import Fit
-from qpruntime.learning.warp import Warp
-from qpruntime.memory import require, squares
-from qpruntime.validation import choice, flag
-from qpruntime.validation import generator as seeded
-from qpruntime.validation import whole as whole_number
+from qpruntime.learning.hyper_integration.density import Integrated
+from qpruntime.learning.model_selection.budget import Stage
+from qpruntime.learning.rank_transform import Warp
+from qpruntime.learning.settings import Data, Settings, Slopes, generator, settings_of
+from qpruntime.learning.train import Fit
 
 __all__ = ["GPEstimator", "settings_to_fit"]
 

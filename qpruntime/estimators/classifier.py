@@ -2,61 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
+from scipy.special import logsumexp, ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime import likelihoods
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import flag, number, shown
 from qpruntime.errors import InputError
-from qpruntime.estimators.atomic import commit, draft_of, renewed
+from qpruntime.estimators.averaging import is_integrated, mixed_normals, mixed_probabilities
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
-from qpruntime.estimators.coupling import coupled, coupling_of
-from qpruntime.estimators.cross_fitted import Target
-from qpruntime.estimators.data import fit_data, weighed
-from qpruntime.estimators.fitted_table import fitted_table, table_to_fit
-from qpruntime.estimators.joint import JointClasses, fit_joint, is_joint, joint_settings
-from qpruntime.estimators.joint_points import no_parts
-from qpruntime.estimators.labels import (
+from qpruntime.estimators.input_data import (
     check_announced,
     check_labels,
     check_signs,
     classes_of,
+    fit_data,
     signs_of,
+    weighed,
 )
-from qpruntime.estimators.learnt_parameters import learnt_by_name
-from qpruntime.estimators.mean_choice import boosted_classes
+from qpruntime.estimators.joint_classifier import (
+    JointClasses,
+    fit_joint,
+    is_joint,
+    joint_settings,
+    no_parts,
+)
+from qpruntime.estimators.likelihood_parameters import learnt_by_name
 from qpruntime.estimators.monotone import one_direction
 from qpruntime.estimators.old_options import with_old_options
-from qpruntime.estimators.over_nodes import is_integrated
-from qpruntime.estimators.over_nodes_classes import mixed_normals, mixed_probabilities
-from qpruntime.estimators.partial_fit import begun, extended, with_inducing
-from qpruntime.estimators.predictive.grid import signs_by_grid
-from qpruntime.estimators.predictive.two_classes import log_probabilities, quantile, scores
-from qpruntime.estimators.process import all_of
-from qpruntime.estimators.scores import OfClasses
-from qpruntime.inference.classes.posterior import ClassPosterior
+from qpruntime.estimators.prior_mean import OfClasses, Target
+from qpruntime.estimators.prior_mean_selection import boosted_classes
+from qpruntime.estimators.process import all_of, commit, draft_of, renewed
+from qpruntime.estimators.train import begun, extended, fitted_table, table_to_fit, with_inducing
 from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.posterior import Posterior
-from qpruntime.inference.sparse.lazy import is_lazy
-from qpruntime.learning.data import Data
-from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.options_integrate import Integrate
-from qpruntime.learning.options_joint import Joint, joint_of
-from qpruntime.learning.settings import settings_of
+from qpruntime.inference.sparse.data import is_lazy
+from qpruntime.learning.optimise import Optimum
+from qpruntime.learning.options import Integrate, Joint, joint_of
+from qpruntime.learning.settings import Data, settings_of
 from qpruntime.likelihoods import Likelihood
+from qpruntime.predictive.corrected import signs_by_grid
+from qpruntime.predictive.distribution import log_probabilities, quantile, scores
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import flag, number, shown
 
-__all__ = ["GPClassifier"]
+__all__ = [
+    "GPClassifier",
+    "coupled",
+    "coupling_of",
+    "statements",
+]
+
+# --- Probabilities of K classes from K processes, each of one class against the rest.
+#
+# By process c a row is of class c with probability p_c. Scaled to sum to 1, what the others say of
+# not being theirs is left out. Given that exactly one of K independent statements is true, class c
+# has probability p_c/(1 - p_c), up to scale: that counts as K statements what is partly one.
+# Between the two lies p_c/(1 - p_c)^b, and b is learnt from what the processes say of their own
+# rows, each left out: no label is held back, and it is one number.
+
+#: Rows that are left out, at most: enough for one number.
+_ROWS = 2000
+#: Values of b, and the rate of its exponential prior.
+_GRID, _RATE = np.linspace(0.0, 1.0, 51), 2.0
+#: A log density left out is so far from 0: what rounding has left of 1 - p, and of p.
+_LEAST, _MOST = 1e-15, 700.0
+
+
+def coupled(minus: Array, plus: Array, b: float) -> Array:
+    """Log probabilities of classes (T, K) from log(1 - p) and log p of each against the rest."""
+    score = plus - b * minus
+    found: Array = score - logsumexp(score, axis=1, keepdims=True)
+    return found
+
+
+def statements(said: Sequence[Array], own: NDArray[np.intp]) -> tuple[Array, Array]:
+    """log(1 - p) and log p of each class against the rest, (T, K), by the class of each row (T,).
+
+    From the log probability ``said[c]`` (T,) that process c has of whether the row is of class c.
+    """
+    minus, plus = np.empty((2, len(own), len(said)))
+    for c, one in enumerate(said):
+        known = np.clip(one, -_MOST, -_LEAST)
+        other = np.log(-np.expm1(known))
+        true = own == c
+        plus[:, c], minus[:, c] = np.where(true, known, other), np.where(true, other, known)
+    return minus, plus
+
+
+def coupling_of(posteriors: Sequence[Any], codes: NDArray[np.intp], weights: Array | None) -> float:
+    """Return b, from 0 to 1 in steps of 1/50, by leave-one-out log probabilities of classes.
+
+    Their sum has to gain by two nats for each unit of b, and b is the least that is within one
+    standard error of the best: few rows say little, and hyper-parameters were learnt from the same.
+
+    Parameters
+    ----------
+    posteriors : sequence of Posterior
+        Of each class against the rest, at the rows.
+    codes : ndarray of int, shape (N,)
+        Class of each row.
+    weights : ndarray, shape (N,), optional
+    """
+    n = len(codes)
+    some = np.arange(n)
+    if n > _ROWS:
+        some = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
+    own = codes[some]
+    said = [posterior.loo(None if len(some) == n else some) for posterior in posteriors]
+    minus, plus = statements(said, own)
+    mass = np.ones(len(some)) if weights is None else weights[some]
+    rows = np.arange(len(some))
+    lost = np.array([-mass * coupled(minus, plus, b)[rows, own] for b in _GRID])
+    total = lost.sum(axis=1) + _RATE * _GRID
+    best = int(np.argmin(total))
+    error = np.sqrt(len(some)) * (lost - lost[best]).std(axis=1)
+    return float(_GRID[np.argmax(total <= total[best] + error)])
+
+
+# --- scikit-learn classifier over `infer`: data and labels in, class probabilities out.
 
 
 class _Fitted(GPEstimator):

@@ -1,4 +1,4 @@
-"""What regressions of counts say of new points: rates, counts, quantiles, probabilities."""
+"""Predicted rates and counts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
-from qpruntime.arrays import Array
-from qpruntime.errors import InputError
-from qpruntime.estimators.base import GPEstimator
-from qpruntime.estimators.over_nodes import (
+from qpruntime._typing import Array
+from qpruntime._validation import choice, flag, generator, levels, whole
+from qpruntime.errors import InputError, warn
+from qpruntime.estimators.averaging import (
     averaged,
     densities,
     deviations,
@@ -23,20 +23,55 @@ from qpruntime.estimators.over_nodes import (
     nodes_of,
     only_mode,
 )
-from qpruntime.estimators.predictive import density as distribution
-from qpruntime.estimators.predictive.draws import observed
-from qpruntime.estimators.predictive.grid import counts_by_grid, rates_by_grid
-from qpruntime.estimators.predictive.links import LINKS, exposures
-from qpruntime.estimators.predictive.mixed_quantiles import mixed_quantiles
-from qpruntime.estimators.tails import warn_of_tails
+from qpruntime.estimators.base import GPEstimator
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
-from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.optimise import Optimum
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.observations import counts
-from qpruntime.validation import choice, flag, generator, levels, whole
+from qpruntime.likelihoods.responses import counts
+from qpruntime.predictive import density as distribution
+from qpruntime.predictive.corrected import counts_by_grid, rates_by_grid
+from qpruntime.predictive.counts import LINKS, exposures
+from qpruntime.predictive.distribution import observed
+from qpruntime.predictive.mixtures import mixed_quantiles
 
-__all__ = ["CountPredictions"]
+__all__ = [
+    "CountPredictions",
+    "largest_rate",
+    "warn_of_tails",
+]
+
+# --- Mean rates that no data bear out: those of e^f, which the tail of f makes.
+
+# Means so many times above every rate observed are no extrapolation that anyone means.
+_BEYOND = 1000.0
+
+
+def largest_rate(events: Array, exposure: Array) -> float:
+    """Return the largest rate observed; no event is taken for one."""
+    return float((np.maximum(events, 1.0) / exposure).max())
+
+
+def warn_of_tails(mean: Array, exposure: ArrayLike | None, largest: float) -> None:
+    """Warn if means of counts (T,) with these exposures are far beyond the largest rate observed.
+
+    Only where they are left to the exponential link can they be: squares follow the data.
+    """
+    rate = mean if exposure is None else mean / np.asarray(exposure, dtype=float)
+    if not (beyond := rate > _BEYOND * largest).any():
+        return
+    worst = int(np.argmax(rate))
+    warn(
+        f"the mean rate of point {worst} is {rate[worst]:.3g}, and of {int(beyond.sum())} points "
+        f"it is more than {_BEYOND:g} times the largest rate observed, {largest:.3g}: the mean of "
+        "e^f is exp(mean + variance/2), and f is hardly known there. predict_quantiles has the "
+        'median; link="square" has no such means; an upper bound of the kernel\'s variance, or '
+        "counts without outliers, keep f known",
+        UserWarning,
+    )
+
+
+# --- What regressions of counts say of new points: rates, counts, quantiles, probabilities.
 
 Counts = NDArray[np.int64]
 

@@ -1,45 +1,206 @@
-"""`multi_class="joint"` of the classifier: one model of all classes, fitted and asked."""
+"""Classification with joint classes, and its temperature scaling."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import logsumexp, ndtr
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
-from qpruntime.blocks import in_blocks
+from qpruntime._row_blocks import in_blocks
+from qpruntime._typing import Array
+from qpruntime._validation import shown
 from qpruntime.errors import InputError
-from qpruntime.estimators.fitted_table import remember
-from qpruntime.estimators.joint_points import by_points, points_asked, rows_to_learn, same_columns
+from qpruntime.estimators.input_data import kernel_of_table
+from qpruntime.estimators.input_data import levels_of as levels_of_of_input_data
 from qpruntime.estimators.process import all_of
-from qpruntime.estimators.tables import kernel_of_table, levels_of
-from qpruntime.estimators.temperature import exponent_of, tempered
+from qpruntime.estimators.train import remember
 from qpruntime.execution.blas_threads import sized
-from qpruntime.inference.classes.layout import Layout
-from qpruntime.inference.classes.posterior import ClassPosterior
-from qpruntime.inference.classes.probabilities import log_probabilities
-from qpruntime.inference.classes.ratio import RATIO
-from qpruntime.inference.classes.solution import CORRECTED
-from qpruntime.inference.classes.sparse.posterior import SparseClassPosterior
+from qpruntime.inference.fixed_point.convergence import Limits
+from qpruntime.inference.multiclass.linalg import Layout
+from qpruntime.inference.multiclass.posterior import (
+    CORRECTED,
+    RATIO,
+    ClassPosterior,
+    left_out_log_proba,
+)
+from qpruntime.inference.multiclass.probability_kernels import log_probabilities
+from qpruntime.inference.multiclass.sparse import SparseClassPosterior, settled_by_points
+from qpruntime.inference.sparse.features import Inducing as Points
 from qpruntime.kernels.default import LogNormal
-from qpruntime.kernels.units import Units
-from qpruntime.learning.data import Data
+from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
-from qpruntime.learning.joint import Joint, each_its_own
-from qpruntime.learning.options import Series
-from qpruntime.learning.options_inducing import Inducing
-from qpruntime.learning.options_integrate import integrate_of
-from qpruntime.learning.options_joint import joint_of
-from qpruntime.learning.settings import Settings, generator, left_open, settings_of
-from qpruntime.learning.training import train
+from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
+from qpruntime.learning.model_selection.budget import DENSE
+from qpruntime.learning.multiclass_solver import Joint, each_its_own
+from qpruntime.learning.options import Inducing, Series, integrate_of, joint_of
+from qpruntime.learning.settings import Data, Settings, generator, left_open, settings_of
+from qpruntime.learning.train import train
 from qpruntime.projection.projector import Projector
-from qpruntime.validation import shown
 
-__all__ = ["JointClasses", "fit_joint", "is_joint", "joint_settings"]
+__all__ = [
+    "JointClasses",
+    "by_points",
+    "exponent_of",
+    "exponents",
+    "fit_joint",
+    "is_joint",
+    "joint_settings",
+    "no_parts",
+    "points_asked",
+    "rows_to_learn",
+    "same_columns",
+    "tempered",
+]
+
+# --- Joint classes of many rows: a kernel that is learnt from some of them, and inducing points.
+
+# Points of each class by default: of all classes together so many, within these bounds.
+_TOGETHER, _FEWEST, _MOST = 1000, 50, 200
+# A kernel is learnt from so many rows that C N^3 is this: a few seconds for ten classes.
+_WORK = 1.25e9
+
+
+def points_asked(model: Any, settings: Settings, n: int, classes: int) -> int | Array | None:
+    """Return how many inducing points a joint fit is to have, or which; None for none.
+
+    Raises
+    ------
+    InputError
+        If they are asked for in a way that a joint fit does not have.
+    """
+    given = model.inducing
+    if isinstance(given, Inducing) and (more := [k for k in given.changed() if k != "points"]):
+        raise InputError(
+            f'{more[0]} of inducing={shown(given)} cannot act with multi_class="joint", which '
+            "takes a number of points or points: use inducing=200"
+        )
+    if settings.sparse is None:
+        few = n <= DENSE or settings.auto is None or model.correction is not None
+        return None if few else int(np.clip(_TOGETHER // classes, _FEWEST, _MOST))
+    wanted = settings.sparse.inducing
+    if isinstance(wanted, str):
+        raise InputError(
+            f'inducing={shown(given)} is not for multi_class="joint": give a number, inducing=100, '
+            "or points"
+        )
+    if model.correction is not None:
+        raise InputError(
+            f"correction={model.correction!r} takes a covariance matrix: use inducing=None"
+        )
+    return wanted
+
+
+def no_parts(model: Any, y: Any) -> None:
+    """Raise `InputError` if rows in parts are asked of more than two classes jointly."""
+    if joint_of(model.multi_class) and np.unique(np.asarray(y)).size > 2:
+        raise InputError(
+            'multi_class="joint" takes all rows at once: use fit, or multi_class="one_vs_rest"'
+        )
+
+
+def same_columns(points: Array, X: Array) -> Array:
+    """Return inducing points that have the columns of X, or raise `InputError`."""
+    if points.shape[1] != X.shape[1]:
+        raise InputError(f"inducing must have {X.shape[1]} columns like X, got {points.shape[1]}")
+    return points
+
+
+def rows_to_learn(n: int, classes: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return the rows from which a kernel is learnt."""
+    return sample(n, int((_WORK / classes) ** (1.0 / 3.0)), rng)
+
+
+def by_points(
+    X: Array,
+    layout: Layout,
+    kernels: Sequence[Kernel],
+    points: int | Array,
+    projector: Projector,
+    settings: Settings,
+    rng: np.random.Generator,
+) -> SparseClassPosterior:
+    """Return the posterior of all rows under kernels as they are; X and points in their units."""
+    if isinstance(points, np.ndarray):
+        Z = same_columns(points, X)
+    else:
+        measured = units(kernels[0], X.std(axis=0))
+        Z = clusters(X, min(points, len(X)), rng, measured, levels_of(kernels[0]))
+    inducing = tuple(Points(kernel, Z) for kernel in kernels)
+    limits = Limits(settings.tol, settings.max_sweeps, 1.0)
+    return settled_by_points(X, layout, inducing, projector, limits, of_estimator=True)
+
+
+# --- How sure a joint model of classes is to be: one exponent on its probabilities, by rows left
+# out.
+#
+# The kernel that makes the evidence of all classes highest may leave probabilities too low, as it
+# does on written digits: the posterior of ten functions under one kernel is wide. p_c^a, scaled to
+# sum to 1, is as sure as the model is right about its own rows, each left out: no label is held
+# back, and it is one number.
+
+#: Rows that are left out, at most: enough for one number.
+_ROWS = 1000
+#: Values of a, and the rate of the exponential prior of the distance of its logarithm from 0.
+_GRID, _RATE = np.exp(np.linspace(np.log(0.5), np.log(5.0), 61)), 2.0
+
+
+def tempered(log_p: Array, a: float) -> Array:
+    """Log probabilities (T, C) to this power, scaled."""
+    if a == 1.0:
+        return log_p
+    found: Array = a * log_p - logsumexp(a * log_p, axis=1, keepdims=True)
+    return found
+
+
+def exponents(log_p: Array, own: NDArray[np.intp]) -> tuple[float, float]:
+    """Return the best a, and the nearest to 1 of all that are within one standard error of it.
+
+    Parameters
+    ----------
+    log_p : ndarray, shape (n, C)
+        Log probabilities of rows left out.
+    own : ndarray of int, shape (n,)
+        Their classes.
+    """
+    rows = np.arange(len(own))
+    # 1 itself is among them.
+    grid = np.sort(np.append(_GRID, 1.0))
+    lost = np.array([-tempered(log_p, a)[rows, own] for a in grid])
+    away = np.abs(np.log(grid))
+    total = lost.sum(axis=1) + _RATE * away
+    best = int(np.argmin(total))
+    error = np.sqrt(len(own)) * (lost - lost[best]).std(axis=1)
+    near = np.argmin(np.where(total <= total[best] + error, away, np.inf))
+    return float(grid[best]), float(grid[near])
+
+
+def exponent_of(posterior: ClassPosterior, codes: NDArray[np.intp]) -> float:
+    """Return a, by leave-one-out log probabilities of the labels: 1 where they say too little.
+
+    That nearest to 1 within one standard error: few rows say little, and hyper-parameters were
+    learnt from the same.
+
+    Parameters
+    ----------
+    posterior : ClassPosterior
+    codes : ndarray of int, shape (N,)
+        Class of each row.
+    """
+    n = len(codes)
+    some = np.arange(n)
+    if n > _ROWS:
+        some = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
+    log_p = left_out_log_proba(posterior, some)
+    sound = np.isfinite(log_p).all(axis=1)
+    return exponents(log_p[sound], codes[some][sound])[1] if sound.any() else 1.0
+
+
+# --- `multi_class="joint"` of the classifier: one model of all classes, fitted and asked.
 
 #: Draws of the latent values of a point for intervals, and their seed.
 _DRAWS, _SEED = 2000, 0
@@ -121,7 +282,7 @@ def fit_joint(
     if isinstance(settings.kernel, Kernel):
         begin, own = given_start(settings.kernel, settings.priors, {}), X
     else:
-        units = Units.of(X, levels=levels_of(draft))
+        units = Units.of(X, levels=levels_of_of_input_data(draft))
         own = units.scaled(X)
         begin = (default_start if settings.kernel is None else automatic_start)(units)
     few = layout

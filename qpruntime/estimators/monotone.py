@@ -12,18 +12,16 @@ from scipy.stats import qmc
 from sklearn.base import is_classifier
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import shown
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.posterior import solution_of
-from qpruntime.kernels.slopes import Asked, covariance, require_slopes
-from qpruntime.kernels.units import Units
-from qpruntime.learning.data import Data
+from qpruntime.kernels.derivative_covariance import Asked, covariance, require_slopes
+from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
-from qpruntime.learning.monotone import and_slopes, with_slopes
-from qpruntime.learning.settings import Settings
-from qpruntime.learning.slopes import Slopes
-from qpruntime.learning.training import Fit, train
-from qpruntime.validation import shown
+from qpruntime.learning.monotone_solver import and_slopes, with_slopes
+from qpruntime.learning.settings import Data, Settings, Slopes
+from qpruntime.learning.train import Fit, train
 
 __all__ = ["monotone_data", "one_direction", "train_monotone"]
 

@@ -7,14 +7,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from qpruntime._validation import choice, shown
 from qpruntime.errors import InputError, RenamedWarning, warn
-from qpruntime.learning.options import Options, Search, Series
-from qpruntime.learning.options_inducing import Inducing
-from qpruntime.learning.options_integrate import integrate_of
-from qpruntime.learning.options_joint import Joint, joint_of
+from qpruntime.learning.options import (
+    Inducing,
+    Joint,
+    Options,
+    Search,
+    Series,
+    integrate_of,
+    joint_of,
+)
 from qpruntime.learning.settings import SOLVERS, inducing_of, search_of
 from qpruntime.renamed import NEXT, OPTIONS
-from qpruntime.validation import choice, shown
 
 __all__ = ["VALUES", "folded", "upgraded", "value_of", "with_old_options"]
 

@@ -11,15 +11,13 @@ from typing import Any
 
 from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.kernels.state_space import approximates
-from qpruntime.learning.data import Data
-from qpruntime.learning.options import Options, Search, Series
-from qpruntime.learning.options_inducing import Inducing
-from qpruntime.learning.policy.acts import why_never
-from qpruntime.learning.settings import Settings
+from qpruntime.learning.model_selection.budget import why_never
+from qpruntime.learning.options import Inducing, Options, Search, Series
+from qpruntime.learning.settings import Data, Settings
 from qpruntime.projection.table import Table
-from qpruntime.validation import shown
 
 __all__ = ["refuse_idle"]
 

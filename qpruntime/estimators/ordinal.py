@@ -12,26 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from sklearn.base import ClassifierMixin
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import levels as quantile_levels
+from qpruntime._validation import shown
 from qpruntime.errors import InputError
-from qpruntime.estimators.atomic import draft_of
-from qpruntime.estimators.data import checked, fit_data, weighed
-from qpruntime.estimators.labels import check_labels
+from qpruntime.estimators.averaging import averaged, shares
+from qpruntime.estimators.input_data import check_labels, checked, fit_data, weighed
+from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor
 from qpruntime.estimators.old_options import with_old_options
-from qpruntime.estimators.over_nodes import averaged, shares
-from qpruntime.estimators.with_likelihood import LikelihoodRegressor
+from qpruntime.estimators.process import draft_of
 from qpruntime.inference.corrections.marginals import Marginals
-from qpruntime.learning.options_integrate import Integrate
+from qpruntime.learning.options import Integrate
 from qpruntime.likelihoods import Likelihood, get
-from qpruntime.likelihoods.kinds.ordinal import (
-    BEYOND,
-    MOST_LEVELS,
-    gap_names,
-    probabilities,
-    thresholds,
-)
-from qpruntime.validation import levels as quantile_levels
-from qpruntime.validation import shown
+from qpruntime.likelihoods.ordinal import BEYOND, MOST_LEVELS, gap_names, probabilities, thresholds
 
 __all__ = ["GPOrdinal"]
 

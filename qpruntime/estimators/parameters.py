@@ -12,15 +12,14 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import ArrayLike
+from qpruntime._typing import ArrayLike
+from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.old_options import VALUES, folded, upgraded, value_of
 from qpruntime.inference.corrections.corrected import Correction
-from qpruntime.learning.options import Options, Search, Series
-from qpruntime.learning.options_inducing import Inducing
+from qpruntime.learning.options import Inducing, Options, Search, Series
+from qpruntime.persistence.file import Savable
 from qpruntime.projection.table import Table
-from qpruntime.saving.savable import Savable
-from qpruntime.validation import shown
 
 __all__ = ["Parameters"]
 

@@ -12,20 +12,11 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import no_kernel, number, whole
+from qpruntime._validation import shown as show
 from qpruntime.errors import InputError
-from qpruntime.estimators.atomic import commit, draft_of
-from qpruntime.estimators.choices import probabilities_of, rows_of, seen
-from qpruntime.estimators.comparisons import (
-    Items,
-    differences,
-    distinct,
-    items_of,
-    pairs_of,
-    times_of,
-    won,
-)
-from qpruntime.estimators.over_nodes import (
+from qpruntime.estimators.averaging import (
     averaged,
     deviations,
     is_integrated,
@@ -33,21 +24,30 @@ from qpruntime.estimators.over_nodes import (
     remembered,
     shares,
 )
-from qpruntime.estimators.predictive.normals import Mixture
-from qpruntime.estimators.utilities import Utilities
+from qpruntime.estimators.pairwise_data import (
+    Items,
+    Utilities,
+    differences,
+    distinct,
+    items_of,
+    pairs_of,
+    probabilities_of,
+    rows_of,
+    seen,
+    times_of,
+    won,
+)
+from qpruntime.estimators.process import commit, draft_of
 from qpruntime.inference.operator.functionals import Functionals
-from qpruntime.kernels.units import Units
-from qpruntime.learning.along import train_along
-from qpruntime.learning.data import Data
-from qpruntime.learning.options import Search
-from qpruntime.learning.options_integrate import Integrate, integrate_of
-from qpruntime.learning.preference_kernel import own_start, preference_start
-from qpruntime.learning.priors import priors_of
-from qpruntime.learning.settings import Settings, generator, search_of
+from qpruntime.kernels.scaling import Units
+from qpruntime.learning.default_kernel import own_start, preference_start
+from qpruntime.learning.hyperpriors import priors_of
+from qpruntime.learning.options import Integrate, Search, integrate_of
+from qpruntime.learning.settings import Data, Settings, generator, search_of
+from qpruntime.learning.train_operator import train_along
+from qpruntime.persistence.file import Savable
+from qpruntime.predictive.mixtures import Mixture
 from qpruntime.projection.projector import Inference, Projector
-from qpruntime.saving.savable import Savable
-from qpruntime.validation import no_kernel, number, whole
-from qpruntime.validation import shown as show
 
 __all__ = ["GPPreference"]
 

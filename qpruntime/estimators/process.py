@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.inference.corrections.corrected import Correction
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import solution_of
-from qpruntime.kernels.slopes import Asked, covariance
-from qpruntime.learning.monotone import joint_covariance
-from qpruntime.learning.slopes import Slopes
+from qpruntime.kernels.derivative_covariance import Asked, covariance
+from qpruntime.learning.monotone_solver import joint_covariance
+from qpruntime.learning.settings import Slopes
 
-__all__ = ["Process", "all_of", "one_or_all", "one_or_columns"]
+__all__ = [
+    "Process",
+    "all_of",
+    "commit",
+    "draft_of",
+    "one_or_all",
+    "one_or_columns",
+    "renewed",
+]
 
 
 @dataclass(frozen=True)
@@ -114,3 +122,35 @@ def one_or_all(items: Sequence[Any]) -> Any:
 def one_or_columns(items: Sequence[Array]) -> Array:
     """Return columns (T, K), or the one of shape (T,) itself."""
     return items[0] if len(items) == 1 else np.column_stack(items)
+
+
+# --- Fits happen whole or not at all: `fit` works on a draft, which is taken over at its end.
+#
+# What ends a fit early, Ctrl-C included, leaves the model as it was.
+
+Model = TypeVar("Model")
+
+
+def draft_of(model: Model) -> Model:
+    """Return a copy with the parameters and nothing of a fit."""
+    draft = object.__new__(type(model))
+    draft.__dict__ = _by_kind(model, fitted=False)
+    return draft
+
+
+def commit(model: Model, draft: Model) -> Model:
+    """Take over what was fitted, in place of all that an earlier fit has left."""
+    whole = _by_kind(model, fitted=False) | _by_kind(draft, fitted=True)
+    model.__dict__ = whole  # one instruction, which no signal divides
+    return model
+
+
+def renewed(model: Model, changed: dict[str, Any]) -> Model:
+    """Take over some of what was fitted."""
+    model.__dict__ = vars(model) | changed
+    return model
+
+
+def _by_kind(model: Any, fitted: bool) -> dict[str, Any]:
+    """Attributes that a fit sets, whose names end in an underscore, or all the others."""
+    return {name: value for name, value in vars(model).items() if name.endswith("_") == fitted}

@@ -11,19 +11,18 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import finite, flag, shown
 from qpruntime.errors import InputError
-from qpruntime.estimators.atomic import draft_of
-from qpruntime.estimators.data import fit_data, weighed
-from qpruntime.estimators.exposed import ExposedRegressor, log_exposures
+from qpruntime.estimators.averaging import averaged, deviations
+from qpruntime.estimators.input_data import fit_data, weighed
+from qpruntime.estimators.likelihood_regressor import NODES, Bounds, ExposedRegressor, log_exposures
 from qpruntime.estimators.old_options import with_old_options
-from qpruntime.estimators.over_nodes import averaged, deviations
-from qpruntime.estimators.predictive.by_likelihood import Rows
-from qpruntime.estimators.with_likelihood import NODES, Bounds
-from qpruntime.learning.options_integrate import Integrate
+from qpruntime.estimators.process import draft_of
+from qpruntime.learning.options import Integrate
 from qpruntime.likelihoods import Likelihood, get
-from qpruntime.likelihoods.kinds.observed import spans
-from qpruntime.validation import finite, flag, shown
+from qpruntime.likelihoods.responses import spans
+from qpruntime.predictive.distribution import Rows
 
 __all__ = ["GPRegressor"]
 

@@ -12,32 +12,29 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import choice, flag, generator, levels
+from qpruntime._validation import whole as whole_number
 from qpruntime.errors import InputError
-from qpruntime.estimators.atomic import commit, draft_of, renewed
+from qpruntime.estimators.averaging import averaged, densities, drawn, is_integrated, mixed_at
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
-from qpruntime.estimators.cross_fitted import Target
-from qpruntime.estimators.data import fit_data, weighed
-from qpruntime.estimators.fitted_table import table_to_fit
-from qpruntime.estimators.mean_choice import boosted_numbers
-from qpruntime.estimators.noise import median, noise_of, robust_std
+from qpruntime.estimators.input_data import fit_data, weighed
+from qpruntime.estimators.likelihood_parameters import median, noise_of, robust_std
 from qpruntime.estimators.old_options import with_old_options
-from qpruntime.estimators.over_nodes import averaged, densities, drawn, is_integrated
-from qpruntime.estimators.over_nodes_numbers import mixed_at
-from qpruntime.estimators.partial_fit import begun, extended, with_inducing
-from qpruntime.estimators.predictive.density import log_density
-from qpruntime.estimators.predictive.draws import observed
-from qpruntime.estimators.predictive.grid import t_quantiles_by_grid
-from qpruntime.estimators.scores import OfNumbers
+from qpruntime.estimators.prior_mean import OfNumbers, Target
+from qpruntime.estimators.prior_mean_selection import boosted_numbers
+from qpruntime.estimators.process import commit, draft_of, renewed
+from qpruntime.estimators.train import begun, extended, table_to_fit, with_inducing
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
-from qpruntime.learning.data import Data
-from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.options_integrate import Integrate
+from qpruntime.learning.optimise import Optimum
+from qpruntime.learning.options import Integrate
+from qpruntime.learning.settings import Data
 from qpruntime.likelihoods import Likelihood, get
+from qpruntime.predictive.corrected import t_quantiles_by_grid
+from qpruntime.predictive.density import log_density
+from qpruntime.predictive.distribution import observed
 from qpruntime.projection.projector import Projector
-from qpruntime.validation import choice, flag, generator, levels
-from qpruntime.validation import whole as whole_number
 
 __all__ = ["GPRobustRegressor"]
 

@@ -1,35 +1,51 @@
-"""Training one process after the other, by default in units of each feature's spread."""
+"""Training of one process after another, in scaled units."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
-from qpruntime.errors import InputError
+from qpruntime._memory import require
+from qpruntime._typing import Array
+from qpruntime.errors import InputError, TableError
+from qpruntime.estimators.averaging import only_mode
 from qpruntime.estimators.monotone import train_monotone
+from qpruntime.estimators.process import all_of, one_or_all
+from qpruntime.inference.local.posterior import LocalPosterior
 from qpruntime.inference.posterior import moved_to
-from qpruntime.inference.sparse.lazy import is_lazy, read
-from qpruntime.inference.sparse.mapped import mapped
-from qpruntime.kernels.units import Units
-from qpruntime.learning.data import Data
+from qpruntime.inference.sparse.data import is_lazy, mapped, read
+from qpruntime.inference.sparse.posterior import SparsePosterior
+from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
-from qpruntime.learning.inducing import SAMPLE, rows_at, sample
-from qpruntime.learning.policy.acts import acts, acts_on_few
-from qpruntime.learning.policy.choice import Choice, looked_at
-from qpruntime.learning.policy.few import look
-from qpruntime.learning.policy.fit import fitted
-from qpruntime.learning.policy.screen import screened
-from qpruntime.learning.settings import Settings, numbered
+from qpruntime.learning.inducing_points import SAMPLE, rows_at, sample
+from qpruntime.learning.model_selection.budget import acts, acts_on_few
+from qpruntime.learning.model_selection.select import Choice, fitted, looked_at
+from qpruntime.learning.model_selection.small_data import look, screened
+from qpruntime.learning.settings import Data, Settings, left_open, numbered
 from qpruntime.learning.sparse.checkpoint import remove_checkpoints
-from qpruntime.learning.training import Fit, train
-from qpruntime.memory import require
+from qpruntime.learning.train import Fit, train
+from qpruntime.projection.open import reopen
+from qpruntime.projection.table import Table
 
-__all__ = ["train_all", "whole"]
+__all__ = [
+    "NoParts",
+    "begun",
+    "extended",
+    "fitted_table",
+    "remember",
+    "table_to_fit",
+    "train_all",
+    "whole",
+    "with_inducing",
+]
+
+# --- Training one process after the other, by default in units of each feature's spread.
 
 
 def train_all(
@@ -130,3 +146,135 @@ def _units(X: Any, weights: Array | None, rng: np.random.Generator, levels: Sequ
         return Units.of(X, weights, levels)
     some = sample(int(X.shape[0]), SAMPLE, rng)
     return Units.of(rows_at(X, some), None if weights is None else weights[some], levels)
+
+
+# --- The table of a fit, which a fitted model keeps to: found again by its hash, also unpickled.
+
+
+def table_to_fit(model: Any) -> Table | str | os.PathLike[str] | None:
+    """Return the parameter ``table``, or the very table of the fit before if it names that one.
+
+    A name may stand for another file by now.
+
+    Raises
+    ------
+    TableError
+        If the table of the fit before is missing, or there is another one in its place.
+    """
+    given, known = getattr(model, "_table_reference_", (None, None))
+    if known is None or given is None or given != _path_or_none(model.table):
+        table: Table | str | os.PathLike[str] | None = model.table
+        return table
+    try:
+        return fitted_table(model)
+    except TableError as error:
+        raise TableError(
+            f"{error}; to fit with whatever table has that name now, fit a "
+            "sklearn.base.clone of the model"
+        ) from error
+
+
+def fitted_table(model: Any) -> Table:
+    """Return the table of the fit; `TableError` if it is missing."""
+    reference = model._table_reference_[1]
+    assert reference is not None
+    return reopen(*reference)
+
+
+def remember(model: Any, table: Table | None) -> None:
+    """Keep the hash of the table, the path or name given, and how to find it by its hash."""
+    model.table_sha256_ = None if table is None else table.sha256
+    reference = None if table is None else table.reference()
+    model._table_reference_ = _path_or_none(model.table), reference
+
+
+def _path_or_none(table: Any) -> str | None:
+    """Return the path or name a table is given by, None if it is given in another way."""
+    if not isinstance(table, (str, os.PathLike)) or table == "exact":
+        return None
+    return str(os.fspath(table))
+
+
+# --- `partial_fit` of the estimators: rows that come in parts, each seen once, with inducing
+# points.
+#
+# Kernel, noise and inducing points are those of the first part; every later one adds its sites
+# (`SparsePosterior.extend`).
+
+
+class NoParts(InputError, AttributeError):
+    """`partial_fit` of an estimator without inducing points; for `hasattr` it is not there."""
+
+
+class with_inducing:
+    """A method that is there if there are inducing points.
+
+    As `sklearn.utils.metaestimators.available_if`, which would say no more than that it is not.
+    """
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+
+    def __get__(self, model: Any, owner: Any = None) -> Any:
+        if model is None:
+            return self._method
+        given = model.inducing
+        if given is None or left_open(given):
+            name = type(model).__name__
+            raise NoParts(
+                f"partial_fit takes inducing points: {name}(inducing=200); without them fit takes "
+                "all rows at once"
+            )
+        return self._method.__get__(model, owner)
+
+
+def begun(model: Any) -> bool:
+    """Whether there is a posterior that rows can be added to.
+
+    Raises
+    ------
+    InputError
+        If there is one without inducing points.
+    """
+    if not hasattr(model, "posterior_"):
+        return False
+    if not all(
+        isinstance(post, SparsePosterior | LocalPosterior) for post in all_of(model.posterior_)
+    ):
+        raise InputError(
+            "the model was fitted without inducing points, and no rows can be added to it: call "
+            "partial_fit of a sklearn.base.clone"
+        )
+    return True
+
+
+def extended(
+    model: Any,
+    points: Any,
+    targets: Sequence[Array],
+    weights: Array | None,
+    means: Sequence[ArrayLike],
+    scale: Array | None = None,
+) -> dict[str, Any]:
+    """Return what changes of a fitted model when every process sees these rows as well.
+
+    Parameters
+    ----------
+    points : array-like, shape (n, d)
+    targets : sequence of ndarray, shape (n,)
+        Of each process, as it observes them.
+    weights : ndarray, shape (n,), or None
+    means : sequence of float or ndarray, shape (n,)
+        Prior mean of each latent function.
+    scale : ndarray, shape (n,), or None
+        What is observed is the latent function times this.
+    """
+    only_mode(model, "posteriors that rows can be added to are")
+    later = [
+        post.extend(points, y, weights=weights, mean=mean, scale=scale)
+        for post, y, mean in zip(all_of(model.posterior_), targets, means, strict=True)
+    ]
+    return {
+        "posterior_": one_or_all(later),
+        "log_marginal_likelihood_value_": float(np.mean([post.log_evidence for post in later])),
+    }

@@ -3,7 +3,7 @@
 Threads of BLAS spin while they wait for each other: where other processes are busy that is ten
 times the work and more, and products have other bits with another number of them. So BLAS has one,
 and what is large enough is cut into pieces that threads of our own share, as many as the size is
-worth; they sleep while they wait (`qpruntime.execution.team`).
+worth; they sleep while they wait (`qpruntime.execution.blas_threads`).
 
 Limits only lower what there is, by environment variables or `threadpoolctl`, and are those of a
 process: while several calls are at work, the least of theirs holds. Where every thread of Python
@@ -15,7 +15,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, lru_cache, wraps
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -23,17 +24,104 @@ from weakref import WeakKeyDictionary
 
 from threadpoolctl import ThreadpoolController
 
-from qpruntime import cgroups
-from qpruntime.execution import team
+from qpruntime import _memory
 
 __all__ = [
     "BlasThreads",
     "alone",
     "blas_threads",
     "cores",
+    "hands",
     "one_blas_thread",
+    "set_hands",
+    "share",
     "sized",
 ]
+
+# --- Pieces of one computation shared among threads that sleep, not spin, where there is no core.
+#
+# What the pieces are depends on the size of the work alone, and each is computed by one thread of
+# BLAS: results have the same bits with any number of threads, on an idle machine and on a busy one.
+
+Piece = tuple[Callable[..., Any], tuple[Any, ...]]
+
+_team_of_thread = threading.local()
+
+
+def hands() -> int:
+    """Threads that a computation of this thread may share its pieces among, itself included."""
+    return getattr(_team_of_thread, "hands", 1)
+
+
+def set_hands(count: int) -> int:
+    """Set `hands` of this thread; return what it was."""
+    before = hands()
+    _team_of_thread.hands = count
+    return before
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="qpruntime")
+
+
+if hasattr(os, "register_at_fork"):
+    # The threads of a pool are not in a new process.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def share(pieces: Sequence[Piece]) -> None:
+    """Call each function with its arguments; pieces of one call must not depend on each other.
+
+    A thread that has not found a core when the last piece is begun is not waited for.
+    """
+    others = min(hands(), len(pieces)) - 1
+    left = iter(pieces)
+
+    def work() -> None:
+        try:
+            for function, arguments in left:
+                function(*arguments)
+        finally:
+            # After an error or an interrupt nothing further is begun.
+            for _ in left:
+                pass
+
+    if others < 1:
+        work()
+        return
+    begun: list[Future[None]] = [Future() for _ in range(others)]
+    try:
+        for one in begun:
+            _pool().submit(_run, one, work)
+    except RuntimeError:
+        pass  # no thread can be started, at the end of Python or of a limit: there is this one
+    try:
+        work()
+    finally:
+        # Nobody writes into what the caller holds once this has returned or raised.
+        running = [one for one in begun if not one.cancel()]
+        errors = [error for one in running if (error := one.exception()) is not None]
+    if errors:
+        raise errors[0]
+
+
+def _run(one: Future[None], work: Callable[[], None]) -> None:
+    """Work unless `one` is cancelled by now.
+
+    The pool's own future would be lost where it cannot start a thread, and its work begun later.
+    """
+    if not one.set_running_or_notify_cancel():
+        return
+    try:
+        work()
+    except BaseException as error:
+        one.set_exception(error)
+    else:
+        one.set_result(None)
+
+
+# --- How many threads are at work for us: one of BLAS, and `hands` for pieces of large matrices.
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -69,7 +157,7 @@ def cores() -> int:
 
 @cache
 def _quota() -> float:
-    return cgroups.cpu_quota()
+    return _memory.cpu_quota()
 
 
 @lru_cache(maxsize=1)
@@ -131,7 +219,7 @@ class BlasThreads:
         self._hands_before, self._first = 1, False
 
     def __enter__(self) -> None:
-        self._hands_before = team.hands()
+        self._hands_before = hands()
         try:
             self._begin()
         except BaseException:
@@ -154,7 +242,7 @@ class BlasThreads:
         self._first = getattr(_of_thread, "allowed", None) is None
         if self._first:
             _of_thread.allowed = min((threads for _, threads in self._before), default=allowed)
-        team.set_hands(min(self._hands, allowed, _of_thread.allowed))
+        set_hands(min(self._hands, allowed, _of_thread.allowed))
 
     def __exit__(
         self,
@@ -162,7 +250,7 @@ class BlasThreads:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        team.set_hands(self._hands_before)
+        set_hands(self._hands_before)
         if self._first:
             _of_thread.allowed = None
         for library, threads in self._before:

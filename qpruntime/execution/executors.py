@@ -13,9 +13,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
+from qpruntime._validation import whole
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import cores
-from qpruntime.validation import whole
 
 __all__ = [
     "Call",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qpruntime.errors import InputError
-from qpruntime.execution.calls import Executor, Threads
+from qpruntime.execution.executors import Executor, Threads
 
 __all__ = ["executor_of"]
 
@@ -31,6 +31,6 @@ def executor_of(
             "threads are of this machine, n_jobs or workers: with a scheduler leave them out"
         )
     # distributed takes a second to import.
-    from qpruntime.execution.cluster import Cluster
+    from qpruntime.execution.dask import Cluster
 
     return Cluster(scheduler, timeout, packages=packages)

@@ -3,6 +3,6 @@
 from qpruntime.forecasting.backtest import backtest
 from qpruntime.forecasting.forecaster import GPForecaster
 from qpruntime.forecasting.panel import GPPanelForecaster
-from qpruntime.forecasting.seasons import find_seasons
+from qpruntime.forecasting.seasonality import find_seasons
 
 __all__ = ["GPForecaster", "GPPanelForecaster", "backtest", "find_seasons"]

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from qpruntime.arrays import Array
-from qpruntime.effects.frame import Frame
+from qpruntime._typing import Array
+from qpruntime._validation import whole
+from qpruntime.dataframes.readers import Frame
 from qpruntime.errors import InputError
+from qpruntime.forecasting.calendar import index_of
+from qpruntime.forecasting.families import values_of
 from qpruntime.forecasting.forecaster import GPForecaster
-from qpruntime.forecasting.scale import values_of
-from qpruntime.forecasting.times import index_of
-from qpruntime.validation import whole
 
 __all__ = ["Backtest", "backtest"]
 

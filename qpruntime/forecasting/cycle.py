@@ -12,11 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from qpruntime.arrays import Array
-from qpruntime.effects.block import LOG_DEVIATION, Block, Term
-from qpruntime.effects.frame import Frame
-from qpruntime.effects.pattern import Pattern
-from qpruntime.effects.priors import DEVIATION, NormalPrior, deviation_prior
+from qpruntime._typing import Array
+from qpruntime.dataframes.readers import Frame
+from qpruntime.effects.term import (
+    DEVIATION,
+    LOG_DEVIATION,
+    Block,
+    NormalPrior,
+    Pattern,
+    Term,
+    deviation_prior,
+)
 
 __all__ = ["Cycle", "CycleBlock"]
 

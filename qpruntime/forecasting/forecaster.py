@@ -11,22 +11,21 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import levels, number, real, whole
+from qpruntime.dataframes.readers import Frame
 from qpruntime.effects import EffectsModel, Table
-from qpruntime.effects.frame import Frame
 from qpruntime.errors import InputError
-from qpruntime.estimators.atomic import commit, draft_of
+from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.blas_threads import alone
-from qpruntime.forecasting.ahead import Ahead
-from qpruntime.forecasting.choosing import choose
-from qpruntime.forecasting.clock import Clock
-from qpruntime.forecasting.scale import values_of
+from qpruntime.forecasting.calendar import Clock, index_of
+from qpruntime.forecasting.families import values_of
+from qpruntime.forecasting.predictive import Ahead
 from qpruntime.forecasting.structure import Structure, ahead_of
-from qpruntime.forecasting.times import index_of
-from qpruntime.forecasting.tried import Chosen, Known
+from qpruntime.forecasting.structure_search import choose
+from qpruntime.forecasting.trial import Chosen, Known
 from qpruntime.likelihoods import Likelihood
-from qpruntime.saving.savable import Savable
-from qpruntime.validation import levels, number, real, whole
+from qpruntime.persistence.file import Savable
 
 __all__ = ["GPForecaster"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.effects.frame import Frame
+from qpruntime._validation import real, shown
+from qpruntime.dataframes.readers import Frame
 from qpruntime.errors import InputError
-from qpruntime.validation import real, shown
 
 __all__ = ["LongTable", "part_of"]
 

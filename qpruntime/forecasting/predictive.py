@@ -10,19 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import InputError
-from qpruntime.estimators.predictive import mixture as of_likelihood
-from qpruntime.estimators.predictive.by_likelihood import Predicted
-from qpruntime.estimators.predictive.count_mixture import count_tail
-from qpruntime.estimators.predictive.density import log_density, wide
-from qpruntime.estimators.predictive.dispersed import DispersedRate, dispersed_tail
-from qpruntime.estimators.predictive.normals import Mixture
-from qpruntime.forecasting.levels import normal_quantiles, smallest_counts
-from qpruntime.forecasting.scale import Scale
+from qpruntime.forecasting.families import Scale
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.observations import LARGEST_COUNT
 from qpruntime.likelihoods.poisson_exp import LogNormalRate
+from qpruntime.likelihoods.responses import LARGEST_COUNT
+from qpruntime.predictive import expectation as of_likelihood
+from qpruntime.predictive.counts import DispersedRate, count_tail, dispersed_tail
+from qpruntime.predictive.density import log_density, wide
+from qpruntime.predictive.distribution import Predicted
+from qpruntime.predictive.mixtures import Mixture, normal_quantiles, smallest_counts
 
 __all__ = ["Ahead"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 
 __all__ = ["common_seasons", "find_seasons"]
 

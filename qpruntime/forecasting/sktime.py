@@ -44,7 +44,7 @@ class GPSktimeForecaster(BaseForecaster):
     --------
     >>> import numpy as np
     >>> import pandas as pd
-    >>> from qpruntime.forecasting.for_sktime import GPSktimeForecaster
+    >>> from qpruntime.forecasting.sktime import GPSktimeForecaster
     >>> months = pd.period_range("2020-01", periods=48, freq="M")
     >>> rate = np.exp(1.0 + np.sin(2.0 * np.pi * np.arange(48) / 12.0))
     >>> y = pd.Series(np.random.default_rng(0).poisson(rate), index=months)

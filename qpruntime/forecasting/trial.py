@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.effects import EffectsModel
-from qpruntime.forecasting.clock import Clock
+from qpruntime.forecasting.calendar import Clock
 from qpruntime.forecasting.structure import Structure, ahead_of
 
 __all__ = [

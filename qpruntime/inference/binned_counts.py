@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import finite, no_kernel, number, shown
 from qpruntime.errors import InputError
-from qpruntime.kernels.tree import Leaf, Node, read
-from qpruntime.validation import finite, no_kernel, number, shown
+from qpruntime.kernels.expression import Leaf, Node, read
 
 __all__ = ["Bins", "count_bins"]
 

@@ -10,27 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from qpruntime._duration import announce, expected_seconds
+from qpruntime._memory import require, squares
+from qpruntime._validation import choice, finite, generator, number, whole
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import sized
-from qpruntime.inference.arguments import check_powers, check_sites
-from qpruntime.inference.covariance import covariance
+from qpruntime.inference.dense.solution import summarise
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point import variational
-from qpruntime.inference.fixed_point.complaints import warn_unsettled
-from qpruntime.inference.fixed_point.ended import Limits
-from qpruntime.inference.fixed_point.settle import ORDERS, Order, settle
+from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
+from qpruntime.inference.fixed_point.iterate import ORDERS, Order, settle
 from qpruntime.inference.operator.functionals import Functionals
-from qpruntime.inference.operator.prior import along, functionals_prior, takes_latent_side
+from qpruntime.inference.operator.solution import along, functionals_prior, takes_latent_side
 from qpruntime.inference.posterior import Posterior
-from qpruntime.inference.problem import Problem
+from qpruntime.inference.problem import Problem, check_powers, check_sites, covariance
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.summary import summarise
 from qpruntime.likelihoods import Likelihood
-from qpruntime.memory import require, squares
-from qpruntime.notice import announce, expected_seconds
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import choice, finite, generator, number, whole
 
 __all__ = ["infer"]
 

@@ -1,9 +1,4 @@
-"""What one posterior asks of all sites at once: kernels and loops of the parallel order.
-
-Between two factorisations the means are matched first, with the precisions fixed: they couple the
-sites far more than the variances do, and cost a few products with K. One such step saves a third
-of the factorisations, a second one few near the fixed point.
-"""
+"""Updates of all sites from one posterior, in parallel."""
 
 from __future__ import annotations
 
@@ -11,13 +6,34 @@ import math
 
 import numpy as np
 
-from qpruntime.inference.site_update import Marginals, Observations, cavity, change, propose
-from qpruntime.inference.sites import Sites
-from qpruntime.jit import call_moments, kernel
-from qpruntime.projection.kernel import EP
-from qpruntime.quadrature.sigma_star import OK
+from qpruntime._numba import call_moments, kernel
+from qpruntime._typing import Array
+from qpruntime.inference.site_kernels import (
+    Marginals,
+    Observations,
+    PlainRules,
+    cavity,
+    change,
+    propose,
+)
+from qpruntime.inference.sites import Counts, Sites
+from qpruntime.inference.solver_protocol import Asked, Solved
+from qpruntime.projection.site_kernel import EP
+from qpruntime.quadrature.sigma_star_kernels import OK
 
-__all__ = ["match", "propose_each", "sizes"]
+__all__ = [
+    "match",
+    "propose_all",
+    "propose_each",
+    "propose_matched",
+    "sizes",
+]
+
+# --- What one posterior asks of all sites at once: kernels and loops of the parallel order.
+#
+# Between two factorisations the means are matched first, with the precisions fixed: they couple the
+# sites far more than the variances do, and cost a few products with K. One such step saves a third
+# of the factorisations, a second one few near the fixed point.
 
 
 @kernel
@@ -103,3 +119,46 @@ def sizes(d_tau, d_nu, nu, variance, step):
     if not math.isfinite(a + b + c + d):
         return math.inf
     return math.sqrt(max(a, b, c, d) / n)
+
+
+# --- What one posterior asks of all sites at once, whatever its solver.
+
+
+def propose_matched(
+    solved: Solved,
+    asked: Asked,
+    marginals: tuple[Array, Array],
+    sites: Sites,
+    steps: int,
+    counts: Counts,
+) -> tuple[Sites, Array, Array]:
+    """`Solved.propose` by the other methods of the contract."""
+    variance, kept = marginals
+    for _ in range(steps):
+        sites = match_means(solved, asked, marginals, sites)
+    here = Marginals(solved.mean, variance, kept, solved.weights)
+    return sites, *propose_all(asked, asked.rules(), here, sites, counts)
+
+
+def match_means(
+    solved: Solved, asked: Asked, marginals: tuple[Array, Array], sites: Sites
+) -> Sites:
+    """Move nu, with tau and so the variances fixed, so that marginal = projected means."""
+    here, nu = Marginals(solved.mean, *marginals, solved.weights), sites.nu.copy()
+    rules, ignored = asked.matching(), np.zeros(3, dtype=np.int64)
+    changes = propose_all(asked, rules, here, sites, ignored)
+    match(rules[2], (*here,), (sites.tau, nu), (*changes,))
+    solved.relocate(nu)
+    return Sites(sites.tau, nu)
+
+
+def propose_all(
+    asked: Asked, rules: PlainRules, marginals: Marginals, sites: Sites, counts: Counts
+) -> Sites:
+    """Changes of all sites that one and the same posterior asks for."""
+    d_tau, d_nu, failure = np.empty(asked.n), np.empty(asked.n), np.zeros(2)
+    status, site = propose_each(
+        rules, asked.observations, (*marginals,), (*sites,), (d_tau, d_nu), (counts, failure)
+    )
+    asked.check(status, site, failure)
+    return Sites(d_tau, d_nu)

@@ -2,34 +2,275 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eigh
 
-from qpruntime.arrays import Array
+from qpruntime._memory import require, squares
+from qpruntime._typing import Array
+from qpruntime._validation import choice, finite, generator, whole
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution.blas_threads import sized
-from qpruntime.inference.contract import Solution, row_numbers
-from qpruntime.inference.correcting import Correcting
 from qpruntime.inference.corrections.corrected import (
     CORRECTIONS,
+    Corrected,
     CorrectedEvidence,
     Correction,
     Points,
+    sampled,
+)
+from qpruntime.inference.corrections.ep_fixed_point import (
+    Normal,
+    fixed_point,
+    needed,
+    normal_of,
+    one_sided,
+    signless,
 )
 from qpruntime.inference.corrections.marginals import Marginals
-from qpruntime.inference.fixed_point.ended import Status
-from qpruntime.inference.outcome import Lookups, Outcome
+from qpruntime.inference.fixed_point.convergence import Status
+from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.where import asked
-from qpruntime.saving.savable import Savable
-from qpruntime.validation import choice, generator, whole
+from qpruntime.persistence.file import Savable
 
-__all__ = ["Lookups", "Posterior", "Sites", "Status", "moved_to", "solution_of"]
+__all__ = [
+    "Correcting",
+    "Crossed",
+    "Lookups",
+    "Outcome",
+    "Posterior",
+    "Sites",
+    "Solution",
+    "Status",
+    "draws",
+    "given_mean",
+    "moved_to",
+    "prior_mean",
+    "row_numbers",
+    "solution_of",
+]
+
+# --- How an inference ended: what is reported of it, whatever the engine.
+
+
+class Lookups(NamedTuple):
+    """How often a table's grid was hit and missed, over all sweeps."""
+
+    inside: int
+    outside: int
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What every engine reports; `qpruntime.Posterior` says what each of these is."""
+
+    likelihood: str
+    method: str
+    n: int
+    log_evidence: float
+    status: Status
+    n_sweeps: int
+    history: tuple[float, ...]
+    lookups: Lookups
+    skipped: int
+    damped: int
+    held: int
+    worst: int
+    jitter: float = 0.0
+    fixed_points: tuple[float, ...] = ()
+
+    def but(self, **changes: Any) -> Outcome:
+        """Return a copy with other values."""
+        return replace(self, **changes)
+
+
+# --- The corrections of one posterior, found when they are first asked for, and kept.
+
+
+class Correcting:
+    """What corrections take of a posterior: its data, and the sites they begin at.
+
+    Parameters
+    ----------
+    observed : Observed
+    sites : Sites
+    outcome : Outcome
+
+    Raises
+    ------
+    InputError
+        If covariance or likelihood are not at hand, or corrections cannot fit into memory: a
+        factor, its inverse and the covariance.
+    """
+
+    def __init__(self, observed: Observed, sites: Sites, outcome: Outcome) -> None:
+        needed(observed)
+        what = f"a correction with N = {outcome.n}"
+        require(squares(outcome.n, 3.0), what, "leave it out, or infer from fewer rows")
+        self._observed, self._sites, self._outcome = observed, sites, outcome
+
+    @cached_property
+    def corrected(self) -> Corrected:
+        """Corrections from EP's fixed point."""
+        known, outcome = self._observed, self._outcome
+        own = outcome.method == "ep" and known.power == 1.0 and outcome.status == "converged"
+        find = one_sided if self._signless else fixed_point
+        return Corrected(find(known, self._sites, outcome.log_evidence, own))
+
+    def marginals(
+        self, points: Points, correction: Correction, steps: int, rng: np.random.Generator
+    ) -> Marginals:
+        """Corrected marginals at points; chains of so many steps where they are sampled."""
+        if correction == "sample":
+            return sampled(self._normal(), points, rng, steps, self._signless)
+        return self.corrected.marginals(points, correction)
+
+    def _normal(self) -> Normal:
+        """What chains run around: EP's normal, or the posterior's own where EP fails."""
+        if self._outcome.method != "ep" or self._signless:
+            with contextlib.suppress(NumericalError):
+                return Normal(*self.corrected.found[:6])
+        return normal_of(self._observed, self._sites)
+
+    @cached_property
+    def _signless(self) -> bool:
+        """Whether the posterior is its own mirror image."""
+        return signless(self._observed)
+
+
+def at_sites(mean: Array, variance: Array) -> Points:
+    """The rows themselves, as points."""
+    return Points(None, variance, mean)
+
+
+# --- What an engine leaves behind once its sites have settled: all that a `Posterior` is made of.
+#
+# An engine is a way to hold the prior of N latent values: a covariance matrix, inducing inputs, the
+# states of a series, or the nearest rows of a point. Whatever it is, a `Posterior` asks no more of
+# it than is written here; `qpruntime.inference.dense`, `sparse`, `markov` and `nearest` each have a
+# `Solution`, and `tests/tools/diagonal.py` has the least there can be.
+
+#: Prior covariances of points with the rows (T, N), and prior variances of the points (T,).
+Crossed = Callable[[], tuple[Array, Array]]
+
+
+class Solution(Protocol):
+    """A settled approximation, as its engine holds it; it pickles."""
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        """Names of the arguments that say where predictions are wanted."""
+
+    @property
+    def name(self) -> str:
+        """Name of the engine, as estimators report it."""
+
+    @property
+    def words(self) -> str:
+        """What a line about the posterior says of the engine, as in ", 20 inducing inputs"."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Further lines of a posterior that is printed."""
+
+    @property
+    def width(self) -> int:
+        """Numbers that a prediction makes of a point; 0 if all points are best handed over."""
+
+    @property
+    def held_rows(self) -> int:
+        """Rows that leave-one-out densities can be asked of."""
+
+    @property
+    def corrects(self) -> bool:
+        """Whether there are corrections, once the covariance is at hand."""
+
+    @property
+    def algebra(self) -> int:
+        """Rows of the matrices that a call multiplies, which threads of BLAS share; 0 for none."""
+
+    def sites(self) -> Sites:
+        """Sites of f at the rows."""
+
+    def moments(self) -> tuple[Array, Array]:
+        """Posterior means and variances of f at the rows."""
+
+    def loo(self, rows: NDArray[np.intp] | None) -> Array:
+        """Leave-one-out log densities of some rows, shape (n,), or of all."""
+
+    def least(self) -> tuple[float, int]:
+        """The least leave-one-out log density, and its row."""
+
+    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Latent means and variances (T,); `mean` is the prior mean there, None the usual one."""
+
+    def points(self, at: tuple[Any, ...], mean: Any) -> Points:
+        """Points for corrections: prior covariances with the rows, prior variances and means."""
+
+    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
+        """Joint draws of the latent function, shape (count, T)."""
+
+    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+        """Means (T,) and covariances (T, T) of the latent function, at what `draw` takes."""
+
+    def gradient(self, change: Any) -> Array | float:
+        """Slope of EP's log evidence: by the kernel's parameters, or where the prior changes so."""
+
+    def observed(self) -> Observed:
+        """Data and prior covariance of the rows, or `InputError` that says what has them."""
+
+    def facts(self) -> dict[str, Any]:
+        """What this engine adds to a summary."""
+
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
+        """What `predict` takes of points (T, d): these, or their covariances."""
+
+    def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> Self:
+        """Return the same in other units: with this kernel, rows X and inputs `unscaled`."""
+
+
+def given_mean(mean: Any, usual: float | None) -> Any:
+    """Return the prior mean that was given, by default the usual one, or raise `InputError`."""
+    given = usual if mean is None else mean
+    if given is None:
+        raise InputError("the prior mean differs between rows: pass mean= at these points")
+    return given
+
+
+def prior_mean(mean: Any, usual: float | None, shape: tuple[int, ...]) -> Array:
+    """Return a prior mean at points, by default the usual one.
+
+    Raises
+    ------
+    InputError
+        If it is not usable, or none was given and there is no usual one.
+    """
+    found = finite(given_mean(mean, usual), "mean")
+    if found.shape not in ((), shape):
+        raise InputError(f"mean must be a number or have shape {shape}, got {found.shape}")
+    return found
+
+
+def row_numbers(rows: Any, n: int) -> NDArray[np.intp]:
+    """Return numbers of rows, from 0 to n - 1, or raise `InputError`."""
+    found = np.asarray(rows)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise InputError(
+            f"rows must be whole numbers of shape (n,), got {found.dtype} of shape {found.shape}"
+        )
+    if found.size and not (found.min() >= 0 and found.max() < n):
+        raise InputError(f"rows must be from 0 to {n - 1}, got {found.min()} to {found.max()}")
+    return found.astype(np.intp)
+
+
+# --- The result of inference, of every engine: predictions, densities left out, evidence, draws.
 
 _LEAVES = "corrections have no fixed point of EP to start from"
 
@@ -479,3 +720,17 @@ def moved_to(post: Any, kernel: Any, X: Any, unscaled: Callable[[Array], Array])
 def solution_of(post: Posterior) -> Any:
     """Return what the engine has left: for rooms that build on posteriors."""
     return post._solution
+
+
+# --- Joint draws of a normal whose covariance may be singular, as that of close points is.
+
+
+def draws(mean: Array, covariance: Array, count: int, rng: np.random.Generator) -> Array:
+    """Return draws, shape (count, T), of N(mean, covariance), which is (T, T).
+
+    By its eigenvalues: those that rounding has left below zero count as zero.
+    """
+    values, vectors = eigh(covariance, check_finite=False)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    found: Array = mean + rng.standard_normal((count, mean.size)) @ root.T
+    return found

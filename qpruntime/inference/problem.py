@@ -1,17 +1,164 @@
-"""Take a prior covariance from any library, symmetric and definite as far as its dtype goes."""
+"""What is to be inferred: a prior, observations, and the rules by which sites are proposed."""
 
 from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigvalsh
 
-from qpruntime.arrays import Array
+from qpruntime._numba import plain
+from qpruntime._typing import Array
+from qpruntime._validation import finite, number, real
 from qpruntime.errors import InputError
-from qpruntime.inference.dense import tiles
-from qpruntime.validation import finite, real
+from qpruntime.inference.dense import blas
+from qpruntime.inference.site_kernels import PlainRules, Rules
+from qpruntime.inference.sites import Sites
+from qpruntime.inference.solver_protocol import Prior
+from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.projector import Projector
+from qpruntime.projection.site_kernel import raise_status
+from qpruntime.quadrature.sigma_star_kernels import OK
 
-__all__ = ["covariance"]
+__all__ = [
+    "Observed",
+    "Problem",
+    "check_powers",
+    "check_sites",
+    "covariance",
+]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A prior of N latent values and their observations y (N,), checked and encoded.
+
+    `bounded` holds site precisions at zero or above also where the likelihood is not log-concave.
+    `power` is that of power EP, `weights` (N,) are powers of the single likelihoods.
+    """
+
+    prior: Prior
+    y: Array
+    projector: Projector
+    bounded: bool = False
+    power: float = 1.0
+    weights: Array | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of sites."""
+        return len(self.y)
+
+    @property
+    def exponents(self) -> Array:
+        """Weight of every site, shape (N,)."""
+        return np.ones(self.n) if self.weights is None else self.weights
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        """What kernels take of the likelihood; powers other than 1 need the adaptive rule."""
+        if self.power == 1.0 and self.weights is None:
+            return self.projector.functions
+        return self.projector.likelihood.functions(powers=True)
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether no site precision can be negative."""
+        concave = self.projector.likelihood.log_concave and self.projector.method != "wp"
+        return self.bounded or concave
+
+    @cached_property
+    def observations(self) -> tuple[Array, Array]:
+        """Observations and their weights, as kernels take `Observations`.
+
+        Of one kind, whatever users hand over: kernels would compile anew for slices and for arrays
+        that cannot be written.
+        """
+        return _own(self.y), _own(self.exponents)
+
+    def rules(self) -> PlainRules:
+        """How sites are proposed."""
+        return self._rules
+
+    def matching(self) -> PlainRules:
+        """How sites are proposed where only their means count."""
+        return self._with(self._raised.means)
+
+    def judging(self) -> PlainRules:
+        """How the evidence is told: without what only QP looks up."""
+        return self._with(self._raised.without_table)
+
+    @cached_property
+    def _raised(self) -> Projector:
+        return self.projector.to_power(self.power)
+
+    @cached_property
+    def _rules(self) -> PlainRules:
+        return plain(Rules(self.functions, self._raised.source, self.power, self.nonnegative))
+
+    def _with(self, source: tuple[Any, ...]) -> PlainRules:
+        functions, _, power, nonnegative = self._rules
+        return functions, source, power, nonnegative
+
+    def check(self, status: int, site: int, failure: Array) -> None:
+        """Raise what the status of a kernel stands for; `failure` holds the cavity (mean, std)."""
+        if status != OK:
+            likelihood, table = self.projector.likelihood, self.projector.table
+            raise_status(status, likelihood, failure[0], failure[1], self.y[site], table)
+
+
+def _own(values: Array) -> Array:
+    flags = values.flags
+    return values if flags.c_contiguous and flags.writeable else np.array(values)
+
+
+# --- Arguments of users that are more than numbers: powers, weights and sites.
+
+
+def check_powers(
+    power: float, weights: ArrayLike | None, projector: Projector, n: int
+) -> tuple[float, Array | None]:
+    """Return power and weights, None for weights of 1, or raise `InputError`."""
+    power = number(power, "power", above=0.0, most=1.0)
+    checked = None if weights is None else finite(weights, "weights", (n,))
+    if checked is not None and (checked < 0.0).any():
+        raise InputError(f"weights must not be negative, got {checked.min():g}")
+    if checked is not None and (checked == 1.0).all():
+        checked = None
+    if power != 1.0 or checked is not None:
+        if projector.method == "wp" and projector.table is not None:
+            raise InputError(
+                f"weights and powers are integrated, which the table {projector.table.path} of L_p "
+                "projections does not do: leave it out"
+            )
+        projector.need_density("weights and powers are integrated")
+        if projector.method == "vb":
+            raise InputError('method "vb" takes neither weights nor a power; use "ep" or "qp"')
+    return power, checked
+
+
+def check_sites(
+    sites: Sites | Sequence[ArrayLike] | None, n: int, log_concave: bool = True
+) -> Sites | None:
+    """Return starting sites as float arrays, or raise `InputError`."""
+    if sites is None:
+        return None
+    try:
+        first, second = sites
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sites must be a pair (tau, nu) of arrays of shape ({n},)") from error
+    tau, nu = finite(first, "tau", (n,)), finite(second, "nu", (n,))
+    if log_concave and (tau < 0.0).any():
+        raise InputError(f"site precisions must not be negative, got {tau.min():g}")
+    return Sites(tau, nu)
+
+
+# --- Take a prior covariance from any library, symmetric and definite as far as its dtype goes.
 
 # K may have eigenvalues this far below zero, relative to the largest entry: a Gram matrix of
 # coinciding points has them from rounding alone (about N times 2e-16).
@@ -82,7 +229,7 @@ def _definite(K: Array, scale: float) -> bool:
     shifted = K.copy()
     shifted.flat[:: len(K) + 1] += _NEGATIVE * scale
     # K is symmetric: its transpose is it in LAPACK's order, without another copy.
-    _, info = tiles.cholesky(shifted.T)
+    _, info = blas.cholesky(shifted.T)
     return bool(info == 0)
 
 
@@ -101,3 +248,65 @@ def _jittered(K: Array, scale: float, eps: float) -> tuple[Array, float]:
     K = K.copy()
     K.flat[:: len(K) + 1] += jitter
     return K, jitter
+
+
+# --- What a posterior remembers of its problem, for corrections that look at the data once more.
+
+#: Two covariances are one if the posterior means that they give agree to this, in units of them.
+_SAME = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """Prior and data of N sites.
+
+    Attributes
+    ----------
+    K : ndarray, shape (N, N), or None
+        Prior covariance, the very array of the inference; pickles leave it out.
+    y, prior : ndarray, shape (N,)
+        Encoded observations and the prior mean.
+    likelihood : Likelihood or None
+        None where its code could not be pickled.
+    power : float
+    weights : ndarray, shape (N,), or None
+    """
+
+    K: Array | None
+    y: Array
+    prior: Array
+    likelihood: Likelihood | None
+    power: float = 1.0
+    weights: Array | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**vars(self), "K": None}
+        try:
+            pickle.dumps(self.likelihood)
+        except Exception:  # of a user's function, whatever it is
+            state["likelihood"] = None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def with_covariance(self, K: ArrayLike, weights: Array, mean: Array) -> Observed:
+        """Return a copy with a prior covariance, once it is known to be that of the inference.
+
+        `weights` and `mean` are K^-1 (mean - prior mean) and the posterior mean.
+
+        Raises
+        ------
+        InputError
+            If it is another one.
+        """
+        own, _ = covariance(K)
+        if own.shape != (mean.size, mean.size):
+            raise InputError(f"K must have shape {(mean.size, mean.size)}, got {own.shape}")
+        gap = np.abs(self.prior + own @ weights - mean)
+        if not (gap <= _SAME * (np.abs(mean) + np.sqrt(own.diagonal()))).all():
+            raise InputError(
+                f"K is not the prior covariance of this posterior: with it the posterior mean of "
+                f"site {int(np.argmax(gap))} would be off by {gap.max():.3g}"
+            )
+        return replace(self, K=own)

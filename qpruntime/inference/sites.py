@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 
 __all__ = ["Counts", "ImproperPosterior", "Sites", "no_counts", "no_sites", "without_negative"]

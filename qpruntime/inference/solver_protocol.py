@@ -3,8 +3,8 @@
 Schedules, evidence and learning know no more of a prior than is written here: not whether its
 covariance is an array, a state space or a diagonal. `qpruntime.inference.dense` is the
 implementation for an array. A solver says how a posterior follows from Gaussian sites, t_i(f) =
-exp(nu_i f - tau_i f^2/2); what sites a likelihood asks for is in `qpruntime.inference.site_update`,
-whose kernels a solver's own sweep calls.
+exp(nu_i f - tau_i f^2/2); what sites a likelihood asks for is in
+`qpruntime.inference.site_kernels`, whose kernels a solver's own sweep calls.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.arrays import Array
-from qpruntime.inference.site_update import PlainRules
+from qpruntime._typing import Array
+from qpruntime.inference.site_kernels import PlainRules
 from qpruntime.inference.sites import Counts, Sites
 
 __all__ = ["Asked", "Kept", "Prior", "Pullback", "Solved"]
@@ -109,7 +109,7 @@ class Solved(Protocol):
 
         Match the means `steps` times with the precisions fixed, which relocates this posterior;
         then return the sites it has come to and the changes of tau and nu that it asks for.
-        `qpruntime.inference.proposals.propose_matched` does so for any solver.
+        `qpruntime.inference.parallel_updates.propose_matched` does so for any solver.
         """
 
     def sweep(
@@ -151,7 +151,7 @@ class Solved(Protocol):
         """Derivative of the log evidence by the prior, the sites being fixed.
 
         In the solver's own form, which only the family that the prior is of needs to understand:
-        `qpruntime.learning.family`. (Rasmussen & Williams, 5.27.)
+        `qpruntime.learning.objective`. (Rasmussen & Williams, 5.27.)
         """
 
     def pullback(self, marginals: tuple[Array, Array]) -> Pullback:

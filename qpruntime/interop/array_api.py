@@ -1,4 +1,4 @@
-"""The functions of `qpruntime.functions` by one array library, which derives them itself."""
+"""Likelihood functions in operations of an array library."""
 
 from __future__ import annotations
 
@@ -6,17 +6,51 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from qpruntime.certified.arguments import is_own
-from qpruntime.certified.functions_of import Derivatives, Moments
+from qpruntime._validation import flag
 from qpruntime.errors import InputError
-from qpruntime.portable.forms import FORMS
-from qpruntime.portable.operations import Operations
-from qpruntime.portable.spline import Spline
+from qpruntime.interop.arguments import is_own
+from qpruntime.interop.array_formulas import (
+    Binomial,
+    Form,
+    Heaviside,
+    Laplace,
+    Logistic,
+    NegativeBinomial,
+    Operations,
+    Poisson,
+    PoissonExp,
+    Probit,
+    Spline,
+    Step,
+    StudentT,
+)
+from qpruntime.interop.functions import Derivatives, Moments
+from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import flag
 
-__all__ = ["PortableFunctions"]
+__all__ = [
+    "FORMS",
+    "PortableFunctions",
+]
+
+# --- All likelihoods of the package in plain operations, by name.
+
+FORMS: dict[str, Callable[[Operations, Likelihood], Form]] = {
+    "binomial": Binomial,
+    "heaviside": Heaviside,
+    "laplace": Laplace,
+    "logistic": Logistic,
+    "negative-binomial": NegativeBinomial,
+    "poisson": Poisson,
+    "poisson-exp": PoissonExp,
+    "probit": Probit,
+    "step": Step,
+    "student-t": StudentT,
+}
+
+
+# --- The functions of `qpruntime.functions` by one array library, which derives them itself.
 
 
 class PortableFunctions:

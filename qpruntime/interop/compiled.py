@@ -1,7 +1,7 @@
 """Functions of a likelihood compiled by numba, for loops that users compile themselves.
 
 What a likelihood declares in closed form, and compact tables, are copied into the function; all
-else runs through `qpruntime.projection.kernel.project_site`.
+else runs through `qpruntime.projection.site_kernel.project_site`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,16 @@ from typing import Any
 import numba
 import numpy as np
 
-from qpruntime.certified.expectation import expected_of, integrate_expected
+from qpruntime._numba import plain
+from qpruntime._special import probit_series
+from qpruntime._validation import choice
 from qpruntime.errors import InputError
-from qpruntime.jit import plain
-from qpruntime.likelihoods.absent import ABSENT_LANDMARK
-from qpruntime.likelihoods.reduction import CLOSED
-from qpruntime.projection.kernel import COMPACT, EP, EXACT, project_site
+from qpruntime.interop.derivative_kernels import expected_of, integrate_expected
+from qpruntime.likelihoods.base import ABSENT_LANDMARK, CLOSED
+from qpruntime.projection.interpolation import quintic
 from qpruntime.projection.projector import Projector
-from qpruntime.projection.splines import quintic
-from qpruntime.quadrature.functions import Frame
-from qpruntime.quadrature.sigma_star import exact_point
-from qpruntime.quadrature.tilted import OK
-from qpruntime.special import probit_series
-from qpruntime.validation import choice
+from qpruntime.projection.site_kernel import COMPACT, EP, EXACT, project_site
+from qpruntime.quadrature.sigma_star_kernels import OK, Frame, exact_point
 
 __all__ = ["NAMES", "compiled"]
 

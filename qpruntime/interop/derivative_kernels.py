@@ -1,13 +1,4 @@
-"""One tilted density integrated for the derivatives of its log Z, moments and sigma*.
-
-The nodes are those of `qpruntime.quadrature.quantiles`. Derivatives in the cavity's mean mu and
-standard deviation sigma are covariances under the tilted density, c = f - mean:
-
-    d sigma*/d mu    = cov(c, A)/sigma^2,        A(f) the integral of Phi^-1(F) up to f,
-    d sigma*/d sigma = cov((f - mu)^2, A)/sigma^3,
-
-because sigma* = int F^-1(u) Phi^-1(u) du. What follows for log Z and the moments is in `derive`.
-"""
+"""Expectations of tilted densities and their derivatives. Kernels only."""
 
 from __future__ import annotations
 
@@ -15,13 +6,269 @@ import math
 
 import numpy as np
 
-from qpruntime.jit import call_split, kernel
-from qpruntime.quadrature.adaptive import log_mass_at
-from qpruntime.quadrature.panel import BELOW, WEIGHTS, N
-from qpruntime.quadrature.quantiles import quantile_nodes
-from qpruntime.quadrature.tilted import OK
+from qpruntime._numba import (
+    MOMENTS,
+    SPLIT,
+    Pointer,
+    call_landmark,
+    call_moments,
+    call_split,
+    kernel,
+)
+from qpruntime.interop.arguments import is_own
+from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods._series_kernels import bend_slopes
+from qpruntime.likelihoods.binomial import shape as binomial_shape
+from qpruntime.likelihoods.logistic import shape as logistic_shape
+from qpruntime.likelihoods.negative_binomial import shape as negative_binomial_shape
+from qpruntime.likelihoods.poisson_exp import shape as poisson_exp_shape
+from qpruntime.likelihoods.probit import log_ndtr_slopes
+from qpruntime.quadrature.adaptive_kernels import (
+    log_mass_at,
+    look_around,
+    marks_from,
+    quantile_nodes,
+)
+from qpruntime.quadrature.panel_kernels import BELOW, NODES, WEIGHTS, N, last_coefficients
+from qpruntime.quadrature.sigma_star_kernels import EXHAUSTED, NOT_A_NUMBER, OK, Frame, Raised
 
-__all__ = ["BANDS", "derive"]
+__all__ = [
+    "BANDS",
+    "NO_SLOPE",
+    "closed_many",
+    "derive",
+    "derive_many",
+    "expected_many",
+    "expected_of",
+    "integrate_expected",
+    "slope_of",
+]
+
+# --- E log p(y|f) under f ~ N(mean, std^2), where the likelihood does not declare it.
+#
+# Student's t has an integral of one positive function, heaviside has no finite expectation, and any
+# other log density is integrated on panels that are halved until they resolve it.
+
+_INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+#: Of the trapezoid rule in log t: exp(-pi^2/_STEP) = 1e-17; terms below exp(-_CUT) are left out.
+_STEP, _CUT = 0.25, 40.0
+#: Standard deviations beyond which a log density counts nothing: exp(-_REACH^2/2) = 2e-22.
+_REACH = 10.0
+#: Panels to begin with, those evaluated at most, and those that wait.
+_FIRST, _MOST, _STACK = 8, 4000, 256
+#: A panel is resolved if its last coefficients are below this part of its largest value, or below
+#: this part of the whole.
+_RELATIVE, _ABSOLUTE = 1e-13, 1e-15
+_MARKS = 16
+
+
+def _student_t(mean, std, y, theta):
+    # With X = (f - y)/scale ~ N(d, s^2): E log(1 + X^2/nu) is the integral over log t of
+    # e^-t (1 - M(t)), M(t) = E exp(-t X^2/nu) = a^-1/2 exp(-t d^2/(nu a)), a = 1 + 2 t s^2/nu.
+    nu, scale = theta[0], theta[1]
+    d, s = (mean - y) / scale, std / scale
+    d2, s2 = d * d / nu, 2.0 * s * s / nu
+    u = -math.log1p(s2 + d2) - _CUT
+    value, by_d, by_s = 0.0, 0.0, 0.0
+    while True:
+        t = math.exp(u)
+        if t > _CUT:
+            break
+        a = 1.0 + t * s2
+        pull = t * d2 / a
+        e = -0.5 * math.log1p(t * s2) - pull
+        weight = math.exp(-t)
+        value -= weight * math.expm1(e)
+        part = weight * math.exp(e) * t / a
+        by_d += part
+        by_s += part * (1.0 - 2.0 * pull)
+        u += _STEP
+    half = 0.5 * (nu + 1.0) * _STEP
+    slope = -half * 2.0 * d / nu * by_d / scale
+    return theta[2] - half * value, slope, half * 2.0 / nu * by_s / (scale * scale)
+
+
+def _heaviside(mean, std, y, theta):
+    return -math.inf, math.nan, math.nan
+
+
+_EXPECTED = {
+    "heaviside": Pointer(_heaviside, MOMENTS),
+    "student-t": Pointer(_student_t, MOMENTS),
+}
+
+
+def expected_of(likelihood: Likelihood) -> Pointer | None:
+    """Return `Likelihood.expected`, or what stands here for it; None for any other density."""
+    return likelihood.expected or (
+        _EXPECTED.get(likelihood.name) if likelihood.recipe is None else None
+    )
+
+
+@kernel
+def _fill(split, mean, std, y, theta, base, a, b, q):
+    """Log p less `base`, times the normal, at the nodes of [a, b] in standard deviations."""
+    for j in range(N):
+        x = 0.5 * (a + b) + 0.5 * (b - a) * NODES[j]
+        f = mean + std * x
+        rest, curvature = call_split(split, f, y, theta)
+        e = rest - 0.5 * curvature * f * f
+        if math.isnan(e):
+            return NOT_A_NUMBER
+        q[j] = (e - base) * _INV_SQRT_2PI * math.exp(-0.5 * x * x)
+    return OK
+
+
+@kernel
+def integrate_expected(split, landmark, mean, std, y, theta, out):
+    """Fill `out` with (E log p, its derivatives by mean and by standard deviation)."""
+    rest, curvature = call_split(split, mean, y, theta)
+    base = rest - 0.5 * curvature * mean * mean
+    if not abs(base) < math.inf:
+        base = 0.0
+    edges = np.empty(_FIRST + 1 + _MARKS)
+    for k in range(_FIRST + 1):
+        edges[k] = _REACH * (2.0 * k / _FIRST - 1.0)
+    count = _FIRST + 1
+    for k in range(_MARKS):
+        x = (call_landmark(landmark, y, theta, k) - mean) / std
+        if math.isnan(x):
+            break
+        if abs(x) < _REACH:
+            edges[count] = x
+            count += 1
+    edges = np.sort(edges[:count])
+    stack, q = np.empty((_STACK, 2)), np.empty(N)
+    total, size = np.zeros(3), 0.0
+    evaluated = 0
+    for i in range(count - 1):
+        stack[0, 0], stack[0, 1] = edges[i], edges[i + 1]
+        pending = 1
+        while pending:
+            pending -= 1
+            a, b = stack[pending, 0], stack[pending, 1]
+            half, centre = 0.5 * (b - a), 0.5 * (a + b)
+            status = _fill(split, mean, std, y, theta, base, a, b, q)
+            if status != OK:
+                return status
+            evaluated += 1
+            largest = 0.0
+            for j in range(N):
+                largest = max(largest, abs(q[j]))
+            if largest == math.inf:
+                out[0], out[1], out[2] = -math.inf, math.nan, math.nan
+                return OK
+            last = last_coefficients(q)
+            rough = last > _RELATIVE * largest and last * half > _ABSOLUTE * max(size, largest)
+            if rough and b - a > 1e-14 * max(1.0, abs(centre)) and pending + 2 <= _STACK:
+                if evaluated > _MOST:
+                    return EXHAUSTED
+                stack[pending, 0], stack[pending, 1] = centre, b
+                stack[pending + 1, 0], stack[pending + 1, 1] = a, centre
+                pending += 2
+                continue
+            for j in range(N):
+                x = centre + half * NODES[j]
+                part = half * WEIGHTS[j] * q[j]
+                total[0] += part
+                total[1] += part * x
+                total[2] += part * (x * x - 1.0)
+                size += abs(part)
+    out[0], out[1], out[2] = base + total[0], total[1] / std, total[2] / std
+    return OK
+
+
+# --- Slopes of log p(y|f) in f, of likelihoods that come with the package and are continuous.
+#
+# With them derivatives of log Z are means of the slope under the tilted density, which cancel
+# nothing where a narrow cavity hardly moves. A likelihood without one has its derivatives from
+# moments alone.
+
+# Each returns (g, c) with d log p/df = g - c f, as `Likelihood.split` does for log p itself.
+
+
+def _probit(f, y, theta):
+    return y * log_ndtr_slopes(y * f)[1], 0.0
+
+
+@kernel
+def bent_slope(f, shape):
+    """Slope of a likelihood of the form in `qpruntime.likelihoods._series_kernels`."""
+    sign, a, inverse, offset, top, _ = shape
+    u = sign * f
+    if a > 0.0:
+        # a - rate, from the distance to the peak, where it is 0.
+        t = math.expm1(min(u - top, 700.0))
+        return -sign * a * (1.0 - a * inverse) * t / (1.0 + a * inverse * t), 0.0
+    return -sign * bend_slopes(u, inverse, offset)[0], 0.0
+
+
+def _logistic(f, y, theta):
+    return bent_slope(f, logistic_shape(y))
+
+
+def _binomial(f, y, theta):
+    return bent_slope(f, binomial_shape(y, theta))
+
+
+def _negative_binomial(f, y, theta):
+    return bent_slope(f, negative_binomial_shape(y, theta))
+
+
+def _poisson_exp(f, y, theta):
+    return bent_slope(f, poisson_exp_shape(y))
+
+
+def _poisson(f, y, theta):
+    if y == 0.0 or f == 0.0:
+        return 0.0, 2.0
+    return 2.0 * y / f, 2.0
+
+
+def _student_t_slope(f, y, theta):
+    nu, scale = theta[0], theta[1]
+    z = (f - y) / scale
+    if abs(z) > 1e100:
+        return -(nu + 1.0) / z / scale, 0.0
+    return -(nu + 1.0) * z / (nu + z * z) / scale, 0.0
+
+
+def _laplace(f, y, theta):
+    return (-1.0 if f > y else 1.0) / theta[0], 0.0
+
+
+def _none(f, y, theta):
+    return math.nan, math.nan
+
+
+#: What is never called.
+NO_SLOPE = Pointer(_none, SPLIT)
+_SLOPES = {
+    "binomial": Pointer(_binomial, SPLIT),
+    "laplace": Pointer(_laplace, SPLIT),
+    "logistic": Pointer(_logistic, SPLIT),
+    "negative-binomial": Pointer(_negative_binomial, SPLIT),
+    "poisson": Pointer(_poisson, SPLIT),
+    "poisson-exp": Pointer(_poisson_exp, SPLIT),
+    "probit": Pointer(_probit, SPLIT),
+    "student-t": Pointer(_student_t_slope, SPLIT),
+}
+
+
+def slope_of(likelihood: Likelihood) -> Pointer:
+    """Return the slope of a likelihood of the package, or `NO_SLOPE`."""
+    return _SLOPES.get(likelihood.name, NO_SLOPE) if is_own(likelihood) else NO_SLOPE
+
+
+# --- One tilted density integrated for the derivatives of its log Z, moments and sigma*.
+#
+# The nodes are those of `qpruntime.quadrature.adaptive_kernels`. Derivatives in the cavity's mean
+# mu and standard deviation sigma are covariances under the tilted density, c = f - mean:
+#
+#     d sigma*/d mu    = cov(c, A)/sigma^2,        A(f) the integral of Phi^-1(F) up to f,
+#     d sigma*/d sigma = cov((f - mu)^2, A)/sigma^3,
+#
+# because sigma* = int F^-1(u) Phi^-1(u) du. What follows for log Z and the moments is in `derive`.
 
 #: What `derive` finds: log Z, mean, standard deviation and sigma*, each with both derivatives.
 BANDS = 12
@@ -177,3 +424,59 @@ def derive(raised, slope, has_slope, mu, sigma, origin, marks, out):
     out[9] = min(star, std)
     out[10], out[11] = with_area / s2, (with_square + 2.0 * gap * with_area) / (s2 * sigma)
     return OK
+
+
+# --- Loops over cavities; what they fill in has both derivatives.
+
+
+@kernel
+def derive_site(functions, slope, has_slope, moves, power, mu, sigma, y, out):
+    """`derive` of one cavity, measured from y where log p depends on f - y alone."""
+    theta, _, _, split, _, frame = functions
+    frame = Frame(frame[0], frame[1], frame[2], frame[3], frame[4])
+    if moves:
+        marks = marks_from(frame.landmark, y, theta)
+        raised = Raised(split, power, 0.0, theta)
+        return derive(raised, slope, has_slope, mu - y, sigma, y, marks, out)
+    marks = look_around(frame.landmark, y, theta)
+    raised = Raised(split, power, y, theta)
+    return derive(raised, slope, has_slope, mu, sigma, 0.0, marks, out)
+
+
+@kernel
+def derive_many(functions, slope, has_slope, moves, powers, cavities, y, found):
+    """Fill rows of `BANDS` numbers; return (status, index of the first that failed)."""
+    mu, sigma = cavities
+    for i in range(mu.size):
+        status = derive_site(
+            functions, slope, has_slope, moves, powers[i], mu[i], sigma[i], y[i], found[i]
+        )
+        if status != OK:
+            return status, i
+    return OK, 0
+
+
+@kernel
+def closed_many(closed, theta, cavities, y, found):
+    """Fill rows (log Z, d/d mu, d/d sigma) in closed form."""
+    mu, sigma = cavities
+    for i in range(mu.size):
+        found[i, 0], found[i, 1], found[i, 2] = call_moments(closed, mu[i], sigma[i], y[i], theta)
+
+
+@kernel
+def expected_many(split, landmark, theta, expected, has_expected, cavities, y, found):
+    """Fill rows (E log p, d/d mean, d/d standard deviation) under normal distributions."""
+    mean, std = cavities
+    for i in range(mean.size):
+        if not has_expected:
+            status = integrate_expected(split, landmark, mean[i], std[i], y[i], theta, found[i])
+            if status != OK:
+                return status, i
+            continue
+        value, slope, curvature = call_moments(expected, mean[i], std[i], y[i], theta)
+        found[i, 0], found[i, 1], found[i, 2] = value, slope, -std[i] * curvature
+        if value == -math.inf or math.isnan(value):
+            # A density that is 0 somewhere: steps of height 0.
+            found[i, 0], found[i, 1], found[i, 2] = -math.inf, math.nan, math.nan
+    return OK, 0

@@ -1,7 +1,7 @@
 """`functions`: what authors of inference code take of a likelihood, with first derivatives.
 
 Values come from `qpruntime.projection`, by table, closed form or quadrature; derivatives from
-covariances under the tilted density, in `qpruntime.certified.tilted_sums`.
+covariances under the tilted density, in `qpruntime.interop.derivative_kernels`.
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.arrays import Array
-from qpruntime.certified.arguments import Given, checked, is_own, refuse
-from qpruntime.certified.closed import CLOSED_SLOPES
-from qpruntime.certified.compiled import compiled
-from qpruntime.certified.expectation import expected_of
-from qpruntime.certified.many import closed_many, derive_many, expected_many
-from qpruntime.certified.slopes import NO_SLOPE, slope_of
-from qpruntime.certified.tilted_sums import BANDS
-from qpruntime.jit import plain
+from qpruntime._numba import plain
+from qpruntime._typing import Array
+from qpruntime._validation import flag
+from qpruntime.interop.arguments import CLOSED_SLOPES, Given, checked, is_own, refuse
+from qpruntime.interop.compiled import compiled
+from qpruntime.interop.derivative_kernels import (
+    BANDS,
+    NO_SLOPE,
+    closed_many,
+    derive_many,
+    expected_many,
+    expected_of,
+    slope_of,
+)
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.absent import ABSENT_LANDMARK, ABSENT_MOMENTS
-from qpruntime.projection.kernel import Projections, check_range, project_many
+from qpruntime.likelihoods.base import ABSENT_LANDMARK, ABSENT_MOMENTS
 from qpruntime.projection.projector import Projector
+from qpruntime.projection.site_kernel import Projections, check_range, project_many
 from qpruntime.projection.table import Table
-from qpruntime.validation import flag
 
 __all__ = ["Derivatives", "LikelihoodFunctions", "Moments", "functions"]
 
@@ -317,7 +321,7 @@ class LikelihoodFunctions:
         )
 
     def _bands(self, given: Given) -> Array:
-        """All that `qpruntime.certified.tilted_sums.derive` finds, shape (N, BANDS)."""
+        """All that `qpruntime.interop.derivative_kernels.derive` finds, shape (N, BANDS)."""
         own = given.likelihood
         slope = slope_of(self.likelihood)
         found = np.empty((given.mu.size, BANDS))

@@ -18,8 +18,8 @@ except ImportError as error:
         f'these likelihoods need GPy: pip install "qpruntime[gpy]" ({error})'
     ) from error
 
-from qpruntime.certified.functions_of import functions
-from qpruntime.validation import choice
+from qpruntime._validation import choice
+from qpruntime.interop.functions import functions
 
 __all__ = ["QuantileBernoulli", "QuantileLikelihood"]
 

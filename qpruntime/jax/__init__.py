@@ -14,8 +14,8 @@ try:
 except ImportError as error:
     raise ImportError(f'qpruntime.jax needs JAX: pip install "qpruntime[jax]" ({error})') from error
 
+from qpruntime.interop.array_api import PortableFunctions
 from qpruntime.jax.operations import JAX
-from qpruntime.portable.functions_of import PortableFunctions
 from qpruntime.projection.table import Table
 
 __all__ = ["functions"]

@@ -13,9 +13,9 @@ except ImportError as error:
         f'this integrator needs GPJax: pip install "qpruntime[gpjax]" ({error})'
     ) from error
 
+from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.jax import functions
-from qpruntime.validation import shown
 
 __all__ = ["CertifiedIntegrator"]
 

@@ -1,4 +1,4 @@
-"""JAX for the formulas of `qpruntime.portable`."""
+"""JAX for the formulas of `qpruntime.interop`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import erfc, gammaln
 
-from qpruntime.portable.operations import Operations
+from qpruntime.interop.array_formulas import Operations
 
 __all__ = ["JAX"]
 

@@ -7,11 +7,8 @@ covariances and slopes, `gradient` for optimisers, `state_space` for series.
 
 from __future__ import annotations
 
-from qpruntime.kernels.categorical import Categories
-from qpruntime.kernels.columns import On
-from qpruntime.kernels.kernel_parts import KernelParts
-from qpruntime.kernels.markov import Factor, States, Term
+from qpruntime.kernels.base import Factor, KernelParts, States, Term
+from qpruntime.kernels.mixed_inputs import Categories, On, Same
 from qpruntime.kernels.registry import register
-from qpruntime.kernels.same import Same
 
 __all__ = ["Categories", "Factor", "KernelParts", "On", "Same", "States", "Term", "register"]

@@ -1,24 +1,52 @@
-"""Processes in time whose past is in a state: what a kernel says of itself to be used for series.
-
-A term is a variance times factors; the kernel is the sum of its terms. `state_space` makes one
-state of them, `transitions` moves it over steps of time.
-"""
+"""Parts of a kernel that the engines use, Markov representations, and kinds of inputs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import shown
 from qpruntime.errors import InputError
-from qpruntime.kernels.kinds import GENERAL, TURN
-from qpruntime.validation import shown
 
-__all__ = ["Factor", "NotMarkov", "States", "Term", "one_length"]
+__all__ = [
+    "CONSTANT",
+    "FOREIGN",
+    "GENERAL",
+    "LINE",
+    "MATERN_1",
+    "MATERN_3",
+    "MATERN_5",
+    "RBF",
+    "TURN",
+    "Factor",
+    "KernelParts",
+    "NotMarkov",
+    "States",
+    "Term",
+    "one_length",
+]
+
+# --- Numbers by which compiled code knows shapes and states; those of a kernel are in its file.
+
+#: States that are stepped in closed form. MATERN_1, 3 and 5 are shapes too, and RBF is one.
+CONSTANT, MATERN_1, MATERN_3, MATERN_5, LINE, RBF = 0, 1, 2, 3, 4, 5
+#: GENERAL + j is the j-th factor of a state that is stepped by series.
+GENERAL = 10
+#: TURN + j is the j-th harmonic, whose rate is the period itself.
+TURN = 100
+
+
+# --- Processes in time whose past is in a state: what a kernel says of itself to be used for
+# series.
+#
+# A term is a variance times factors; the kernel is the sum of its terms. `state_space` makes one
+# state of them, `transitions` moves it over steps of time.
 
 #: Covariances may be off by this share of their size; rounding leaves less.
 _ROUNDING = 1e-12
@@ -43,7 +71,7 @@ class States:
     stationary : array-like, shape (d, d)
         P, the covariance of x; P[0, 0] = 1. That of the noise is -(F P + P F').
     kind : int
-        How `qpruntime.kernels.transitions` steps: in closed form, or `GENERAL`.
+        How `qpruntime.kernels.transition_kernels` steps: in closed form, or `GENERAL`.
     forgets : float, optional
         Rate of the slowest decay; 0 if there is none. From the eigenvalues of F if not given.
     short : float, optional
@@ -204,3 +232,99 @@ def one_length(kernel: Any) -> float:
     if length.size != 1:
         raise NotMarkov(f"{shown(kernel)} has {length.size} length-scales: time is one input")
     return float(length.flat[0])
+
+
+# --- What is known of a class of kernels, beyond the values that its objects compute.
+#
+# One object says it all, `KernelParts`; the file of a kernel makes one, and so does a user. Nothing
+# here knows which classes there are: `registry` does.
+
+
+@dataclass(frozen=True, eq=False)
+class KernelParts:
+    """What is known of a class of kernels; everything may be left out.
+
+    With r the distance of two points in length-scales, a radial kernel is k = f(r), f(0) = 1.
+    Functions take a kernel of the class first.
+
+    Attributes
+    ----------
+    radial : callable (kernel, r) -> f(r)
+        For arrays r, not negative, and of the same shape and dtype.
+    slope : callable (kernel, r) -> -f'(r)/r
+        The same; it may be infinite at 0. With `radial` it gives slopes in length-scales and in
+        inputs, so that inducing inputs can be learnt.
+    slopes : mapping of str to callable (kernel, r) -> array
+        For every further parameter the derivative of f by its logarithm.
+    state_space : callable (kernel) -> Factor, or a sequence of Term
+        The process in time, for series.
+    approximate : callable (kernel, error) -> sequence of Term
+        The same where there is none but for an error.
+    frequencies : callable (kernel, count, generator) -> ndarray, shape (count,)
+        Draws of what standard normals are multiplied by to be frequencies in length-scales; for
+        functions drawn whole.
+    scaled : bool
+        Whether r is in units of ``kernel.length_scale``; otherwise it is in those of the inputs.
+    shape : callable (kernel, r^2, slope) -> (f, -f'(r)/r)
+        Both at once and in the place of the squares, where that is quicker; the second counts if
+        `slope`. Made of `radial` and `slope` if it is not given.
+    bends : callable (kernel, r) -> (f, g, h, q)
+        f and three times -1/r d/dr of the one before, for covariances of slopes of functions; what
+        is infinite at 0 may be anything there.
+    compiled : int
+        Number of the shape in `qpruntime.kernels.radial_kernels.fill_radial`, -1 if it has none.
+    constant, noise : str
+        Name of the parameter that is the value of the kernel everywhere, or on the diagonal alone.
+    levels : str
+        Name of the parameter of a kernel of levels, `qpruntime.kernels.Categories`.
+    parameters : tuple of str
+        Names of all parameters, in scikit-learn's order; empty if the class is not known so far.
+
+    Raises
+    ------
+    InputError
+        If of `radial` and `slope` only one is given.
+    """
+
+    radial: Callable[[Any, Array], Array] | None = None
+    slope: Callable[[Any, Array], Array] | None = None
+    slopes: Mapping[str, Callable[[Any, Array], Array]] = field(default_factory=dict)
+    state_space: Callable[[Any], Factor | Sequence[Term]] | None = None
+    approximate: Callable[[Any, float], Sequence[Term]] | None = None
+    frequencies: Callable[[Any, int, np.random.Generator], Array] | None = None
+    scaled: bool = True
+    shape: Callable[[Any, Array, bool], tuple[Array, Array]] | None = None
+    bends: Callable[[Any, Array], tuple[Array, Array, Array, Array]] | None = None
+    compiled: int = -1
+    constant: str = ""
+    noise: str = ""
+    levels: str = ""
+    parameters: tuple[str, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        if (self.radial is None) != (self.slope is None):
+            given, absent = ("radial", "slope") if self.slope is None else ("slope", "radial")
+            raise InputError(
+                f"KernelParts has {given} and no {absent}: give both, k = f(r) and -f'(r)/r, "
+                "or neither"
+            )
+        if self.shape is None and self.radial is not None:
+            object.__setattr__(self, "shape", self._shape)
+        names = {name for name in (self.constant, self.noise, self.levels) if name}
+        if self.shape is not None:
+            names |= {*self.slopes} | ({"length_scale"} if self.scaled else set())
+        object.__setattr__(self, "parameters", tuple(sorted(names)))
+
+    def _shape(self, kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+        assert self.radial is not None
+        assert self.slope is not None
+        distance = np.sqrt(squares, out=squares)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            f = np.asarray(self.radial(kernel, distance))
+            if not slope:
+                return f, f
+            return f, np.where(distance > 0.0, self.slope(kernel, distance), 0.0)
+
+
+#: Of a class that nobody knows.
+FOREIGN = KernelParts()

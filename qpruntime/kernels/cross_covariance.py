@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from qpruntime.arrays import Array
-from qpruntime.kernels.categorical import contracted
-from qpruntime.kernels.squares import squared_distances
-from qpruntime.kernels.tree import Added, Leaf, Multiplied, Node, Seen, level_and_shape, read
+from qpruntime._typing import Array
+from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, Seen, level_and_shape, read
+from qpruntime.kernels.mixed_inputs import contracted
+from qpruntime.kernels.radial_kernels import squared_distances
 
 __all__ = [
     "contract",

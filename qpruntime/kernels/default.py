@@ -14,9 +14,8 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern
 
-from qpruntime.arrays import Array
-from qpruntime.kernels.categorical import Categories
-from qpruntime.kernels.columns import On
+from qpruntime._typing import Array
+from qpruntime.kernels.mixed_inputs import Categories, On
 
 __all__ = ["Belief", "LogNormal", "default_kernel", "each_column", "table_kernel"]
 

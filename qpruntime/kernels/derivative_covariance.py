@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import shown
 from qpruntime.errors import InputError
-from qpruntime.kernels.tree import Added, Leaf, Multiplied, Node, level_and_shape, read
-from qpruntime.validation import shown
+from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, level_and_shape, read
 
 __all__ = ["Asked", "contract", "covariance", "diagonal", "require_slopes"]
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from sklearn.gaussian_process.kernels import Exponentiation, Product, Sum
 
-from qpruntime.arrays import Array
-from qpruntime.kernels.columns import On
-from qpruntime.kernels.kernel_parts import FOREIGN, KernelParts
+from qpruntime._typing import Array
+from qpruntime.kernels.base import FOREIGN, KernelParts
+from qpruntime.kernels.mixed_inputs import On
 from qpruntime.kernels.registry import parts_of
 
 __all__ = [

@@ -1,20 +1,28 @@
-"""Covariances of all pairs of points and slopes in the length-scale, in one compiled pass."""
+"""Compiled loops over radial functions of squared distances."""
 
 from __future__ import annotations
 
 import math
 
-from qpruntime.arrays import Array
-from qpruntime.jit import summed
-from qpruntime.kernels import matern_3, matern_5
-from qpruntime.kernels.kinds import MATERN_3, MATERN_5, RBF
+import numpy as np
 
-__all__ = ["contract_squares", "fill_radial"]
+from qpruntime._numba import kernel, summed
+from qpruntime._typing import Array
+from qpruntime.kernels import stationary
+from qpruntime.kernels.base import MATERN_3, MATERN_5, RBF
+
+__all__ = [
+    "contract_squares",
+    "fill_radial",
+    "squared_distances",
+]
+
+# --- Covariances of all pairs of points and slopes in the length-scale, in one compiled pass.
 
 # Every shape is zero, in double precision, at so many length-scales.
 _FAR = 760.0
 _ROOT_3, _ROOT_5 = math.sqrt(3.0), math.sqrt(5.0)
-_THREE, _FIVE = matern_3.value_and_slope, matern_5.value_and_slope
+_THREE, _FIVE = stationary.matern_3_value_and_slope, stationary.matern_5_value_and_slope
 
 
 @summed
@@ -70,3 +78,29 @@ def fill_radial(
                         k, d = e, u * e
             K[i, j] = K[j, i] = offset + k
             slope[i, j] = slope[j, i] = d
+
+
+# --- Squared distances between rows and inducing inputs, exact to rounding however close these are.
+
+
+def squared_distances(x: Array, z: Array) -> Array:
+    """Return |x_n - z_m|^2 (n, M) of points (n, d) and (M, d), sooner than scipy's cdist."""
+    found = np.empty((len(x), len(z)))
+    _squares(np.ascontiguousarray(x), np.ascontiguousarray(z.T), found)
+    return found
+
+
+@kernel
+def _squares(x, columns, found):
+    """Feature by feature along a row of `found`, where processors take several at once."""
+    n, d = x.shape
+    m = columns.shape[1]
+    for i in range(n):
+        for j in range(m):
+            step = x[i, 0] - columns[0, j]
+            found[i, j] = step * step
+        for k in range(1, d):
+            at = x[i, k]
+            for j in range(m):
+                step = at - columns[k, j]
+                found[i, j] += step * step

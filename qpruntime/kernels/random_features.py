@@ -1,10 +1,4 @@
-"""Functions drawn from a prior, whole, for kernels of features and of levels, in sums and products.
-
-E cos(s(x) - s(z)) over random phases s is a kernel. Phases of a radial kernel are w'x with w of its
-spectrum; of levels of which two that differ are alike by c they are 0 with probability c, and else
-one uniform angle for each level. A product of kernels is the sum of independent phases. With
-normal amplitudes a, b the functions a cos s(x) + b sin s(x) then have the kernel for covariance.
-"""
+"""Draws from the prior by random Fourier features."""
 
 from __future__ import annotations
 
@@ -16,12 +10,91 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import DotProduct
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import InputError
-from qpruntime.kernels.spectrum import Stationary
-from qpruntime.kernels.tree import Added, Leaf, Multiplied, Node, Seen, read
+from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, Seen, read
 
-__all__ = ["PriorDraws"]
+__all__ = [
+    "PriorDraws",
+    "Stationary",
+    "stationary_terms",
+]
+
+# --- Kernels as sums of stationary terms whose spectra are known: what functions are drawn from.
+
+
+class Stationary(NamedTuple):
+    """A variance times a radial kernel; times 1 if there is none."""
+
+    variance: float
+    leaf: Leaf | None
+
+    @property
+    def length(self) -> Array:
+        """Length-scales."""
+        return np.atleast_1d(self.kernel.length_scale)
+
+    @property
+    def kernel(self) -> Any:
+        """The radial kernel."""
+        assert self.leaf is not None
+        return self.leaf.kernel
+
+    def frequencies(self, count: int, d: int, rng: np.random.Generator) -> Array:
+        """Draws (count, d) from the spectrum."""
+        assert self.leaf is not None
+        assert self.leaf.parts.frequencies is not None
+        drawn: Array = rng.standard_normal((count, d)) / self.length
+        drawn *= self.leaf.parts.frequencies(self.kernel, count, rng)[:, None]
+        return drawn
+
+    def slope(self, x: Array, X: Array) -> tuple[Array, Array]:
+        """k(x, X), shape (n,), and its gradient in x, shape (n, d)."""
+        if self.leaf is None:
+            return np.full(len(X), self.variance), np.zeros(X.shape)
+        assert self.leaf.parts.shape is not None
+        u = (x - X) / self.length
+        value, g = self.leaf.parts.shape(self.kernel, np.einsum("nd,nd->n", u, u), True)
+        return self.variance * value, -self.variance * g[:, None] * u / self.length
+
+
+def stationary_terms(kernel: Any) -> list[Stationary]:
+    """Return the terms of a kernel; white noise is none.
+
+    Raises
+    ------
+    InputError
+        If the spectrum of a part is not known.
+    """
+    return _spectral_terms(read(kernel), 1.0)
+
+
+def _spectral_terms(node: Node, variance: float) -> list[Stationary]:
+    if isinstance(node, Added):
+        return _spectral_terms(node.one, variance) + _spectral_terms(node.two, variance)
+    if isinstance(node, Multiplied):
+        for one, other in ((node.one, node.two), (node.two, node.one)):
+            if isinstance(one, Leaf) and one.parts.constant:
+                return _spectral_terms(other, variance * one.value)
+    elif node.parts.constant:
+        return [Stationary(variance * node.value, None)]
+    elif node.parts.noise:
+        return []
+    elif node.parts.frequencies is not None and node.parts.shape is not None:
+        return [Stationary(variance, node)]
+    raise InputError(
+        f"functions cannot be drawn with the kernel {node.kernel}: its spectrum is not known; use "
+        "RBF, Matern, RationalQuadratic and WhiteKernel, their sums, and products with constants"
+    )
+
+
+# --- Functions drawn from a prior, whole, for kernels of features and of levels, in sums and
+# products.
+#
+# E cos(s(x) - s(z)) over random phases s is a kernel. Phases of a radial kernel are w'x with w of
+# its spectrum; of levels of which two that differ are alike by c they are 0 with probability c, and
+# else one uniform angle for each level. A product of kernels is the sum of independent phases. With
+# normal amplitudes a, b the functions a cos s(x) + b sin s(x) then have the kernel for covariance.
 
 #: Terms into which products of sums are multiplied out.
 _MOST_TERMS = 64

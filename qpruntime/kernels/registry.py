@@ -20,29 +20,21 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from qpruntime.errors import InputError
-from qpruntime.kernels import (
-    categorical,
-    constant,
-    line,
-    periodic,
-    rational_quadratic,
-    squared_exponential,
-    white,
-)
-from qpruntime.kernels.kernel_parts import FOREIGN, KernelParts
-from qpruntime.kernels.matern import matern
+from qpruntime.kernels import mixed_inputs, simple, stationary
+from qpruntime.kernels.base import FOREIGN, KernelParts
+from qpruntime.kernels.stationary import matern
 
 __all__ = ["parts_of", "register"]
 
 _KNOWN: dict[type, KernelParts | Callable[[Any], KernelParts]] = {
-    ConstantKernel: constant.PARTS,
-    WhiteKernel: white.PARTS,
-    RBF: squared_exponential.PARTS,
+    ConstantKernel: simple.CONSTANT_PARTS,
+    WhiteKernel: simple.WHITE_PARTS,
+    RBF: stationary.RBF_PARTS,
     Matern: matern,
-    RationalQuadratic: rational_quadratic.PARTS,
-    ExpSineSquared: periodic.PARTS,
-    DotProduct: line.PARTS,
-    categorical.Categories: categorical.PARTS,
+    RationalQuadratic: stationary.RATIONAL_QUADRATIC_PARTS,
+    ExpSineSquared: simple.PERIODIC_PARTS,
+    DotProduct: simple.LINE_PARTS,
+    mixed_inputs.Categories: mixed_inputs.CATEGORICAL_PARTS,
 }
 #: A class carries its parts itself, also to processes that it is sent to by value.
 _ATTRIBUTE = "_qpruntime_parts"

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
-from qpruntime.kernels.categorical import Categories
-from qpruntime.kernels.columns import On
+from qpruntime._typing import Array
+from qpruntime.kernels.mixed_inputs import Categories, On
 
 __all__ = ["Units", "spreads"]
 

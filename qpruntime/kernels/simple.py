@@ -1,7 +1,4 @@
-"""A periodic kernel, exp(-2 sin^2(pi r/T)/l^2) of distances r, scikit-learn's ExpSineSquared.
-
-In time it is a constant and harmonics, whose variances are Bessel functions.
-"""
+"""Constant, linear, white and periodic kernels."""
 
 from __future__ import annotations
 
@@ -11,21 +8,79 @@ from typing import Any
 import numpy as np
 from scipy.special import ive
 
-from qpruntime.arrays import Array
-from qpruntime.kernels.kernel_parts import KernelParts
-from qpruntime.kernels.kinds import TURN
-from qpruntime.kernels.markov import Factor, NotMarkov, States, Term
-from qpruntime.validation import shown
+from qpruntime._typing import Array
+from qpruntime._validation import shown
+from qpruntime.kernels.base import (
+    CONSTANT,
+    LINE,
+    TURN,
+    Factor,
+    KernelParts,
+    NotMarkov,
+    States,
+    Term,
+)
 
-__all__ = ["LEFT_OUT", "MOST_HARMONICS", "PARTS"]
+__all__ = [
+    "CONSTANT_PARTS",
+    "CONSTANT_STATES",
+    "LEFT_OUT",
+    "LINE_PARTS",
+    "LINE_STATES",
+    "MOST_HARMONICS",
+    "PERIODIC_PARTS",
+    "WHITE_PARTS",
+]
+
+# --- A constant, which is a state that never moves.
+
+CONSTANT_STATES = States([[0.0]], [[1.0]], CONSTANT)
+
+
+def constant_state_space(kernel: Any) -> tuple[Term, ...]:
+    """State of a constant: a variance without factors."""
+    return (Term(float(kernel.constant_value), by=(("constant_value", 1.0),)),)
+
+
+CONSTANT_PARTS = KernelParts(constant="constant_value", state_space=constant_state_space)
+
+
+# --- A line, sigma_0^2 + x z, scikit-learn's DotProduct, and its states: the value and its slope.
+
+# It is not stationary: where it begins is for whoever knows the first time.
+LINE_STATES = States([[0.0, 1.0], [0.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], LINE)
+
+
+def linear_state_space(kernel: Any) -> Factor:
+    """State of a line, whose rate is sigma_0."""
+    return Factor(LINE_STATES, float(kernel.sigma_0), "sigma_0")
+
+
+LINE_PARTS = KernelParts(state_space=linear_state_space)
+
+
+# --- White noise: on the diagonal of rows alone, and no state.
+
+
+def white_state_space(kernel: Any) -> tuple[Term, ...]:
+    """Noise of what is observed."""
+    return (Term(float(kernel.noise_level), by=(("noise_level", 1.0),), white=True),)
+
+
+WHITE_PARTS = KernelParts(noise="noise_level", state_space=white_state_space)
+
+
+# --- A periodic kernel, exp(-2 sin^2(pi r/T)/l^2) of distances r, scikit-learn's ExpSineSquared.
+#
+# In time it is a constant and harmonics, whose variances are Bessel functions.
 
 #: The series is cut where what is left out is below this share of the variance.
 LEFT_OUT = 1e-10
 MOST_HARMONICS = 64
-STATES = States([[0.0, -1.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], TURN)
+PERIODIC_STATES = States([[0.0, -1.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], TURN)
 
 
-def shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+def periodic_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
     """Value, and -f'(r)/r = 2 pi/(T l^2) sin(2 pi r/T)/r f, as finite as the first at 0."""
     turn = math.pi / float(kernel.periodicity)
     rate = 2.0 / float(kernel.length_scale) ** 2
@@ -46,10 +101,10 @@ def by_length(kernel: Any, r: Array) -> Array:
 
 def by_period(kernel: Any, r: Array) -> Array:
     """Derivative by the log period: that by r, with its sign changed, times r."""
-    return shape(kernel, r * r, True)[1] * r * r
+    return periodic_shape(kernel, r * r, True)[1] * r * r
 
 
-def state_space(kernel: Any) -> tuple[Term, ...]:
+def periodic_state_space(kernel: Any) -> tuple[Term, ...]:
     """A constant and harmonics.
 
     Raises
@@ -75,14 +130,14 @@ def state_space(kernel: Any) -> tuple[Term, ...]:
         # d ive_j/dz = (ive_{j-1} + ive_{j+1})/2 - ive_j, and dz/d log l = -2 z.
         slope = 0.5 * (values[abs(j - 1)] + values[j + 1]) - values[j]
         own = (("length_scale", -2.0 * z * slope / values[j]),)
-        factors = (Factor(STATES, period, "periodicity", harmonic=j),) if j else ()
+        factors = (Factor(PERIODIC_STATES, period, "periodicity", harmonic=j),) if j else ()
         terms.append(Term(float(shares[j]), factors, own, error=float(left[count])))
     return tuple(terms)
 
 
-PARTS = KernelParts(
-    shape=shape,
+PERIODIC_PARTS = KernelParts(
+    shape=periodic_shape,
     slopes={"length_scale": by_length, "periodicity": by_period},
     scaled=False,
-    state_space=state_space,
+    state_space=periodic_state_space,
 )

@@ -1,21 +1,50 @@
-"""The squared exponential, exp(-r^2/2), scikit-learn's RBF, and states that stand for it."""
+"""Stationary kernels: RBF, Matern, rational quadratic and gamma-exponential."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_continuous_lyapunov
+from scipy.special import kv
 
-from qpruntime.arrays import Array
-from qpruntime.kernels.kernel_parts import KernelParts
-from qpruntime.kernels.kinds import RBF
-from qpruntime.kernels.markov import Factor, NotMarkov, States, Term, one_length
-from qpruntime.validation import shown
+from qpruntime._numba import contracted, kernel
+from qpruntime._typing import Array
+from qpruntime._validation import shown
+from qpruntime.kernels.base import (
+    MATERN_1,
+    MATERN_3,
+    MATERN_5,
+    RBF,
+    Factor,
+    KernelParts,
+    NotMarkov,
+    States,
+    Term,
+    one_length,
+)
 
-__all__ = ["PARTS"]
+__all__ = [
+    "MATERN_1_PARTS",
+    "MATERN_3_PARTS",
+    "MATERN_5_PARTS",
+    "RATIONAL_QUADRATIC_PARTS",
+    "RBF_PARTS",
+    "gamma_share",
+    "half_integer",
+    "matern",
+    "matern_3_step",
+    "matern_3_value_and_slope",
+    "matern_5_step",
+    "matern_5_value_and_slope",
+    "student",
+]
+
+# --- The squared exponential, exp(-r^2/2), scikit-learn's RBF, and states that stand for it.
 
 #: Approximations of exp(-x^2/2) by 4, 6 and 8 states: sections fitted to the least error, error.
 _SECTIONS = (
@@ -37,20 +66,20 @@ _SLOWEST = 1.16
 _SHORT = 0.01
 
 
-def shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+def rbf_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
     """Value and slope are the same, and one array."""
     squares *= -0.5
     f = np.exp(squares, out=squares)
     return f, f
 
 
-def bends(kernel: Any, r: Array) -> tuple[Array, Array, Array, Array]:
+def rbf_bends(kernel: Any, r: Array) -> tuple[Array, Array, Array, Array]:
     """All derivatives are the value."""
     f = np.exp(-0.5 * r * r)
     return f, f, f, f
 
 
-def frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
+def rbf_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
     """Scales of normal frequencies: all are 1."""
     return np.ones(count)
 
@@ -98,6 +127,275 @@ def _filter(sections: Sequence[tuple[float, float]]) -> States:
     return States(F, 0.5 * (P + P.T), forgets=_SLOWEST, short=_SHORT)
 
 
-PARTS = KernelParts(
-    shape=shape, frequencies=frequencies, bends=bends, compiled=RBF, approximate=approximate
+RBF_PARTS = KernelParts(
+    shape=rbf_shape,
+    frequencies=rbf_frequencies,
+    bends=rbf_bends,
+    compiled=RBF,
+    approximate=approximate,
 )
+
+
+# --- What Matérn kernels of half-integer nu have in common: a polynomial times an exponential.
+#
+# Their files say the polynomials once, `profile`, for arrays and compiled loops alike.
+
+# Beyond, the exponential is 0 and the distance may be infinite.
+_FAR = 1e4
+
+
+def half_integer(
+    twice_nu: int, profile: Callable[[Any, Any], tuple[Any, Any]], states: States
+) -> KernelParts:
+    """Return the parts of a Matérn kernel; `profile` takes u = sqrt(2 nu) r and exp(-u)."""
+    rate = math.sqrt(float(twice_nu))
+
+    def shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+        u = np.sqrt(squares, out=squares)
+        u *= rate
+        e = np.exp(-u)
+        np.minimum(u, _FAR, out=u)
+        return profile(u, e)
+
+    def state_space(kernel: Any) -> Factor:
+        return Factor(states, rate / one_length(kernel), "length_scale")
+
+    def frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
+        return student(float(twice_nu), count, rng)
+
+    return KernelParts(
+        shape=shape, state_space=state_space, frequencies=frequencies, compiled=states.kind
+    )
+
+
+def student(freedom: float, count: int, rng: np.random.Generator) -> Array:
+    """Draws of what makes normals those of Student's t, the spectrum of a Matérn kernel."""
+    drawn: Array = np.sqrt(freedom / rng.chisquare(freedom, count))
+    return drawn
+
+
+# --- Matérn 1/2, exp(-r), and its state f.
+
+MATERN_1_STATES = States([[-1.0]], [[1.0]], MATERN_1, forgets=1.0)
+
+
+def matern_1_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+    """Return exp(-r) and exp(-r)/r, the second 0 at r = 0."""
+    r = np.sqrt(squares, out=squares)
+    e = np.exp(-r)
+    g = np.divide(e, r, out=np.zeros_like(r), where=r > 0.0) if slope else e
+    return e, g
+
+
+def matern_1_state_space(kernel: Any) -> Factor:
+    """The Ornstein-Uhlenbeck process."""
+    return Factor(MATERN_1_STATES, 1.0 / one_length(kernel), "length_scale")
+
+
+def matern_1_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
+    """Those of a Cauchy distribution."""
+    return student(1.0, count, rng)
+
+
+MATERN_1_PARTS = KernelParts(
+    shape=matern_1_shape,
+    state_space=matern_1_state_space,
+    frequencies=matern_1_frequencies,
+    compiled=MATERN_1,
+)
+
+
+# --- The rational quadratic, (1 + r^2/(2 alpha))^-alpha: squared exponentials of many lengths.
+
+
+def rational_quadratic_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+    """The slope is the power above."""
+    alpha = float(kernel.alpha)
+    base = 1.0 + squares / (2.0 * alpha)
+    f = base**-alpha
+    return f, f / base if slope else f
+
+
+def by_alpha(kernel: Any, r: Array) -> Array:
+    """Derivative by log alpha."""
+    alpha = float(kernel.alpha)
+    share = r * r / (2.0 * alpha)
+    base = 1.0 + share
+    found: Array = alpha * base**-alpha * (share / base - np.log1p(share))
+    return found
+
+
+def rational_quadratic_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
+    """Precisions of the squared exponentials have a gamma distribution of mean 1."""
+    alpha = float(kernel.alpha)
+    return np.sqrt(rng.gamma(alpha, 1.0 / alpha, count))
+
+
+RATIONAL_QUADRATIC_PARTS = KernelParts(
+    shape=rational_quadratic_shape,
+    slopes={"alpha": by_alpha},
+    frequencies=rational_quadratic_frequencies,
+)
+
+
+# --- Incomplete gamma functions: what noise of a Matérn state over short steps is made of.
+
+#: Below this incomplete gamma functions are summed: 1 - e^-y (...) would cancel.
+_SUMMED, _TERMS = 2.0, 21
+#: Divisions one after the other take as long as all the rest.
+_INVERSE = np.array([0.0] + [1.0 / j for j in range(1, 32)])
+
+
+@kernel
+def gamma_share(k, y, e):
+    """Regularised lower incomplete gamma function P(k, y) for k = 3 or 5; e = exp(-y)."""
+    if y < _SUMMED:
+        total = 1.0
+        for j in range(_TERMS if y > 0.25 else 9, 0, -1):
+            total = 1.0 + total * y * _INVERSE[k + j]
+        power = y * y * y
+        return power * e * total * _INVERSE[6] if k == 3 else power * y * y * e * total / 120.0
+    if k == 3:
+        return 1.0 - e * (1.0 + y + 0.5 * y * y)
+    return 1.0 - e * (1.0 + y * (1.0 + y * (0.5 + y * (1.0 / 6.0 + y / 24.0))))
+
+
+# --- Matérn 3/2, (1 + u) exp(-u) with u = sqrt(3) r, and its states f, f'/rate.
+
+MATERN_3_STATES = States(
+    [[0.0, 1.0], [-1.0, -2.0]], [[1.0, 0.0], [0.0, 1.0]], MATERN_3, forgets=1.0
+)
+
+
+def matern_3_profile(u: Any, e: Any) -> tuple[Any, Any]:
+    """f(r) and -f'(r)/r, e being exp(-u)."""
+    return (1.0 + u) * e, 3.0 * e
+
+
+#: `profile` for compiled loops.
+matern_3_value_and_slope = contracted(matern_3_profile)
+MATERN_3_PARTS = half_integer(3, matern_3_profile, MATERN_3_STATES)
+
+
+@kernel
+def matern_3_step(x):
+    """(A00, A01, A10, A11, Q00, Q01, Q11) of variance 1 over x = rate times time."""
+    decay = math.exp(-x)
+    y, e = 2.0 * x, decay * decay
+    third = gamma_share(3, y, e)
+    return (
+        decay * (1.0 + x),
+        decay * x,
+        -decay * x,
+        decay * (1.0 - x),
+        third,
+        0.5 * y * y * e,
+        third + 2.0 * y * e,
+    )
+
+
+# --- Matérn 5/2, (1 + u + u^2/3) exp(-u) with u = sqrt(5) r, and its states f, f'/rate, f''/rate^2.
+
+_THIRD, _ROOT_5 = 1.0 / 3.0, math.sqrt(5.0)
+MATERN_5_STATES = States(
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -3.0, -3.0]],
+    [[1.0, 0.0, -_THIRD], [0.0, _THIRD, 0.0], [-_THIRD, 0.0, 1.0]],
+    MATERN_5,
+    forgets=1.0,
+)
+
+
+def matern_5_profile(u: Any, e: Any) -> tuple[Any, Any]:
+    """f(r) and -f'(r)/r, e being exp(-u)."""
+    return (1.0 + u + u * u / 3.0) * e, (5.0 / 3.0) * (1.0 + u) * e
+
+
+def matern_5_bends(kernel: Any, r: Array) -> tuple[Array, Array, Array, Array]:
+    """f, g = 5/3 (1 + u) e, h = 25/3 e and q = 125/3 e/u, with e = exp(-u)."""
+    u = _ROOT_5 * r
+    e = np.exp(-u)
+    f, g = matern_5_profile(u, e)
+    return f, g, 25.0 / 3.0 * e, 125.0 / 3.0 * e / np.maximum(u, 1e-300)
+
+
+#: `profile` for compiled loops.
+matern_5_value_and_slope = contracted(matern_5_profile)
+MATERN_5_PARTS = replace(half_integer(5, matern_5_profile, MATERN_5_STATES), bends=matern_5_bends)
+
+
+@kernel
+def matern_5_step(x):
+    """(A by rows, Q00, Q01, Q02, Q11, Q12, Q22) of variance 1, of which that of 3/2 is less."""
+    decay = math.exp(-x)
+    half = 0.5 * x * x
+    y, e, q = 2.0 * x, decay * decay, 16.0 / 3.0
+    fifth = gamma_share(5, y, e)
+    g0, g1 = decay * half, decay * (x - half)
+    y3 = y * y * y
+    middle = q * (y3 * e * (1.0 / 24.0 - y / 192.0) + fifth / 16.0)
+    # exp(-x) (I + x N + x^2/2 N^2), N = F + I.
+    return (
+        decay * (1.0 + x + half),
+        decay * (x + 2.0 * half),
+        g0,
+        -g0,
+        decay * (1.0 + x - 2.0 * half),
+        g1,
+        -g1,
+        decay * (2.0 * half - 3.0 * x),
+        decay * (1.0 - 2.0 * x + half),
+        fifth,
+        0.5 * q * g0 * g0,
+        q * g0 * g1 - middle,
+        middle,
+        0.5 * q * g1 * g1,
+        q * (e * (0.5 * y - 0.25 * y * y + 0.125 * y3) + 3.0 * fifth / 16.0),
+    )
+
+
+# --- Matérn kernels by their nu: 1/2, 3/2 and 5/2 have files of their own, here are all others.
+
+# Distances between: Bessel functions are infinite at 0, where the kernel is 1, and 0 far away.
+_NEAR, _MATERN_FAR = 1e-10, 1e4
+
+
+def matern(kernel: Any) -> KernelParts:
+    """Return what is known of this Matérn kernel."""
+    return _FILES.get(float(kernel.nu), _OTHERS)
+
+
+def matern_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+    """u^nu K_nu(u), scaled to 1 at 0; its derivative is -u^nu K_(nu - 1)(u), u = sqrt(2 nu) r."""
+    nu = float(kernel.nu)
+    u = np.clip(math.sqrt(2.0 * nu) * np.sqrt(squares), _NEAR, _MATERN_FAR)
+    front = 2.0 ** (1.0 - nu) / math.gamma(nu)
+    f = front * u**nu * kv(nu, u)
+    return f, 2.0 * nu * front * u ** (nu - 1.0) * kv(nu - 1.0, u) if slope else f
+
+
+def matern_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
+    """Those of Student's t of 2 nu degrees of freedom."""
+    return student(2.0 * float(kernel.nu), count, rng)
+
+
+def matern_state_space(kernel: Any) -> Factor:
+    """Refuse: the state of other smoothnesses is not finite."""
+    raise NotMarkov(
+        f"{shown(kernel)}: of Matern kernels those of nu = 0.5, 1.5 and 2.5 are Markov here; "
+        "use one of these, or the dense solver"
+    )
+
+
+_OTHERS = KernelParts(
+    shape=matern_shape, frequencies=matern_frequencies, state_space=matern_state_space
+)
+_FILES = {
+    0.5: MATERN_1_PARTS,
+    1.5: MATERN_3_PARTS,
+    2.5: MATERN_5_PARTS,
+    math.inf: KernelParts(
+        shape=RBF_PARTS.shape,
+        frequencies=RBF_PARTS.frequencies,
+        state_space=matern_state_space,
+    ),
+}

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime._memory import require, squares
+from qpruntime.inference.dense.solution import summarise
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point.complaints import warn_unsettled
+from qpruntime.inference.fixed_point.convergence import warn_unsettled
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.summary import summarise
-from qpruntime.kernels.gradient import quickest
-from qpruntime.learning.data import Data
-from qpruntime.learning.family import KernelFamily
-from qpruntime.learning.objective import OBJECTIVES, Objective, settle_fast
+from qpruntime.kernels.gradients import quickest
+from qpruntime.learning.objective import OBJECTIVES, KernelFamily, Objective, settle_fast
 from qpruntime.learning.progress import USUAL_EVALUATIONS, expect
-from qpruntime.learning.settings import Settings
-from qpruntime.memory import require, squares
+from qpruntime.learning.settings import Data, Settings
 
 __all__ = ["Dense", "least_bytes"]
 
@@ -28,7 +26,7 @@ _INFERENCE, _SLOPE = 2.0, 1.0
 
 
 def least_bytes(n: int, kernel: Kernel, learns: bool = True) -> float:
-    """Bytes that a dense fit of n rows takes at least; `qpruntime.memory.fits` says if they are.
+    """Bytes that a dense fit of n rows takes at least; `qpruntime._memory.fits` says if they are.
 
     Parameters
     ----------

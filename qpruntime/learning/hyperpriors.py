@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._formatting import meant
+from qpruntime._typing import Array
+from qpruntime._validation import number, shown
 from qpruntime.errors import InputError
-from qpruntime.names import meant
-from qpruntime.validation import number, shown
 
 __all__ = ["PRIORS", "Priors", "checked_priors", "priors_of"]
 

@@ -19,11 +19,11 @@ from scipy.linalg.blas import dgemv
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
-from qpruntime.inference.sparse.lazy import is_lazy
-from qpruntime.inference.sparse.lazy import sample as read_rows
-from qpruntime.kernels.cross import cross_covariance, diagonal
-from qpruntime.kernels.tree import Added, Leaf, Multiplied, Node, Seen, read
+from qpruntime._typing import Array
+from qpruntime.inference.sparse.data import is_lazy
+from qpruntime.inference.sparse.data import sample as read_rows
+from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
+from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, Seen, read
 
 __all__ = ["SAMPLE", "clusters", "enough", "first", "pivots", "rows_at", "sample", "tell"]
 

@@ -2,7 +2,7 @@
 
 A covariance matrix that is diagonal, or constant, learns nothing from features whatever the labels:
 gradients are zero, and an optimiser stays where it is, content. What is found here is worded here;
-`qpruntime.learning.training` decides what to do. Nothing here knows labels.
+`qpruntime.learning.train` decides what to do. Nothing here knows labels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 from sklearn.gaussian_process.kernels import ExpSineSquared, Hyperparameter, Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 
 __all__ = ["MOVED", "at_bounds", "degenerate", "start_from", "unmoved", "unrelated"]
 

@@ -12,22 +12,20 @@ from typing import Any
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._memory import require, squares
+from qpruntime._typing import Array
+from qpruntime.inference.dense.solution import summarise
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point.complaints import warn_unsettled
+from qpruntime.inference.fixed_point.convergence import warn_unsettled
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.summary import summarise
-from qpruntime.kernels.slopes import Asked, contract, covariance
-from qpruntime.learning.data import Data
-from qpruntime.learning.dense import Dense
-from qpruntime.learning.family import Family
-from qpruntime.learning.objective import Objective, settle_fast
-from qpruntime.learning.slopes import Slopes
-from qpruntime.memory import require, squares
+from qpruntime.kernels.derivative_covariance import Asked, contract, covariance
+from qpruntime.learning.dense_solver import Dense
+from qpruntime.learning.objective import Family, Objective, settle_fast
+from qpruntime.learning.settings import Data, Slopes
 from qpruntime.projection.projector import Projector
-from qpruntime.projection.signed import encoded, signed
+from qpruntime.projection.sign_observations import encoded, signed
 
 __all__ = [
     "GivenSlopes",

@@ -9,22 +9,20 @@ from typing import Any
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._memory import require, squares
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.classes.conclude import concluded, problem_of
-from qpruntime.inference.classes.layout import Layout
-from qpruntime.inference.classes.posterior import ClassPosterior
-from qpruntime.inference.classes.solved import ClassPrior
-from qpruntime.inference.fixed_point.complaints import warn_unsettled
+from qpruntime.inference.fixed_point.convergence import warn_unsettled
+from qpruntime.inference.multiclass.infer import concluded, problem_of
+from qpruntime.inference.multiclass.linalg import Layout
+from qpruntime.inference.multiclass.posterior import ClassPosterior
+from qpruntime.inference.multiclass.solver import ClassPrior
 from qpruntime.inference.sites import Sites
-from qpruntime.kernels.gradient import covariance_function, quickest
-from qpruntime.learning.data import Data
-from qpruntime.learning.family import Family
-from qpruntime.learning.maximise import Objective, Optimum, maximise
-from qpruntime.learning.objective import LogPrior, settle_fast
+from qpruntime.kernels.gradients import covariance_function, quickest
+from qpruntime.learning.objective import Family, LogPrior, settle_fast
+from qpruntime.learning.optimise import Objective, Optimum, maximise
 from qpruntime.learning.progress import expect
-from qpruntime.learning.settings import Settings
-from qpruntime.memory import require, squares
+from qpruntime.learning.settings import Data, Settings
 
 __all__ = ["Joint", "JointFamily", "each_its_own"]
 

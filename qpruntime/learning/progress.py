@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.notice import announce, expected_seconds
+from qpruntime._duration import announce, expected_seconds
+from qpruntime._typing import Array
 
 __all__ = ["both", "drawn_bar", "expect", "named", "names_of", "reporting", "time_left"]
 

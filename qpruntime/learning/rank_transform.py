@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 
 __all__ = ["Warp"]
 

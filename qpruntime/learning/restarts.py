@@ -9,17 +9,21 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.execution.blas_threads import blas_threads
 from qpruntime.inference.sites import Sites
-from qpruntime.learning import starts
-from qpruntime.learning.agreement import several_fixed_points
-from qpruntime.learning.data import Data
+from qpruntime.learning import initialisation
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.maximise import Optimum, all_bounds, first_theta, maximise
+from qpruntime.learning.optimise import (
+    Optimum,
+    all_bounds,
+    first_theta,
+    maximise,
+    several_fixed_points,
+)
 from qpruntime.learning.progress import Report, both, named
-from qpruntime.learning.settings import Settings
+from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.solvers import Solver
 
 __all__ = ["optimise"]
@@ -105,13 +109,13 @@ def _second_chance(
     """
     X = data.X
     advice, tried = [], ""
-    shape = starts.degenerate(kernel, X)
+    shape = initialisation.degenerate(kernel, X)
     if settings.n_restarts and shape is not None:
         # Restarts are for this: there is nothing to say if one got away.
         at_best = kernel.clone_with_theta(runs[0][0].theta[: kernel.n_dims])
-        shape, tried = starts.degenerate(at_best, X), ", which no restart changes"
+        shape, tried = initialisation.degenerate(at_best, X), ", which no restart changes"
     if shape is not None or _flat(runs[0][0], kernel.n_dims, bounds, one):
-        theta = None if settings.n_restarts else starts.start_from(kernel, X)
+        theta = None if settings.n_restarts else initialisation.start_from(kernel, X)
         if theta is not None:
             start = runs[0][0].start.copy()
             start[: kernel.n_dims] = theta
@@ -120,9 +124,9 @@ def _second_chance(
             tried = f"; a start from the data was tried too, and is {'' if better else 'no '}better"
             runs.append(run)
             runs.sort(key=_worse)
-        advice.append(starts.unrelated(kernel, X, shape, tried))
+        advice.append(initialisation.unrelated(kernel, X, shape, tried))
     best = runs[0][0]
-    return advice + starts.at_bounds(kernel, X, best.theta, best.slope, settings.objective)
+    return advice + initialisation.at_bounds(kernel, X, best.theta, best.slope, settings.objective)
 
 
 def _flat(best: Optimum, dims: int, bounds: Array, one: Callable[..., Run]) -> bool:
@@ -132,10 +136,10 @@ def _flat(best: Optimum, dims: int, bounds: Array, one: Callable[..., Run]) -> b
     """
     if not dims or best.n_iterations or not best.success:
         return False
-    for step in (-starts.MOVED, starts.MOVED):
+    for step in (-initialisation.MOVED, initialisation.MOVED):
         moved = best.theta.copy()
         moved[:dims] = np.clip(moved[:dims] + step, *bounds[:dims].T)
-        if np.abs(moved - best.theta).max() < 0.1 * starts.MOVED:
+        if np.abs(moved - best.theta).max() < 0.1 * initialisation.MOVED:
             return False  # between bounds this close there is nothing to learn
         run = _or_failure(one, moved, 0)
         if isinstance(run, NumericalError) or abs(run[0].value - best.value) > _SAME:

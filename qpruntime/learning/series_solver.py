@@ -9,23 +9,18 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.fixed_point.complaints import warn_unsettled
-from qpruntime.inference.fixed_point.ended import Limits
-from qpruntime.inference.markov.conclude import Placed, concluded
-from qpruntime.inference.markov.evidence import require_evidence
-from qpruntime.inference.markov.observations import Series
+from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
+from qpruntime.inference.markov.data import Clock, Series
+from qpruntime.inference.markov.passes import Rows, require_evidence
 from qpruntime.inference.markov.posterior import SeriesPosterior
-from qpruntime.inference.markov.rows import Rows
-from qpruntime.inference.markov.settle import settle
-from qpruntime.inference.markov.times import Clock
+from qpruntime.inference.markov.solution import Placed, concluded
+from qpruntime.inference.markov.streaming import settle
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.state_space import NotMarkov, StateSpace, state_space
-from qpruntime.learning.data import Data
-from qpruntime.learning.objective import Objective
-from qpruntime.learning.parameter_slopes import parameter_slopes, reparametrised
-from qpruntime.learning.settings import Settings
+from qpruntime.learning.objective import Objective, parameter_slopes, reparametrised
+from qpruntime.learning.settings import Data, Settings
 from qpruntime.projection.projector import Projector
 
 __all__ = ["SeriesFamily", "SeriesObjective", "States", "why_not"]

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
 from sklearn.utils import check_random_state
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import choice, flag, no_kernel, number, path_of, shown, whole
 from qpruntime.errors import InputError
-from qpruntime.execution.calls import threads_of
-from qpruntime.kernels.units import Units
+from qpruntime.execution.executors import threads_of
+from qpruntime.inference.multiclass.linalg import Layout
+from qpruntime.kernels.derivative_covariance import Asked
+from qpruntime.kernels.scaling import Units
 from qpruntime.learning.objective import OBJECTIVES
-from qpruntime.learning.options import Callback, Search, Series
-from qpruntime.learning.options_inducing import OPEN, Inducing
-from qpruntime.learning.options_integrate import Integrate
-from qpruntime.validation import choice, flag, no_kernel, number, path_of, shown, whole
+from qpruntime.learning.options import OPEN, Callback, Inducing, Integrate, Search, Series
+from qpruntime.projection.projector import Projector
 
 __all__ = [
     "SOLVERS",
     "Auto",
+    "Data",
     "Settings",
+    "Slopes",
     "Sparse",
     "generator",
     "inducing_of",
@@ -248,3 +253,87 @@ def generator(
     if isinstance(random_state, np.random.Generator):
         return np.random.default_rng(random_state.integers(2**31))
     return np.random.default_rng(check_random_state(random_state).randint(2**31))
+
+
+# --- Where slopes of the latent function are observed.
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """Where slopes are observed.
+
+    Attributes
+    ----------
+    where : ndarray, shape (M, d)
+    feature : ndarray of int, shape (M,)
+        That each is along.
+    times : ndarray, shape (M,)
+        What is observed is the slope times this.
+    """
+
+    where: Array
+    feature: NDArray[np.intp]
+    times: Array
+
+    def scaled(self, units: Units) -> Slopes:
+        """The same of scaled features."""
+        kept = np.cumsum(units.spread > 0.0) - 1
+        times = self.times / units.spread[self.feature]
+        return Slopes(units.scaled(self.where), kept[self.feature], times)
+
+    def unscaled(self, units: Units, first: Slopes) -> Slopes:
+        """The same of the features themselves, of which the first are these already."""
+        kept = np.flatnonzero(units.spread > 0.0)
+        feature = kept[self.feature]
+        where = units.unscaled(self.where)
+        where[: len(first.where)] = first.where
+        return Slopes(where, feature, self.times * units.spread[feature])
+
+    def joined(self, other: Slopes) -> Slopes:
+        """These, and then others."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Slopes(*(np.concatenate(pair) for pair in pairs))
+
+    def asked(self, X: Array) -> Asked:
+        """The function at rows X, and then these slopes."""
+        return Asked.both(X, self.where, self.feature)
+
+    def scales(self, n: int, scale: Array | float | None = None) -> Array:
+        """What values at n rows, and then slopes, are multiplied by, shape (n + M,)."""
+        values = np.broadcast_to(1.0 if scale is None else scale, n)
+        return np.concatenate([values, self.times])
+
+
+# --- What one process is fitted to.
+
+
+@dataclass(frozen=True)
+class Data:
+    """What one process is fitted to; the fields are those of `maximise`.
+
+    The projector is of the method that the posterior is to have; `prior` is the prior mean of f.
+    Rows observe `scale` times f. Weights and scales are positive, and None if all are 1. `discrete`
+    says that p(y|f) is a probability, not a density. With `slopes` of f these are rows after those
+    of X, of all that has a row for each observation; what is observed are their signs, by the
+    likelihood of labels, or, where that has none, by the probit: `own_signs` is False then. `joint`
+    has the rows of classes fitted jointly; `y` then are those of its sites. Columns `levels` of X
+    are codes of levels.
+    """
+
+    X: Array
+    y: Array
+    projector: Projector
+    prior: Array
+    weights: Array | None = None
+    scale: Array | None = None
+    learn: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    discrete: bool = True
+    slopes: Slopes | None = None
+    own_signs: bool = True
+    joint: Layout | None = None
+    levels: tuple[int, ...] = ()
+
+    @property
+    def observed_prior(self) -> Array:
+        """Prior mean of what is observed, `scale` times that of f."""
+        return self.prior if self.scale is None else self.prior * self.scale

@@ -12,13 +12,12 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.errors import InputError
 from qpruntime.inference.sites import Sites
-from qpruntime.learning.data import Data
-from qpruntime.learning.dense import Dense
-from qpruntime.learning.joint import Joint
-from qpruntime.learning.monotone import WithSlopes
+from qpruntime.learning.dense_solver import Dense
+from qpruntime.learning.monotone_solver import WithSlopes
+from qpruntime.learning.multiclass_solver import Joint
 from qpruntime.learning.objective import Objective
-from qpruntime.learning.series import States, why_not
-from qpruntime.learning.settings import Settings
+from qpruntime.learning.series_solver import States, why_not
+from qpruntime.learning.settings import Data, Settings
 
 __all__ = ["Solver", "solvers"]
 
@@ -40,7 +39,7 @@ class Solver(Protocol):
         """Say before how long a fit will take, if that is long."""
 
     def family(self, kernel: Kernel, data: Data) -> Any:
-        """Return the priors of a kernel, as `qpruntime.learning.maximise` takes them."""
+        """Return the priors of a kernel, as `qpruntime.learning.optimise` takes them."""
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Any:
         """Return the posterior under a kernel as it is; warn if it has not settled.

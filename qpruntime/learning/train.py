@@ -14,21 +14,19 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.execution.blas_threads import sized
-from qpruntime.inference.arguments import check_powers
+from qpruntime.inference.problem import check_powers
 from qpruntime.inference.sites import Sites
-from qpruntime.learning import starts
-from qpruntime.learning.data import Data
+from qpruntime.learning import initialisation
 from qpruntime.learning.default_kernel import Start, learns_nothing
-from qpruntime.learning.maximise import LOST, Optimum
-from qpruntime.learning.nodes.integrate import NOTHING, integrated
-from qpruntime.learning.nodes.result import Integrated
-from qpruntime.learning.parameter_slopes import learnt
+from qpruntime.learning.hyper_integration.density import Integrated
+from qpruntime.learning.hyper_integration.integrate import NOTHING, integrated
+from qpruntime.learning.objective import learnt
+from qpruntime.learning.optimise import LOST, Optimum
 from qpruntime.learning.progress import Report, reporting
-from qpruntime.learning.runs import optimise
-from qpruntime.learning.settings import Settings
-from qpruntime.learning.slopes import Slopes
+from qpruntime.learning.restarts import optimise
+from qpruntime.learning.settings import Data, Settings, Slopes
 from qpruntime.learning.solvers import Solver, solvers
-from qpruntime.learning.sparse.fit import train_sparse
+from qpruntime.learning.sparse.train import train_sparse
 from qpruntime.likelihoods import Likelihood
 
 __all__ = ["Fit", "train"]
@@ -129,8 +127,8 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
         if data.learn:
             projector = learnt(projector, tuple(data.learn), theta[kernel.n_dims :])
         kernel = kernel.clone_with_theta(theta[: kernel.n_dims])
-    elif settings.given and (shape := starts.degenerate(kernel, data.X)):
-        advice = [starts.unrelated(kernel, data.X, shape, "")]
+    elif settings.given and (shape := initialisation.degenerate(kernel, data.X)):
+        advice = [initialisation.unrelated(kernel, data.X, shape, "")]
     if optima and not settings.given and (blind := learns_nothing(kernel, data.X)):
         advice.append(blind)
     for text in advice:

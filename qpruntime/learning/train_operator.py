@@ -11,31 +11,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._memory import require, squares
+from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, InputError, warn
-from qpruntime.inference.arguments import check_powers
+from qpruntime.inference.dense.solution import summarise
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point.complaints import warn_unsettled
+from qpruntime.inference.fixed_point.convergence import warn_unsettled
 from qpruntime.inference.operator.functionals import Functionals
-from qpruntime.inference.operator.latent import LatentPrior
-from qpruntime.inference.operator.prior import along, functionals_prior, takes_latent_side
+from qpruntime.inference.operator.solution import along, functionals_prior, takes_latent_side
+from qpruntime.inference.operator.solver import LatentPrior
 from qpruntime.inference.posterior import Posterior
-from qpruntime.inference.problem import Problem
+from qpruntime.inference.problem import Problem, check_powers
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.summary import summarise
-from qpruntime.kernels.gradient import covariance_function
-from qpruntime.learning import starts
-from qpruntime.learning.data import Data
+from qpruntime.kernels.gradients import covariance_function
+from qpruntime.learning import initialisation
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.family import Family
-from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.nodes.integrate import NOTHING, integrated
-from qpruntime.learning.objective import OBJECTIVES, Objective, settle_fast
+from qpruntime.learning.hyper_integration.integrate import NOTHING, integrated
+from qpruntime.learning.objective import OBJECTIVES, Family, Objective, settle_fast
+from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.progress import expect, reporting
-from qpruntime.learning.runs import optimise
-from qpruntime.learning.settings import Settings
-from qpruntime.learning.training import Fit
-from qpruntime.memory import require, squares
+from qpruntime.learning.restarts import optimise
+from qpruntime.learning.settings import Data, Settings
+from qpruntime.learning.train import Fit
 
 __all__ = ["Along", "AlongFamily", "train_along", "with_units"]
 
@@ -185,7 +182,9 @@ def train_along(
             optima, sites, advice = optimise(data, begin, own, rng, report, solver)
         best = optima[0]
         if settings.given:
-            advice += starts.at_bounds(kernel, data.X, best.theta, best.slope, settings.objective)
+            advice += initialisation.at_bounds(
+                kernel, data.X, best.theta, best.slope, settings.objective
+            )
         if not best.success:
             advice.append(
                 f"the {settings.objective} was not maximised: {best.message}; raise max_iter of "

@@ -1,21 +1,174 @@
-"""Tilted densities of the form in `qpruntime.likelihoods.softplus`: moments, frames, expectations.
-
-A likelihood of that form says for an observation what its shape is, a tuple
-(sign, a, 1/n, offset, top, peak): u = sign f, and log p = peak at its maximum u = top, if a > 0.
-To a power w, a is w a, n is w n and u is moved by log w.
-"""
+"""Series and moments shared by softplus-like and exponential links. Kernels only."""
 
 from __future__ import annotations
 
 import math
 
-from qpruntime.jit import kernel
-from qpruntime.likelihoods.softplus import bend_slopes, bend_value, softplus_expected
-from qpruntime.special import probit_series
+from qpruntime._numba import kernel
+from qpruntime._special import probit_series
 
-__all__ = ["bent", "bent_expected", "bent_frame", "bent_moments"]
+__all__ = [
+    "bend_slopes",
+    "bend_value",
+    "bent",
+    "bent_expected",
+    "bent_frame",
+    "bent_moments",
+    "exp_moments",
+    "expm1_less",
+    "log1p_less",
+    "log_peak",
+    "softplus",
+    "softplus_expected",
+    "stirling_error",
+]
+
+# --- Logarithms and exponentials less the terms that would cancel, as kernels of likelihoods.
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+@kernel
+def log1p_less(t):
+    """log(1 + t) - t."""
+    if abs(t) > 0.1:
+        return math.log1p(t) - t
+    u = t / (2.0 + t)
+    w = u * u
+    p = 1.0 / 13.0
+    for k in (11.0, 9.0, 7.0, 5.0, 3.0):
+        p = p * w + 1.0 / k
+    return 2.0 * u * w * p - t * u
+
+
+@kernel
+def expm1_less(d):
+    """e^d - 1 - d."""
+    if abs(d) > 0.5:
+        return math.expm1(min(d, 700.0)) - d
+    p = 1.0
+    for k in range(15, 2, -1):
+        p = 1.0 + p * d / k
+    return 0.5 * d * d * p
+
+
+@kernel
+def stirling_error(x):
+    """log Gamma(x) less (x - 1/2) log x - x + log(2 pi)/2."""
+    if x < 16.0:
+        return math.lgamma(x) - (x - 0.5) * math.log(x) + x - _HALF_LOG_2PI
+    i = 1.0 / (x * x)
+    return (
+        1.0 / 12.0 - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0)))
+    ) / x
+
+
+@kernel
+def log_peak(x):
+    """x log x - x - log x! for x >= 0, cancelled by hand."""
+    if x < 16.0:
+        return x * math.log(x) - x - math.lgamma(x + 1.0) if x > 0.0 else 0.0
+    return -0.5 * math.log(x) - _HALF_LOG_2PI - stirling_error(x)
+
+
+# --- Log densities a h - n log(1 + e^h/n): what logistic, binomial and count likelihoods share.
+#
+# With u = f or -f and h = u + offset, a in [0, n/2]. Left of h = 0 the log density is a line of
+# slope a, right of it, up to h = 2 log n, a double exponential, and then a line of slope a - n: one
+# peak, one bend of width one, and a second bend far out that nothing reaches. 1/n = 0 is the
+# Poisson limit, with e^h for the logarithm. Kernels only; likelihoods say what a, n and offset are.
+# How it is integrated against a cavity is in `qpruntime.likelihoods._series_kernels`.
+
+_INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+#: Of the trapezoid rule for expectations: exp(-_REACH^2/2) = 4e-17; steps in standard deviations,
+#: singular at pi i, so that a step times std is what counts; where the normal is wide in u,
+#: f = sinh u, and there in standard deviations at the mean.
+_SOFTPLUS_REACH, _SOFTPLUS_STEP, _WIDE = 8.7, 0.55, 3.0
+_STEP_U, _STEP_W = 0.11, 0.4
+
+
+@kernel
+def softplus(x):
+    """log(1 + e^x)."""
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+@kernel
+def bend_value(u, a, inverse, offset, top):
+    """Log density at u, relative to its maximum at `top` if a > 0; inverse is 1/n."""
+    if a == 0.0:
+        h = u + offset
+        if inverse == 0.0:
+            return -math.exp(min(h, 700.0))
+        far = h + math.log(inverse)
+        if far > 36.0:
+            return -far / inverse
+        return -math.log1p(inverse * math.exp(min(h, 700.0))) / inverse
+    # a d - n log(1 + (a/n) (e^d - 1)), written so that nothing cancels at d = 0.
+    d = u - top
+    value = -a * expm1_less(d)
+    if inverse > 0.0:
+        share = a * inverse
+        far = math.log(max(share, 1e-300))
+        if d > 36.0 - far:
+            return a * d - (d + far) / inverse
+        if d < -30.0 and share > 0.99:
+            # Relative to a tangent far right of the bend, 1 + t has no digits left.
+            return a * d - math.log(max(1.0 - share, 0.0) + share * math.exp(d)) / inverse
+        t = share * math.expm1(min(d, 700.0))
+        if d > 1.0:
+            return a * d - math.log1p(t) / inverse
+        value -= log1p_less(t) / inverse
+    return value
+
+
+@kernel
+def bend_slopes(u, inverse, offset):
+    """Rate and curvature at u: the slope of the log density is a - rate, its second -curvature."""
+    e = math.exp(min(-u - offset, 700.0))
+    rate = 1.0 / (e + inverse)
+    return rate, rate * (rate * e)
+
+
+@kernel
+def softplus_expected(mean, std):
+    """E log(1 + e^f), E s(f) and E s'(f), s the logistic function: a trapezoid rule.
+
+    The first is singular at pi i, and behaves like f on the right.
+    """
+    value, slope, curvature = 0.0, 0.0, 0.0
+    wide = std > _WIDE
+    if wide:
+        h = min(_STEP_U, _STEP_W * std / math.sqrt(1.0 + mean * mean))
+        u, last = math.asinh(mean - _SOFTPLUS_REACH * std), math.asinh(mean + _SOFTPLUS_REACH * std)
+    else:
+        h = min(0.5, _SOFTPLUS_STEP / std)
+        u, last = -_SOFTPLUS_REACH, _SOFTPLUS_REACH
+    while u <= last:
+        x, w = mean + std * u, math.exp(-0.5 * u * u)
+        if wide:
+            up = math.exp(u)
+            x = 0.5 * (up - 1.0 / up)
+            t = (x - mean) / std
+            w = 0.5 * (up + 1.0 / up) * math.exp(-0.5 * t * t)
+        small = math.exp(-abs(x))
+        value += w * (max(x, 0.0) + math.log1p(small))
+        slope += w * (1.0 if x > 0.0 else small) / (1.0 + small)
+        curvature += w * small / ((1.0 + small) * (1.0 + small))
+        u += h
+    h *= _INV_SQRT_2PI
+    if wide:
+        h /= std
+    return h * value, h * slope, h * curvature
+
+
+# --- Tilted densities of the form in `qpruntime.likelihoods._series_kernels`: moments, frames,
+# expectations.
+#
+# A likelihood of that form says for an observation what its shape is, a tuple
+# (sign, a, 1/n, offset, top, peak): u = sign f, and log p = peak at its maximum u = top, if a > 0.
+# To a power w, a is w a, n is w n and u is moved by log w.
+
 #: What a bend changes may be left out where it is below exp(-_NOTHING) of the density.
 _NOTHING = 45.0
 #: Below this cavity width, or above this curvature at the peak, the bend is not narrow.
@@ -243,3 +396,61 @@ def bent_expected(g, std, sign, a, n, peak):
         value -= math.log1p(math.exp(top))
         g -= top
     return peak + a * g - n * value, sign * (a - n * slope), n * curvature
+
+
+# --- Moments of exp(a u - e^u) under a normal, where that has a peak no wider than 1.
+
+#: Peaks no wider than this are summed in u itself, with steps of _EVEN/(1 + _SKEWING width) widths:
+#: right to 1e-13 (tests/likelihoods/test_exp_link.py).
+_WIDEST, _EVEN, _SKEWING = 1.0, 0.68, 1.5
+#: Below this width e^x - 1 - x would cancel, and is summed; terms below exp(-_LOW) are left out.
+_FINE, _LOW = 0.025, 38.0
+
+
+@kernel
+def exp_moments(m, sigma, a, top):
+    """`bend_moments` of exp(a u - e^u), a tenth of the time; NaN where the peak is too wide.
+
+    About the peak, in units u of its width s: -b u^2/2 - r (e^(s u) - 1 - s u) and a small slope,
+    r = e^peak and b = s^2/sigma^2. One exponential a node: e^(s u) is a product.
+    """
+    centre, _ = bend_peak(m, sigma, a, 0.0, 0.0, top)
+    inverse2 = 1.0 / (sigma * sigma)
+    rate = math.exp(min(centre, 700.0))
+    width = 1.0 / math.sqrt(rate + inverse2)
+    if not width <= _WIDEST or rate > 1e12:
+        return math.nan, 0.0, 0.0
+    slope = (a - rate - (centre - m) * inverse2) * width
+    flat = 0.5 * inverse2 * width * width
+    step = _EVEN / (1.0 + _SKEWING * width)
+    mass, first, second = 1.0, 0.0, 0.0
+    for direction in (1.0, -1.0):
+        h = direction * step
+        ratio, power, u = math.exp(h * width), 1.0, 0.0
+        for _ in range(_MOST_TERMS):
+            u += h
+            x = u * width
+            if width < _FINE:
+                excess = 1.0 + x * 0.1
+                excess = 1.0 + x * (1.0 / 9.0) * excess
+                excess = 1.0 + x * 0.125 * excess
+                excess = 1.0 + x * (1.0 / 7.0) * excess
+                excess = 1.0 + x * (1.0 / 6.0) * excess
+                excess = 1.0 + x * 0.2 * excess
+                excess = 1.0 + x * 0.25 * excess
+                excess = 0.5 * x * x * (1.0 + x * (1.0 / 3.0) * excess)
+            else:
+                power *= ratio
+                excess = power - 1.0 - x
+            e = u * (slope - flat * u) - rate * excess
+            if e < -_LOW:
+                break
+            k = math.exp(e)
+            mass += k
+            first += k * u
+            second += k * u * u
+    first /= mass
+    gap = (centre - m) / sigma
+    log_z = bend_value(centre, a, 0.0, 0.0, top) - 0.5 * gap * gap
+    log_z += math.log(mass * step * width / sigma) - _HALF_LOG_2PI
+    return log_z, centre + width * first, width * width * (second / mass - first * first)

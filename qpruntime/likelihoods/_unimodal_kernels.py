@@ -1,11 +1,4 @@
-"""Moments of a cavity times a likelihood with one peak, by sums that judge their own error.
-
-The log density rises up to one place, at infinity perhaps, and falls behind it; its logarithm need
-not be concave, so that the tilted density may have a second peak. Even steps from the highest
-peak are tried first: halving them squares their error, which is how it is known. Where they would
-be many, as of a narrow likelihood under a wide cavity, Gauss's rule and Kronrod's share panels
-that are bisected.
-"""
+"""Moments of tilted densities with a single mode, by quadrature around it. Kernels only."""
 
 from __future__ import annotations
 
@@ -13,9 +6,22 @@ import math
 
 import numpy as np
 
-from qpruntime.jit import inlined, kernel
+from qpruntime._numba import inlined, kernel
 
-__all__ = ["one_peak_frame", "one_peak_moments"]
+__all__ = [
+    "log_sum",
+    "mixed",
+    "one_peak_frame",
+    "one_peak_moments",
+]
+
+# --- Moments of a cavity times a likelihood with one peak, by sums that judge their own error.
+#
+# The log density rises up to one place, at infinity perhaps, and falls behind it; its logarithm
+# need not be concave, so that the tilted density may have a second peak. Even steps from the
+# highest peak are tried first: halving them squares their error, which is how it is known. Where
+# they would be many, as of a narrow likelihood under a wide cavity, Gauss's rule and Kronrod's
+# share panels that are bisected.
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
@@ -259,3 +265,23 @@ def one_peak_moments(log_p, mu, sigma, y, theta, power, top, most, scale):
     first /= mass
     log_z = best + log_mass - math.log(sigma) - _HALF_LOG_2PI
     return log_z, peak + first, second / mass - first * first
+
+
+# --- Tilted densities that are mixtures: of what says something of f, and of what says nothing.
+
+
+@kernel
+def log_sum(a, b):
+    """log(e^a + e^b)."""
+    top = max(a, b)
+    return top + math.log1p(math.exp(min(a, b) - top)) if top > -math.inf else top
+
+
+@kernel
+def mixed(log_nothing, mu, sigma, log_z, mean, variance):
+    """Moments of e^log_nothing N(mu, sigma^2) plus a density of these moments."""
+    total = log_sum(log_nothing, log_z)
+    share, other = math.exp(log_z - total), math.exp(log_nothing - total)
+    gap = mean - mu
+    spread = share * variance + other * sigma * sigma + share * other * gap * gap
+    return total, mu + share * gap if share < 0.5 else mean - other * gap, spread

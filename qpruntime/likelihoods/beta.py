@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.jit import (
+from qpruntime._numba import (
     FRAME,
     LANDMARK,
     MOMENTS,
@@ -22,11 +21,12 @@ from qpruntime.jit import (
     Pointer,
     kernel,
 )
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.kinds.observed import shares
-from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.series import log1p_less, log_peak
-from qpruntime.quadrature.adaptive import adaptive_rule
+from qpruntime._typing import Array
+from qpruntime.likelihoods._series_kernels import log1p_less, log_peak
+from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.responses import shares
+from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
 __all__ = ["likelihood"]
 

@@ -11,13 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
+from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._typing import Array
+from qpruntime._validation import floats
 from qpruntime.errors import InputError
-from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.bend import bent, bent_expected, bent_frame, bent_moments
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.series import log_peak
-from qpruntime.validation import floats
+from qpruntime.likelihoods._series_kernels import (
+    bent,
+    bent_expected,
+    bent_frame,
+    bent_moments,
+    log_peak,
+)
+from qpruntime.likelihoods.base import Likelihood, Powers
 
 __all__ = ["MOST_TRIALS", "likelihood"]
 

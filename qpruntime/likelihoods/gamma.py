@@ -10,19 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.bend import bent, bent_frame, bent_moments
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.kinds.observed import positive
-from qpruntime.likelihoods.series import log_peak
+from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._typing import Array
+from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, log_peak
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.responses import positive
 
 __all__ = ["likelihood"]
 
 
 @kernel
 def shape(y, theta):
-    """The shared form of `qpruntime.likelihoods.bend`, with its peak at f = log y."""
+    """The shared form of `qpruntime.likelihoods._series_kernels`, with its peak at f = log y."""
     k, log_y = theta[0], math.log(y)
     return -1.0, k, 0.0, theta[1] + log_y, -log_y, log_peak(k) + theta[1] - log_y
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.observations import reals
+from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._typing import Array
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.responses import reals
 
 __all__ = ["likelihood"]
 

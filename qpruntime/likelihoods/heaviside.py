@@ -9,9 +9,7 @@ import math
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Axis
-from qpruntime.jit import (
+from qpruntime._numba import (
     COORDINATES,
     FRAME,
     MOMENTS,
@@ -21,10 +19,11 @@ from qpruntime.jit import (
     Pointer,
     kernel,
 )
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.observations import signs
-from qpruntime.likelihoods.reduction import Reduction
-from qpruntime.special import log_ndtr, probit_series
+from qpruntime._special import log_ndtr, probit_series
+from qpruntime._typing import Array
+from qpruntime.likelihoods.base import Likelihood, Powers, Reduction
+from qpruntime.likelihoods.responses import signs
+from qpruntime.table_format.metadata import Axis
 
 __all__ = ["likelihood"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from qpruntime.arrays import Array
-from qpruntime.jit import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.observations import reals
-from qpruntime.special import erfcx, log_ndtr, probit_series
+from qpruntime._numba import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._special import erfcx, log_ndtr, probit_series
+from qpruntime._typing import Array
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.responses import reals
 
 __all__ = ["likelihood"]
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.bend import bent_expected, bent_frame, bent_moments
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.observations import signs
-from qpruntime.likelihoods.softplus import softplus
+from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._typing import Array
+from qpruntime.likelihoods._series_kernels import bent_expected, bent_frame, bent_moments, softplus
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.responses import signs
 
 __all__ = ["likelihood"]
 

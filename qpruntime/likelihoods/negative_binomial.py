@@ -11,12 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.bend import bent, bent_expected, bent_frame, bent_moments
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
-from qpruntime.likelihoods.series import log_peak
+from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._typing import Array
+from qpruntime.likelihoods._series_kernels import (
+    bent,
+    bent_expected,
+    bent_frame,
+    bent_moments,
+    log_peak,
+)
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 
 __all__ = ["likelihood"]
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.kinds.mixed import log_sum, mixed
-from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.observations import signs
-from qpruntime.quadrature.adaptive import adaptive_rule
-from qpruntime.special import log_ndtr, probit_series
+from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._special import log_ndtr, probit_series
+from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.responses import signs
+from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
 __all__ = ["likelihood"]
 

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
-from qpruntime.errors import InputError
-from qpruntime.jit import (
+from qpruntime._numba import (
     FRAME,
     LANDMARK,
     MOMENTS,
@@ -25,13 +23,110 @@ from qpruntime.jit import (
     Pointer,
     kernel,
 )
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.kinds.between import ends_top, log_between, noisy_between
-from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
-from qpruntime.quadrature.adaptive import adaptive_rule
-from qpruntime.validation import finite
+from qpruntime._special import log_ndtr
+from qpruntime._typing import Array
+from qpruntime._validation import finite
+from qpruntime.errors import InputError
+from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
-__all__ = ["BEYOND", "MOST_LEVELS", "gap_names", "likelihood", "probabilities", "thresholds"]
+__all__ = [
+    "BEYOND",
+    "MOST_LEVELS",
+    "between",
+    "ends_top",
+    "gap_names",
+    "likelihood",
+    "log_between",
+    "noisy_between",
+    "probabilities",
+    "thresholds",
+]
+
+# --- A standard normal variable known to lie between two ends: mass, mean and variance.
+#
+# What ordered levels and censored logarithms of times have in common: p(y|f) is the probability
+# that f and unit noise end up there.
+
+_SQRT1_2 = math.sqrt(0.5)
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+#: Where the density has fallen by exp(-_DROP) nothing is left; panels of Gauss's rule.
+_DROP, _PANELS = 42.0, 9
+_X, _W = (np.ascontiguousarray(a) for a in np.polynomial.legendre.leggauss(12))
+
+
+@kernel
+def between(a, b):
+    """Log mass, mean and variance of a standard normal variable between a < b.
+
+    By Gauss's rule from its peak between them, relative to that: nothing cancels, however narrow or
+    far out.
+    """
+    peak = min(max(a, 0.0), b)
+    # Distance over which exp(-(2 p d + d^2)/2) falls so far.
+    reach = math.sqrt(peak * peak + 2.0 * _DROP)
+    left = max(a, -reach) if peak >= 0.0 else max(a, peak - 2.0 * _DROP / (reach - peak))
+    right = min(b, reach) if peak <= 0.0 else min(b, peak + 2.0 * _DROP / (reach + peak))
+    h = (right - left) / _PANELS
+    mass, first, second = 0.0, 0.0, 0.0
+    for j in range(_PANELS):
+        start = left + h * j - peak
+        for i in range(_X.size):
+            d = start + 0.5 * h * (1.0 + _X[i])
+            w = _W[i] * math.exp(-d * (peak + 0.5 * d))
+            mass += w
+            first += w * d
+            second += w * d * d
+    first /= mass
+    log_mass = math.log(0.5 * h * mass) - 0.5 * peak * peak - _HALF_LOG_2PI
+    return log_mass, peak + first, second / mass - first * first
+
+
+@kernel
+def log_between(a, b):
+    """log(Phi(b) - Phi(a)) for a < b, either of which may be infinite."""
+    if b == math.inf:
+        return log_ndtr(-a)
+    if a == -math.inf:
+        return log_ndtr(b)
+    if a > 0.0:
+        a, b = -b, -a
+    # The larger tail first: their difference keeps its digits where they differ by a third.
+    gap = b - a
+    if gap * (1.0 + abs(b)) > 1.0:
+        upper = log_ndtr(b)
+        return upper + math.log(-math.expm1(log_ndtr(a) - upper))
+    mass, middle = 0.0, a + 0.5 * gap
+    for i in range(_X.size):
+        d = 0.5 * gap * _X[i]
+        mass += _W[i] * math.exp(-d * (middle + 0.5 * d))
+    return math.log(0.5 * gap * mass) - 0.5 * middle * middle - _HALF_LOG_2PI
+
+
+@kernel
+def ends_top(low, high):
+    """Where f plus symmetric noise is likeliest to be between two ends."""
+    if high == math.inf:
+        return math.inf
+    return -math.inf if low == -math.inf else low + 0.5 * (high - low)
+
+
+@kernel
+def noisy_between(mu, sigma, low, high, scale):
+    """Moments of f ~ N(mu, sigma^2) given that f plus N(0, scale^2) is between low and high."""
+    total = math.hypot(sigma, scale)
+    log_z, mean, variance = between((low - mu) / total, (high - mu) / total)
+    if high == math.inf:
+        log_z = log_ndtr((mu - low) / total)
+    elif low == -math.inf:
+        log_z = log_ndtr((high - mu) / total)
+    gain = sigma * (sigma / total)
+    kept = sigma * (scale / total)
+    return log_z, mu + gain * mean, kept * kept + gain * gain * variance
+
+
+# --- Levels 0, 1, 2, ... in an order: y is how many thresholds f plus normal noise is above.
 
 #: Levels at most.
 MOST_LEVELS = 12

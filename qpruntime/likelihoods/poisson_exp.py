@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.arrays import Array
-from qpruntime.blocks import PointError
-from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.bend import bent, bent_frame, bent_moments
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.exp_peak import exp_moments
-from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
-from qpruntime.likelihoods.rates import Rate, RateLink, normal_rule
-from qpruntime.likelihoods.series import log_peak
+from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._row_blocks import PointError
+from qpruntime._typing import Array
+from qpruntime.likelihoods._series_kernels import (
+    bent,
+    bent_frame,
+    bent_moments,
+    exp_moments,
+    log_peak,
+)
+from qpruntime.likelihoods.base import Likelihood, Powers, Rate, RateLink, normal_rule
+from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 
 __all__ = ["likelihood"]
 

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Axis
-from qpruntime.jit import (
+from qpruntime._numba import (
     COORDINATES,
     FRAME,
     MOMENTS,
@@ -26,12 +24,21 @@ from qpruntime.jit import (
     Pointer,
     kernel,
 )
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
-from qpruntime.likelihoods.rates import Rate, RateLink, normal_rule
-from qpruntime.likelihoods.reduction import CLOSED, INTEGRATE, Reduction
-from qpruntime.likelihoods.series import log1p_less, log_peak
-from qpruntime.special import power_peak_ratio
+from qpruntime._special import power_peak_ratio
+from qpruntime._typing import Array
+from qpruntime.likelihoods._series_kernels import log1p_less, log_peak
+from qpruntime.likelihoods.base import (
+    CLOSED,
+    INTEGRATE,
+    Likelihood,
+    Powers,
+    Rate,
+    RateLink,
+    Reduction,
+    normal_rule,
+)
+from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
+from qpruntime.table_format.metadata import Axis
 
 __all__ = ["LARGEST_COUNT", "likelihood"]
 

@@ -14,38 +14,44 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
-from qpruntime.arrays import Array
+from qpruntime._formatting import file_stem, meant, read
+from qpruntime._typing import Array
+from qpruntime._validation import shown
 from qpruntime.errors import InputError
-from qpruntime.likelihoods.contract import Likelihood, restore
-from qpruntime.likelihoods.own_density import reserve
-from qpruntime.names import file_stem, meant, read
-from qpruntime.validation import shown
+from qpruntime.likelihoods.base import Likelihood, restore
+from qpruntime.likelihoods.user_defined import reserve
 
 __all__ = ["get", "is_registered", "names", "shortest", "stem"]
 
 _PACKAGE = __name__.rpartition(".")[0]
 
 
-def _defined(package: str) -> dict[str, Likelihood]:
+#: Modules of kinds of y.
+_KINDS = frozenset(
+    ("beta", "gamma", "gaussian", "noisy_probit", "ordinal", "survival", "zero_inflated")
+)
+
+
+def _defined(kinds: bool) -> dict[str, Likelihood]:
     found = {}
-    for module in pkgutil.iter_modules(sys.modules[package].__path__):
-        if module.ispkg:
+    for module in pkgutil.iter_modules(sys.modules[_PACKAGE].__path__):
+        if module.ispkg or (module.name in _KINDS) is not kinds:
             continue
-        candidate = getattr(importlib.import_module(f"{package}.{module.name}"), "likelihood", None)
-        if isinstance(candidate, Likelihood):
-            found[candidate.name] = candidate
+        there = vars(importlib.import_module(f"{_PACKAGE}.{module.name}"))
+        for name, candidate in there.items():
+            if name.partition("_of_")[0] == "likelihood" and isinstance(candidate, Likelihood):
+                found[candidate.name] = candidate
     return dict(sorted(found.items()))
 
 
 @cache
 def _core() -> dict[str, Likelihood]:
-    return _defined(_PACKAGE)
+    return _defined(kinds=False)
 
 
 @cache
 def _kinds() -> dict[str, Likelihood]:
-    importlib.import_module(f"{_PACKAGE}.kinds")
-    return _defined(f"{_PACKAGE}.kinds")
+    return _defined(kinds=True)
 
 
 def _found(name: str) -> Likelihood | None:
@@ -60,7 +66,7 @@ def names(kinds: bool = False) -> tuple[str, ...]:
     Parameters
     ----------
     kinds : bool
-        Those of `qpruntime.likelihoods.kinds` instead: kinds of y that estimators and `infer` take,
+        Those of `qpruntime.likelihoods` instead: kinds of y that estimators and `infer` take,
         without formulas for other libraries and without tables.
     """
     return tuple(_kinds() if kinds else _core())
@@ -137,7 +143,8 @@ def shortest(likelihood: Likelihood) -> str:
 
 
 def stem(likelihood: Likelihood, preset: str = "grid", p: float | None = None) -> str:
-    """Return the name of the file of a table, without ``.h5``, as `qpruntime.names.file_stem` does.
+    """Return the name of the file of a table, without ``.h5``, as `qpruntime._formatting.file_stem`
+    does.
 
     >>> from qpruntime.likelihoods import get
     >>> stem(get("student-t", scale=0.3), "surfaces"), stem(get("student-t"), "surfaces")

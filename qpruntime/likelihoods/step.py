@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 
-from qpruntime.jit import LANDMARK, MOMENTS, RAISED_MOMENTS, RULE, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.observations import log_ratios
-from qpruntime.special import erfcx, log_ndtr, ndtri_density, probit_series
+from qpruntime._numba import LANDMARK, MOMENTS, RAISED_MOMENTS, RULE, SPLIT, Pointer, kernel
+from qpruntime._special import erfcx, log_ndtr, ndtri_density, probit_series
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.responses import log_ratios
 
 __all__ = ["likelihood"]
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.jit import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.observations import reals
-from qpruntime.likelihoods.series import expm1_less
+from qpruntime._numba import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._typing import Array
+from qpruntime.likelihoods._series_kernels import expm1_less
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.responses import reals
 
 __all__ = ["likelihood"]
 

@@ -1,22 +1,57 @@
-"""Times in a span: log P(low < log T < high), its slopes, and its tilted density integrated.
-
-z = (log t - f)/scale. The tilted density is log-concave. It is integrated outwards from its peak by
-panels whose length follows its slope and curvature, and the scale where an end of the span is near.
-"""
+"""Survival times: log-normal, Weibull and log-logistic, with right, left and interval censoring."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpruntime.jit import kernel
-from qpruntime.likelihoods.softplus import softplus
-from qpruntime.quadrature.panel import NODES, WEIGHTS, N
-from qpruntime.quadrature.quantiles import Piece, normal_scores
+from qpruntime._numba import (
+    FRAME,
+    LANDMARK,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    RULE,
+    SPLIT,
+    Pointer,
+    kernel,
+)
+from qpruntime._typing import Array
+from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
+from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.gaussian import tilted
+from qpruntime.likelihoods.ordinal import ends_top, log_between, noisy_between
+from qpruntime.likelihoods.responses import spans
+from qpruntime.quadrature.adaptive_kernels import Piece, adaptive_rule, normal_scores
+from qpruntime.quadrature.panel_kernels import NODES, WEIGHTS, N
 
-__all__ = ["LOGISTIC", "WEIBULL", "Span", "log_span", "span_moments"]
+__all__ = [
+    "LOGISTIC",
+    "WEIBULL",
+    "Span",
+    "edge_of",
+    "ends_of",
+    "frame_of",
+    "log_logistic_likelihood",
+    "log_normal_likelihood",
+    "log_span",
+    "moments_of",
+    "rule_of",
+    "span_moments",
+    "time_likelihood",
+    "time_split",
+    "weibull_likelihood",
+]
+
+# --- Times in a span: log P(low < log T < high), its slopes, and its tilted density integrated.
+#
+# z = (log t - f)/scale. The tilted density is log-concave. It is integrated outwards from its peak
+# by panels whose length follows its slope and curvature, and the scale where an end of the span is
+# near.
 
 WEIBULL, LOGISTIC = 0, 1
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -223,3 +258,276 @@ def span_moments(span, mu, sigma, with_star):
                 star += halves[row] * WEIGHTS[j] * hat[j]
             lower += masses[row]
     return log_z, peak + shift, variance, star
+
+
+# --- Times that are known to lie in a span, T = exp(f + scale e): accelerated failure, any
+# censoring.
+#
+# z = (log t - f)/scale. Kernels of the two families whose spans have no closed moments, by number:
+# the smallest extreme value, which makes T Weibull, and the logistic. An event and a time censored
+# on the right have the form of `qpruntime.likelihoods._series_kernels`; other spans are integrated
+# by
+# `qpruntime.likelihoods.survival`.
+
+#: Numbers of `theta` before its rows: the scale and its logarithm.
+_BEFORE = 2
+
+
+@kernel
+def ends_of(y, theta):
+    """Logarithms of the first and the last time of row y, which is one of those there are."""
+    row = _BEFORE + 2 * max(0, min(int(y), (theta.size - _BEFORE) // 2 - 1))
+    first, last = theta[row], theta[row + 1]
+    low = math.log(first) if first > 0.0 else -math.inf
+    return low, math.log(last) if last < math.inf else math.inf
+
+
+@kernel
+def edge_of(y, theta, k):
+    """Landmarks: the ends of the span that there are."""
+    low, high = ends_of(y, theta)
+    edge = math.nan
+    if k == 0:
+        edge = low if low > -math.inf else high
+    elif k == 1 and low > -math.inf and low < high < math.inf:
+        edge = high
+    return edge
+
+
+@kernel
+def shape_of(family, low, high, theta):
+    """(known, shape) in u = f/scale of what has the form of `bend`; the shape of an event too."""
+    scale, log_scale = theta[0], theta[1]
+    c = low / scale if low > -math.inf else high / scale
+    if low == high:
+        if family == WEIBULL:
+            return True, (-1.0, 1.0, 0.0, c, -c, -1.0 - log_scale - low)
+        peak = -2.0 * math.log(2.0) - log_scale - low
+        return True, (-1.0, 1.0, 0.5, math.log(2.0) + c, -c, peak)
+    if high == math.inf:
+        return True, (-1.0, 0.0, 0.0 if family == WEIBULL else 1.0, c, 0.0, 0.0)
+    if family != WEIBULL and low == -math.inf:
+        return True, (1.0, 0.0, 1.0, -c, 0.0, 0.0)
+    return False, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@kernel
+def time_split(family, f, y, theta):
+    """Log density of an event, or log probability of a span."""
+    low, high = ends_of(y, theta)
+    known, shape = shape_of(family, low, high, theta)
+    if known:
+        return bent(f / theta[0], shape)
+    return log_span(family, (low - f) / theta[0], (high - f) / theta[0])
+
+
+@kernel
+def moments_of(family, mu, sigma, y, theta, power):
+    """Log normaliser, mean and variance of the tilted density, to a power."""
+    low, high = ends_of(y, theta)
+    scale = theta[0]
+    known, shape = shape_of(family, low, high, theta)
+    if known:
+        log_z, mean, variance = bent_moments(mu / scale, sigma / scale, shape, power)
+        return log_z, scale * mean, scale * scale * variance
+    log_z, mean, variance, _ = span_moments(Span(family, low, high, scale, power), mu, sigma, False)
+    return log_z, mean, variance
+
+
+@kernel
+def frame_of(family, mu, sigma, y, theta, power):
+    """`Likelihood.frame`, to a power; width NaN for spans, which have a rule of their own."""
+    low, high = ends_of(y, theta)
+    scale = theta[0]
+    known, shape = shape_of(family, low, high, theta)
+    if not known:
+        return mu, math.nan, 1.0, 0.0
+    centre, width, refine, side = bent_frame(mu / scale, sigma / scale, shape, power)
+    return scale * centre, scale * width, refine, side
+
+
+@kernel
+def rule_of(family, mu, sigma, y, theta, power):
+    """`Likelihood.rule` of spans: (status, log Z, mean, variance, sigma*)."""
+    low, high = ends_of(y, theta)
+    span = Span(family, low, high, theta[0], power)
+    log_z, mean, variance, star = span_moments(span, mu, sigma, True)
+    return 0.0, log_z, mean, variance, star
+
+
+# --- Likelihoods of times with any censoring, made of a family of `times` and its distribution.
+
+
+def time_likelihood(
+    name: str, family: int, distribution: Callable[[float, Array], Any]
+) -> Likelihood:
+    """Return the likelihood of log T = f + scale e, e of a family.
+
+    Parameters
+    ----------
+    name : str
+    family : int
+        As kernels of `qpruntime.likelihoods.survival` know it.
+    distribution : callable
+        SciPy's distribution of T, of 1/scale and e^f.
+    """
+
+    def split(f, y, theta):
+        return time_split(family, f, y, theta), 0.0
+
+    def moments(mu, sigma, y, theta):
+        return moments_of(family, mu, sigma, y, theta, 1.0)
+
+    def frame(mu, sigma, y, theta):
+        return frame_of(family, mu, sigma, y, theta, 1.0)
+
+    def raised_moments(mu, sigma, y, theta, power):
+        return moments_of(family, mu, sigma, y, theta, power)
+
+    def raised_frame(mu, sigma, y, theta, power):
+        return frame_of(family, mu, sigma, y, theta, power)
+
+    def rule(split, landmark, power, mu, sigma, y, theta):
+        return rule_of(family, mu, sigma, y, theta, power)
+
+    def edge(y, theta, k):
+        return edge_of(y, theta, k)
+
+    def given(f: Array, theta: Array) -> Any:
+        return distribution(1.0 / theta[0], np.exp(np.clip(f, -700.0, 700.0)))
+
+    return Likelihood(
+        name=name,
+        outcomes="pairs (first, last) of times",
+        split=Pointer(split, SPLIT),
+        validate=spans,
+        columns=2,
+        moments=Pointer(moments, MOMENTS),
+        frame=Pointer(frame, FRAME),
+        powers=Powers(Pointer(raised_moments, RAISED_MOMENTS), Pointer(raised_frame, RAISED_FRAME)),
+        rule=Pointer(rule, RULE),
+        landmarks=Pointer(edge, LANDMARK),
+        parameters={"scale": 0.5},
+        limits={"scale": (1e-4, 1e4)},
+        derive=lambda scale: (math.log(scale),),
+        given=given,
+    )
+
+
+# --- Log-logistic times: log T = f + scale e, e logistic; times may be censored.
+#
+# An observation is a row of the first and the last time that T can be: `spans`.
+
+
+def _log_logistic_distribution(shape: float, scale: Array) -> Any:
+    from scipy import stats  # takes longer to import than all likelihoods
+
+    return stats.fisk(shape, scale=scale)
+
+
+log_logistic_likelihood = time_likelihood("log-logistic", LOGISTIC, _log_logistic_distribution)
+
+
+# --- Log-normal times: log T = f + scale e, e standard normal; times may be censored. Closed
+# moments.
+#
+# An observation is a row of the first and the last time that T can be: `spans`.
+
+
+def _constants(scale):
+    return (-math.log(scale) - _HALF_LOG_2PI,)
+
+
+def _split(f, y, theta):
+    low, high = ends_of(y, theta)
+    z = (low - f) / theta[0]
+    if low == high:
+        return theta[1] - low - 0.5 * z * z, 0.0
+    return log_between(z, (high - f) / theta[0]), 0.0
+
+
+@kernel
+def raised_frame(mu, sigma, y, theta, power):
+    """Where a power of the likelihood is integrated."""
+    low, high = ends_of(y, theta)
+    if low == high:
+        _, mean, variance = tilted(mu, sigma, low, theta[0] / math.sqrt(power))
+        return mean, math.sqrt(variance), 0.0, 0.0
+    top = ends_top(low, high)
+    return one_peak_frame(log_within, mu, sigma, y, theta, power, top, theta[0])
+
+
+def _frame(mu, sigma, y, theta):
+    return raised_frame(mu, sigma, y, theta, 1.0)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return raised_frame(mu, sigma, y, theta, power)
+
+
+def _moments(mu, sigma, y, theta):
+    low, high = ends_of(y, theta)
+    if low == high:
+        log_z, mean, variance = tilted(mu, sigma, low, theta[0])
+        return log_z + theta[1] - low, mean, variance
+    return noisy_between(mu, sigma, low, high, theta[0])
+
+
+@kernel
+def log_within(f, y, theta):
+    """Log probability of a span."""
+    low, high = ends_of(y, theta)
+    return log_between((low - f) / theta[0], (high - f) / theta[0])
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    low, high = ends_of(y, theta)
+    if low == high:
+        log_z, mean, variance = tilted(mu, sigma, low, theta[0] / math.sqrt(power))
+        return log_z + power * (theta[1] - low), mean, variance
+    top = ends_top(low, high)
+    return one_peak_moments(log_within, mu, sigma, y, theta, power, top, 0.0, theta[0])
+
+
+def _edge(y, theta, k):
+    return edge_of(y, theta, k)
+
+
+def _given(f: Array, theta: Array) -> Any:
+    from scipy import stats  # takes longer to import than all likelihoods
+
+    return stats.lognorm(theta[0], scale=np.exp(np.clip(f, -700.0, 700.0)))
+
+
+log_normal_likelihood = Likelihood(
+    name="log-normal",
+    outcomes="pairs (first, last) of times",
+    split=Pointer(_split, SPLIT),
+    validate=spans,
+    columns=2,
+    moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
+    rule=adaptive_rule,
+    landmarks=Pointer(_edge, LANDMARK),
+    parameters={"scale": 0.5},
+    limits={"scale": (1e-4, 1e4)},
+    derive=_constants,
+    given=_given,
+)
+
+
+# --- Weibull times: log T = f + scale e, e^e exponential; times may be censored.
+#
+# An observation is a row of the first and the last time that T can be: `spans`.
+
+
+def _weibull_distribution(shape: float, scale: Array) -> Any:
+    from scipy import stats  # takes longer to import than all likelihoods
+
+    return stats.weibull_min(shape, scale=scale)
+
+
+weibull_likelihood = time_likelihood("weibull", WEIBULL, _weibull_distribution)

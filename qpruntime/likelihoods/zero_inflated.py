@@ -1,8 +1,4 @@
-"""Hurdle counts: 0 with probability `zeros`, whatever f; else negative binomial but never 0.
-
-The untruncated mean is e^f. A large dispersion makes the positive counts truncated Poisson. Zeros
-say nothing of f.
-"""
+"""Counts with extra zeros: zero-inflated and hurdle models."""
 
 from __future__ import annotations
 
@@ -12,25 +8,142 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
-from qpruntime.jit import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime.likelihoods.bend import bent
-from qpruntime.likelihoods.contract import Likelihood, Powers
-from qpruntime.likelihoods.kinds.one_peak import one_peak_frame, one_peak_moments
+from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._typing import Array
+from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
+from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
+from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.negative_binomial import dispersed_shape
-from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
-from qpruntime.likelihoods.softplus import softplus
-from qpruntime.quadrature.adaptive import adaptive_rule
+from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
+from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
-__all__ = ["likelihood"]
+__all__ = [
+    "hurdle_likelihood",
+    "zero_inflated_likelihood",
+]
+
+# --- Zero-inflated counts: 0 with probability `zeros`, whatever f; else negative binomial of mean
+# e^f.
+#
+# A large dispersion makes the others Poisson.
 
 # theta has dispersion and zeros, then the logarithms of dispersion, zeros and 1 - zeros.
-#: Below this log rate 1 - P(0) is the rate, to the last bit and below what a double holds.
-_LOW = -600.0
 
 
 def _constants(dispersion, zeros):
     return math.log(dispersion), math.log(zeros), math.log1p(-zeros)
+
+
+def _split(f, y, theta):
+    log_p = theta[4] + bent(f, dispersed_shape(y, theta[0], theta[2]))
+    return (log_p if y > 0.0 else log_sum(theta[3], log_p)), 0.0
+
+
+@kernel
+def log_none(f, y, theta):
+    """Log probability of 0."""
+    return log_sum(theta[3], theta[4] + bent(f, dispersed_shape(0.0, theta[0], theta[2])))
+
+
+def _raised_moments(mu, sigma, y, theta, power):
+    if y > 0.0:
+        shape = dispersed_shape(y, theta[0], theta[2])
+        log_z, mean, variance = bent_moments(mu, sigma, shape, power)
+        return log_z + power * theta[4], mean, variance
+    return one_peak_moments(log_none, mu, sigma, y, theta, power, -math.inf, 0.0, 1.0)
+
+
+@kernel
+def raised_frame(mu, sigma, y, theta, power):
+    """Where a power of the likelihood is integrated."""
+    if y > 0.0:
+        return bent_frame(mu, sigma, dispersed_shape(y, theta[0], theta[2]), power)
+    return one_peak_frame(log_none, mu, sigma, y, theta, power, -math.inf, 1.0)
+
+
+def _frame(mu, sigma, y, theta):
+    return raised_frame(mu, sigma, y, theta, 1.0)
+
+
+def _raised_frame(mu, sigma, y, theta, power):
+    return raised_frame(mu, sigma, y, theta, power)
+
+
+def _moments(mu, sigma, y, theta):
+    shape = dispersed_shape(y, theta[0], theta[2])
+    log_z, mean, variance = bent_moments(mu, sigma, shape, 1.0)
+    log_z += theta[4]
+    if y > 0.0:
+        return log_z, mean, variance
+    return mixed(theta[3], mu, sigma, log_z, mean, variance)
+
+
+class _Inflated:
+    """Distribution of the count given f, with the methods of SciPy's that are asked for."""
+
+    def __init__(self, f: Array, dispersion: float, zeros: float) -> None:
+        from scipy import stats  # takes longer to import than all likelihoods
+
+        rate = np.exp(np.minimum(f, 700.0))
+        self.zeros, self.own = zeros, stats.nbinom(dispersion, dispersion / (dispersion + rate))
+
+    def cdf(self, y: ArrayLike) -> Array:
+        found: Array = (1.0 - self.zeros) * self.own.cdf(y)
+        return found + self.zeros * (np.asarray(y) >= 0.0)
+
+    def sf(self, y: ArrayLike) -> Array:
+        found: Array = (1.0 - self.zeros) * self.own.sf(y)
+        return found + self.zeros * (np.asarray(y) < 0.0)
+
+    def mean(self) -> Array:
+        found: Array = (1.0 - self.zeros) * self.own.mean()
+        return found
+
+    def var(self) -> Array:
+        found: Array = self.own.var() + self.zeros * self.own.mean() ** 2
+        return (1.0 - self.zeros) * found
+
+    def ppf(self, q: float) -> Array:
+        found: Array = self.own.ppf(max(0.0, q - self.zeros) / (1.0 - self.zeros))
+        return np.maximum(found, 0.0)
+
+    def rvs(self, size: Any, random_state: np.random.Generator) -> Array:
+        drawn = self.own.rvs(size=size, random_state=random_state)
+        return np.where(random_state.uniform(size=size) < self.zeros, 0.0, drawn)
+
+
+def _given(f: Array, theta: Array) -> Any:
+    return _Inflated(np.asarray(f, dtype=float), theta[0], theta[1])
+
+
+zero_inflated_likelihood = Likelihood(
+    name="zero-inflated",
+    outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
+    split=Pointer(_split, SPLIT),
+    validate=counts,
+    moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+    ),
+    rule=adaptive_rule,
+    log_concave=False,
+    parameters={"dispersion": 1.0, "zeros": 0.2},
+    limits={"dispersion": (1e-3, 1e9), "zeros": (1e-9, 0.999999)},
+    derive=_constants,
+    given=_given,
+    log_link=True,
+)
+
+
+# --- Hurdle counts: 0 with probability `zeros`, whatever f; else negative binomial but never 0.
+#
+# The untruncated mean is e^f. A large dispersion makes the positive counts truncated Poisson. Zeros
+# say nothing of f.
+
+# theta has dispersion and zeros, then the logarithms of dispersion, zeros and 1 - zeros.
+#: Below this log rate 1 - P(0) is the rate, to the last bit and below what a double holds.
+_LOW = -600.0
 
 
 @kernel
@@ -43,7 +156,7 @@ def log_positive(f, y, theta):
     return bent(f, dispersed_shape(y, r, theta[2])) + more
 
 
-def _split(f, y, theta):
+def _hurdle_split(f, y, theta):
     return (theta[4] + log_positive(f, y, theta) if y > 0.0 else theta[3]), 0.0
 
 
@@ -88,7 +201,7 @@ def raised(mu, sigma, y, theta, power):
 
 
 @kernel
-def raised_frame(mu, sigma, y, theta, power):
+def raised_hurdle_frame(mu, sigma, y, theta, power):
     """Where a power of the likelihood is integrated."""
     if y == 0.0:
         return mu, sigma, 0.0, 0.0
@@ -96,19 +209,19 @@ def raised_frame(mu, sigma, y, theta, power):
     return one_peak_frame(log_positive, mu, sigma, y, theta, power, top, 1.0)
 
 
-def _frame(mu, sigma, y, theta):
-    return raised_frame(mu, sigma, y, theta, 1.0)
+def _hurdle_frame(mu, sigma, y, theta):
+    return raised_hurdle_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_frame(mu, sigma, y, theta, power):
-    return raised_frame(mu, sigma, y, theta, power)
+def _raised_hurdle_frame(mu, sigma, y, theta, power):
+    return raised_hurdle_frame(mu, sigma, y, theta, power)
 
 
-def _moments(mu, sigma, y, theta):
+def _hurdle_moments(mu, sigma, y, theta):
     return raised(mu, sigma, y, theta, 1.0)
 
 
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_hurdle_moments(mu, sigma, y, theta, power):
     return raised(mu, sigma, y, theta, power)
 
 
@@ -157,25 +270,27 @@ class _Hurdle:
         return np.maximum(found, 1.0)
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _hurdle_given(f: Array, theta: Array) -> Any:
     return _Hurdle(np.asarray(f, dtype=float), theta[0], theta[1])
 
 
-likelihood = Likelihood(
+hurdle_likelihood = Likelihood(
     name="hurdle",
     outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
-    split=Pointer(_split, SPLIT),
+    split=Pointer(_hurdle_split, SPLIT),
     validate=counts,
-    moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
+    moments=Pointer(_hurdle_moments, MOMENTS),
+    frame=Pointer(_hurdle_frame, FRAME),
     powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+        Pointer(_raised_hurdle_moments, RAISED_MOMENTS),
+        Pointer(_raised_hurdle_frame, RAISED_FRAME),
+        whole=False,
     ),
     rule=adaptive_rule,
     log_concave=False,
     parameters={"dispersion": 1.0, "zeros": 0.5},
     limits={"dispersion": (1e-3, 1e9), "zeros": (1e-9, 0.999999)},
     derive=_constants,
-    given=_given,
+    given=_hurdle_given,
     log_link=True,
 )

@@ -8,15 +8,13 @@ them with ``plot`` as often as asked.
 from __future__ import annotations
 
 from qpruntime.plotting.boundary import BoundaryDisplay
-from qpruntime.plotting.calibration import CalibrationDisplay
-from qpruntime.plotting.caterpillar import CaterpillarDisplay
-from qpruntime.plotting.effect_map import EffectMapDisplay
+from qpruntime.plotting.calibration import CalibrationDisplay, RanksDisplay
+from qpruntime.plotting.effects import CaterpillarDisplay, EffectMapDisplay
 from qpruntime.plotting.forecast import ForecastDisplay
 from qpruntime.plotting.function import FunctionDisplay
+from qpruntime.plotting.optimizer import ProgressDisplay
 from qpruntime.plotting.partial import ImportanceDisplay, PartialDependenceDisplay
-from qpruntime.plotting.progress import ProgressDisplay
-from qpruntime.plotting.ranks import RanksDisplay
-from qpruntime.plotting.ratio import RatioDisplay
+from qpruntime.plotting.table import RatioDisplay
 
 __all__ = [
     "BoundaryDisplay",

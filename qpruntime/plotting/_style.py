@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from qpruntime._validation import shown
 from qpruntime.errors import InputError
-from qpruntime.validation import shown
 
 __all__ = ["BLUE", "CLASSES", "GREEN", "GREY", "ORANGE", "axes_of", "legend_below", "probabilities"]
 

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import choice, shown, whole
 from qpruntime.errors import InputError
-from qpruntime.plotting.bands import known_level
-from qpruntime.plotting.canvas import CLASSES, axes_of, legend_below, probabilities
-from qpruntime.plotting.slices import Rows, ends, pair
-from qpruntime.validation import choice, shown, whole
+from qpruntime.plotting._style import CLASSES, axes_of, legend_below, probabilities
+from qpruntime.plotting.function import Rows, ends, known_level, pair
 
 __all__ = ["BoundaryDisplay"]
 

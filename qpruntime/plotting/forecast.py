@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import finite, number, whole
 from qpruntime.errors import InputError
-from qpruntime.plotting.bands import Band, band, drawn, known_level, natural
-from qpruntime.plotting.canvas import BLUE, GREEN, GREY, axes_of, legend_below
-from qpruntime.plotting.function import label_of
-from qpruntime.plotting.slices import Rows, pair
-from qpruntime.validation import finite, number, whole
+from qpruntime.plotting._style import BLUE, GREEN, GREY, axes_of, legend_below
+from qpruntime.plotting.function import (
+    Band,
+    Rows,
+    band,
+    drawn,
+    known_level,
+    label_of,
+    natural,
+    pair,
+)
 
 __all__ = ["ForecastDisplay"]
 

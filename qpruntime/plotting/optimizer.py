@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import number, shown
 from qpruntime.bayesopt import Optimizer
 from qpruntime.errors import InputError
-from qpruntime.plotting.canvas import BLUE, GREEN, GREY, ORANGE, axes_of, legend_below
-from qpruntime.validation import number, shown
+from qpruntime.plotting._style import BLUE, GREEN, GREY, ORANGE, axes_of, legend_below
 
 __all__ = ["ProgressDisplay"]
 

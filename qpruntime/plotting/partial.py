@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.criticism.importance import Importance, permutation_importance
-from qpruntime.criticism.partial import PartialDependence, partial_dependence
+from qpruntime._validation import number
+from qpruntime.criticism.inspection import (
+    Importance,
+    PartialDependence,
+    partial_dependence,
+    permutation_importance,
+)
 from qpruntime.errors import InputError
-from qpruntime.plotting.canvas import BLUE, axes_of
-from qpruntime.validation import number
+from qpruntime.plotting._style import BLUE, axes_of
 
 __all__ = ["ImportanceDisplay", "PartialDependenceDisplay"]
 

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import whole
 from qpruntime.errors import InputError
-from qpruntime.plotting.canvas import axes_of
-from qpruntime.plotting.slices import ends
-from qpruntime.projection.cavities import domain, outcome_of
-from qpruntime.projection.opening import open_table
+from qpruntime.plotting._style import axes_of
+from qpruntime.plotting.function import ends
+from qpruntime.projection.open import open_table
 from qpruntime.projection.projector import project_arrays
-from qpruntime.projection.table import Table
-from qpruntime.validation import whole
+from qpruntime.projection.table import Table, domain, outcome_of
 
 __all__ = ["RatioDisplay"]
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, pdtr, stdtr, stdtrit
 
-from qpruntime.arrays import Array
-from qpruntime.blocks import PointError
+from qpruntime._row_blocks import PointError
+from qpruntime._typing import Array
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.observations import LARGEST_COUNT
+from qpruntime.likelihoods.responses import LARGEST_COUNT
 
 __all__ = ["counts_by_grid", "rates_by_grid", "signs_by_grid", "t_quantiles_by_grid"]
 

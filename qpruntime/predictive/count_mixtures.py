@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.estimators.predictive.count_mixture import count_tail
-from qpruntime.estimators.predictive.density import quantiles, wide
-from qpruntime.estimators.predictive.dispersed import DispersedRate, dispersed_tail
-from qpruntime.estimators.predictive.normals import Mixture
+from qpruntime._typing import Array
 from qpruntime.likelihoods.poisson_exp import LogNormalRate
+from qpruntime.predictive.counts import DispersedRate, count_tail, dispersed_tail
+from qpruntime.predictive.density import quantiles, wide
+from qpruntime.predictive.mixtures import Mixture
 
 __all__ = ["count_quantiles"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.likelihoods import Likelihood
 
 __all__ = ["cdf", "expect", "mean_and_variance", "quantiles"]

@@ -1,9 +1,4 @@
-"""Open a table: find it, validate its metadata, map its data read-only.
-
-Of a grid nothing is read but the metadata; pages of the data come in when they are looked up. A
-compact table is read whole, and its hash compared. Files are read by their
-`qpruntime.artifact.seal`, never by an HDF5 library.
-"""
+"""Find, open and cache tables."""
 
 from __future__ import annotations
 
@@ -13,30 +8,142 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
+import platformdirs
 from numpy.typing import NDArray
 
-from qpruntime import commands, likelihoods, names
-from qpruntime.artifact import seal, zarr_group
-from qpruntime.artifact.metadata import Metadata
+from qpruntime import _cli_hints, _formatting, likelihoods
+from qpruntime._validation import choice, shown
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import without_code as standin
-from qpruntime.projection.finding import (
-    ENDS,
-    find,
-    scaled_path,
-    shipped_path,
-    stems_of,
-    table_directory,
-)
+from qpruntime.projection import tabulated_likelihood as standin
 from qpruntime.projection.table import OUTSIDE, Outside, Table
-from qpruntime.validation import choice, shown
+from qpruntime.table_format import container, zarr
+from qpruntime.table_format.metadata import Metadata
 
-__all__ = ["open_table", "reopen", "shipped", "shipped_power", "shipped_scaled", "stated"]
+__all__ = [
+    "ENDS",
+    "find",
+    "open_table",
+    "reopen",
+    "scaled_path",
+    "shipped",
+    "shipped_path",
+    "shipped_power",
+    "shipped_scaled",
+    "stated",
+    "stems_of",
+    "table_directory",
+]
+
+# --- Find the file of a table by its path, or by the name under which it is installed or shipped.
+
+#: How the names of tables end: one file, or a zarr group.
+ENDS = (".h5", ".zarr")
+
+
+def table_directory() -> Path:
+    """Return the directory of installed tables: ``$QP_TABLES``, else the user's data directory."""
+    named = os.environ.get("QP_TABLES")
+    return Path(named) if named else Path(platformdirs.user_data_dir("qpruntime")) / "tables"
+
+
+def shipped_path(likelihood: str, power: float = 1.0) -> Path:
+    """Return where a likelihood's table stands inside the package: compact, or surfaces of a power.
+
+    There may be none.
+    """
+    ending = "compact" if power == 1.0 else f"power-{power:g}".replace(".", "_")
+    with as_file(files("qpruntime") / "data" / f"{likelihood}-{ending}.h5") as path:
+        return path
+
+
+def scaled_path(likelihood: str, shape: float) -> Path:
+    """Return where the table of a family at unit scale stands inside the package, if it does."""
+    with as_file(files("qpruntime") / "data" / f"{likelihood}-scaled-{shape:g}.h5") as path:
+        return path.with_stem(path.stem.replace(".", "_"))
+
+
+def find(table: str | os.PathLike[str]) -> Path:
+    path, text = Path(table), os.fspath(table)
+    if path.is_file() or zarr.is_group(path):
+        return path
+    if path.name == text:
+        directory = table_directory()
+        for stem in stems_of(text):
+            here = [directory / f"{stem}{end}" for end in ENDS]
+            for known in (*here, shipped_path(stem.removesuffix("-compact"))):
+                if known.stem == stem and (known.is_file() or zarr.is_group(known)):
+                    return known
+        # A bare name is that of a grid, if one is installed; else of the table that ships.
+        if _registered_model(text) is not None and (inside := shipped_path(text)).is_file():
+            return inside
+        if not _formatting.is_file_name(text) and not path.exists():
+            raise TableError(f"no table {text!r} in {directory}; {_advice(text)}")
+    if path.is_dir():
+        raise TableError(f"{path} is a directory, not a zarr table; give the .h5 file in it")
+    if path.exists():
+        raise TableError(f"{path} is no regular file; give the .h5 file of a table")
+    if path.is_symlink():
+        raise TableError(f"{path} is a link to {os.readlink(path)}, where no table is")
+    raise TableError(
+        f"no table at {path}; build one: "
+        f"{_formatting.command('build', '--output', os.fspath(path))}"
+    )
+
+
+def stems_of(text: str) -> list[str]:
+    """Return the names that the file of a table may have that is asked for in these words."""
+    name, preset, p = _formatting.split_ending(text)
+    model = _registered_model(name)
+    if model is not None:
+        return [text, likelihoods.stem(model, preset, p)]
+    try:
+        given = _formatting.read(_formatting.from_stem(name))
+    except InputError:
+        return [text]
+    found = [text, _formatting.file_stem(*given, preset, p)]
+    # A user's likelihood, its parameters left out, if there is one table of it only.
+    begin = _formatting.file_stem(given[0], {}) + ","
+    there = [
+        stem
+        for stem in _installed()
+        if stem.startswith(begin) and _formatting.split_ending(stem)[1:] == (preset, p)
+    ]
+    return [*found, *(there if len(there) == 1 and not given[1] else ())]
+
+
+def _installed() -> list[str]:
+    return sorted({file.stem for end in ENDS for file in table_directory().glob(f"*{end}")})
+
+
+def _registered_model(name: str) -> Likelihood | None:
+    try:
+        return likelihoods.get(_formatting.from_stem(name))
+    except InputError:
+        return None
+
+
+def _advice(text: str) -> str:
+    """Say what builds a table of this name, or which name may have been meant."""
+    name, preset, p = _formatting.split_ending(text)
+    model = _registered_model(name)
+    if model is not None:
+        return "build it: " + _cli_hints.build(_cli_hints.Wanted(model, preset, p))
+    close = _formatting.nearest(text, [*_installed(), *likelihoods.names()])
+    words = f"did you mean {close!r}?" if close else "there is no likelihood of this name either;"
+    return f"{words} What there is: {_formatting.command('list')}"
+
+
+# --- Open a table: find it, validate its metadata, map its data read-only.
+#
+# Of a grid nothing is read but the metadata; pages of the data come in when they are looked up. A
+# compact table is read whole, and its hash compared. Files are read by their
+# `qpruntime.table_format.container`, never by an HDF5 library.
 
 
 def open_table(
@@ -57,7 +164,7 @@ def open_table(
     verify : bool, optional
         Read all data once and compare its hash; by default not of grids, which are mapped. The
         chunks of a zarr table are read once, with their hash; a large grid is kept decompressed in
-        `qpruntime.artifact.zarr_group.cache_directory`, and ``verify=True`` reads its chunks again.
+        `qpruntime.table_format.zarr.cache_directory`, and ``verify=True`` reads its chunks again.
 
     Raises
     ------
@@ -71,7 +178,7 @@ def open_table(
     with _readable(table):
         path = find(table)
         if path.is_dir():
-            metadata, values = zarr_group.read(path, verify=bool(verify))
+            metadata, values = zarr.read(path, verify=bool(verify))
             _check_finite(path, metadata, values)
         else:
             with path.open("rb") as file:
@@ -107,7 +214,7 @@ def stated(table: str | os.PathLike[str]) -> tuple[Path, Metadata]:
     with _readable(table):
         path = find(table)
     if path.is_dir():
-        return path, zarr_group.read_metadata(path)
+        return path, zarr.read_metadata(path)
     return path, open_table(path).metadata
 
 
@@ -198,7 +305,9 @@ def _check_coordinates(path: Path, metadata: Metadata, likelihood: Likelihood) -
     raise TableError(
         f"{path}: a compact table over other coordinates than those of {likelihood.name!r}; "
         "build it again: "
-        + commands.output(commands.build(commands.Wanted(likelihood, "compact")), path, force=True)
+        + _cli_hints.output(
+            _cli_hints.build(_cli_hints.Wanted(likelihood, "compact")), path, force=True
+        )
     )
 
 
@@ -231,7 +340,7 @@ def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) 
     places = [Path(path), shipped_path(name), *installed]
     instead = ""
     for place in places:
-        if not (place.is_file() or zarr_group.is_group(place)):
+        if not (place.is_file() or zarr.is_group(place)):
             continue
         try:
             kept = cast(Outside, outside) if outside != "error" else None
@@ -247,14 +356,14 @@ def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) 
     raise TableError(
         f"the table this model was fitted with (likelihood {likelihood}, data sha256 {sha256}) is "
         f"not at {path}{instead} nor in {directory}; copy it there, fetch it if $QP_REGISTRY has "
-        f"it: {names.command('fetch', sha256)}, or build it: "
-        + commands.output(command, path, force=bool(instead))
+        f"it: {_formatting.command('fetch', sha256)}, or build it: "
+        + _cli_hints.output(command, path, force=bool(instead))
     )
 
 
 def _read(file: BinaryIO, path: Path) -> tuple[Metadata, NDArray[Any]]:
     """Return metadata and data, which stay in the file if they are a grid's."""
-    sealed, text = seal.read(file, str(path))
+    sealed, text = container.read(file, str(path))
     metadata = Metadata.from_json(text, str(path))
     dtype, shape = np.dtype(metadata.dtype).newbyteorder("<"), metadata.shape
     if sealed.nbytes != metadata.nbytes or sealed.start % dtype.itemsize:

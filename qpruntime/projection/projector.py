@@ -1,25 +1,28 @@
 """Where a method and a table become a way to project: `project` for arrays, `Projector` for loops.
 
 The one place that decides which table stands behind ``table=None``. The kernel is in
-`qpruntime.projection.kernel`.
+`qpruntime.projection.site_kernel`.
 """
 
 from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime import commands, likelihoods
-from qpruntime.artifact.metadata import LARGEST, MOST_OUTCOMES, SMALLEST
+from qpruntime import _cli_hints, likelihoods
+from qpruntime._numba import plain
+from qpruntime._typing import Array
+from qpruntime._validation import choice, number, shown
 from qpruntime.errors import InputError
-from qpruntime.jit import plain
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import scaled
-from qpruntime.projection.kernel import (
+from qpruntime.projection import interpolation
+from qpruntime.projection.open import open_table, shipped, shipped_power, shipped_scaled
+from qpruntime.projection.site_kernel import (
     EP,
     EXACT,
     NO_AXES,
@@ -33,11 +36,22 @@ from qpruntime.projection.kernel import (
     check_range,
     project_many,
 )
-from qpruntime.projection.opening import open_table, shipped, shipped_power, shipped_scaled
 from qpruntime.projection.table import Table
-from qpruntime.validation import choice, number, shown
+from qpruntime.table_format.metadata import LARGEST, MOST_OUTCOMES, SMALLEST
 
-__all__ = ["INFERENCE", "METHODS", "Inference", "Method", "Projector", "project", "project_arrays"]
+__all__ = [
+    "INFERENCE",
+    "METHODS",
+    "PLACES",
+    "STEP",
+    "Inference",
+    "Method",
+    "Projector",
+    "derivative",
+    "moved",
+    "project",
+    "project_arrays",
+]
 
 Method = Literal["ep", "qp", "wp"]
 METHODS = get_args(Method)
@@ -88,7 +102,7 @@ class Projector:
     table : Table or None
         What is looked up in.
     functions, source : tuple
-        The arguments of `qpruntime.projection.kernel.project_site`.
+        The arguments of `qpruntime.projection.site_kernel.project_site`.
     without_table : tuple
         A source for log Z and the tilted mean alone, which nothing of QP's is looked up for.
     means : tuple
@@ -130,7 +144,11 @@ class Projector:
             if self.table is not None:
                 self.source = self.without_table = self.table.source()
             else:
-                from qpruntime.quadrature.wp import location_wp_rule, parameters, wp_rule
+                from qpruntime.quadrature.wasserstein_kernels import (
+                    location_wp_rule,
+                    parameters,
+                    wp_rule,
+                )
 
                 self.need_density('method "wp" integrates without a table')
                 rule = location_wp_rule if self.likelihood.moves else wp_rule
@@ -202,7 +220,11 @@ class Projector:
             return None
         x, e = table.metadata.axes
         shape, scale, constant = found
-        return table.values, scaled.pack(x, e, scale, shape, constant), scaled.lookup.handle
+        return (
+            table.values,
+            interpolation.pack_scaled(x, e, scale, shape, constant),
+            interpolation.lookup_scaled.handle,
+        )
 
     def for_parameters(self, likelihood: Likelihood) -> Projector:
         """Return the projector of other parameters, which nothing but EP's looks anything up for.
@@ -246,8 +268,8 @@ class Projector:
         """Say what builds a grid of these counts, if they can be had."""
         if last - first >= MOST_OUTCOMES:
             return ""
-        wanted = commands.Wanted(self.likelihood)
-        return ", or build one: " + commands.build(wanted, counts=(first, last))
+        wanted = _cli_hints.Wanted(self.likelihood)
+        return ", or build one: " + _cli_hints.build(wanted, counts=(first, last))
 
 
 def project_arrays(
@@ -318,3 +340,35 @@ def project(
     result = project_arrays(likelihood, mu, sigma, y, method, table, p)
     check_range(result, mu, sigma)
     return result.mean, result.std
+
+
+# --- Parameters of likelihoods moved a little, and the derivative from what is found there.
+
+#: Step of the differences in the logarithm of a parameter: fourth order leaves 1e-12 of truncation
+#: and as much of rounding.
+STEP = 3e-3
+#: Steps at which something is asked for.
+PLACES = (-2, -1, 1, 2)
+# Two steps, and room for rounding.
+_INSIDE = float(np.exp(2.0 * STEP)) * (1.0 + 1e-12)
+
+
+def moved(projector: Projector, name: str) -> dict[int, Projector]:
+    """Return projectors with a parameter of the likelihood moved by `PLACES` steps of its log.
+
+    At a limit of the parameter they are about a point two steps inside.
+    """
+    likelihood = projector.likelihood
+    low, high = likelihood.limits.get(name, (0.0, np.inf))
+    centre = min(max(likelihood.parameters[name], low * _INSIDE), high / _INSIDE)
+    return {
+        k: projector.for_parameters(
+            likelihood.with_parameters(**{name: centre * float(np.exp(k * STEP))})
+        )
+        for k in PLACES
+    }
+
+
+def derivative(at: Mapping[int, Array], step: float | Array = STEP) -> Array:
+    """Fourth-order difference quotient from what there is at `PLACES` steps."""
+    return (8.0 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12.0 * step)

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime import commands
-from qpruntime.errors import InputError, NumericalError, TableError
-from qpruntime.jit import (
+from qpruntime import _cli_hints
+from qpruntime._numba import (
     call_coordinates,
     call_moments,
     call_surfaces,
@@ -26,14 +25,22 @@ from qpruntime.jit import (
     kernel,
     plain,
 )
+from qpruntime._validation import broadcast, real
+from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.reduction import CLOSED
-from qpruntime.projection.splines import bilinear, quintic
-from qpruntime.quadrature.functions import Frame
-from qpruntime.quadrature.raised import raised_point
-from qpruntime.quadrature.sigma_star import exact_point
-from qpruntime.quadrature.tilted import DECAY, EXHAUSTED, NO_MASS, NOT_A_NUMBER, OK, Raised
-from qpruntime.validation import broadcast, real
+from qpruntime.likelihoods.base import CLOSED
+from qpruntime.projection.interpolation import bilinear, quintic
+from qpruntime.quadrature.sigma_star_kernels import (
+    DECAY,
+    EXHAUSTED,
+    NO_MASS,
+    NOT_A_NUMBER,
+    OK,
+    Frame,
+    Raised,
+    exact_point,
+    raised_point,
+)
 
 __all__ = [
     "Projections",
@@ -308,7 +315,7 @@ def raise_status(
             )
         raise TableError(
             f"{table.path}: damaged: what it holds for {place} is no standard deviation; "
-            f"{commands.verify(table.path)} says more; build it again"
+            f"{_cli_hints.verify(table.path)} says more; build it again"
         )
     reason, remedy = _REASONS.get(status, _REASONS[NO_MASS])
     raise NumericalError(f"the tilted density of {likelihood.name} {reason} for {place}; {remedy}")

@@ -1,6 +1,6 @@
 """An opened table: the data that lookups take, which likelihoods it serves, and its refusals.
 
-How it is found and opened is in `qpruntime.projection.opening`, which also says how it pickles.
+How it is found and opened is in `qpruntime.projection.open`, which also says how it pickles.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime import commands, likelihoods
-from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime import _cli_hints, likelihoods
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import surfaces
-from qpruntime.projection import without_code as standin
-from qpruntime.projection.kernel import (
+from qpruntime.projection import interpolation
+from qpruntime.projection import tabulated_likelihood as standin
+from qpruntime.projection.site_kernel import (
     COMPACT,
     GRID,
     SURFACES_QP,
@@ -28,8 +27,15 @@ from qpruntime.projection.kernel import (
     check_range,
     project_many,
 )
+from qpruntime.table_format.metadata import Axis, Metadata
 
-__all__ = ["OUTSIDE", "Outside", "Table"]
+__all__ = [
+    "OUTSIDE",
+    "Outside",
+    "Table",
+    "domain",
+    "outcome_of",
+]
 
 #: What a lookup outside the grid gives: sigma_EP as in the paper, the quadrature's sigma*, or,
 #: where a table of surfaces is all there is, an error.
@@ -68,8 +74,8 @@ class Table:
     def axes(self) -> NDArray[np.float64]:
         """Return start, stop and cells per unit of both axes, then the first outcome.
 
-        This is what `qpruntime.projection.splines` takes. Of a table with one axis, the first three
-        are not used.
+        This is what `qpruntime.projection.interpolation` takes. Of a table with one axis, the first
+        three are not used.
         """
         numbers = []
         for axis in (self.metadata.axes[0], self.metadata.axes[-1]):
@@ -77,14 +83,14 @@ class Table:
         return np.array([*numbers, self.metadata.outcomes[0]])
 
     def source(self, kind: int | None = None) -> tuple[Any, ...]:
-        """Return what `qpruntime.projection.kernel.project_site` takes.
+        """Return what `qpruntime.projection.site_kernel.project_site` takes.
 
         `kind` says which standard deviation of a table of surfaces is asked for: sigma* by default.
         A table of L_p projections has one only, and answers inside its domain only.
         """
         exact = self.outside == "exact" and self.likelihood.has_density
         if self.metadata.kind == "surfaces":
-            axes, lookup = self._surface_axes(), surfaces.lookup.handle
+            axes, lookup = self._surface_axes(), interpolation.lookup.handle
             if self.metadata.projection is not None:
                 return SURFACES_WP, False, False, self.values, axes, lookup
             return SURFACES_QP if kind is None else kind, False, exact, self.values, axes, lookup
@@ -95,10 +101,10 @@ class Table:
         return kind, self.likelihood.mirror, exact, self.values, axes, coordinates
 
     def _surface_axes(self) -> NDArray[np.float64]:
-        """Return the axes as `qpruntime.projection.surfaces.lookup` takes them."""
+        """Return the axes as `qpruntime.projection.interpolation.lookup` takes them."""
         mu, log10_sigma, *third = self.metadata.axes
         outcomes = self.metadata.outcomes
-        axes = surfaces.pack(
+        axes = interpolation.pack(
             [*_numbers(mu), *_numbers(log10_sigma), outcomes[0]],
             standin.MODES[self.metadata.traits["mode"]],
             outcomes,
@@ -133,7 +139,7 @@ class Table:
                 return replace(self, likelihood=given)
         raise InputError(
             f"the table {self.path} is for the likelihood {own.spelt!r}, {reason}; build one: "
-            + commands.build(commands.Wanted(given, self.metadata.kind, self.metadata.order))
+            + _cli_hints.build(_cli_hints.Wanted(given, self.metadata.kind, self.metadata.order))
         )
 
     def beyond(self, mu: float, sigma: float, y: float) -> str:
@@ -151,12 +157,12 @@ class Table:
         if self.metadata.projection is not None:
             remedy = "and L_p projections are not integrated beside a table: leave it out"
         if -8.0 <= narrow < wide <= 8.0:
-            made = commands.Wanted(
+            made = _cli_hints.Wanted(
                 self.likelihood, "surfaces", self.metadata.order, traits["source"]
             )
-            remedy += ", or build a wider table: " + commands.build(
+            remedy += ", or build a wider table: " + _cli_hints.build(
                 made,
-                **commands.observations(self.metadata),
+                **_cli_hints.observations(self.metadata),
                 mu_range=ends,
                 log10_sigma_range=(narrow, wide),
             )
@@ -173,12 +179,12 @@ class Table:
             served = f'method "wp" with p={self.metadata.order:g}'
         asked = f'method "{method}"' + ("" if p is None else f" with p={p:g}")
         source = str(self.metadata.traits.get("source") or "")
-        wanted = commands.Wanted(self.likelihood, "surfaces", p, source)
+        wanted = _cli_hints.Wanted(self.likelihood, "surfaces", p, source)
         surfaces = self.metadata.kind == "surfaces"
-        options = commands.observations(self.metadata) if surfaces else {}
+        options = _cli_hints.observations(self.metadata) if surfaces else {}
         return (
             f"the table {self.path} serves {served}, not {asked}: leave it out, or build one: "
-            + commands.build(wanted, **options)
+            + _cli_hints.build(wanted, **options)
         )
 
     def lookup(
@@ -215,7 +221,7 @@ class Table:
 
     def reference(self) -> tuple[str, str, str, str, str]:
         """Return what `opening.reopen` finds this very table by: plain words."""
-        command = commands.again(self.metadata, self.likelihood)
+        command = _cli_hints.again(self.metadata, self.likelihood)
         return str(self.path), self.sha256, self.metadata.spelt, self.outside, command
 
     def verify_hash(self) -> None:
@@ -228,8 +234,8 @@ class Table:
             raise TableError(
                 f"{self.path}: data hash is {digest.hexdigest()[:16]}..., metadata says "
                 f"{self.sha256[:16]}...; the file is damaged, build it again: "
-                + commands.output(
-                    commands.again(self.metadata, self.likelihood), self.path, force=True
+                + _cli_hints.output(
+                    _cli_hints.again(self.metadata, self.likelihood), self.path, force=True
                 )
             )
 
@@ -237,3 +243,45 @@ class Table:
 def _numbers(axis: Axis) -> list[float]:
     """Start, stop and cells per unit."""
     return [axis.start, axis.stop, (axis.size - 1) / (axis.stop - axis.start)]
+
+
+# --- Which observation of a table is looked at, and which cavities it covers: for pictures of it.
+
+
+def outcome_of(table: Table, outcome: float | None) -> float:
+    """Return the observation that is meant, by default 1 or the first that the table holds.
+
+    Raises
+    ------
+    InputError
+        If it is none of the likelihood's, or a grid does not hold it.
+    """
+    known = table.metadata.outcomes
+    if outcome is None:
+        outcome = 1.0 if known[0] <= 1.0 <= known[-1] else known[0]
+    y = float(table.likelihood.validate([outcome])[0])
+    grid = table.metadata.kind == "grid" and not table.likelihood.mirror
+    if grid and not known[0] <= y <= known[-1]:
+        raise InputError(f"the table holds y = {known[0]:g} to {known[-1]:g}, got {y:g}")
+    return y
+
+
+def domain(table: Table, y: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the ends of mu and log10 sigma that a table covers, or some that are worth a look."""
+    if table.metadata.kind == "compact":
+        return (-10.0, 10.0), (-2.0, 2.0)
+    mu, log10_sigma = table.metadata.axes[:2]
+    low, high = mu.start, mu.stop
+    if table.metadata.kind == "surfaces":
+        mode = table.metadata.traits["mode"]
+        if mode == "location":
+            low, high = low + y, high + y
+        elif mode == "mirror" and y < 0.0:
+            low, high = -high, -low
+        # 10^x need not come back as x.
+        slack = 1e-9
+        return (low + slack * abs(low), high - slack * abs(high)), (
+            log10_sigma.start + slack,
+            log10_sigma.stop - slack,
+        )
+    return (low, high), (log10_sigma.start, log10_sigma.stop)

@@ -15,23 +15,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime import likelihoods
-from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime._typing import Array
+from qpruntime._validation import finite
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.absent import ABSENT_SPLIT
-from qpruntime.likelihoods.observations import signs
-from qpruntime.projection import surfaces
-from qpruntime.validation import finite
+from qpruntime.likelihoods.base import ABSENT_SPLIT
+from qpruntime.likelihoods.responses import signs
+from qpruntime.projection import interpolation
+from qpruntime.table_format.metadata import Axis, Metadata
 
 __all__ = ["MODES", "describe", "difference", "known", "mode_of", "standin"]
 
-#: Names of the modes of `qpruntime.projection.surfaces`.
+#: Names of the modes of `qpruntime.projection.interpolation`.
 MODES = {
-    "rows": surfaces.ROWS,
-    "mirror": surfaces.MIRROR,
-    "location": surfaces.LOCATION,
-    "volume": surfaces.VOLUME,
+    "rows": interpolation.ROWS,
+    "mirror": interpolation.MIRROR,
+    "location": interpolation.LOCATION,
+    "volume": interpolation.VOLUME,
 }
 # log p at the probes may differ by rounding, and by what another C library rounds.
 _SAME = 1e-9
@@ -162,7 +162,7 @@ def _check(traits: dict[str, Any], metadata: Metadata, path: Any) -> None:
     single = mode in ("mirror", "location")
     if metadata.outcomes != ends or (single and metadata.outcomes != [float(mode == "mirror")]):
         raise TableError(f"{path}: metadata field 'outcomes' is {metadata.outcomes!r}")
-    expected = surfaces.NAMES if metadata.projection is None else surfaces.WP_NAMES
+    expected = interpolation.NAMES if metadata.projection is None else interpolation.WP_NAMES
     if tuple(metadata.surfaces) != expected:
         raise TableError(
             f"{path}: holds the surfaces {metadata.surfaces}, this version reads {expected}"

@@ -1,30 +1,132 @@
-"""The exact QP projection by quadrature: the truth that tables sample.
-
-sigma* = int phi(Phi^-1(F(f))) df (paper, Eqs. 5 and 8), F the CDF of the tilted density. The
-integrand is analytic and decays like a Gaussian at both ends, so the trapezoid rule in a good
-variable v converges geometrically; `place` has one for densities with one peak, with a hard edge,
-and with two peaks. F is accumulated over the same panels by 5-point Gauss-Legendre,
-the lower tail from the left and the upper one from the right; 1 - F is never formed.
-"""
+"""Moments of tilted densities and the QP standard deviation sigma*. Kernels only."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.jit import (
+from qpruntime._numba import (
     call_frame,
     call_raised_frame,
+    call_raised_moments,
     call_rule,
+    call_split,
     kernel,
 )
-from qpruntime.quadrature.tilted import DECAY, NO_MASS, OK, Anchor, Raised, powered, relative_log
-from qpruntime.special import ndtri_density
+from qpruntime._special import ndtri_density
+from qpruntime._typing import Array
 
-__all__ = ["DECAY", "NO_MASS", "OK", "exact_point", "exact_run", "place", "powered_point"]
+__all__ = [
+    "DECAY",
+    "EXHAUSTED",
+    "NOT_A_NUMBER",
+    "NO_MASS",
+    "OK",
+    "Anchor",
+    "Frame",
+    "Functions",
+    "Raised",
+    "anchored",
+    "exact_point",
+    "exact_run",
+    "level",
+    "place",
+    "powered",
+    "powered_point",
+    "raised_point",
+    "relative_log",
+    "rounding",
+]
+
+# --- The tilted density of one cavity, relative to an anchor: its log at any distance.
+#
+# Far from the mode that log is the difference of large numbers; relative to an anchor near the mode
+# it is not. Where the mass lies is found in `qpruntime.quadrature.panel_kernels`.
+
+OK, DECAY, NO_MASS, NOT_A_NUMBER, EXHAUSTED = 0, 1, 2, 3, 4
+
+#: Distance of 1 from the next double.
+EPS = 2.0**-52
+
+
+class Raised(NamedTuple):
+    """The likelihood of one observation, raised to a power; `split` is its handle."""
+
+    split: Any
+    power: float
+    y: float
+    theta: Array
+
+
+class Anchor(NamedTuple):
+    """Where a tilted density is measured from.
+
+    `f` is the place itself, `rest` and `curvature` are the split of log p there, `inverse` is
+    1/sigma^2 and `pull` is (f - mu)/sigma^2.
+    """
+
+    f: float
+    rest: float
+    curvature: float
+    inverse: float
+    pull: float
+
+
+@kernel
+def powered(raised, f):
+    """`split` of the likelihood raised to a power."""
+    rest, curvature = call_split(raised.split, f, raised.y, raised.theta)
+    return raised.power * rest, raised.power * curvature
+
+
+@kernel
+def anchored(raised, mu, sigma, f):
+    """Return the `Anchor` at f; one without mass counts as of level 0."""
+    rest, curvature = powered(raised, f)
+    if not abs(rest) < math.inf:
+        rest = 0.0
+    return Anchor(f, rest, curvature, 1.0 / (sigma * sigma), (f - mu) / sigma / sigma)
+
+
+@kernel
+def relative_log(raised, anchor, d):
+    """log of the tilted density at anchor + d over that at the anchor, less its part linear in mu.
+
+    The full value is this minus d (anchor - mu)/sigma^2. Where both have the same Gaussian factor
+    it is never formed and subtracted: only its difference over d is.
+    """
+    f = anchor.f + d
+    rest, curvature = powered(raised, f)
+    if curvature != anchor.curvature:
+        gauss = curvature * f * f - anchor.curvature * anchor.f * anchor.f
+        return rest - anchor.rest - 0.5 * (d * d * anchor.inverse + gauss), 0.0
+    return rest - anchor.rest - 0.5 * d * d * (curvature + anchor.inverse), curvature * anchor.f
+
+
+@kernel
+def level(raised, anchor, d):
+    """Log of the tilted density at a distance d over that at the anchor."""
+    e, tilt = relative_log(raised, anchor, d)
+    return e - d * (tilt + anchor.pull)
+
+
+@kernel
+def rounding(anchor, e, d):
+    """What rounding may have done to `level`, roughly."""
+    size = abs(d) * (abs(anchor.pull) + abs(anchor.curvature * anchor.f))
+    size += d * d * (anchor.curvature + anchor.inverse)
+    return EPS * (4.0 + abs(anchor.rest) + abs(e) + 2.0 * size)
+
+
+# --- The exact QP projection by quadrature: the truth that tables sample.
+#
+# sigma* = int phi(Phi^-1(F(f))) df (paper, Eqs. 5 and 8), F the CDF of the tilted density. The
+# integrand is analytic and decays like a Gaussian at both ends, so the trapezoid rule in a good
+# variable v converges geometrically; `place` has one for densities with one peak, with a hard edge,
+# and with two peaks. F is accumulated over the same panels by 5-point Gauss-Legendre,
+# the lower tail from the left and the upper one from the right; 1 - F is never formed.
 
 #: Trapezoid step in v. Halving it changes no result by more than 2e-14 (test_wasserstein.py).
 STEP = 0.12
@@ -262,3 +364,107 @@ def powered_point(raised, frame, has_frame, mu, sigma, out):
 def exact_point(split, frame, has_frame, mu, sigma, y, theta, out):
     """`exact_run` for one cavity; `out` has shape (1, 4)."""
     return powered_point(Raised(split, 1.0, y, theta), frame, has_frame, mu, sigma, out)
+
+
+# --- One cavity under a likelihood raised to a power: moments of its own, sums, or the whole rule.
+
+#: Step in v for moments alone, and nodes on one side at most.
+_SUM_STEP, _SUM_LIMIT = 0.11, 2000
+
+
+@kernel
+def sum_moments(raised, window, mu, sigma, out):
+    """Log Z, mean and variance over the nodes of a frame around one peak; return a status."""
+    centre, width, refine = window
+    rest, curvature = powered(raised, centre)
+    pull = (centre - mu) / sigma / sigma
+    anchor = Anchor(centre, rest, curvature, 1.0 / (sigma * sigma), pull)
+    h = _SUM_STEP * refine
+    best, mass, first, second = -math.inf, 0.0, 0.0, 0.0
+    for direction in (1.0, -1.0):
+        v = 0.0 if direction > 0.0 else -h
+        found = False
+        for _ in range(_SUM_LIMIT):
+            d, jacobian = place(0.0, width, v)
+            e, tilt = relative_log(raised, anchor, d)
+            e += math.log(jacobian) - d * (tilt + pull)
+            if e > best + 30.0:
+                # Raise what the sums are relative to.
+                scale = math.exp(best - e)
+                mass, first, second = scale * mass, scale * first, scale * second
+                best = e
+            elif e < best - CUT:
+                found = True
+                break
+            k = math.exp(e - best)
+            mass += k
+            first += k * d
+            second += k * d * d
+            v += direction * h
+        if not found:
+            return DECAY
+    if not (mass > 0.0 and math.isfinite(mass)):
+        return NO_MASS
+    first /= mass
+    log_centre = rest - 0.5 * curvature * centre * centre - 0.5 * ((centre - mu) / sigma) ** 2
+    out[0, 0] = log_centre + best + math.log(mass * h / sigma) - _HALF_LOG_2PI
+    out[0, 1] = centre + first
+    out[0, 2] = second / mass - first * first
+    return OK
+
+
+@kernel
+def raised_point(raised, frame, ep, mu, sigma, out):
+    """`powered_run` for one cavity and a power other than 1, with `ep` of moments alone.
+
+    Moments come from the likelihood's own for powers if it has them, a microsecond.
+    """
+    _, power, y, theta = raised
+    log_z, mean, variance = math.nan, 0.0, 0.0
+    if frame.raised_moments != 0:
+        log_z, mean, variance = call_raised_moments(
+            frame.raised_moments, mu, sigma, y, theta, power
+        )
+    known = not math.isnan(log_z)
+    if ep and not known and frame.raised_frame != 0:
+        centre, width, refine, side = call_raised_frame(
+            frame.raised_frame, mu, sigma, y, theta, power
+        )
+        if side == 0.0 and width > 0.0 and refine > 0.0:
+            window = (centre, width, refine)
+            return sum_moments(raised, window, mu, sigma, out)
+    if not (ep and known):
+        status = powered_point(raised, frame, False, mu, sigma, out)
+        if status != OK:
+            return status
+    if known:
+        out[0, 0], out[0, 1], out[0, 2] = log_z, mean, variance
+    return OK
+
+
+# --- What kernels take of a likelihood: addresses of its functions, and which of them it has.
+
+
+class Frame(NamedTuple):
+    """Addresses for quadrature, 0 for what there is none of.
+
+    `frame` says where nodes are laid, `rule` integrates where it does not, with what `landmark`
+    points at; `raised_moments` and `raised_frame` are for the likelihood to a power.
+    """
+
+    frame: Any
+    rule: Any
+    landmark: Any
+    raised_moments: Any
+    raised_frame: Any
+
+
+class Functions(NamedTuple):
+    """Parameters of a likelihood and addresses of its functions."""
+
+    theta: Array
+    has_moments: bool
+    has_frame: bool
+    split: Any
+    moments: Any
+    frame: Frame

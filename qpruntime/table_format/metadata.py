@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.artifact import strict_json
+from qpruntime._formatting import spell
 from qpruntime.errors import InputError, TableError
-from qpruntime.names import spell
+from qpruntime.table_format import container
 
 __all__ = ["DATASET", "KINDS", "LARGEST", "MOST_OUTCOMES", "SCHEMA", "SMALLEST", "Axis", "Metadata"]
 
@@ -32,7 +32,8 @@ KINDS = ("grid", "compact", "surfaces")
 AXES = {"grid": (2,), "compact": (1, 2), "surfaces": (2, 3)}
 #: Orders p of L_p projections: beyond 10, q^(1/p) varies too little for double precision.
 SMALLEST, LARGEST = 1.0, 10.0
-#: The metadata name every outcome, and have to stay below `qpruntime.artifact.seal.LIMIT` bytes.
+#: The metadata name every outcome, and have to stay below `qpruntime.table_format.container.LIMIT`
+#: bytes.
 MOST_OUTCOMES = 20_000
 # Numbers at every node of surfaces; those of L_p projections hold one of them twice.
 _BANDS = 4
@@ -104,7 +105,7 @@ class Metadata:
         family.
     axes : tuple of Axis
         Of a grid: cavity mean, and log10 of the cavity standard deviation. Of a compact table:
-        one or two coordinates of the likelihood's `qpruntime.likelihoods.reduction.Reduction`. Of
+        one or two coordinates of the likelihood's `qpruntime.likelihoods.base.Reduction`. Of
         surfaces: those of a grid, and for continuous y a third.
     dtype : str
         ``float64`` or ``float32``, little-endian, row-major; the axes are outcomes, then `axes`.
@@ -115,13 +116,13 @@ class Metadata:
     kind : {"grid", "compact", "surfaces"}
         Values of sigma* at the nodes, or coefficients of quintic B-splines of sigma*/sigma_EP,
         four more than nodes along an axis. Of surfaces: coefficients of everything a projection
-        gives, see `qpruntime.projection.surfaces`; the last axis of the dataset holds them next to
-        each other.
+        gives, see `qpruntime.projection.interpolation`; the last axis of the dataset holds them
+        next to each other.
     surfaces : list of str
         Names of the stored surfaces.
     traits : dict
         What has to be known of the likelihood where its code is not at hand: see
-        `qpruntime.projection.without_code`.
+        `qpruntime.projection.tabulated_likelihood`.
     projection : dict or None
         None for the surfaces of EP and QP; ``{"name": "wp", "p": 1.5}`` for those of the L_p
         projection of that order.
@@ -197,7 +198,7 @@ class Metadata:
             If the document is not one this version reads.
         """
         try:
-            document = strict_json.loads(text)
+            document = container.loads(text)
         except ValueError as error:
             raise TableError(f"{source}: metadata is not plain JSON: {error}") from error
         schema = document.get("schema")

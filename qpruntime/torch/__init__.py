@@ -15,7 +15,7 @@ except ImportError as error:
         f'qpruntime.torch needs PyTorch: pip install "qpruntime[torch]" ({error})'
     ) from error
 
-from qpruntime.portable.functions_of import PortableFunctions
+from qpruntime.interop.array_api import PortableFunctions
 from qpruntime.projection.table import Table
 from qpruntime.torch.operations import Torch
 

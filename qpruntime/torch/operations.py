@@ -1,4 +1,4 @@
-"""PyTorch for the formulas of `qpruntime.portable`."""
+"""PyTorch for the formulas of `qpruntime.interop`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from qpruntime.portable.operations import Operations
+from qpruntime.interop.array_formulas import Operations
 
 __all__ = ["Torch"]
 

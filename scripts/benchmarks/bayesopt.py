@@ -22,7 +22,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import ConvergenceWarning
 from qpruntime.bayesopt import Optimizer, sample_minimisers
-from qpruntime.bayesopt.improvement import log_improvement
+from qpruntime.bayesopt.acquisition import log_improvement
 from qpruntime.bayesopt.search import maximise
 from scripts.benchmarks import bayesopt_times as times
 from scripts.benchmarks.bayesopt_problems import COSTS, NOISY, PROBLEMS, Array, Problem

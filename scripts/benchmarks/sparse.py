@@ -24,7 +24,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import GPClassifier, infer_sparse
-from qpruntime.learning.inducing import clusters
+from qpruntime.learning.inducing_points import clusters
 from qpruntime.learning.sparse import objective
 from scripts.benchmarks.data.drawn import Split, flights, synthetic
 from scripts.benchmarks.metrics import judge

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from qpruntime import GPPoissonRegressor, GPRobustRegressor
-from qpruntime.learning.inducing import clusters
+from qpruntime.learning.inducing_points import clusters
 from scripts.benchmarks.data.drawn import counts, diamonds, outliers
 from scripts.benchmarks.metrics import judge_noise
 

@@ -28,10 +28,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from threadpoolctl import threadpool_limits
 
 from qpruntime import GPClassifier
-from qpruntime.execution.calls import Threads
+from qpruntime.execution.executors import Threads
+from qpruntime.inference.sparse.data import Held
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.rows import Held
-from qpruntime.inference.sparse.rule import Rule
+from qpruntime.inference.sparse.state import Rule
 from qpruntime.projection.projector import Projector
 from scripts.benchmarks import sparse_workers
 from scripts.benchmarks.data.drawn import Split, stored, synthetic

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime.execution.executors import executor_of
+from qpruntime.execution.resolve import executor_of
+from qpruntime.inference.sparse.data import Held
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.rows import Held
-from qpruntime.inference.sparse.rule import Rule
+from qpruntime.inference.sparse.state import Rule
 from qpruntime.projection.projector import Projector
 
 #: Passes of an evaluation, in its order; "first" is the first sweep, which brings rows to workers.

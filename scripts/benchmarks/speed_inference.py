@@ -13,15 +13,15 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 
 from qpruntime import likelihoods
-from qpruntime.inference.dense.factor import Factor
+from qpruntime._numba import plain
+from qpruntime.inference.dense.cholesky import Factor
+from qpruntime.inference.dense.cholesky_kernels import sweep
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.dense.sweep import sweep
-from qpruntime.inference.fixed_point.settle import settle
+from qpruntime.inference.fixed_point.iterate import settle
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.site_update import Rules
+from qpruntime.inference.site_kernels import Rules
 from qpruntime.inference.sites import Sites
-from qpruntime.jit import plain
-from qpruntime.projection.opening import open_table
+from qpruntime.projection.open import open_table
 from qpruntime.projection.projector import Projector
 from scripts.benchmarks.peers import gpy as peers
 from scripts.benchmarks.timing import Row, best, grown, has, in_turns

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from qpruntime.jit import kernel
-from qpruntime.projection.kernel import compact_ratio
-from qpruntime.projection.opening import open_table
+from qpruntime._numba import kernel
+from qpruntime.projection.interpolation import bilinear
+from qpruntime.projection.open import open_table
 from qpruntime.projection.projector import project_arrays
-from qpruntime.projection.splines import bilinear
+from qpruntime.projection.site_kernel import compact_ratio
 from scripts.benchmarks.timing import Row, best, quietest
 
 
@@ -52,7 +52,7 @@ def table(path: str | None) -> list[Row]:
     if path is None or not Path(path).exists():
         return []
     code = (
-        "import resource, time; from qpruntime.projection.opening import open_table; "
+        "import resource, time; from qpruntime.projection.open import open_table; "
         "k = lambda: int(open('/proc/self/statm').read().split()[1]) * resource.getpagesize(); "
         f"a = k(); t = time.perf_counter(); open_table({path!r}); "
         "print(time.perf_counter() - t, (k() - a) / 1e6)"

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from qpruntime.inference.corrections.fixed_point import Normal
-from qpruntime.inference.corrections.fold import signless
+from qpruntime.inference.corrections.ep_fixed_point import Normal, signless
 from qpruntime.inference.corrections.slice_sampler import (
     Chains,
     log_target,

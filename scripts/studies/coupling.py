@@ -21,7 +21,7 @@ from scipy.special import log_ndtr
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.metrics import log_loss
 
-from qpruntime.estimators.coupling import coupled
+from qpruntime.estimators.classifier import coupled
 from scripts.benchmarks.data.registry import DataError, numbers_of, package
 from scripts.benchmarks.defaults import our_version
 from scripts.benchmarks.metrics import calibration_error

@@ -101,8 +101,8 @@ def energy_at_end(model: Any, X: Any, y: Any) -> float:
     """The energy of all training rows, in double precision whatever the steps were in."""
     import jax
 
-    from qpruntime.deep.energy import Batch, energy
-    from qpruntime.deep.observing import evidence
+    from qpruntime.deep.layers import Batch, energy
+    from qpruntime.deep.predictive import evidence
 
     data = Batch(model._units_.scaled(X), (y - model._centre_) / model._unit_, np.ones(len(y)))
     log_z = evidence(None, model.power)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
 from qpruntime.effects import EffectsModel, Fixed, Groups
-from qpruntime.effects.maximum import maximise
+from qpruntime.effects.optimise import maximise
 from scripts.command_line import Failure
 from scripts.records import RESULTS, Records
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime import ConvergenceWarning, CorrectionWarning, NumericalError, Posterior, infer
-from qpruntime.estimators.predictive.density import log_pmf, mode
 from qpruntime.likelihoods import get
-from qpruntime.quadrature.sigma_star import OK, exact_point
+from qpruntime.predictive.density import log_pmf, mode
+from qpruntime.quadrature.sigma_star_kernels import OK, exact_point
 from scripts.benchmarks.data.protocol import Task
 from scripts.studies import grid_edge
 from scripts.studies.folds import Fold, start_kernel

@@ -12,9 +12,8 @@ from scipy.special import log_ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 
 from qpruntime import GPClassifier, GPPoissonRegressor, Posterior
-from qpruntime.estimators.predictive.density import log_pmf, mode
-from qpruntime.learning.family import KernelFamily
-from qpruntime.learning.objective import Objective
+from qpruntime.learning.objective import KernelFamily, Objective
+from qpruntime.predictive.density import log_pmf, mode
 from qpruntime.projection.projector import Projector
 from scripts.benchmarks.data.protocol import Task, split
 

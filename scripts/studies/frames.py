@@ -25,7 +25,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
 
 from qpruntime import GPClassifier, GPRegressor
-from qpruntime.criticism.importance import log_densities
+from qpruntime.criticism.inspection import log_densities
 from qpruntime.kernels import Categories, On
 from scripts.benchmarks.data.registry import frame
 from scripts.records import RESULTS, Records

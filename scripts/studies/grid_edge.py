@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime import Posterior, infer, open_table
-from qpruntime.inference.dense.factor import Factor
-from qpruntime.inference.dense.stored import Kept
+from qpruntime.inference.dense.cholesky import Factor
+from qpruntime.inference.dense.solver import Kept
 from qpruntime.inference.posterior import Sites
 from qpruntime.projection.projector import project_arrays
 from scripts.benchmarks.data.protocol import OUTSIDE

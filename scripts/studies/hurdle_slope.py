@@ -21,7 +21,7 @@ import numba
 import numpy as np
 
 from qpruntime import GPRegressor, Likelihood, Search
-from qpruntime.likelihoods.observations import counts
+from qpruntime.likelihoods.responses import counts
 from scripts.records import RESULTS, Records
 from scripts.studies.held_out import parts
 from scripts.studies.kinds import randhie

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from qpruntime import GPClassifier, GPRegressor, Integrate
-from qpruntime.learning.nodes import found as designs
-from qpruntime.learning.nodes.nuts import Chain
+from qpruntime.learning.hyper_integration import integrate as designs
+from qpruntime.learning.hyper_integration.nuts import Chain
 from scripts.benchmarks.data.paper import load
 from scripts.benchmarks.data.protocol import Task
 from scripts.records import RESULTS, Records

@@ -26,7 +26,7 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.model_selection import StratifiedKFold
 
 from qpruntime import GPClassifier, Joint, infer_classes
-from qpruntime.inference.classes.probabilities import log_probabilities
+from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from scripts.benchmarks.data.files import raw_path
 from scripts.benchmarks.metrics import calibration_error
 from scripts.benchmarks.timing import best

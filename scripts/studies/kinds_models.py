@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern
 
 from qpruntime import GPSurvival, Search
-from qpruntime.estimators.concordance import concordance
+from qpruntime.estimators.survival import concordance
 from scripts.studies.held_out import Part, Scores
 
 Judge = Callable[[Part], Scores]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from qpruntime import Likelihood, Posterior, likelihoods
-from qpruntime.inference.corrections.fold import fold
-from qpruntime.inference.corrections.grid import moments, normalised, quantile_many
+from qpruntime.inference.corrections.density_grid import moments, normalised, quantile_many
+from qpruntime.inference.corrections.ep_fixed_point import fold
 from qpruntime.projection.projector import project_arrays
 from scripts.studies.truth_problems import Problem
 

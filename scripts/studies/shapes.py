@@ -24,7 +24,7 @@ from scipy.special import ndtr, ndtri
 from sklearn.metrics import log_loss
 
 from qpruntime import GPClassifier, QPError, infer
-from qpruntime.learning.warp import Warp
+from qpruntime.learning.rank_transform import Warp
 from scripts.benchmarks.data import middle
 from scripts.benchmarks.defaults import our_version
 from scripts.records import RESULTS, Records

@@ -27,11 +27,11 @@ from scipy.special import log_ndtr
 
 from qpruntime import infer_precision
 from qpruntime.effects import EffectsModel, Fixed, Groups
-from qpruntime.inference.precision.factorised import Factorised, filled
-from qpruntime.inference.precision.nearby import Nearby
-from qpruntime.inference.precision.ordering import elimination_order
+from qpruntime.inference.precision.cholesky import Factorised, filled
+from qpruntime.inference.precision.iterate import Nearby
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.precision.symbolic import analyse
+from qpruntime.inference.precision.symbolic_kernels import elimination_order
 from scripts.benchmarks import timing
 
 ONE_THREAD = True

@@ -21,8 +21,8 @@ import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
 from qpruntime import GPClassifier
-from qpruntime.estimators.temperature import exponents, tempered
-from qpruntime.inference.classes.left_out import left_out_log_proba
+from qpruntime.estimators.joint_classifier import exponents, tempered
+from qpruntime.inference.multiclass.posterior import left_out_log_proba
 from scripts.studies.coupling import calibration_error, table
 from scripts.studies.joint import SETS, rows_of
 

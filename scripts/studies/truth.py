@@ -24,8 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from qpruntime import ConvergenceWarning, Posterior, infer, likelihoods
 from qpruntime.errors import QPError, SamplingWarning
-from qpruntime.inference.corrections.fixed_point import normal_of
-from qpruntime.inference.corrections.fold import signless
+from qpruntime.inference.corrections.ep_fixed_point import normal_of, signless
 from qpruntime.inference.corrections.tilted import tilted_moments
 from qpruntime.inference.posterior import solution_of
 from scripts.cluster import each

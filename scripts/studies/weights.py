@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from qpruntime import CorrectionWarning, SamplingWarning, infer
 from qpruntime.errors import QPError
-from qpruntime.inference.corrections.fixed_point import FixedPoint, normal_of
+from qpruntime.inference.corrections.ep_fixed_point import FixedPoint, normal_of
 from scripts.records import RESULTS, Records
 from scripts.studies.chains import sample
 from scripts.studies.truth import rms
@@ -77,7 +77,7 @@ def expansion(found: FixedPoint) -> dict[str, float]:
 def shifts(found: FixedPoint) -> tuple[Array, dict[float, Array]]:
     """Linear response of the variances, and shifts of the means by the weight of fourth order.
 
-    The formulas of `qpruntime.inference.corrections.response`, in plain NumPy.
+    The formulas of `qpruntime.inference.corrections.linear_response`, in plain NumPy.
     """
     V, s, h = found.V, found.fixed.std, found.tilted.hermite.T
     n, v, r = len(s), s * s, correlations(found)

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from qpruntime.artifact.metadata import Metadata
+from qpruntime._formatting import printable
+from qpruntime._validation import path_of, shown
 from qpruntime.errors import InputError, TableError
-from qpruntime.names import printable
-from qpruntime.projection.finding import table_directory
-from qpruntime.projection.opening import open_table
-from qpruntime.validation import path_of, shown
+from qpruntime.projection.open import open_table, table_directory
+from qpruntime.table_format.metadata import Metadata
 from tablegen.artifacts import registry
 from tablegen.artifacts.publish import digest_of
 from tablegen.artifacts.transfer import Limits, Transfer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qpruntime import likelihoods
-from qpruntime.artifact.metadata import Metadata
+from qpruntime.table_format.metadata import Metadata
 from tablegen.compact import errors as regions
 
 __all__ = ["SURFACE_WORDS", "guarantee", "outcomes_in_words"]

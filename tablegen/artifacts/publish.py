@@ -8,12 +8,11 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from qpruntime import commands
+from qpruntime import _cli_hints
+from qpruntime._atomic_file import write_whole
+from qpruntime._validation import path_of
 from qpruntime.errors import InputError, TableError
-from qpruntime.projection.finding import find, shipped_path, table_directory
-from qpruntime.projection.opening import open_table
-from qpruntime.validation import path_of
-from qpruntime.whole_file import write_whole
+from qpruntime.projection.open import find, open_table, shipped_path, table_directory
 from tablegen.artifacts import registry
 from tablegen.artifacts.guarantee import guarantee
 
@@ -85,7 +84,7 @@ def entry_of(path: Path) -> registry.Entry:
         data_sha256=table.sha256,
         guarantee=guarantee(table.metadata),
         certificate=table.metadata.certificate,
-        command=commands.again(table.metadata, table.likelihood),
+        command=_cli_hints.again(table.metadata, table.likelihood),
     )
 
 
@@ -109,7 +108,7 @@ def _source(table: str | os.PathLike[str]) -> Path:
     if path.is_dir():
         raise TableError(
             f"{path} is a zarr table of many files; publish one file of it: "
-            + commands.names.command("export", os.fspath(path), "--format", "hdf5")
+            + _cli_hints._formatting.command("export", os.fspath(path), "--format", "hdf5")
         )
     return path
 

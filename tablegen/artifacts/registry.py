@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from qpruntime import names
-from qpruntime.artifact import strict_json
+from qpruntime import _formatting
 from qpruntime.errors import TableError
+from qpruntime.table_format import container
 
 __all__ = ["FILE", "LARGEST", "Entry", "choose", "read", "written"]
 
@@ -72,7 +72,7 @@ def read(text: bytes, source: str) -> list[Entry]:
         If it is none; `source` names it.
     """
     try:
-        document = strict_json.loads(text)
+        document = container.loads(text)
         form = document.get("format")
         if form != _FORMAT:
             raise ValueError(f"format {form!r}, this version reads {_FORMAT}")
@@ -85,7 +85,7 @@ def read(text: bytes, source: str) -> list[Entry]:
                 raise ValueError(f"a {attribute} that occurs twice")
     except ValueError as error:
         raise TableError(
-            f"{source} is no registry of tables: {names.printable(str(error))}; {_REMEDY}"
+            f"{source} is no registry of tables: {_formatting.printable(str(error))}; {_REMEDY}"
         ) from error
     return entries
 
@@ -116,4 +116,6 @@ def choose(entries: list[Entry], name: str, source: str) -> Entry:
             return entry
     known = [entry.name for entry in entries]
     said = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "") if known else "no table"
-    raise TableError(f"{source} has no table {name!r}{names.meant(name, known)}; it has {said}")
+    raise TableError(
+        f"{source} has no table {name!r}{_formatting.meant(name, known)}; it has {said}"
+    )

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from qpruntime._formatting import printable, size
 from qpruntime.errors import TableError
-from qpruntime.names import printable, size
 
 fcntl: Any = None
 with contextlib.suppress(ImportError):  # not there on Windows

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime import special
-from qpruntime.artifact.metadata import Metadata
+from qpruntime import _special
+from qpruntime._formatting import size
+from qpruntime._validation import path_of
 from qpruntime.errors import InputError, TableError
-from qpruntime.names import size
-from qpruntime.projection.opening import open_table
+from qpruntime.projection.open import open_table
 from qpruntime.projection.table import Table
-from qpruntime.validation import path_of
+from qpruntime.table_format.metadata import Metadata
 from tablegen.files.target import replaced, resolve
 
 __all__ = ["KNOWN", "export_c", "header"]
@@ -152,8 +152,8 @@ def _data(table: Table, name: str, upper: str) -> str:
 
 
 def _tails() -> str:
-    """The polynomials of `qpruntime.special.power_peak_ratio`, highest power first."""
-    tails = [np.atleast_1d(getattr(special, tail)) for tail in _TAILS]
+    """The polynomials of `qpruntime._special.power_peak_ratio`, highest power first."""
+    tails = [np.atleast_1d(getattr(_special, tail)) for tail in _TAILS]
     most = max(map(len, tails))
     rows = ",\n        ".join(_numbers(t) for t in tails)
     rows = re.sub(r",\n(?=-?\d)", ", ", rows)

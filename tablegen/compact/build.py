@@ -11,15 +11,15 @@ from importlib.metadata import version
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Metadata
+from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.execution import rounding
-from qpruntime.execution.calls import Executor, Progress, Threads
+from qpruntime.execution import fingerprint
+from qpruntime.execution.executors import Executor, Progress, Threads
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.reduction import Reduction
+from qpruntime.likelihoods.base import Reduction
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
+from qpruntime.table_format.metadata import Metadata
 from tablegen import splines
 from tablegen.compact import errors as regions
 from tablegen.files import finish
@@ -97,7 +97,7 @@ def build(
     certificate = regions.certify(table, run=local.run, seed=SEED)
     if missed := regions.problems(certificate, tolerance):
         raise NumericalError(f"the table misses its tolerance: {missed[0]}; raise --tolerance")
-    certificate |= {"tolerance": tolerance, "arithmetic": rounding.arithmetic()}
+    certificate |= {"tolerance": tolerance, "arithmetic": fingerprint.arithmetic()}
     finished = finish.write(workspace, document, values, certificate)
     report("certify", 1, 1)
     return finished

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Axis
-from qpruntime.execution.calls import run as run_in_threads
+from qpruntime._typing import Array
+from qpruntime.execution.executors import run as run_in_threads
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
+from qpruntime.table_format.metadata import Axis
 from tablegen import splines
 from tablegen.files.looking import Found, Look, hash_problems
 from tablegen.second_rule.framed import RULE, independent

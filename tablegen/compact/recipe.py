@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
+from qpruntime.table_format.metadata import Metadata
 from tablegen.compact import build, errors
 from tablegen.files import finish
 from tablegen.files.documents import Document, stated

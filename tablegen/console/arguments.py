@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from qpruntime.names import meant, printable
+from qpruntime._formatting import meant, printable
 
 __all__ = ["USAGE", "parser"]
 

@@ -19,8 +19,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from qpruntime._formatting import command, printable, size
 from qpruntime.errors import InputError, QPError
-from qpruntime.names import command, printable, size
 from tablegen import memory
 from tablegen.console.arguments import USAGE, parser
 from tablegen.files.workspace import BuildStopped
@@ -180,7 +180,7 @@ def _on_terminal() -> bool:
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    from qpruntime.projection.opening import stated
+    from qpruntime.projection.open import stated
     from tablegen.console import describe
 
     document = describe.table(*stated(arguments.table))

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qpruntime import likelihoods
-from qpruntime.artifact.metadata import Metadata
+from qpruntime._formatting import command, printable, size
 from qpruntime.errors import TableError
-from qpruntime.names import command, printable, size
+from qpruntime.table_format.metadata import Metadata
 from tablegen.artifacts.guarantee import SURFACE_WORDS, guarantee, outcomes_in_words
 from tablegen.files.documents import Document, stated
 
@@ -24,7 +24,7 @@ AXES = ("mu", "log10_sigma", "u", "v", "y")
 
 def plan(recipe: Recipe, path: Path, workers: int | None, scheduler: str | None = None) -> Document:
     """Describe what a build would do, for ``--dry-run``; a scheduler is not asked."""
-    from qpruntime.execution.calls import thread_count
+    from qpruntime.execution.executors import thread_count
     from tablegen.request import LARGE
 
     threads = thread_count(workers) if scheduler is None else 1
@@ -63,7 +63,7 @@ def installed() -> Document:
 
     Unreadable ones are included, with the reason.
     """
-    from qpruntime.projection.finding import shipped_path, table_directory
+    from qpruntime.projection.open import shipped_path, table_directory
 
     directory = table_directory().absolute()
     found = sorted([*directory.glob("*.h5"), *directory.glob("*.zarr")])
@@ -76,7 +76,7 @@ def installed() -> Document:
 
 
 def _entry(path: Path) -> Document:
-    from qpruntime.projection.opening import stated
+    from qpruntime.projection.open import stated
 
     try:
         return table(*stated(path))

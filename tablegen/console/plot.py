@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import path_of
 from qpruntime.errors import InputError, TableError
-from qpruntime.projection.cavities import domain, outcome_of
-from qpruntime.projection.opening import open_table
+from qpruntime.projection.open import open_table
 from qpruntime.projection.projector import project_arrays
-from qpruntime.projection.table import Table
-from qpruntime.validation import path_of
+from qpruntime.projection.table import Table, domain, outcome_of
 from tablegen.files.target import replaced, resolve
 
 __all__ = ["FORMATS", "plot"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime.table_format.metadata import Axis, Metadata
 
 __all__ = ["Document", "axis_of", "projection_of", "stated"]
 

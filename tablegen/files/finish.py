@@ -6,11 +6,11 @@ import hashlib
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Metadata
+from qpruntime._typing import Array
 from qpruntime.errors import TableError
-from qpruntime.execution.calls import Executor, Progress, Threads
-from qpruntime.projection.opening import open_table
+from qpruntime.execution.executors import Executor, Progress, Threads
+from qpruntime.projection.open import open_table
+from qpruntime.table_format.metadata import Metadata
 from tablegen.files import hdf5
 from tablegen.files.workspace import Workspace
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from qpruntime.artifact.metadata import Metadata
+from qpruntime._validation import path_of, shown
 from qpruntime.errors import InputError, TableError
-from qpruntime.projection.finding import shipped_path, table_directory
-from qpruntime.projection.opening import open_table
+from qpruntime.projection.open import open_table, shipped_path, table_directory
 from qpruntime.projection.table import Table
-from qpruntime.validation import path_of, shown
+from qpruntime.table_format.metadata import Metadata
 from tablegen.files import hdf5
 from tablegen.files import zarr as zarr_files
 from tablegen.files.target import resolve
@@ -71,7 +70,7 @@ def convert(
         A table, or the name of an installed or shipped one.
     output : path, optional
         By default beside the table; of one that ships with the package, in
-        `qpruntime.projection.finding.table_directory`.
+        `qpruntime.projection.open.table_directory`.
     format : {"zarr", "hdf5"}
     force : bool
         Replace an existing table.

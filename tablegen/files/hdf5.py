@@ -1,7 +1,7 @@
 """Write the finished table: one HDF5 file, one contiguous dataset, no timestamps, and its seal.
 
 h5py makes the header, so that the data can be streamed to a known offset and mapped while it is
-being certified; the metadata come last, and behind them the `qpruntime.artifact.seal`.
+being certified; the metadata come last, and behind them the `qpruntime.table_format.container`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.artifact.metadata import DATASET, Metadata
-from qpruntime.artifact.seal import LIMIT, Seal
 from qpruntime.errors import TableError
-from qpruntime.projection.opening import open_table
+from qpruntime.projection.open import open_table
+from qpruntime.table_format.container import LIMIT, Seal
+from qpruntime.table_format.metadata import DATASET, Metadata
 from tablegen.files import zarr as zarr_files
 from tablegen.files.target import check_kind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from qpruntime.errors import TableError
-from qpruntime.execution.calls import Progress
+from qpruntime.execution.executors import Progress
 from qpruntime.projection.table import Table
 
 __all__ = ["Found", "Look", "hash_problems"]

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from qpruntime._formatting import size
 from qpruntime.errors import TableError
-from qpruntime.names import size
 
 __all__ = ["BuildStopped", "Workspace"]
 

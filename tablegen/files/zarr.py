@@ -1,6 +1,6 @@
 """Write a table as a zarr v3 group: made beside its place, and given its name when it is whole.
 
-What stands in the files is said by `qpruntime.artifact.zarr_layout`; equal tables give equal files.
+What stands in the files is said by `qpruntime.table_format.zarr`; equal tables give equal files.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.artifact.zarr_group import read_metadata
-from qpruntime.artifact.zarr_layout import CNAME, LEVEL, Stored, arrays, documents
 from qpruntime.errors import TableError
 from qpruntime.projection.table import Table
+from qpruntime.table_format.zarr import CNAME, LEVEL, Stored, arrays, documents, read_metadata
 
 __all__ = ["check_replaceable", "publish", "write"]
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import NumericalError
-from qpruntime.execution.calls import Call, Executor, Progress, Stop, Threads
+from qpruntime.execution.executors import Call, Executor, Progress, Stop, Threads
+from qpruntime.table_format.metadata import Metadata
 from tablegen.files import finish
 from tablegen.files import hdf5 as export
 from tablegen.files.workspace import BuildStopped, Workspace

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Axis
+from qpruntime._typing import Array
+from qpruntime.table_format.metadata import Axis
 from tablegen.grid import one_axis
 from tablegen.grid.direct import integrate
 from tablegen.grid.one_axis import Curves

@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from qpruntime.execution.calls import run
-from qpruntime.jit import call_moments, kernel
+from qpruntime._numba import call_moments, kernel
+from qpruntime.execution.executors import run
 from qpruntime.projection.table import Table
 from tablegen.files.looking import Found, Look
 from tablegen.grid import errors

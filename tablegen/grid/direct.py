@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpruntime.arrays import Array
+from qpruntime._numba import kernel
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.jit import kernel
 from qpruntime.likelihoods import Likelihood
-from qpruntime.quadrature.sigma_star import OK, exact_run
+from qpruntime.quadrature.sigma_star_kernels import OK, exact_run
 
 __all__ = ["integrate"]
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime import likelihoods
-from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime._numba import kernel
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.jit import kernel
 from qpruntime.likelihoods import Likelihood
+from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen.second_rule.framed import RULE, independent
 
 __all__ = ["TOLERANCES", "certify", "rough_nodes", "worst_nodes"]

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Axis
-from qpruntime.jit import call_coordinates, contracted
+from qpruntime._numba import call_coordinates, contracted
+from qpruntime._typing import Array
+from qpruntime.projection.interpolation import quintic
 from qpruntime.projection.projector import project_arrays
-from qpruntime.projection.splines import quintic
+from qpruntime.table_format.metadata import Axis
 from tablegen import splines
 from tablegen.grid.plan import Chunk, Plan
 

@@ -18,11 +18,11 @@ from importlib.metadata import version
 
 import numpy as np
 
-from qpruntime import commands, likelihoods
-from qpruntime.artifact.metadata import MOST_OUTCOMES, Axis, Metadata
+from qpruntime import _cli_hints, likelihoods
+from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.validation import shown
+from qpruntime.table_format.metadata import MOST_OUTCOMES, Axis, Metadata
 
 __all__ = ["DTYPES", "METHODS", "Chunk", "Plan", "make_plan"]
 
@@ -206,11 +206,11 @@ def _outcomes(model: Likelihood, counts: Sequence[int] | None) -> tuple[float, .
         raise InputError(f"counts need two whole numbers FIRST:LAST, got {counts!r}") from error
     if first > last:
         raise InputError(f"counts need FIRST <= LAST, got {first}:{last}")
-    if not commands.has_grid(model):
+    if not _cli_hints.has_grid(model):
         raise InputError(
             f"likelihood {model.name!r} takes {model.outcomes}: a grid has one slab per "
             'observation, and there is no end of them; use table="exact", or build surfaces: '
-            + commands.build(commands.Wanted(model, "surfaces"))
+            + _cli_hints.build(_cli_hints.Wanted(model, "surfaces"))
         )
     model.validate([first, last])
     if last - first >= MOST_OUTCOMES:

@@ -7,9 +7,9 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from qpruntime.artifact.metadata import Metadata
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
+from qpruntime.table_format.metadata import Metadata
 from tablegen.files import finish
 from tablegen.files.documents import Document, axis_of
 from tablegen.files.finish import Job

@@ -2,10 +2,10 @@
 """The second quadrature rule where a likelihood says nothing of its shape.
 
 As in `tablegen.second_rule`, sigma* = int (f - mean) Phi^-1(F(f)) q(f) df, before the integration
-by parts. The rule shares neither nodes nor ways with `qpruntime.quadrature.adaptive`: intervals
-of its own around the cavity, the landmarks and every local maximum are halved until 10-point
-Gauss-Legendre of the whole and of both halves agree, first for the mass, then for the score
-(f - mean) Phi^-1(F) q.
+by parts. The rule shares neither nodes nor ways with `qpruntime.quadrature.adaptive_kernels`:
+intervals of its own around the cavity, the landmarks and every local maximum are halved until
+10-point Gauss-Legendre of the whole and of both halves agree, first for the mass, then for the
+score (f - mean) Phi^-1(F) q.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.polynomial import legendre
 
-from qpruntime.jit import kernel
-from qpruntime.special import ndtri_density
+from qpruntime._numba import kernel
+from qpruntime._special import ndtri_density
 from tablegen.second_rule.edges import rounding_of
 from tablegen.second_rule.masses import (
     CLOSE,

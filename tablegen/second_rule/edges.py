@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
-from qpruntime.jit import call_landmark, call_split, kernel
-from qpruntime.quadrature.scan import sort
+from qpruntime._numba import call_landmark, call_split, kernel
+from qpruntime.quadrature.panel_kernels import sort
 
 __all__ = ["edges_of", "log_density", "rounding_of"]
 

@@ -14,11 +14,11 @@ import math
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.jit import call_frame, call_split, kernel
+from qpruntime._numba import call_frame, call_split, kernel
+from qpruntime._special import ndtri_density
+from qpruntime._typing import Array
 from qpruntime.likelihoods import Likelihood
-from qpruntime.quadrature.sigma_star import place
-from qpruntime.special import ndtri_density
+from qpruntime.quadrature.sigma_star_kernels import place
 from tablegen.second_rule.adaptive import adaptive_points
 
 __all__ = ["RULE", "SEED", "independent", "independent_all"]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.polynomial import legendre
 
-from qpruntime.jit import kernel
+from qpruntime._numba import kernel
 from tablegen.second_rule.edges import edges_of, log_density, rounding_of
 
 __all__ = ["CLOSE", "HALVINGS", "LIMIT", "NODES", "WEIGHTS", "N", "log_evidence", "masses", "panel"]

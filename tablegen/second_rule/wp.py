@@ -15,11 +15,11 @@ import math
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.jit import kernel
+from qpruntime._numba import kernel
+from qpruntime._special import ndtri_density
+from qpruntime._typing import Array
 from qpruntime.likelihoods import Likelihood
-from qpruntime.quadrature.scan import sort
-from qpruntime.special import ndtri_density
+from qpruntime.quadrature.panel_kernels import sort
 from tablegen.second_rule.masses import log_evidence, masses, panel
 
 __all__ = ["RULE", "errors"]

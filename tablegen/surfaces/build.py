@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Metadata
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution import rounding
-from qpruntime.execution.calls import Executor, Progress, Threads
-from qpruntime.projection import surfaces
+from qpruntime.execution import fingerprint
+from qpruntime.execution.executors import Executor, Progress, Threads
+from qpruntime.projection import interpolation
 from qpruntime.projection.table import Table
-from qpruntime.projection.without_code import describe, standin
+from qpruntime.projection.tabulated_likelihood import describe, standin
+from qpruntime.table_format.metadata import Metadata
 from tablegen import splines
 from tablegen.files import finish
 from tablegen.files.workspace import Workspace
@@ -56,7 +56,7 @@ def metadata(what: Domain, cells: Sequence[int]) -> Metadata:
         method="collocation",
         generator=f"tablegen {version('qpruntime')}",
         kind="surfaces",
-        surfaces=list(surfaces.NAMES if what.p is None else surfaces.WP_NAMES),
+        surfaces=list(interpolation.NAMES if what.p is None else interpolation.WP_NAMES),
         projection=None if what.p is None else {"name": "wp", "p": what.p},
         traits=describe(what.likelihood, axes[0], what.outcomes, what.mode, what.source),
     )
@@ -97,7 +97,7 @@ def fit(what: Domain, cells: Sequence[int], sample: Sampler, report: Progress) -
     report("integrate", 0, len(blocks))
     parts = sample(blocks, partial(report, "integrate"))
     values: Any = np.concatenate(parts)
-    values = values.reshape(ys.size, log10_sigma.size, mu.size, surfaces.BANDS)
+    values = values.reshape(ys.size, log10_sigma.size, mu.size, interpolation.BANDS)
     values = splines.along(values, 1, axes[1])
     values = splines.along(values, 2, axes[0])
     if len(axes) == 3:
@@ -113,7 +113,9 @@ def check(table: Table, sample: Sampler) -> float:
     found = surface_errors.lookups(table, mu, sigma, y)
     parts = [slice(a, a + 128) for a in range(0, mu.size, 128)]
     truth = np.concatenate(sample([Points(mu[p], sigma[p], y[p]) for p in parts]))
-    again = surfaces.encode(found[:, 0], found[:, 1] - mu, found[:, 2] ** 2, found[:, 3], sigma)
+    again = interpolation.encode(
+        found[:, 0], found[:, 1] - mu, found[:, 2] ** 2, found[:, 3], sigma
+    )
     return float(deviation(again, truth).max())
 
 
@@ -146,7 +148,7 @@ def build(
     certificate = surface_errors.certify(table, what.likelihood, run=local.run, seed=SEED)
     if missed := surface_errors.problems(certificate, tolerance):
         raise NumericalError(advice(what, certificate, missed[0], cells))
-    certificate |= {"tolerance": float(tolerance), "arithmetic": rounding.arithmetic()}
+    certificate |= {"tolerance": float(tolerance), "arithmetic": fingerprint.arithmetic()}
     made = finish.write(workspace, document, table.values, certificate)
     report("certify", 1, 1)
     return made

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpruntime.artifact.metadata import MOST_OUTCOMES, Axis
+from qpruntime._validation import choice
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import surfaces
+from qpruntime.projection import interpolation
 from qpruntime.projection.projector import order
-from qpruntime.projection.without_code import mode_of
-from qpruntime.validation import choice
+from qpruntime.projection.tabulated_likelihood import mode_of
+from qpruntime.table_format.metadata import MOST_OUTCOMES, Axis
 
 __all__ = ["LIMIT", "MU_RANGE", "SIGMA_RANGE", "Domain", "domain"]
 
@@ -32,7 +32,7 @@ class Domain:
     source : str
         How the command line names it.
     mode : str
-        One of `qpruntime.projection.without_code.MODES`.
+        One of `qpruntime.projection.tabulated_likelihood.MODES`.
     outcomes : tuple of float
         The y of each row, or the ends of the third axis.
     mu, log10_sigma : (float, float)
@@ -71,7 +71,7 @@ class Domain:
     def nbytes(self, cells: Sequence[int]) -> int:
         """Size of a table with so many cells."""
         rows = cells[2] + 5 if self.mode == "volume" else len(self.outcomes)
-        return 8 * surfaces.BANDS * rows * (cells[0] + 5) * (cells[1] + 5)
+        return 8 * interpolation.BANDS * rows * (cells[0] + 5) * (cells[1] + 5)
 
 
 def domain(

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.execution.calls import run as run_in_threads
-from qpruntime.jit import call_surfaces, kernel
+from qpruntime._numba import call_surfaces, kernel
+from qpruntime._typing import Array
+from qpruntime.execution.executors import run as run_in_threads
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import surfaces
+from qpruntime.projection import interpolation
 from qpruntime.projection.table import Table
 from tablegen.files.looking import Found, Look, hash_problems
 from tablegen.second_rule import wp as second_wp
@@ -56,7 +56,7 @@ def lookups(table: Table | tuple[Array, Array, Any], mu: Array, sigma: Array, y:
 
     Instead of a `Table` the last three of `Table.source` do.
     """
-    out = np.empty((mu.size, surfaces.BANDS))
+    out = np.empty((mu.size, interpolation.BANDS))
     values, axes, handle = table.source()[3:] if isinstance(table, Table) else table
     _lookups(handle, mu, sigma, y, values, axes, out)
     return out
@@ -158,7 +158,7 @@ def check(table: Table, look: Look) -> Found:
 
 def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:
     """Say which surfaces miss the tolerance, the worst first."""
-    names = surfaces.WP_NAMES if "mean_wp" in certificate else surfaces.NAMES
+    names = interpolation.WP_NAMES if "mean_wp" in certificate else interpolation.NAMES
     entries = sorted(
         ((certificate[name], name) for name in names),
         key=lambda pair: -pair[0]["max_relative_error"],

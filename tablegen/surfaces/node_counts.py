@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Axis
-from qpruntime.projection.splines import quintic_weights
+from qpruntime._typing import Array
+from qpruntime.projection.interpolation import quintic_weights
+from qpruntime.table_format.metadata import Axis
 from tablegen import splines
 from tablegen.surfaces.samples import Points, Sampler
 

@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.execution.calls import Executor
-from qpruntime.jit import call_moments, kernel
+from qpruntime._numba import call_moments, kernel
+from qpruntime._typing import Array
+from qpruntime.execution.executors import Executor
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import surfaces
-from qpruntime.projection.kernel import NO_VALUES, WP, project_many, raise_status
-from qpruntime.quadrature.sigma_star import OK, exact_run
-from qpruntime.quadrature.wp import parameters, wp_rule
+from qpruntime.projection import interpolation
+from qpruntime.projection.site_kernel import NO_VALUES, WP, project_many, raise_status
+from qpruntime.quadrature.sigma_star_kernels import OK, exact_run
+from qpruntime.quadrature.wasserstein_kernels import parameters, wp_rule
 
 __all__ = ["Points", "Sampler", "compute", "compute_wp"]
 
@@ -90,7 +90,7 @@ def compute(likelihood: Likelihood, points: Points) -> Array:
     status, i = _sample(likelihood.functions(), mu, sigma, y, out)
     if status != OK:
         raise_status(status, likelihood, mu[i], sigma[i], y[i])
-    return surfaces.encode(out[:, 0], out[:, 1], out[:, 2], out[:, 3], sigma)
+    return interpolation.encode(out[:, 0], out[:, 1], out[:, 2], out[:, 3], sigma)
 
 
 def compute_wp(p: float, likelihood: Likelihood, points: Points) -> Array:
@@ -104,7 +104,7 @@ def compute_wp(p: float, likelihood: Likelihood, points: Points) -> Array:
     source = (WP, False, True, NO_VALUES, parameters(p), wp_rule.handle)
     found = project_many(likelihood, source, *points)
     shift, std = found.mean - points.mu, found.std
-    return surfaces.encode(found.log_z, shift, std * std, std, points.sigma)
+    return interpolation.encode(found.log_z, shift, std * std, std, points.sigma)
 
 
 class Sampler:
@@ -172,7 +172,7 @@ class Sampler:
         # A power failure can leave a file of the right name without its bytes.
         if hashlib.sha256(content[32:]).digest() != content[:32]:
             return None
-        return np.frombuffer(content[32:]).reshape(-1, surfaces.BANDS)
+        return np.frombuffer(content[32:]).reshape(-1, interpolation.BANDS)
 
     def _store(self, points: Points, values: Array) -> None:
         path = self._name(points)

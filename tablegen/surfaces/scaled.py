@@ -1,6 +1,6 @@
 """Tables of whole projections at unit scale, for likelihoods that are location and scale families.
 
-`qpruntime.projection.scaled` says what they hold. A few ship with the package, built by
+`qpruntime.projection.interpolation` says what they hold. A few ship with the package, built by
 ``scripts/power_tables.py``; at x = 1, which is no cavity, and at e = 0 values are limits.
 """
 
@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution import rounding
+from qpruntime.execution import fingerprint
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import scaled
+from qpruntime.projection import interpolation
+from qpruntime.projection.interpolation import NAMES
 from qpruntime.projection.projector import project_arrays
-from qpruntime.projection.surfaces import NAMES
+from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen import splines
 from tablegen.files import finish
 from tablegen.files.workspace import Workspace
@@ -52,7 +52,7 @@ def build(likelihood: Likelihood, target: Path, cells: tuple[int, int] = CELLS) 
     certificate = certify(likelihood, document, values)
     if missed := problems(certificate, TOLERANCE):
         raise NumericalError(f"the table misses its tolerance: {missed[0]}")
-    certificate |= {"tolerance": TOLERANCE, "arithmetic": rounding.arithmetic()}
+    certificate |= {"tolerance": TOLERANCE, "arithmetic": fingerprint.arithmetic()}
     workspace = Workspace(target)
     with workspace.locked():
         return finish.write(workspace, document, values, certificate)
@@ -80,7 +80,7 @@ def coefficients(likelihood: Likelihood, document: Metadata) -> Array:
     nu = likelihood.parameters["nu"]
     x, e = (splines.points(axis) for axis in document.axes)
     values = np.empty((x.size, e.size, len(NAMES)))
-    d, s = scaled.cavities(x[:-1, None], e[None, 1:])
+    d, s = interpolation.cavities(x[:-1, None], e[None, 1:])
     d = np.where(x[:-1, None] > 0.0, d, _NEAR * np.sqrt(1.0 + s * s))
     s = np.broadcast_to(s, d.shape)
     ep, qp = (
@@ -88,7 +88,7 @@ def coefficients(likelihood: Likelihood, document: Metadata) -> Array:
         for method in ("ep", "qp")
     )
     moments = np.stack([ep.log_z, ep.mean, ep.std, qp.std], axis=-1)
-    values[:-1, 1:] = scaled.encode(d, s, nu, moments)
+    values[:-1, 1:] = interpolation.encode_scaled(d, s, nu, moments)
     values[:-1, 0] = _narrow(likelihood, nu, x[:-1])
     values[-1] = _far(likelihood, nu, e)
     values = splines.along(splines.along(values, 0, document.axes[0]), 1, document.axes[1])
@@ -97,8 +97,8 @@ def coefficients(likelihood: Likelihood, document: Metadata) -> Array:
 
 def _narrow(likelihood: Likelihood, nu: float, x: Array) -> Array:
     """What is stored of a cavity of width 0, the slopes of log p: shape (X, 4)."""
-    d = scaled.cavities(x, np.zeros(1))[0]
-    share = scaled.REACH**2 / (d * d + scaled.REACH**2)
+    d = interpolation.cavities(x, np.zeros(1))[0]
+    share = interpolation.REACH**2 / (d * d + interpolation.REACH**2)
     tail = nu + d * d
     log_p = likelihood.log_prob(d, 0.0) + 0.5 * (nu + 1.0) * np.log1p(d * d / nu)
     curvature = (nu + 1.0) * (nu - d * d) / tail**2
@@ -108,9 +108,9 @@ def _narrow(likelihood: Likelihood, nu: float, x: Array) -> Array:
 
 def _far(likelihood: Likelihood, nu: float, e: Array) -> Array:
     """What is stored of an observation without end: shape (E, 4)."""
-    s = scaled.cavities(np.zeros(1), e)[1]
+    s = interpolation.cavities(np.zeros(1), e)[1]
     top = float(likelihood.log_prob(0.0, 0.0))
-    pull = np.full_like(e, (nu + 1.0) / scaled.REACH**2)
+    pull = np.full_like(e, (nu + 1.0) / interpolation.REACH**2)
     log_z = top - 0.5 * (nu + 1.0) * np.log1p(s * s)
     return np.stack([log_z, pull, 0.5 * pull, np.zeros_like(e)], axis=-1)
 
@@ -122,11 +122,13 @@ def certify(
     rng = np.random.default_rng(seed)
     e = 10.0 ** rng.uniform(_LEAST, np.log10(_WIDEST), _POINTS)
     x = rng.uniform(0.0, 1.0 - 10.0 ** (-2.0 * _FARTHEST), _POINTS)
-    d, s = scaled.cavities(x, e)
+    d, s = interpolation.cavities(x, e)
     mu = -d * rng.choice([-1.0, 1.0], _POINTS)
-    axes = scaled.pack(document.axes[0], document.axes[1], 1.0, likelihood.parameters["nu"], 0.0)
+    axes = interpolation.pack_scaled(
+        document.axes[0], document.axes[1], 1.0, likelihood.parameters["nu"], 0.0
+    )
     y = np.zeros(_POINTS)
-    found = lookups((values, axes, scaled.lookup.handle), mu, s, y)
+    found = lookups((values, axes, interpolation.lookup_scaled.handle), mu, s, y)
     truth = independent_all(likelihood, mu, s, y)
     truth[:, 2] = np.sqrt(truth[:, 2])
     unit = np.stack([np.maximum(1.0, np.abs(truth[:, 0])), *truth[:, [2, 2, 3]].T], 1)

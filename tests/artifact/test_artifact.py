@@ -11,7 +11,7 @@ import pytest
 
 from cases import every_case
 from qpruntime import InputError, TableError
-from qpruntime.artifact.metadata import SCHEMA, Axis, Metadata
+from qpruntime.table_format.metadata import SCHEMA, Axis, Metadata
 
 METADATA = Metadata(
     likelihood="probit",

@@ -16,8 +16,8 @@ import pytest
 from forge import flipped, forged, layout, positions
 from fuzz import corpus
 from qpruntime import ConvergenceWarning, NumericalError, TableError, infer, open_table, project
-from qpruntime.artifact.metadata import DATASET
-from qpruntime.projection.finding import shipped_path
+from qpruntime.projection.open import shipped_path
+from qpruntime.table_format.metadata import DATASET
 from tablegen.verify import verify
 
 KINDS = ("grid", "surfaces", "heaviside", "probit", "poisson")

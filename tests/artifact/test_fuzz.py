@@ -19,8 +19,8 @@ import qpruntime
 from cases import every_case
 from fuzz import fuzz
 from qpruntime import TableError, open_table
-from qpruntime.artifact import seal
-from qpruntime.projection.finding import shipped_path
+from qpruntime.projection.open import shipped_path
+from qpruntime.table_format import container
 
 SLOW = pytest.mark.slow
 #: Least shares of the ends of mutated files and of command lines.
@@ -94,7 +94,7 @@ CRAFTED = {
     "a shape that overflows": lambda text: text.replace(SIZE, b'"size": %d' % (2**63 - 1)),
     "many outcomes": lambda text: with_(text, outcomes=list(range(20_000))),
     "a long name": lambda text: with_(text, likelihood="x" * 200_000),
-    "too long": lambda text: with_(text, likelihood="x" * seal.LIMIT),
+    "too long": lambda text: with_(text, likelihood="x" * container.LIMIT),
 }
 
 
@@ -171,8 +171,10 @@ def test_nothing_named_in_a_file_is_run_or_opened(tmp_path, monkeypatch):
 def test_the_load_path_unpickles_nothing():
     """Neither pickle nor an HDF5 library is imported by what reads tables."""
     package = Path(qpruntime.__file__).parent
-    projection = [package / "projection" / f"{name}.py" for name in ("table", "splines", "kernel")]
-    for path in [*package.glob("artifact/*.py"), *projection]:
+    projection = [
+        package / "projection" / f"{name}.py" for name in ("table", "interpolation", "site_kernel")
+    ]
+    for path in [*package.glob("table_format/*.py"), *projection]:
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
             if isinstance(node, (ast.Import, ast.ImportFrom)):

@@ -20,9 +20,9 @@ from numcodecs.blosc import SHUFFLE, compress
 
 from fuzz import corpus
 from qpruntime import InputError, TableError, infer, open_table, project
-from qpruntime.artifact import zarr_group, zarr_layout
-from qpruntime.artifact.metadata import DATASET
-from qpruntime.projection.finding import shipped_path
+from qpruntime.projection.open import shipped_path
+from qpruntime.table_format import zarr as table_format_zarr
+from qpruntime.table_format.metadata import DATASET
 from tablegen.files.formats import convert
 from tablegen.verify import verify
 
@@ -53,8 +53,8 @@ def files(small_table, tmp_path):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Cut small tables into chunks as large ones are, and have grids mapped."""
-    monkeypatch.setattr(zarr_layout, "CHUNK_BYTES", 1000)
-    monkeypatch.setattr(zarr_group, "IN_MEMORY", 0)
+    monkeypatch.setattr(table_format_zarr, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(table_format_zarr, "IN_MEMORY", 0)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def content(group):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limit", [1 << 21, 5000])
 def test_there_and_back(files, kind, limit, monkeypatch, tmp_path):
-    monkeypatch.setattr(zarr_layout, "CHUNK_BYTES", limit)
+    monkeypatch.setattr(table_format_zarr, "CHUNK_BYTES", limit)
     path = files(kind)
     group, metadata = convert(path)
     assert group == path.with_suffix(".zarr")
@@ -92,7 +92,7 @@ def test_there_and_back(files, kind, limit, monkeypatch, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_zarr_and_xarray_read_the_same(files, kind, monkeypatch):
     """Neither takes part in writing or reading."""
-    monkeypatch.setattr(zarr_layout, "CHUNK_BYTES", 5000)
+    monkeypatch.setattr(table_format_zarr, "CHUNK_BYTES", 5000)
     path = files(kind)
     group, _ = convert(path)
     table = open_table(path)
@@ -223,7 +223,10 @@ def forge(group, change, *, sealed=True):
     document = json.loads(page["attributes"]["metadata"])
     change(document)
     text = json.dumps(document)
-    page["attributes"] = {"metadata": text, "seal": zarr_layout.seal(text) if sealed else "0" * 64}
+    page["attributes"] = {
+        "metadata": text,
+        "seal": table_format_zarr.seal(text) if sealed else "0" * 64,
+    }
     (group / "zarr.json").write_text(json.dumps(page, indent=1))
 
 
@@ -290,7 +293,7 @@ def packed(values, compressor=b"zstd", shuffle=SHUFFLE):
 def test_chunks_that_claim_another_size_are_not_decompressed(grid, monkeypatch):
     """Their checksums hold: their headers say what they would become."""
     chunk = grid / DATASET / "c/0/0/0"
-    size = zarr_layout.arrays(zarr_group.read_metadata(grid))[0].chunk_nbytes
+    size = table_format_zarr.arrays(table_format_zarr.read_metadata(grid))[0].chunk_nbytes
     bomb = packed(np.zeros(1 << 24))  # 128 MiB in a few KB
     assert len(bomb) < 70_000
     claims = bytearray(packed(np.zeros(size // 8)))
@@ -317,18 +320,18 @@ def test_chunks_that_claim_another_size_are_not_decompressed(grid, monkeypatch):
 def test_a_store_that_claims_a_thousand_times_its_bytes(grid):
     """Chunks of zeros with the right headers, and all hashes right."""
     forge(grid, lambda d: d["axes"][0].update(size=4096))
-    metadata = zarr_layout.Metadata.from_json(
+    metadata = table_format_zarr.Metadata.from_json(
         json.loads((grid / "zarr.json").read_bytes())["attributes"]["metadata"], "x"
     )
-    for name, page in zarr_layout.documents(metadata.to_json(), metadata).items():
+    for name, page in table_format_zarr.documents(metadata.to_json(), metadata).items():
         (grid / name).write_bytes(page)
-    assert zarr_group.read_metadata(grid).shape[1] == 4096
+    assert table_format_zarr.read_metadata(grid).shape[1] == 4096
     with pytest.raises(TableError, match="not copied"):
         open_table(grid)
-    for name, _, _ in zarr_layout.arrays(metadata)[0].chunks():
+    for name, _, _ in table_format_zarr.arrays(metadata)[0].chunks():
         (grid / name).parent.mkdir(parents=True, exist_ok=True)
         (grid / name).write_bytes(b"")
-    with pytest.raises(TableError, match=f"more than {zarr_group.RATIO} times"):
+    with pytest.raises(TableError, match=f"more than {table_format_zarr.RATIO} times"):
         open_table(grid)
 
 
@@ -339,7 +342,7 @@ def test_mutated_chunks_with_right_checksums(grid, count):
         "import sys; from pathlib import Path; import numpy as np\n"
         "from google_crc32c import value\n"
         "from qpruntime import TableError, open_table\n"
-        "from qpruntime.artifact import zarr_layout\n"
+        "from qpruntime.table_format import zarr as zarr_layout\n"
         "zarr_layout.CHUNK_BYTES = 1000\n"
         "rng, path = np.random.default_rng(9), Path(sys.argv[1]) / 'sigma_star/c/0/0/0'\n"
         "before, refused, kinds = path.read_bytes()[:-4], 0, set()\n"
@@ -375,7 +378,9 @@ def test_a_large_grid_is_materialised_once(grid, cache, monkeypatch):
     sha256 = open_table(grid).sha256
     assert [p.name for p in cache.iterdir()] == [f"{sha256}.data"]
     assert (cache.stat().st_mode & 0o077) == 0
-    monkeypatch.setattr(zarr_group, "_decompress", wrapped := counting(zarr_group._decompress))
+    monkeypatch.setattr(
+        table_format_zarr, "_decompress", wrapped := counting(table_format_zarr._decompress)
+    )
     table = open_table(grid)
     assert {array.name for array in wrapped.seen} == {"y", "mu", "log10_sigma"}
     assert isinstance(table.values.base, np.memmap)
@@ -400,7 +405,9 @@ def test_small_tables_leave_nothing(files, cache):
 
 def test_damage_leaves_nothing_in_the_cache(grid, cache):
     chunks = sorted((grid / DATASET / "c").rglob("0"))
-    body = packed(np.full(zarr_layout.arrays(open_table(grid).metadata)[0].chunk_nbytes // 8, 0.5))
+    body = packed(
+        np.full(table_format_zarr.arrays(open_table(grid).metadata)[0].chunk_nbytes // 8, 0.5)
+    )
     shutil.rmtree(cache)
     next(p for p in reversed(chunks) if p.is_file()).write_bytes(body)
     with pytest.raises(TableError, match="data hash"):
@@ -454,7 +461,7 @@ def test_where_nothing_can_be_kept(grid, monkeypatch, tmp_path):
     # The line above, whatever calls are between.
     assert [w[0].filename for w in (opened, projected)] == [__file__] * 2
     np.testing.assert_array_equal(table.values, expected)
-    monkeypatch.setattr(zarr_group, "MOST_IN_MEMORY", 0)
+    monkeypatch.setattr(table_format_zarr, "MOST_IN_MEMORY", 0)
     with pytest.raises(TableError, match=r"set QP_CACHE.*too large for memory"):
         open_table(grid)
 
@@ -470,7 +477,7 @@ def test_a_full_disk(grid, monkeypatch, cache):
 def test_many_processes_at_once(grid, cache):
     code = (
         "import sys; from qpruntime import open_table\n"
-        "from qpruntime.artifact import zarr_group, zarr_layout\n"
+        "from qpruntime.table_format import zarr as zarr_group, zarr as zarr_layout\n"
         "zarr_layout.CHUNK_BYTES, zarr_group.IN_MEMORY = 1000, 0\n"
         "print(open_table(sys.argv[1]).values.sum())"
     )

@@ -11,8 +11,7 @@ from sklearn.gaussian_process.kernels import RBF
 from cases import every_case
 from qpruntime import InputError
 from qpruntime.bayesopt import Aim, Optimizer, Surrogate
-from qpruntime.bayesopt.acquisition import NAMED
-from qpruntime.bayesopt.improvement import least_feasible, log_improvement, log_mean
+from qpruntime.bayesopt.acquisition import NAMED, least_feasible, log_improvement, log_mean
 
 
 def problem(x):

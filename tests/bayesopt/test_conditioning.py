@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF
 from oracle import REFERENCE
 from qpruntime import InputError, infer
 from qpruntime.bayesopt import Surrogate, condition
-from qpruntime.bayesopt.settling import log_heights
+from qpruntime.bayesopt.pesc import log_heights
 
 KERNEL = RBF(0.3)
 STAR = [0.45]

@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 from qpruntime import InputError
 from qpruntime.bayesopt import Optimizer
-from qpruntime.bayesopt.failures import Failing, failing
+from qpruntime.bayesopt.history import Failing, failing
 from qpruntime.bayesopt.surrogate import Surrogate
 
 

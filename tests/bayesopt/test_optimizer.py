@@ -12,7 +12,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, DotProduct
 
 from qpruntime import ConvergenceWarning, InputError
-from qpruntime.bayesopt import Optimizer, asking
+from qpruntime.bayesopt import Optimizer, acquisition
 
 
 def gramacy(x):
@@ -131,16 +131,16 @@ def test_samples_that_do_not_settle_are_said_and_change_nothing(monkeypatch):
         steps(opt, 5)
     before = pair[0].columns()
     with monkeypatch.context() as patch:
-        patch.setattr(asking, "_ITERATIONS", 1)
+        patch.setattr(acquisition, "_ITERATIONS", 1)
         words = "4 of 4 samples of the minimiser had not settled after 1 iterations"
         with pytest.raises(ConvergenceWarning, match=words):
             pair[0].ask(2)  # warnings are errors here
         assert pair[0].columns() == before
         assert not pair[0].pending
     np.testing.assert_array_equal(*(opt.ask() for opt in pair))
-    asking.complain(2, 4)  # half of them is not most
+    acquisition.complain(2, 4)  # half of them is not most
     with pytest.warns(ConvergenceWarning, match="noise=None"):
-        asking.complain(3, 4)
+        acquisition.complain(3, 4)
 
 
 def test_without_a_feasible_point():
@@ -190,7 +190,7 @@ def test_telling_twice_is_telling_once(tmp_path):
 # Imports once; every run is a child of it, which dies at the given write.
 KILLED = """
 import json, os, sys
-from qpruntime.bayesopt import Optimizer, saved
+from qpruntime.bayesopt import Optimizer, persistence as saved
 
 def dying(name, limit):
     whole = getattr(os, name)

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cases import every_case
 from qpruntime import InputError
-from qpruntime.bayesopt import Category, Integer, Optimizer, Real, saved
+from qpruntime.bayesopt import Category, Integer, Optimizer, Real, persistence
 
 SPACE = {
     "rate": Real(1e-5, 0.1, log=True),
@@ -93,7 +93,7 @@ def changed(change):
     def damage(text):
         state = json.loads(text)
         change(state)
-        state["seal"] = saved._seal(state)
+        state["seal"] = persistence._seal(state)
         return json.dumps(state)
 
     return damage

@@ -12,7 +12,7 @@ import pytest
 
 from cases import every_case
 from qpruntime import InputError, Likelihood, NumericalError, functions, likelihoods, project
-from qpruntime.certified.closed import CLOSED_SLOPES
+from qpruntime.interop.arguments import CLOSED_SLOPES
 
 REFERENCE = Path(__file__).parents[1] / "reference" / "certified.csv"
 ROWS = list(csv.DictReader(REFERENCE.read_text().splitlines()))

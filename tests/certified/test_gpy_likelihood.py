@@ -41,7 +41,7 @@ def settled(make_gpy, x, y, kernel, likelihood):
 @pytest.mark.parametrize("name", ["wine", "breast_cancer"])
 @pytest.mark.parametrize("method", ["qp", "ep"])
 def test_equal_to_infer(make_gpy, name, method):
-    from qpruntime.gpy import QuantileBernoulli
+    from qpruntime.interop.gpy import QuantileBernoulli
 
     data = json.loads((REFERENCE / "gpy_ep.json").read_text())[name]
     x, y = np.array(data["x"], float), np.array(data["y"], float)
@@ -62,7 +62,7 @@ def test_equal_to_infer(make_gpy, name, method):
 
 @pytest.mark.slow
 def test_counts(make_gpy):
-    from qpruntime.gpy import QuantileLikelihood
+    from qpruntime.interop.gpy import QuantileLikelihood
 
     rng = np.random.default_rng(2)
     x = np.linspace(0.0, 3.0, 30)[:, None]
@@ -80,6 +80,6 @@ def test_counts(make_gpy):
 
 def test_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "GPy", None)
-    monkeypatch.delitem(sys.modules, "qpruntime.gpy", raising=False)
+    monkeypatch.delitem(sys.modules, "qpruntime.interop.gpy", raising=False)
     with pytest.raises(ImportError, match=r'pip install "qpruntime\[gpy\]"'):
-        import qpruntime.gpy  # noqa: F401
+        import qpruntime.interop.gpy  # noqa: F401

@@ -10,7 +10,7 @@ import pytest
 
 from cases import every_case
 from qpruntime import InputError, Likelihood, functions
-from qpruntime.certified.compiled import NAMES
+from qpruntime.interop.compiled import NAMES
 
 
 def loop_over(kernel):

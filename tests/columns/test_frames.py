@@ -11,8 +11,8 @@ import pytest
 
 from cases import every_case
 from qpruntime import InputError
-from qpruntime.columns.frames import columns_of, is_frame, of_array
-from qpruntime.columns.table import Table
+from qpruntime.dataframes.encoding import Table
+from qpruntime.dataframes.readers import columns_of, is_frame, of_array
 
 pd = pytest.importorskip("pandas")
 

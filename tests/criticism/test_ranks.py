@@ -22,9 +22,9 @@ from qpruntime import (
     compare,
 )
 from qpruntime.criticism import leave_one_out, pit, to_arviz
-from qpruntime.criticism.draws import Drawn, observed
-from qpruntime.criticism.pit import left_out_moments
-from qpruntime.estimators.predictive.density import log_density
+from qpruntime.criticism.loo import left_out_moments
+from qpruntime.criticism.simulation import Drawn, observed
+from qpruntime.predictive.density import log_density
 
 
 @pytest.mark.parametrize("options", [{}, {"inducing": 12}, {"solver": "markov"}])

@@ -14,13 +14,12 @@ pytest.importorskip("jax", reason="the extra deep is not installed")
 from cases import every_case
 from contract import check_contract
 from qpruntime import ConvergenceWarning, InputError, Likelihood, NumericalError
-from qpruntime.deep import DeepGPClassifier, DeepGPRegressor, observing, polishing, training
-from qpruntime.deep.energy import Batch, energy
-from qpruntime.deep.observed import quantiles_of
-from qpruntime.deep.observing import evidence
-from qpruntime.deep.start import first_layers
+from qpruntime.deep import DeepGPClassifier, DeepGPRegressor, predictive, training
+from qpruntime.deep.initialisation import first_layers
+from qpruntime.deep.layers import Batch, energy
+from qpruntime.deep.predictive import evidence, quantiles_of
 from qpruntime.likelihoods import get
-from qpruntime.projection.kernel import project_many
+from qpruntime.projection.site_kernel import project_many
 
 #: Small, and of few sizes: every size of a batch and of layers is compiled.
 QUICK = {"inducing": 6, "max_iter": 60, "batch_size": 16, "random_state": 0}
@@ -220,7 +219,7 @@ def test_a_kernel_that_fails_ends_training(data, monkeypatch):
             raise NumericalError("no density there")
         return project_many(*given)
 
-    monkeypatch.setattr(observing, "project_many", failing)
+    monkeypatch.setattr(predictive, "project_many", failing)
     with pytest.raises(NumericalError, match="no density there"):
         model.fit(data[0], (data[1] > 0.0).astype(int))
     assert not hasattr(model, "layers_")
@@ -319,7 +318,7 @@ def test_polish_raises_the_energy_of_all_rows(monkeypatch):
         before, after = (float(of(one.layers_[0])) for one in (plain, model))
     assert after > before + 1.0
     assert later[-1] == pytest.approx(after, rel=1e-10)
-    monkeypatch.setattr(polishing, "_BLOCK", 15)  # three of 14, the last with two of weight 0
+    monkeypatch.setattr(training, "_BLOCK", 15)  # three of 14, the last with two of weight 0
     again = DeepGPRegressor((), **QUICK, polish=3).fit(X, y)
     np.testing.assert_allclose(again.history_[60:], later[:3], rtol=1e-8)
 

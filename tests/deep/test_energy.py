@@ -12,9 +12,13 @@ jax = pytest.importorskip("jax", reason="the extra deep is not installed")
 from test_layers import kernel, layer  # noqa: E402
 
 from qpruntime import likelihoods  # noqa: E402
-from qpruntime.deep.energy import Batch, energy, forward  # noqa: E402
-from qpruntime.deep.layers import shared  # noqa: E402
-from qpruntime.deep.observing import ByKernel, evidence, gaussian, probit  # noqa: E402
+from qpruntime.deep.layers import (  # noqa: E402
+    Batch,
+    energy,
+    forward,
+    shared,
+)
+from qpruntime.deep.predictive import ByKernel, evidence, gaussian, probit  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("double")
 

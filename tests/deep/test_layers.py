@@ -8,8 +8,13 @@ import pytest
 jax = pytest.importorskip("jax", reason="the extra deep is not installed")
 
 from qpruntime.deep import layers as rooms  # noqa: E402
-from qpruntime.deep.energy import forward  # noqa: E402
-from qpruntime.deep.layers import Layer, at_normals, at_points, shared  # noqa: E402
+from qpruntime.deep.layers import (  # noqa: E402
+    Layer,
+    at_normals,
+    at_points,
+    forward,
+    shared,
+)
 
 pytestmark = pytest.mark.usefixtures("double")
 

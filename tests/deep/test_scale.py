@@ -10,9 +10,9 @@ import pytest
 jax = pytest.importorskip("jax", reason="the extra deep is not installed")
 
 from qpruntime import InputError  # noqa: E402
-from qpruntime.deep import DeepGPClassifier, DeepGPRegressor, feed  # noqa: E402
-from qpruntime.deep.feed import feed_of, standard_units  # noqa: E402
-from qpruntime.kernels.units import Units  # noqa: E402
+from qpruntime.deep import DeepGPClassifier, DeepGPRegressor, batches  # noqa: E402
+from qpruntime.deep.batches import feed_of, standard_units  # noqa: E402
+from qpruntime.kernels.scaling import Units  # noqa: E402
 
 OPTIONS = {"inducing": 6, "max_iter": 60, "batch_size": 16, "random_state": 0}
 
@@ -77,8 +77,8 @@ def test_columns_that_are_constant_are_ignored(data, fitted, tmp_path):
 
 def test_windows_have_every_row_once_and_few_at_a_time(monkeypatch, tmp_path):
     """Three times over 1000 rows in windows of 64, whose blocks come from everywhere."""
-    monkeypatch.setattr(feed, "WINDOW", 64)
-    monkeypatch.setattr(feed, "BLOCK", 8)
+    monkeypatch.setattr(batches, "WINDOW", 64)
+    monkeypatch.setattr(batches, "BLOCK", 8)
     X = np.arange(1000.0)[:, None]
     y = 2.0 * X[:, 0]
     read = []

@@ -32,7 +32,7 @@ PACKAGES = {
     "qpruntime.deep": "jax",
     "qpruntime.onnx": "onnx",
     "qpruntime.bayesopt.optuna_sampler": "optuna",
-    "qpruntime.forecasting.for_sktime": "sktime",
+    "qpruntime.forecasting.sktime": "sktime",
 }
 
 

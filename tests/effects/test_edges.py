@@ -7,6 +7,7 @@ import pytest
 
 from cases import every_case
 from qpruntime import InputError
+from qpruntime.dataframes.readers import Frame
 from qpruntime.effects import (
     Areas,
     EffectsModel,
@@ -20,7 +21,6 @@ from qpruntime.effects import (
     Walk,
     mesh_over,
 )
-from qpruntime.effects.frame import Frame
 
 ROWS = np.arange(40)
 X = np.sin(1.7 * ROWS)

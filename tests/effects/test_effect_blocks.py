@@ -11,12 +11,11 @@ from sklearn.gaussian_process.kernels import Matern
 
 from cases import every_case
 from qpruntime import InputError
+from qpruntime.dataframes.readers import Frame
 from qpruntime.effects import Areas, Fixed, Groups, Plane, Product, Series, Walk
-from qpruntime.effects.frame import Frame
-from qpruntime.effects.intrinsic import laplacian_log_det, laplacian_variances
+from qpruntime.effects.intrinsic import ShiftedDeterminant, laplacian_log_det, laplacian_variances
 from qpruntime.effects.mesh import Mesh
-from qpruntime.effects.priors import deviation_prior, range_prior
-from qpruntime.effects.shifted import ShiftedDeterminant
+from qpruntime.effects.term import deviation_prior, range_prior
 
 N = 36
 ROWS = np.arange(N)
@@ -259,7 +258,7 @@ def test_determinants_of_large_meshes(monkeypatch):
     """By the sparse factor, as by eigenvalues."""
     mesh = TERMS["plane"].bind(DATA).mesh
     exact = ShiftedDeterminant(mesh.mass(), mesh.stiffness())
-    monkeypatch.setattr("qpruntime.effects.shifted._MOST_DENSE", 0)
+    monkeypatch.setattr("qpruntime.effects.intrinsic._MOST_DENSE", 0)
     other = ShiftedDeterminant(mesh.mass(), mesh.stiffness())
     assert other.values is None
     for k in (0.5, 30.0):

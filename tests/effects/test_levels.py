@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cases import every_case
-from qpruntime.effects.levels import numbers_of
+from qpruntime.dataframes.encoding import numbers_of
 
 
 @every_case(

@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 import qpruntime
 from qpruntime import InputError, infer
+from qpruntime.dataframes.readers import Frame
 from qpruntime.effects import (
     Areas,
     EffectsModel,
@@ -24,14 +25,11 @@ from qpruntime.effects import (
     Series,
     Walk,
 )
-from qpruntime.effects.assembly import Assembly
 from qpruntime.effects.families import family_of
 from qpruntime.effects.fixed import FixedBlock
-from qpruntime.effects.frame import Frame
-from qpruntime.effects.objective import Objective
-from qpruntime.effects.profiled import profiled_numbers
-from qpruntime.effects.table import weighted_quantiles
-from qpruntime.estimators.predictive.normals import Mixture
+from qpruntime.effects.objective import Assembly, Objective
+from qpruntime.effects.results import profiled_numbers, weighted_quantiles
+from qpruntime.predictive.mixtures import Mixture
 
 REFERENCE = json.loads((Path(__file__).parent / "reference.json").read_text())
 ROWS = np.arange(40)
@@ -272,7 +270,7 @@ def test_quantiles_of_mixtures_and_counts():
     found = mixture.quantiles(np.array([0.1, 0.9]))
     for k, level in enumerate((0.1, 0.9)):
         np.testing.assert_allclose(mixture.below(found[:, k]), level, rtol=1e-10)
-    from qpruntime.estimators.predictive.count_nodes import count_quantiles
+    from qpruntime.predictive.count_mixtures import count_quantiles
 
     counts = count_quantiles(mixture, [{}, {}, {}], np.array([0.25, 0.95]))
     f = np.linspace(-8.0, 8.0, 4001)

@@ -8,17 +8,13 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
 from qpruntime import InputError
+from qpruntime.dataframes.readers import Frame
 from qpruntime.effects import EffectsModel, Fixed, Groups, Walk
-from qpruntime.effects.assembly import Assembly
 from qpruntime.effects.families import family_of
 from qpruntime.effects.fixed import FixedBlock
-from qpruntime.effects.frame import Frame
-from qpruntime.effects.likelihood import most_likely
-from qpruntime.effects.maximum import maximise
-from qpruntime.effects.objective import Objective
-from qpruntime.effects.scales import curvatures
-from qpruntime.effects.search import climb
-from qpruntime.inference.precision.nearby import Nearby
+from qpruntime.effects.objective import Assembly, Objective
+from qpruntime.effects.optimise import climb, curvatures, maximise, most_likely
+from qpruntime.inference.precision.iterate import Nearby
 
 ROWS = np.arange(60)
 DATA = {"x": np.sin(1.7 * ROWS), "g": ROWS // 3, "h": 7 * ROWS % 12}

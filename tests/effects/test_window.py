@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qpruntime.effects import EffectsModel, Fixed, Plane, mesh_over, meshing
-from qpruntime.effects import window as places
-from qpruntime.effects.frame import Frame
+from qpruntime.dataframes.readers import Frame
+from qpruntime.effects import EffectsModel, Fixed, Plane, mesh, mesh_over
+from qpruntime.effects import optimise as places
 from qpruntime.effects.objective import Objective
-from qpruntime.effects.search import climb
+from qpruntime.effects.optimise import climb
 
 RNG = np.random.default_rng(3)
 N = 1500
@@ -84,15 +84,15 @@ def test_coasts_are_found_among_near_nodes_alone(monkeypatch):
     """The mesh is that of all nodes joined in every round."""
     lake = [[0.5, 0.5], [0.9, 0.501], [0.52, 0.52]]
     numbers, found = [], []
-    plain = meshing.Delaunay
+    plain = mesh.Delaunay
 
     def joined(nodes):
         numbers[-1].append(len(nodes))
         return plain(nodes)
 
-    monkeypatch.setattr(meshing, "Delaunay", joined)
+    monkeypatch.setattr(mesh, "Delaunay", joined)
     for large in (10**9, 500):
-        monkeypatch.setattr(meshing, "_LARGE", large)
+        monkeypatch.setattr(mesh, "_LARGE", large)
         numbers.append([])
         found.append(mesh_over(AT, spacing=0.02, extension=0.1, holes=[lake]))
     one, two = found

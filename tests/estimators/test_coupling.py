@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import qpruntime
 from qpruntime import GPClassifier, Inducing
-from qpruntime.estimators.coupling import coupled, coupling_of
+from qpruntime.estimators.classifier import coupled, coupling_of
 
 
 class Said:

@@ -21,9 +21,19 @@ from sklearn.svm import LinearSVC
 
 from cases import every_case
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError, infer
-from qpruntime.estimators.cross_fitted import CrossFitted, Target, cross_fitted
-from qpruntime.estimators.mean_choice import boosted_classes, boosted_numbers, boosted_rates
-from qpruntime.estimators.scores import OfClasses, OfNumbers, OfRates
+from qpruntime.estimators.prior_mean import (
+    CrossFitted,
+    OfClasses,
+    OfNumbers,
+    OfRates,
+    Target,
+    cross_fitted,
+)
+from qpruntime.estimators.prior_mean_selection import (
+    boosted_classes,
+    boosted_numbers,
+    boosted_rates,
+)
 from qpruntime.learning.settings import generator
 from qpruntime.likelihoods import get
 from qpruntime.likelihoods.poisson_exp import Exponential

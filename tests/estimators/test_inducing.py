@@ -19,8 +19,8 @@ from qpruntime import (
     Search,
     infer,
 )
-from qpruntime.estimators.units import whole
-from qpruntime.learning.inducing import clusters, pivots
+from qpruntime.estimators.train import whole
+from qpruntime.learning.inducing_points import clusters, pivots
 
 KERNEL = ConstantKernel(2.0) * RBF(1.0)
 
@@ -281,8 +281,8 @@ def test_exposures_in_the_square_link_are_fitted_as_dense_ones_are():
 def test_a_sample_comes_between_where_rows_are_many(labelled, monkeypatch, capsys):
     """Constants lowered: three sizes of rows, unless the first sample is as large as the second."""
     X, labels = labelled
-    monkeypatch.setattr("qpruntime.learning.sparse.fit._BETWEEN", (150,))
-    monkeypatch.setattr("qpruntime.learning.sparse.fit._TIMES", 2)
+    monkeypatch.setattr("qpruntime.learning.sparse.train._BETWEEN", (150,))
+    monkeypatch.setattr("qpruntime.learning.sparse.train._TIMES", 2)
     options = {"optimize": Search(max_iter=4), "random_state": 0, "verbose": 2}
     model = GPClassifier(KERNEL, inducing=Inducing(15, subsample=60), **options).fit(X, labels)
     told = capsys.readouterr().err
@@ -305,7 +305,7 @@ def test_what_remains_slow_is_announced(labelled, monkeypatch, caplog):
     """QP's sweeps at the end, by how long the first one took: here a minute by the clock."""
     X, labels = labelled
     ticks = iter(range(0, 10**9, 60))
-    monkeypatch.setattr("qpruntime.learning.sparse.end.time.perf_counter", lambda: next(ticks))
+    monkeypatch.setattr("qpruntime.learning.sparse.finish.time.perf_counter", lambda: next(ticks))
     for method in ("qp", "ep"):
         caplog.clear()
         GPClassifier(KERNEL, inducing=10, optimize=False, method=method).fit(X[:50], labels[:50])

@@ -18,7 +18,7 @@ from qpruntime import (
     InputError,
     Search,
 )
-from qpruntime.inference.sparse.arrays_file import read_arrays, write_arrays
+from qpruntime.inference.sparse.checkpoint import read_arrays, write_arrays
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.learning.sparse.objective import Search as Climb
 
@@ -73,8 +73,8 @@ def test_a_fit_cut_off_between_stages_has_the_same_bits(data, tmp_path, monkeypa
     """The first stage with all rows begins anew, from what the one on samples has left."""
     X, f = data
     path, labels = tmp_path / "fit.npz", f > 0.0
-    monkeypatch.setattr("qpruntime.learning.sparse.fit._BETWEEN", (200,))
-    monkeypatch.setattr("qpruntime.learning.sparse.fit._TIMES", 2)
+    monkeypatch.setattr("qpruntime.learning.sparse.train._BETWEEN", (200,))
+    monkeypatch.setattr("qpruntime.learning.sparse.train._TIMES", 2)
     plain = model(None).fit(X, labels)
     for rows in (200, N):
         one = model(path, resume=True)
@@ -251,7 +251,7 @@ def test_a_full_disk_is_warned_of_once(data, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("qpruntime.whole_file.os.fsync", full)
+    monkeypatch.setattr("qpruntime._atomic_file.os.fsync", full)
     with pytest.warns(ConvergenceWarning, match="no checkpoint: .*; fit goes on") as caught:
         found = model(tmp_path / "fit.npz", optimize=Search(max_iter=2)).fit(X, f > 0.0)
     assert found.score(X, f > 0.0) > 0.7

@@ -31,7 +31,7 @@ from qpruntime import (
     infer,
 )
 from qpruntime.criticism import leave_one_out
-from qpruntime.estimators.predictive.mixed_quantiles import mixed_quantiles
+from qpruntime.predictive.mixtures import mixed_quantiles
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(0.0, 5.0, (14, 1))

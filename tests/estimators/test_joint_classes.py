@@ -21,10 +21,10 @@ from qpruntime import (
     infer_classes,
     infer_sparse_classes,
 )
-from qpruntime.estimators import joint, joint_points
-from qpruntime.estimators.joint import given_latent
-from qpruntime.inference.classes.layout import Layout
-from qpruntime.learning.joint import JointFamily
+from qpruntime.estimators import joint_classifier
+from qpruntime.estimators.joint_classifier import given_latent
+from qpruntime.inference.multiclass.linalg import Layout
+from qpruntime.learning.multiclass_solver import JointFamily
 from qpruntime.learning.objective import Objective
 from qpruntime.projection.projector import Projector
 
@@ -179,7 +179,7 @@ def test_intervals_are_quantiles_of_the_latent_normal():
     assert (found[..., 0] <= p).all()
     assert (p <= found[..., 1]).all()
     np.testing.assert_array_equal(model.predict_interval(NEW, 0.8), found)
-    mean, covariance = joint.JointClasses(model).latent(NEW)
+    mean, covariance = joint_classifier.JointClasses(model).latent(NEW)
     rng = np.random.default_rng(5)
     for t in range(len(NEW)):
         draws = given_latent(rng.multivariate_normal(mean[t], covariance[t], 20_000))
@@ -219,7 +219,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was(monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(joint, "train", interrupted)
+    monkeypatch.setattr(joint_classifier, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X[:, :1], Y + 5)
     monkeypatch.undo()
@@ -263,7 +263,7 @@ def test_what_does_not_go_with_it(options, words):
 
 
 def test_ratios_are_for_few_sites(monkeypatch):
-    monkeypatch.setattr(joint, "CORRECTED", 50)
+    monkeypatch.setattr(joint_classifier, "CORRECTED", 50)
     with pytest.raises(InputError, match=r"50 sites at most, N \(C - 1\) = 60"):
         fitted(correction="ratio")
 
@@ -319,10 +319,10 @@ def test_inducing_points(tmp_path):
 
 
 def test_many_rows_have_points(monkeypatch):
-    monkeypatch.setattr(joint_points, "DENSE", 29)
-    monkeypatch.setattr(joint_points, "_WORK", 3.0 * 21.0**3)
-    monkeypatch.setattr(joint_points, "_FEWEST", 9)
-    monkeypatch.setattr(joint_points, "_TOGETHER", 30)
+    monkeypatch.setattr(joint_classifier, "DENSE", 29)
+    monkeypatch.setattr(joint_classifier, "_WORK", 3.0 * 21.0**3)
+    monkeypatch.setattr(joint_classifier, "_FEWEST", 9)
+    monkeypatch.setattr(joint_classifier, "_TOGETHER", 30)
     model = fitted(inducing="auto", random_state=0)
     assert (model.engine_, model.inducing_points_.shape) == ("inducing", (10, 2))
     # Labels of a class that the rows which the kernel is learnt from may lack.

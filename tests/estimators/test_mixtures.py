@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from cases import every_case
-from qpruntime.estimators.predictive.count_mixture import GammaRate, count_tail, smallest_counts
-from qpruntime.jit import INTERPRETED
-from qpruntime.likelihoods.poisson import SquareRate
+from qpruntime._numba import INTERPRETED
 from qpruntime.likelihoods.poisson_exp import LogNormalRate
+from qpruntime.likelihoods.poisson_square import SquareRate
+from qpruntime.predictive.counts import GammaRate, count_tail, smallest_counts
 
 # Parameters of the rate and a count: narrow and wide rates, both sides of where one changes into
 # the other, tails, large counts.

@@ -15,10 +15,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 import qpruntime
 from cases import every_case
 from qpruntime import ConvergenceWarning, GPClassifier, InputError, infer
-from qpruntime.kernels.slopes import Asked, covariance
-from qpruntime.learning.data import Data
-from qpruntime.learning.monotone import GivenSlopes, SlopeFamily, with_slopes
-from qpruntime.learning.slopes import Slopes
+from qpruntime.kernels.derivative_covariance import Asked, covariance
+from qpruntime.learning.monotone_solver import GivenSlopes, SlopeFamily, with_slopes
+from qpruntime.learning.settings import Data, Slopes
 from qpruntime.projection.projector import Projector
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "operators.json").read_text())

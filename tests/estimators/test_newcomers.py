@@ -24,7 +24,7 @@ from qpruntime import (
     Search,
     infer_sparse,
 )
-from qpruntime.inference.markov.series import infer_series
+from qpruntime.inference.markov.infer import infer_series
 
 MODELS = (GPClassifier, GPPoissonRegressor, GPRobustRegressor)
 FIXED = ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")
@@ -196,7 +196,7 @@ def test_help_fits_on_a_screen(model):
     text = pydoc.render_doc(model, renderer=pydoc.plaintext)
     assert "SupportsArray" not in text
     assert "_Buffer" not in text
-    assert "inducing: int | str | qpruntime.arrays.ArrayLike | " in text
+    assert "inducing: int | str | qpruntime._typing.ArrayLike | " in text
 
 
 def test_listings_have_no_imports_in_them():

@@ -17,7 +17,7 @@ from sklearn.gaussian_process.kernels import (
 
 from cases import every_case
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRegressor, GPRobustRegressor, InputError
-from qpruntime.estimators.paths import dense_weights, inducing_weights
+from qpruntime.estimators.latent_functions import dense_weights, inducing_weights
 from qpruntime.inference.posterior import solution_of
 
 RNG = np.random.default_rng(3)

@@ -11,9 +11,9 @@ from scipy.stats import nbinom, ncx2, norm, poisson
 
 from cases import every_case
 from qpruntime import InputError, NumericalError
-from qpruntime.estimators.predictive.density import log_pmf, mode, quantiles, rate_quantiles
-from qpruntime.estimators.predictive.links import LINKS
-from qpruntime.likelihoods.poisson import LARGEST_COUNT
+from qpruntime.likelihoods.poisson_square import LARGEST_COUNT
+from qpruntime.predictive.counts import LINKS
+from qpruntime.predictive.density import log_pmf, mode, quantiles, rate_quantiles
 
 # Latent mean and standard deviation: one peak, two, near zero, wide, narrow, large.
 LATENT = [(1.3, 0.4), (0.1, 1.0), (-0.4, 0.2), (2.0, 5.0), (-3.0, 1e-3), (40.0, 2.0)]

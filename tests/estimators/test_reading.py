@@ -14,9 +14,9 @@ import pytest
 
 import qpruntime
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, Search, infer
-from qpruntime.estimators.predictive.density import PREDICTIVES
-from qpruntime.estimators.predictive.links import LINKS
 from qpruntime.learning.objective import OBJECTIVES
+from qpruntime.predictive.counts import LINKS
+from qpruntime.predictive.density import PREDICTIVES
 
 x = np.linspace(-3.0, 3.0, 20)
 K = np.exp(-0.5 * (x[:, None] - x) ** 2)

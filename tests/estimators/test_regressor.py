@@ -17,8 +17,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from cases import every_case
 from contract import check_contract
 from qpruntime import ConvergenceWarning, GPPoissonRegressor, InputError, Search, infer, open_table
-from qpruntime.learning.family import KernelFamily
-from qpruntime.learning.objective import Objective
+from qpruntime.learning.objective import KernelFamily, Objective
 from qpruntime.projection.projector import Projector
 from tablegen import build
 

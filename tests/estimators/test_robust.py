@@ -17,9 +17,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from cases import every_case
 from contract import check_contract
 from qpruntime import ConvergenceWarning, GPRobustRegressor, InputError, Search, infer
-from qpruntime.estimators.noise import robust_std
-from qpruntime.learning.family import KernelFamily
-from qpruntime.learning.objective import LeaveOneOut, Objective
+from qpruntime.estimators.likelihood_parameters import robust_std
+from qpruntime.learning.objective import KernelFamily, LeaveOneOut, Objective
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
 

@@ -19,7 +19,7 @@ from qpruntime import (
     Series,
     SeriesPosterior,
 )
-from qpruntime.learning.series import SeriesFamily, SeriesObjective
+from qpruntime.learning.series_solver import SeriesFamily, SeriesObjective
 from qpruntime.projection.projector import Projector
 
 

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 
 from cases import every_case
 from qpruntime import GPClassifier, Likelihood, likelihoods
-from qpruntime.estimators.predictive.two_classes import log_probabilities, scores
+from qpruntime.predictive.distribution import log_probabilities, scores
 
 TINY = np.array([-1e-5, -1e-8, -1e-20, -1e-200, 0.0, 1e-200, 1e-20, 1e-8, 1e-5])
 

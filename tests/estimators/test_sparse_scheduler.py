@@ -12,7 +12,7 @@ import pytest
 from dask_cluster import two_workers
 from qpruntime import GPClassifier, Inducing
 from qpruntime import Search as Few
-from qpruntime.execution.calls import ExecutorError
+from qpruntime.execution.executors import ExecutorError
 from qpruntime.learning.sparse.objective import Search
 
 pytestmark = pytest.mark.slow
@@ -136,7 +136,7 @@ def test_failures(data, cluster, monkeypatch, tmp_path):
         for process in (cluster.scheduler, *cluster.workers):
             process.kill()
 
-    monkeypatch.setattr("qpruntime.execution.executors.executor_of.__defaults__", PATIENCE)
+    monkeypatch.setattr("qpruntime.execution.resolve.executor_of.__defaults__", PATIENCE)
     kept = {"checkpoint": tmp_path / "fit.npz", "resume": True}
     with monkeypatch.context() as patch:
         words = r"no scheduler answers .*fit.npz has the sites so far: fit again with resume=True"

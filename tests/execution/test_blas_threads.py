@@ -13,19 +13,18 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from cases import every_case
-from qpruntime import GPClassifier, Search, cgroups, infer, infer_series, infer_sparse
+from qpruntime import GPClassifier, Search, _memory, infer, infer_series, infer_sparse
 from qpruntime.bayesopt import Optimizer
 from qpruntime.execution import blas_threads as module
-from qpruntime.execution import team
 from qpruntime.execution.blas_threads import (
     BlasThreads,
     blas_threads,
     cores,
+    hands,
     one_blas_thread,
     sized,
 )
-from qpruntime.execution.calls import thread_count
-from qpruntime.execution.team import hands
+from qpruntime.execution.executors import thread_count
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((30, 2))
@@ -196,14 +195,14 @@ def test_inference_and_what_follows_have_one_thread(monkeypatch):
 
         monkeypatch.setattr(room, name, spied)
 
-    from qpruntime.bayesopt.models import Models
+    from qpruntime.bayesopt.surrogate_fit import Models
     from qpruntime.effects import EffectsModel, Groups
-    from qpruntime.effects.assembly import Assembly
+    from qpruntime.effects.objective import Assembly
     from qpruntime.forecasting import GPForecaster
-    from qpruntime.forecasting.clock import Clock
+    from qpruntime.forecasting.calendar import Clock
     from qpruntime.inference.corrections.corrected import Corrected
-    from qpruntime.inference.dense.factor import Factor, Triangle
-    from qpruntime.inference.markov import series
+    from qpruntime.inference.dense.cholesky import Factor, Triangle
+    from qpruntime.inference.markov import infer as series
 
     room = sys.modules["qpruntime.inference.infer"]
     spying(room, "covariance", "covariance")
@@ -262,8 +261,8 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def groups(tmp_path, monkeypatch, membership, **files):
     """Files as the kernel has them, with "/" for "__" in their names."""
-    monkeypatch.setattr(cgroups, "_MEMBERSHIP", tmp_path / "membership")
-    monkeypatch.setattr(cgroups, "_MOUNT", tmp_path / "fs")
+    monkeypatch.setattr(_memory, "_MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(_memory, "_MOUNT", tmp_path / "fs")
     tmp_path.mkdir(exist_ok=True)
     (tmp_path / "membership").write_text(membership)
     for name, text in files.items():
@@ -273,21 +272,21 @@ def groups(tmp_path, monkeypatch, membership, **files):
 
 
 def test_quota_of_either_version(tmp_path, monkeypatch):
-    assert cgroups.cpu_quota() > 0.0
+    assert _memory.cpu_quota() > 0.0
     both = {"cpu.max": "300000 100000\n", "pod/cpu.max": "max 100000\n"}
     groups(tmp_path / "a", monkeypatch, "0::/pod\n", **both)
-    assert cgroups.cpu_quota() == 3.0
+    assert _memory.cpu_quota() == 3.0
     own = {"pod/job/cpu.max": "50000 100000\n"}
     groups(tmp_path / "b", monkeypatch, "0::/pod/job\n", **both, **own)
-    assert cgroups.cpu_quota() == 0.5
+    assert _memory.cpu_quota() == 0.5
     old = {"cpu,cpuacct/cpu.cfs_quota_us": "150000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"}
     groups(tmp_path / "c", monkeypatch, "4:cpu,cpuacct:/docker/abc\n3:memory:/x\n0::/\n", **old)
-    assert cgroups.cpu_quota() == 1.5, "of the host's path only the root is seen"
+    assert _memory.cpu_quota() == 1.5, "of the host's path only the root is seen"
     old["cpu,cpuacct/cpu.cfs_quota_us"] = "-1\n"
     groups(tmp_path / "c", monkeypatch, "4:cpu,cpuacct:/docker/abc\n", **old)
-    assert cgroups.cpu_quota() == np.inf
+    assert _memory.cpu_quota() == np.inf
     groups(tmp_path / "d", monkeypatch, "")
-    assert cgroups.cpu_quota() == np.inf
+    assert _memory.cpu_quota() == np.inf
 
 
 @every_case("where", ["hands", "apply"])
@@ -299,7 +298,7 @@ def test_an_interruption_of_the_beginning_leaves_no_limit_behind(many, monkeypat
         monkeypatch.setattr(module, "cores", lambda: 8)
         raise KeyboardInterrupt
 
-    room, name = (team, "set_hands") if where == "hands" else (module, "_apply")
+    room, name = (module, "set_hands") if where == "hands" else (module, "_apply")
     monkeypatch.setattr(room, name, interrupted)
     with threadpool_limits(1, "blas"), pytest.raises(KeyboardInterrupt), blas_threads(9000):
         pass

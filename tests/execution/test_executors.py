@@ -8,7 +8,7 @@ import time
 import pytest
 
 from qpruntime.errors import InputError
-from qpruntime.execution.calls import Stop, Threads, run, thread_count
+from qpruntime.execution.executors import Stop, Threads, run, thread_count
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

@@ -8,10 +8,9 @@ from scipy import stats
 
 from cases import every_case
 from qpruntime import likelihoods
-from qpruntime.estimators.predictive.normals import Mixture
-from qpruntime.forecasting.ahead import Ahead
-from qpruntime.forecasting.levels import normal_quantiles, smallest_counts
-from qpruntime.forecasting.scale import Scale
+from qpruntime.forecasting.families import Scale
+from qpruntime.forecasting.predictive import Ahead
+from qpruntime.predictive.mixtures import Mixture, normal_quantiles, smallest_counts
 
 MIXTURE = Mixture(
     np.array([[0.7, 1.9], [1.1, 1.5]]),

@@ -19,7 +19,7 @@ Y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(2.0 * np.pi * np.arange
 
 
 def made(**options):
-    from qpruntime.forecasting.for_sktime import GPSktimeForecaster
+    from qpruntime.forecasting.sktime import GPSktimeForecaster
 
     return GPSktimeForecaster(trend="level", noise=False, integrate="mode", **options)
 
@@ -45,7 +45,7 @@ def test_forecasts_are_those_of_the_forecaster():
 def test_checks_of_sktime():
     from sktime.utils.estimator_checks import check_estimator
 
-    from qpruntime.forecasting.for_sktime import GPSktimeForecaster
+    from qpruntime.forecasting.sktime import GPSktimeForecaster
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError, load
-from qpruntime.effects.frame import Frame
-from qpruntime.effects.series import Series
+from qpruntime.dataframes.readers import Frame
+from qpruntime.effects.autoregressive import Series
 from qpruntime.forecasting import GPForecaster
 from qpruntime.forecasting.cycle import Cycle
-from qpruntime.forecasting.scale import Scale
+from qpruntime.forecasting.families import Scale
 from qpruntime.forecasting.structure import Structure
 
 TIMES = np.array([0.0, 1.0, 2.0, 4.0, 5.5, 9.0, 10.0, 11.0])

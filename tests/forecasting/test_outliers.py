@@ -7,8 +7,8 @@ import pytest
 
 from qpruntime import InputError
 from qpruntime.forecasting import GPForecaster
-from qpruntime.forecasting.outliers import calmed, far_off
-from qpruntime.forecasting.scale import Scale
+from qpruntime.forecasting.families import Scale
+from qpruntime.forecasting.structure_search import calmed, far_off
 
 RNG = np.random.default_rng(0)
 T = np.arange(96)

@@ -9,9 +9,8 @@ from sklearn.base import clone
 
 from qpruntime import InputError, load
 from qpruntime.forecasting import GPForecaster, GPPanelForecaster
-from qpruntime.forecasting.held import Learnt
 from qpruntime.forecasting.long_table import LongTable
-from qpruntime.forecasting.structure import Structure
+from qpruntime.forecasting.structure import Learnt, Structure
 
 RNG = np.random.default_rng(5)
 S, N = 12, 60

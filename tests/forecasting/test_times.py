@@ -7,7 +7,7 @@ import pytest
 
 from cases import every_case
 from qpruntime import InputError
-from qpruntime.forecasting.clock import Clock
+from qpruntime.forecasting.calendar import Clock
 
 pandas = pytest.importorskip("pandas")
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from qpruntime.forecasting import GPForecaster
-from qpruntime.forecasting.zeros import zeros_gain
+from qpruntime.forecasting.family_search import zeros_gain
 
 
 def before_hurdle(n, seed, mean=12.0):

@@ -10,8 +10,12 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from qpruntime.inference.classes.probabilities import contrasts, log_orthants, log_probabilities
-from qpruntime.inference.classes.three_classes import independent_variances
+from qpruntime.inference.multiclass.probability_kernels import (
+    contrasts,
+    independent_variances,
+    log_orthants,
+    log_probabilities,
+)
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "operators.json").read_text())
 

@@ -11,10 +11,10 @@ from scipy.stats import multivariate_normal
 
 import qpruntime
 from qpruntime import ConvergenceWarning, InputError, infer, infer_classes
-from qpruntime.inference.classes.layout import Layout
-from qpruntime.inference.classes.solved import ClassPrior
-from qpruntime.inference.fixed_point.ended import Limits
-from qpruntime.inference.fixed_point.settle import settle
+from qpruntime.inference.fixed_point.convergence import Limits
+from qpruntime.inference.fixed_point.iterate import settle
+from qpruntime.inference.multiclass.linalg import Layout
+from qpruntime.inference.multiclass.solver import ClassPrior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import no_counts, no_sites
 from qpruntime.projection.projector import Projector

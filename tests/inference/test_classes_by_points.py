@@ -11,9 +11,8 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 import qpruntime
 from cases import every_case
 from qpruntime import InputError, infer_classes, infer_sparse_classes
-from qpruntime.inference.classes.layout import Layout
-from qpruntime.inference.classes.sparse.algebra import PointBlocks
-from qpruntime.inference.classes.sparse.features import Features, features_of
+from qpruntime.inference.multiclass.linalg import Layout
+from qpruntime.inference.multiclass.sparse_linalg import Features, PointBlocks, features_of
 
 OPTIONS = {"tol": 1e-11, "max_sweeps": 300}
 

@@ -9,10 +9,10 @@ from sklearn.gaussian_process.kernels import RBF
 
 from cases import every_case
 from qpruntime import GPClassifier, infer_classes, infer_sparse_classes
-from qpruntime.estimators import temperature
-from qpruntime.estimators.temperature import exponent_of, exponents, tempered
-from qpruntime.inference.classes.left_out import left_out_log_proba
-from qpruntime.inference.classes.probabilities import log_probabilities
+from qpruntime.estimators import joint_classifier
+from qpruntime.estimators.joint_classifier import exponent_of, exponents, tempered
+from qpruntime.inference.multiclass.posterior import left_out_log_proba
+from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 
 
 def drawn(C, n=24, v=4.0):
@@ -72,7 +72,7 @@ def test_the_exponent(monkeypatch):
     """That of labels drawn with probabilities to a power; nearer to 1 where rows are few."""
     rng = np.random.default_rng(0)
     log_p = np.log(rng.dirichlet(np.full(6, 0.8), 1000))
-    monkeypatch.setattr(temperature, "left_out_log_proba", lambda said, rows: said[rows])
+    monkeypatch.setattr(joint_classifier, "left_out_log_proba", lambda said, rows: said[rows])
     for a in (0.6, 1.0, 2.5):
         p = np.exp(tempered(log_p, a))
         np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)

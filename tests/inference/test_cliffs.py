@@ -10,7 +10,7 @@ from scipy.special import log_ndtr
 
 from cases import every_case
 from qpruntime import infer
-from qpruntime.inference.corrections.grid import (
+from qpruntime.inference.corrections.density_grid import (
     cdf_many,
     log_density_many,
     moments,

@@ -13,12 +13,11 @@ from cases import every_case
 from diagonal import DiagonalPrior
 from qpruntime import ConvergenceWarning, InputError, infer, infer_series, infer_sparse
 from qpruntime.errors import RenamedWarning
-from qpruntime.inference.contract import Solution
-from qpruntime.inference.fixed_point.ended import Limits
-from qpruntime.inference.fixed_point.settle import settle
-from qpruntime.inference.posterior import Posterior, solution_of
+from qpruntime.inference.dense.solution import summarise
+from qpruntime.inference.fixed_point.convergence import Limits
+from qpruntime.inference.fixed_point.iterate import settle
+from qpruntime.inference.posterior import Posterior, Solution, solution_of
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.summary import summarise
 from qpruntime.projection.projector import Projector
 
 RNG = np.random.default_rng(0)

@@ -19,7 +19,7 @@ from scipy.special import log_ndtr, logsumexp
 
 from oracle import REFERENCE
 from qpruntime import ConvergenceWarning, CorrectionWarning, InputError, infer, likelihoods
-from qpruntime.inference.corrections.response import pair_sums
+from qpruntime.inference.corrections.linear_response import pair_sums
 from qpruntime.likelihoods import Likelihood
 
 GRID = np.linspace(-9.0, 9.0, 401)

@@ -13,8 +13,8 @@ from scipy.integrate import quad
 from scipy.stats import laplace, norm, t
 
 from qpruntime import NumericalError, infer
-from qpruntime.inference.dense.factor import Factor
-from qpruntime.inference.fixed_point.settle import ORDERS
+from qpruntime.inference.dense.cholesky import Factor
+from qpruntime.inference.fixed_point.iterate import ORDERS
 from qpruntime.inference.sites import Sites
 
 X = np.linspace(-1.0, 1.0, 5)

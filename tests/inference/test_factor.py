@@ -8,8 +8,8 @@ import pytest
 
 from cases import every_case
 from qpruntime import NumericalError
-from qpruntime.inference.dense.factor import Factor
-from qpruntime.inference.dense.tiles import inverse_triangle
+from qpruntime.inference.dense.blas import inverse_triangle
+from qpruntime.inference.dense.cholesky import Factor
 from qpruntime.inference.sites import ImproperPosterior, Sites
 
 N = 12

@@ -15,15 +15,15 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 import oracle
 from cases import every_case
 from qpruntime import ConvergenceWarning, infer, project
+from qpruntime._numba import SPLIT, Pointer
+from qpruntime._special import log_ndtr as log_ndtr_kernel
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point.complaints import warn_unsettled
-from qpruntime.inference.fixed_point.settle import settle
+from qpruntime.inference.fixed_point.convergence import warn_unsettled
+from qpruntime.inference.fixed_point.iterate import settle
 from qpruntime.inference.problem import Problem
-from qpruntime.jit import SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood
-from qpruntime.likelihoods.observations import signs
+from qpruntime.likelihoods.base import Likelihood
+from qpruntime.likelihoods.responses import signs
 from qpruntime.projection.projector import Projector
-from qpruntime.special import log_ndtr as log_ndtr_kernel
 
 METHODS = ["ep", "qp"]
 

@@ -15,17 +15,15 @@ from scipy.stats import norm
 
 from cases import every_case
 from qpruntime.errors import NumericalError
-from qpruntime.inference.corrections.fixed_point import normal_of
+from qpruntime.inference.corrections.ep_fixed_point import normal_of
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point.ended import Limits, Trace
-from qpruntime.inference.fixed_point.search import Peaks, around, drawn
-from qpruntime.inference.fixed_point.settle import settle
-from qpruntime.inference.observed import Observed
-from qpruntime.inference.parallel import match
-from qpruntime.inference.problem import Problem
-from qpruntime.inference.sparse.block_updates import Block, cavities, propose
-from qpruntime.inference.sparse.rule import Rule
-from qpruntime.learning.loo_slope import loo_slope
+from qpruntime.inference.fixed_point.convergence import Limits, Trace
+from qpruntime.inference.fixed_point.iterate import Peaks, around, drawn, settle
+from qpruntime.inference.parallel_updates import match
+from qpruntime.inference.problem import Observed, Problem
+from qpruntime.inference.sparse.passes import Block, cavities, propose
+from qpruntime.inference.sparse.state import Rule
+from qpruntime.learning.objective import loo_slope
 from qpruntime.projection.projector import Projector
 
 # Nothing, less than nothing, subnormal, and what rounds to nothing when it is squared.

@@ -15,8 +15,8 @@ import oracle
 from cases import every_case
 from qpruntime import ConvergenceWarning, infer
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point.ended import Limits
-from qpruntime.inference.fixed_point.settle import iterate
+from qpruntime.inference.fixed_point.convergence import Limits
+from qpruntime.inference.fixed_point.iterate import iterate
 from qpruntime.inference.problem import Problem
 from qpruntime.projection.projector import Projector
 

@@ -13,11 +13,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from cases import every_case
 from qpruntime import InputError, infer, infer_sparse
-from qpruntime.inference.nearest import features
-from qpruntime.inference.nearest.cells import Cells
-from qpruntime.inference.nearest.distinct import distinct
-from qpruntime.inference.nearest.metric import metric
-from qpruntime.inference.nearest.posterior import local_of
+from qpruntime.inference.local import blocks
+from qpruntime.inference.local.neighbours import Cells, distinct, metric
+from qpruntime.inference.local.posterior import local_of
 from qpruntime.inference.posterior import moved_to
 
 RNG = np.random.default_rng(3)
@@ -186,10 +184,10 @@ def test_in_other_units_and_with_little_memory(monkeypatch):
     moved = moved_to(local, kernel, X * units, lambda inputs: inputs * units)
     np.testing.assert_allclose(moved.predict(POINTS * units), expected, **CLOSE)
     # Features of few places at a time, made again and again, in single precision.
-    monkeypatch.setattr(features, "_DOUBLE", 0.0)
-    store = features.Features.__init__
+    monkeypatch.setattr(blocks, "_DOUBLE", 0.0)
+    store = blocks.Features.__init__
     few = lambda self, *given: store(self, *given, memory=48.0 * 12)  # noqa: E731
-    monkeypatch.setattr(features.Features, "__init__", few)
+    monkeypatch.setattr(blocks.Features, "__init__", few)
     again = local_of(local.sparse, X, 9)
     assert again._solution._ground._features.known.inducing.dtype == np.float32
     for _ in range(2):
@@ -223,7 +221,7 @@ def test_equal_rows_are_found_in_any_order():
 
 def test_features_are_made_in_single_precision_only_where_that_is_right(monkeypatch):
     """Neighbours of nearly equal inducing inputs have features that single precision loses."""
-    monkeypatch.setattr(features, "_DOUBLE", 0.0)
+    monkeypatch.setattr(blocks, "_DOUBLE", 0.0)
     smooth = ConstantKernel(1e4) * RBF([3.0, 3.0])
     local = infer_sparse(X, LABELS, smooth, X[:40], nearest=9, method="ep")
     made = local._solution._ground._features

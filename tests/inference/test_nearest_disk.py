@@ -17,9 +17,9 @@ import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from cases import every_case
-from qpruntime import InputError, infer_sparse, memory
-from qpruntime.inference.nearest import disk, neighbours
-from qpruntime.inference.nearest.places import Places
+from qpruntime import InputError, _memory, infer_sparse
+from qpruntime.inference.local import neighbours, storage
+from qpruntime.inference.local.blocks import Places
 from qpruntime.inference.posterior import moved_to
 from qpruntime.inference.sites import Sites
 
@@ -60,13 +60,13 @@ def test_the_same_bits_as_of_rows_in_memory(d, tmp_path):
     held, stored, points = both(d, tmp_path)
     assert not held.summary()["rows_on_disk"]
     assert stored.summary()["rows_on_disk"]
-    assert disk.on_disk(stored._solution.rows.X)
+    assert storage.on_disk(stored._solution.rows.X)
     assert "rows are held on the disk and pickled" in str(stored)
     same(held, stored, points)
     # Their places are on the disk as well, and what cells look at.
     ground = stored._solution._ground
-    assert disk.on_disk(ground.places.X)
-    assert d == 2 or disk.on_disk(ground._index._front)
+    assert storage.on_disk(ground.places.X)
+    assert d == 2 or storage.on_disk(ground._index._front)
 
 
 def test_copies_hold_rows_in_memory(tmp_path, monkeypatch):
@@ -76,8 +76,8 @@ def test_copies_hold_rows_in_memory(tmp_path, monkeypatch):
         assert type(found._solution.rows.X) is np.ndarray
         assert not found.summary()["rows_on_disk"]
     # A pickle that would not fit into memory says so before.
-    monkeypatch.setattr(memory, "_SMALL", 0.0)
-    monkeypatch.setattr(memory, "left", lambda: (1000.0, "by the machine"))
+    monkeypatch.setattr(_memory, "_SMALL", 0.0)
+    monkeypatch.setattr(_memory, "left", lambda: (1000.0, "by the machine"))
     with pytest.raises(InputError, match=r"pickling the rows of .*: its attribute sparse"):
         pickle.dumps(stored)
     assert pickle.loads(pickle.dumps(stored.sparse)).predict(points)[0].shape == (60,)
@@ -93,7 +93,7 @@ def test_later_rows_and_other_units(tmp_path):
     np.testing.assert_array_equal(one.predict(points), two.predict(points))
     kernel = ConstantKernel(2.0) * Matern(np.full(12, 4.0), nu=2.5) + WhiteKernel(0.1)
     moved = [moved_to(post, kernel, None, lambda inputs: 2.0 * inputs) for post in (held, stored)]
-    assert disk.on_disk(moved[1]._solution.rows.X)
+    assert storage.on_disk(moved[1]._solution.rows.X)
     for post in moved:
         np.testing.assert_array_equal(post.predict(2.0 * points), held.predict(points))
 
@@ -115,7 +115,7 @@ def test_nothing_stays(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(InputError, match=r"has 1e-06 GB left: let TMPDIR name .* nearest=0"):
         both(2, tmp_path)
 
@@ -123,7 +123,7 @@ def test_a_full_disk_is_said(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.undo()
-    monkeypatch.setattr(disk.tempfile, "TemporaryFile", refused)
+    monkeypatch.setattr(storage.tempfile, "TemporaryFile", refused)
     with pytest.raises(InputError, match=r"fails \(Permission denied\): let TMPDIR"):
         both(2, tmp_path)
 

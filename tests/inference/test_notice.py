@@ -9,7 +9,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from threadpoolctl import threadpool_info
 
-from qpruntime import infer, notice
+from qpruntime import _duration, infer
 from qpruntime.learning import progress
 
 N = 40
@@ -19,10 +19,10 @@ Y = np.where(X[:, 0] > 0.2, 1.0, -1.0)
 
 
 def large(monkeypatch, rate, beside=0.0):
-    monkeypatch.setattr(notice, "_SMALL", 10)
-    monkeypatch.setattr(notice, "_rate", lambda: rate)
-    monkeypatch.setattr(notice, "_busy", lambda: 1.0)
-    monkeypatch.setattr(notice, "_BESIDE", beside)
+    monkeypatch.setattr(_duration, "_SMALL", 10)
+    monkeypatch.setattr(_duration, "_rate", lambda: rate)
+    monkeypatch.setattr(_duration, "_busy", lambda: 1.0)
+    monkeypatch.setattr(_duration, "_BESIDE", beside)
 
 
 def test_long_inference_is_announced_once(monkeypatch, caplog):
@@ -43,7 +43,7 @@ def test_short_work_and_silenced_loggers_say_nothing(monkeypatch, caplog):
     infer(K, Y)
     large(monkeypatch, 1e-9)
     infer(K, Y)
-    monkeypatch.setattr(notice, "_rate", lambda: 1e-4)
+    monkeypatch.setattr(_duration, "_rate", lambda: 1e-4)
     with caplog.at_level(logging.ERROR, "qpruntime"):
         infer(K, Y)
     assert not caplog.messages
@@ -51,32 +51,32 @@ def test_short_work_and_silenced_loggers_say_nothing(monkeypatch, caplog):
 
 def test_the_rate_is_that_of_this_machine(monkeypatch):
     # Between a supercomputer's teraflop and a megaflop, N^3 / 3 operations each.
-    assert 3e-13 < notice._rate() < 3e-7
+    assert 3e-13 < _duration._rate() < 3e-7
     large(monkeypatch, 1e-11, 250.0)
     # Ten of them, faster at 5000 rows than the probe of 700 is.
     larger = (1.0 + 250 / 5000) / (1.0 + 250 / 700)
-    assert notice.expected_seconds(5000, 10.0) == pytest.approx(12.5 * larger)
-    assert notice.expected_seconds(5, 1e9) == 0.0
+    assert _duration.expected_seconds(5000, 10.0) == pytest.approx(12.5 * larger)
+    assert _duration.expected_seconds(5, 1e9) == 0.0
 
 
 def test_other_processes_count_for_the_clock_and_not_for_the_rate(monkeypatch):
     # The probe takes .01 s of CPU, and .03 s or, twice, a second by the clock.
-    monkeypatch.setattr(notice, "_load", lambda: 2.0)
+    monkeypatch.setattr(_duration, "_load", lambda: 2.0)
     clocks = iter([0.03, 1.0, 1.0, 0.03] * 5)
-    monkeypatch.setattr(notice, "_factorise", lambda: (0.01, next(clocks)))
-    rate = notice._rate.__wrapped__()
-    assert rate == 0.01 / notice._PROBE**3
-    monkeypatch.setattr(notice, "_rate", lambda: rate)
-    monkeypatch.setattr(notice, "_factorise", lambda: (0.01, 0.03))
-    assert notice._busy() == pytest.approx(3.0)
-    monkeypatch.setattr(notice, "_BESIDE", 0.0)
+    monkeypatch.setattr(_duration, "_factorise", lambda: (0.01, next(clocks)))
+    rate = _duration._rate.__wrapped__()
+    assert rate == 0.01 / _duration._PROBE**3
+    monkeypatch.setattr(_duration, "_rate", lambda: rate)
+    monkeypatch.setattr(_duration, "_factorise", lambda: (0.01, 0.03))
+    assert _duration._busy() == pytest.approx(3.0)
+    monkeypatch.setattr(_duration, "_BESIDE", 0.0)
     work = 10.0 * rate * 5000.0**3
     assert work > 10.0
     # Threads gain nothing where there is no core for them.
-    monkeypatch.setattr(notice, "hands", lambda: 4)
-    assert notice.expected_seconds(5000, 10.0) == pytest.approx(3.0 * work)
-    monkeypatch.setattr(notice, "_factorise", lambda: (0.01, 0.01))
-    assert notice.expected_seconds(5000, 10.0) == pytest.approx(work / 2.0)
+    monkeypatch.setattr(_duration, "hands", lambda: 4)
+    assert _duration.expected_seconds(5000, 10.0) == pytest.approx(3.0 * work)
+    monkeypatch.setattr(_duration, "_factorise", lambda: (0.01, 0.01))
+    assert _duration.expected_seconds(5000, 10.0) == pytest.approx(work / 2.0)
 
 
 def threads(library):
@@ -85,19 +85,19 @@ def threads(library):
 
 def test_the_probe_has_one_thread_and_a_busy_machine_is_looked_at_in_time(monkeypatch):
     monkeypatch.setattr(
-        notice, "dpotrf", lambda *_, **__: seen.extend(map(threads, threadpool_info()))
+        _duration, "dpotrf", lambda *_, **__: seen.extend(map(threads, threadpool_info()))
     )
     seen = []
-    used, elapsed = notice._factorise()
+    used, elapsed = _duration._factorise()
     assert set(seen) == {1}
     assert used >= 0.0
     assert elapsed > 0.0
     # Hardly any CPU to be had: the look ends by the clock.
-    monkeypatch.setattr(notice, "_factorise", lambda: (1e-6, 0.6))
-    monkeypatch.setattr(notice, "_load", lambda: 2.0)
-    assert notice._busy() > 1e5
-    monkeypatch.setattr(notice, "_load", lambda: 0.4)
-    assert notice._busy() == 1.0, "no look where the last minute was quiet"
+    monkeypatch.setattr(_duration, "_factorise", lambda: (1e-6, 0.6))
+    monkeypatch.setattr(_duration, "_load", lambda: 2.0)
+    assert _duration._busy() > 1e5
+    monkeypatch.setattr(_duration, "_load", lambda: 0.4)
+    assert _duration._busy() == 1.0, "no look where the last minute was quiet"
 
 
 def test_progress_without_a_terminal_is_lines(capsys):

@@ -15,11 +15,11 @@ from cases import every_case
 from qpruntime import infer
 from qpruntime.errors import InputError
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point.ended import Limits
-from qpruntime.inference.fixed_point.settle import settle
+from qpruntime.inference.fixed_point.convergence import Limits
+from qpruntime.inference.fixed_point.iterate import settle
 from qpruntime.inference.operator.functionals import Functionals
-from qpruntime.inference.operator.latent import LatentPrior
-from qpruntime.inference.operator.prior import takes_latent_side
+from qpruntime.inference.operator.solution import takes_latent_side
+from qpruntime.inference.operator.solver import LatentPrior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.projection.projector import Projector

@@ -11,9 +11,9 @@ from scipy import sparse
 from cases import every_case
 from qpruntime.errors import InputError
 from qpruntime.inference.precision import symbolic
-from qpruntime.inference.precision.factorised import Factorised, filled
-from qpruntime.inference.precision.ordering import elimination_order
+from qpruntime.inference.precision.cholesky import Factorised, filled
 from qpruntime.inference.precision.pattern import Pattern
+from qpruntime.inference.precision.symbolic_kernels import elimination_order
 
 
 def random_precision(n, density, seed, dense=0):
@@ -120,8 +120,8 @@ def test_too_large_a_factor_is_refused_before_it_begins(limit, monkeypatch):
 
 
 def test_what_does_not_fit_into_memory_is_refused(monkeypatch):
-    monkeypatch.setattr("qpruntime.memory.left", lambda: (0.0, "by the test"))
-    monkeypatch.setattr("qpruntime.memory._SMALL", 1.0)
+    monkeypatch.setattr("qpruntime._memory.left", lambda: (0.0, "by the test"))
+    monkeypatch.setattr("qpruntime._memory._SMALL", 1.0)
     with pytest.raises(InputError, match=r"the factor of 200 columns takes .* of memory"):
         factorised(random_precision(200, 0.05, 0))
 

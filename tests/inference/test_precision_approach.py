@@ -8,10 +8,10 @@ from scipy import sparse
 
 from cases import every_case
 from qpruntime import infer, infer_precision
-from qpruntime.inference.precision import approach, single
-from qpruntime.inference.precision.blas import routines
-from qpruntime.inference.precision.factorised import Factorised, filled
-from qpruntime.inference.precision.nearby import Nearby
+from qpruntime.inference.precision import cholesky, iterate
+from qpruntime.inference.precision.cholesky import Factorised, filled
+from qpruntime.inference.precision.cholesky_kernels import routines
+from qpruntime.inference.precision.iterate import Nearby
 from qpruntime.inference.precision.pattern import Pattern
 
 RNG = np.random.default_rng(5)
@@ -51,7 +51,7 @@ def counted(monkeypatch):
 
     def of(dear):
         made.clear()
-        monkeypatch.setattr(approach, "_DEAR", dear)
+        monkeypatch.setattr(iterate, "_DEAR", dear)
         return made
 
     return of
@@ -113,7 +113,7 @@ def test_a_path_of_levels_is_left_to_factors(counted):
 
 def test_large_blocks_in_single_precision(monkeypatch):
     """Of one dense block: right to single precision, and not to double."""
-    monkeypatch.setattr(single, "_SIDE", 16)
+    monkeypatch.setattr(cholesky, "_SIDE", 16)
     n = 40
     B = RNG.standard_normal((n, 2 * n))
     P = sparse.csr_array(B @ B.T / n + np.eye(n))
@@ -128,12 +128,12 @@ def test_large_blocks_in_single_precision(monkeypatch):
         exact = np.linalg.slogdet(P.toarray())[1]
         assert factor.log_det == pytest.approx(exact, abs=1e-5 if wanted else 1e-11)
     assert errors[False] < 1e-13 < errors[True] < 1e-5
-    assert single.single_routines()[2:] == routines()[2:]
+    assert cholesky.single_routines()[2:] == routines()[2:]
 
 
 def test_what_goes_wrong_within_a_kernel(monkeypatch):
     """No copy: the block is LAPACK's. An interruption: the result is not handed out."""
-    monkeypatch.setattr(single, "_SIDE", 16)
+    monkeypatch.setattr(cholesky, "_SIDE", 16)
     P = sparse.csr_array(np.eye(40) + np.full((40, 40), 0.5))
     pattern = Pattern(sparse.csr_array((1, 40)), P)
 
@@ -148,9 +148,9 @@ def test_what_goes_wrong_within_a_kernel(monkeypatch):
         return replaced
 
     exact = np.linalg.slogdet(P.toarray())[1]
-    monkeypatch.setattr(single, "_replaced", failing(MemoryError()))
+    monkeypatch.setattr(cholesky, "_replaced", failing(MemoryError()))
     assert factor().log_det == pytest.approx(exact, abs=1e-11)
-    monkeypatch.setattr(single, "_replaced", failing(KeyboardInterrupt()))
+    monkeypatch.setattr(cholesky, "_replaced", failing(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         factor()
     monkeypatch.undo()
@@ -171,7 +171,7 @@ def test_two_large_groups(counted):
     y = np.where(rows @ x + rng.standard_normal(n) > 0.0, 1.0, -1.0)
     Q = sparse.csr_array(sparse.diags_array(np.repeat([1e-4, 1.0, 2.0], [1, *sizes])))
     posts, numbers = [], []
-    for dear, tol in ((np.inf, 1e-9), (approach._DEAR, 1e-9), (approach._DEAR, 1e-3)):
+    for dear, tol in ((np.inf, 1e-9), (iterate._DEAR, 1e-9), (iterate._DEAR, 1e-3)):
         made = counted(dear)
         posts.append(infer_precision(rows, Q, y, "probit", tol=tol, log_det=0.0))
         numbers.append(len(made))

@@ -164,7 +164,7 @@ def test_sites_in_the_order_of_levels(likelihood, monkeypatch):
     A = sparse.hstack([A, np.round(rng.standard_normal((CODE.size, 1)))], format="csr")
     Q = sparse.block_diag([PRECISION, sparse.eye_array(1)], format="csr")
     plain = infer_precision(A, Q, y, likelihood, offset=0.2, tol=1e-10)
-    monkeypatch.setattr("qpruntime.inference.precision.observed_rows._MANY", 1)
+    monkeypatch.setattr("qpruntime.inference.precision.aggregation._MANY", 1)
     pattern = Pattern(A, Q)
     for given in ({}, {"pattern": pattern}, {"pattern": pattern}):
         post = infer_precision(A, Q, y, likelihood, offset=0.2, tol=1e-10, **given)

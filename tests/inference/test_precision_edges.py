@@ -8,9 +8,8 @@ from scipy import sparse
 
 from cases import every_case
 from qpruntime import ConvergenceWarning, InputError, NumericalError, infer, infer_precision
-from qpruntime.inference.contract import Solution
-from qpruntime.inference.posterior import solution_of
-from qpruntime.inference.precision import solved
+from qpruntime.inference.posterior import Solution, solution_of
+from qpruntime.inference.precision import solver
 from qpruntime.inference.precision.pattern import Pattern
 
 X = np.linspace(-1.0, 1.0, 60)
@@ -28,8 +27,8 @@ def both(A, Q, y, likelihood, tol=1e-9, **options):
 @every_case("strong", [1e-8, 0.1])
 def test_rows_that_own_an_effect(scale, strong, monkeypatch):
     """Counts of 50 000 leave 1 - tau variance of 1e-9, found without their sites; and of more."""
-    monkeypatch.setattr(solved, "_STRONG", strong)
-    monkeypatch.setattr(solved, "_AT_ONCE", 7)
+    monkeypatch.setattr(solver, "_STRONG", strong)
+    monkeypatch.setattr(solver, "_AT_ONCE", 7)
     A = np.zeros((20, 24))
     A[np.arange(20), np.repeat(np.arange(4), 5)] = A[np.arange(20), 4 + np.arange(20)] = 1.0
     Q = np.diag(np.r_[np.ones(4), np.full(20, 4.0)]) / scale

@@ -9,9 +9,8 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared, Matern, WhiteKernel
 
 from qpruntime import QPError, infer_series
-from qpruntime.inference.markov.evidence import noise_slope
-from qpruntime.inference.markov.observations import Series
-from qpruntime.inference.markov.rows import Rows
+from qpruntime.inference.markov.data import Series
+from qpruntime.inference.markov.passes import Rows, noise_slope
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.state_space import state_space
 from qpruntime.projection.projector import Projector

@@ -13,14 +13,14 @@ from scipy.stats import norm
 
 from diagonal import DiagonalFamily, DiagonalPrior
 from qpruntime import infer
+from qpruntime.inference.dense.solution import summarise
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point import variational
-from qpruntime.inference.fixed_point.ended import Limits
-from qpruntime.inference.fixed_point.settle import ORDERS, settle
+from qpruntime.inference.fixed_point.convergence import Limits
+from qpruntime.inference.fixed_point.iterate import ORDERS, settle
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.summary import summarise
-from qpruntime.learning.maximise import maximise
 from qpruntime.learning.objective import OBJECTIVES
+from qpruntime.learning.optimise import maximise
 from qpruntime.projection.projector import Projector
 
 N = 40

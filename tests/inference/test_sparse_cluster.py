@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 from dask_cluster import two_workers
 from qpruntime import infer_sparse
-from qpruntime.execution.calls import ExecutorError
+from qpruntime.execution.executors import ExecutorError
 from qpruntime.inference.sparse.checkpoint import SitesFile
 
 pytestmark = pytest.mark.slow

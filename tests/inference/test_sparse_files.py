@@ -17,18 +17,20 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from fuzz import bytewise
 from qpruntime import InputError, Likelihood
+from qpruntime._atomic_file import write_whole
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse import checkpoint
-from qpruntime.inference.sparse.arrays_file import write_arrays
-from qpruntime.inference.sparse.identity import digest, kernel_words, projector_words
-from qpruntime.inference.sparse.lazy import Lazy, as_array, read, sample
-from qpruntime.inference.sparse.mapped import mapped
-from qpruntime.inference.sparse.rows import Held
-from qpruntime.kernels.units import Units
-from qpruntime.learning.maximise import Optimum
+from qpruntime.inference.sparse.checkpoint import (
+    digest,
+    kernel_words,
+    projector_words,
+    write_arrays,
+)
+from qpruntime.inference.sparse.data import Held, Lazy, as_array, mapped, read, sample
+from qpruntime.kernels.scaling import Units
+from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.sparse.checkpoint import FitFile, Standing
 from qpruntime.learning.sparse.objective import Place
-from qpruntime.whole_file import write_whole
 
 N, M, CORRUPTIONS = 12, 3, 300
 PROBLEM = {"kernel": "RBF(1.0)", "data": "0" * 64}
@@ -158,7 +160,7 @@ def test_own_densities_and_inputs_are_told_apart():
 
 WRITER = """
 import sys, time
-from qpruntime.whole_file import write_whole
+from qpruntime._atomic_file import write_whole
 
 def write(file):
     file.write(b"half")
@@ -191,7 +193,7 @@ def test_parts_of_killed_writers_are_removed_and_those_of_living_ones_are_not(tm
 
 def test_a_part_that_another_process_removed_before_it_was_locked(tmp_path, monkeypatch):
     """It looked abandoned; the writer begins another."""
-    from qpruntime import whole_file
+    from qpruntime import _atomic_file as whole_file
 
     plain, names = whole_file.tempfile.mkstemp, []
 

@@ -10,7 +10,8 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF
 
 from qpruntime import ConvergenceWarning, InputError, infer_sparse
-from qpruntime.inference.sparse import passes, rows, sums
+from qpruntime.inference.sparse import data as sparse_data
+from qpruntime.inference.sparse import passes, state
 
 N = 1000
 CHUNK = 200
@@ -18,7 +19,7 @@ CHUNK = 200
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(rows, "CHUNK", CHUNK)
+    monkeypatch.setattr(sparse_data, "CHUNK", CHUNK)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_any_number_of_threads_gives_the_same_bits(data):
     for other in found[1:]:
         np.testing.assert_array_equal(other.sites, found[0].sites)
         assert other.log_evidence == found[0].log_evidence
-    ends = [rows.chunk_slice(k, len(y)) for k in (0, rows.chunk_count(len(y)) - 1)]
+    ends = [sparse_data.chunk_slice(k, len(y)) for k in (0, sparse_data.chunk_count(len(y)) - 1)]
     assert (ends[0].start, ends[1].stop) == (0, len(y))
 
 
@@ -82,7 +83,7 @@ def test_what_is_kept_between_passes_changes_no_bit(data, monkeypatch):
     for other in found[1:]:
         np.testing.assert_array_equal(other.sites, found[0].sites)
         assert other.log_evidence == found[0].log_evidence
-    chunks = rows.chunk_count(len(data[1]))
+    chunks = sparse_data.chunk_count(len(data[1]))
     # One for each sweep and one for the evidence at the end, where nothing is kept four.
     assert counts[1] == counts[2] == chunks * (found[0].n_sweeps + 1)
     assert counts[0] > 3 * counts[1] - 6 * chunks
@@ -139,7 +140,7 @@ def test_sums_do_not_depend_on_the_order_of_arrival():
         parts = [{"a": rng.standard_normal(5) * 1e8, "worst": (k % 4, k)} for k in range(count)]
         found = []
         for _ in range(4):
-            tree = sums.Tree(count)
+            tree = state.Tree(count)
             for number in rng.permutation(count):
                 tree.put(int(number), parts[number])
             found.append(tree.total())

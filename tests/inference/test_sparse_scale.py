@@ -13,8 +13,8 @@ from test_sparse import FOURTH, HEAVY, KERNEL, LABELS, NOISY, T4, X, Z, fitc
 
 from cases import every_case
 from qpruntime import InputError, infer, infer_sparse
-from qpruntime.execution.calls import Divided, Executor
-from qpruntime.inference.sparse import rows
+from qpruntime.execution.executors import Divided, Executor
+from qpruntime.inference.sparse import data
 
 RNG = np.random.default_rng(11)
 S = np.sqrt(RNG.uniform(0.05, 8.0, 40))
@@ -178,7 +178,7 @@ class Sent(Executor):
 
 def test_whoever_holds_rows_and_computes_the_bits_are_the_same(tmp_path, monkeypatch):
     zarr, dask_array = pytest.importorskip("zarr"), pytest.importorskip("dask.array")
-    monkeypatch.setattr(rows, "CHUNK", 90)
+    monkeypatch.setattr(data, "CHUNK", 90)
     n = 400
     x, s = RNG.standard_normal((n, 2)), RNG.uniform(0.3, 3.0, n)
     y = RNG.poisson((s * (1.5 + np.sin(x[:, 0]))) ** 2).astype(float)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime.inference.fixed_point.ended import Limits
+from qpruntime.inference.fixed_point.convergence import Limits
+from qpruntime.inference.sparse.data import Held
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.rows import Held
-from qpruntime.inference.sparse.rule import Rule
-from qpruntime.inference.sparse.settle import settle
-from qpruntime.inference.sparse.state import Base, posterior_of
-from qpruntime.inference.sparse.tied import Tied, settle_tied
+from qpruntime.inference.sparse.iterate import Tied, settle, settle_tied
+from qpruntime.inference.sparse.state import Base, Rule, posterior_of
 from qpruntime.projection.projector import Projector
 
 X = np.linspace(-3.0, 3.0, 40)[:, None]

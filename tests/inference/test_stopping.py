@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from qpruntime import infer_series
-from qpruntime.inference.sparse.block_updates import Block, Proposal, cavities, changes
+from qpruntime.inference.sparse.passes import Block, Proposal, cavities, changes
 
 
 def test_rows_appended_settle_ten_times_further_than_the_tolerance():

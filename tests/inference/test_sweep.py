@@ -11,8 +11,8 @@ import oracle
 from cases import every_case
 from qpruntime import ConvergenceWarning, infer, likelihoods, project
 from qpruntime.inference.dense.solver import DenseSolved
-from qpruntime.inference.fixed_point.settle import ORDERS
-from qpruntime.inference.site_update import cavity
+from qpruntime.inference.fixed_point.iterate import ORDERS
+from qpruntime.inference.site_kernels import cavity
 
 SIZES = [1, 5, 63, 64, 65, 129, 300]
 

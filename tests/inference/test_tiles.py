@@ -12,21 +12,21 @@ from scipy.linalg.lapack import dlauum, dpotrf, dtrtri, dtrtrs
 from threadpoolctl import threadpool_limits
 
 from qpruntime import infer
-from qpruntime.execution import blas_threads, team
-from qpruntime.inference.dense import tiles
+from qpruntime.execution import blas_threads
+from qpruntime.inference.dense import blas
 
 
 @pytest.fixture(autouse=True)
 def one_hand():
     yield
-    assert team.hands() == 1, "not given back"
+    assert blas_threads.hands() == 1, "not given back"
 
 
 @pytest.fixture(params=[1, 3])
 def hands(request):
-    before = team.set_hands(request.param)
+    before = blas_threads.set_hands(request.param)
     yield request.param
-    team.set_hands(before)
+    blas_threads.set_hands(before)
 
 
 def definite(n):
@@ -42,7 +42,7 @@ def definite(n):
 def test_as_lapack(n, hands):
     A = definite(n)
     wanted = np.tril(dpotrf(A, lower=1)[0])
-    lower, info = tiles.cholesky(A.copy(order="F"))
+    lower, info = blas.cholesky(A.copy(order="F"))
     assert info == 0
     assert np.isnan(lower[0, 1:]).all(), "what is above the diagonal is neither read nor set"
     lower = np.asfortranarray(np.tril(lower))
@@ -50,23 +50,23 @@ def test_as_lapack(n, hands):
     np.testing.assert_allclose(lower, wanted, rtol=0.0, atol=1e-9)
     # The residual has no condition: A is 1e4.
     np.testing.assert_allclose(np.tril(lower @ lower.T), np.tril(A), rtol=0.0, atol=1e-10)
-    inverse = np.tril(tiles.inverse_triangle(wanted))
+    inverse = np.tril(blas.inverse_triangle(wanted))
     np.testing.assert_allclose(inverse, np.tril(dtrtri(wanted, lower=1)[0]), rtol=0, atol=1e-11)
     np.testing.assert_allclose(
-        np.tril(tiles.square(wanted.copy(order="F"))),
+        np.tril(blas.square(wanted.copy(order="F"))),
         np.tril(dlauum(wanted, lower=1)[0]),
         rtol=1e-12,
         atol=1e-9,
     )
     columns = np.asfortranarray(np.random.default_rng(0).standard_normal((n, 300)))
     solved = dtrtrs(wanted, columns, lower=1)[0]
-    found = tiles.solve_lower(wanted, columns.copy(order="F"))
+    found = blas.solve_lower(wanted, columns.copy(order="F"))
     np.testing.assert_allclose(found, solved, rtol=0.0, atol=1e-12)
     for count in (0, 1, 2):
         some = columns[:, :count].copy(order="F")
         if count == 1:
             some = np.lib.stride_tricks.as_strided(some, strides=(8, 8))
-        found = tiles.solve_lower(wanted, some)
+        found = blas.solve_lower(wanted, some)
         np.testing.assert_allclose(found, solved[:, :count], rtol=0.0, atol=1e-12)
 
 
@@ -74,7 +74,7 @@ def test_the_row_that_fails(hands):
     for row in (0, 400, 800, 1199):
         A = definite(1200)
         A[row, row] = -1.0
-        info = tiles.cholesky(A)[1]
+        info = blas.cholesky(A)[1]
         assert info == row + 1
 
 
@@ -102,7 +102,7 @@ def test_every_piece_once_and_by_several_threads(hands):
         seen.append(i)
         names.add(threading.get_ident())
 
-    team.share([(piece, (i,)) for i in range(40)])
+    blas_threads.share([(piece, (i,)) for i in range(40)])
     assert sorted(seen) == list(range(40))
     assert len(names) <= hands
     assert hands == 1 or len(names) > 1
@@ -118,7 +118,7 @@ def test_an_error_ends_it(hands):
         done.append(i)
 
     with pytest.raises(KeyError):
-        team.share([(piece, (i,)) for i in range(1000)])
+        blas_threads.share([(piece, (i,)) for i in range(1000)])
     # What had begun has ended, at most one piece a thread.
     count = len(done)
     time.sleep(0.05)
@@ -141,7 +141,7 @@ def test_errors_of_all_threads_are_waited_for(hands):
             raise KeyError(i)
 
     with pytest.raises(KeyError):
-        team.share([(piece, (i,)) for i in range(3)])
+        blas_threads.share([(piece, (i,)) for i in range(3)])
     count = len(ended)
     time.sleep(0.1)
     assert len(ended) == count >= 1
@@ -160,8 +160,8 @@ class NoThreads:
 
 def test_without_further_threads(hands, monkeypatch):
     pool, done = NoThreads(), []
-    monkeypatch.setattr(team, "_pool", lambda: pool)
-    team.share([(done.append, (i,)) for i in range(20)])
+    monkeypatch.setattr(blas_threads, "_pool", lambda: pool)
+    blas_threads.share([(done.append, (i,)) for i in range(20)])
     assert done == list(range(20))
     # A thread that comes by later finds nothing to do.
     for function, arguments in pool.queued:
@@ -170,13 +170,13 @@ def test_without_further_threads(hands, monkeypatch):
 
 
 def test_a_team_in_a_new_process():
-    before = team.set_hands(2)
+    before = blas_threads.set_hands(2)
     try:
-        team.share([(time.sleep, (0.001,)) for _ in range(4)])
+        blas_threads.share([(time.sleep, (0.001,)) for _ in range(4)])
         child = os.fork()
         if child == 0:
-            team.share([(time.sleep, (0.001,)) for _ in range(4)])
+            blas_threads.share([(time.sleep, (0.001,)) for _ in range(4)])
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
-        team.set_hands(before)
+        blas_threads.set_hands(before)

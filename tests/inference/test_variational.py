@@ -14,8 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from cases import every_case
 from oracle import REFERENCE, RBFData
 from qpruntime import GPClassifier, GPPoissonRegressor, InputError, infer, project
-from qpruntime.learning.family import KernelFamily
-from qpruntime.learning.objective import Objective
+from qpruntime.learning.objective import KernelFamily, Objective
 from qpruntime.projection.projector import Projector
 
 GPY = json.loads((REFERENCE / "gpy_vb.json").read_text())

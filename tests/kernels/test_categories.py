@@ -9,15 +9,20 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from cases import every_case
 from qpruntime import InputError
-from qpruntime.inference.nearest.covariances import within
-from qpruntime.inference.nearest.metric import metric
+from qpruntime.inference.local.blocks import within
+from qpruntime.inference.local.neighbours import metric
 from qpruntime.kernels import Categories, On
-from qpruntime.kernels.cross import contract, contract_square, cross_covariance, moves_inputs
+from qpruntime.kernels.cross_covariance import (
+    contract,
+    contract_square,
+    cross_covariance,
+    moves_inputs,
+)
 from qpruntime.kernels.default import each_column
-from qpruntime.kernels.gradient import covariance_function
-from qpruntime.kernels.units import Units
+from qpruntime.kernels.gradients import covariance_function
+from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import default_start
-from qpruntime.learning.inducing import clusters, levels_of, units
+from qpruntime.learning.inducing_points import clusters, levels_of, units
 
 C = ConstantKernel
 KERNELS = [

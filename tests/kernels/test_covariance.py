@@ -16,13 +16,13 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from cases import every_case
-from qpruntime.kernels import gradient as covariance
-from qpruntime.kernels.contraction import contract_gradient
-from qpruntime.kernels.gradient import (
+from qpruntime.kernels import gradients as covariance
+from qpruntime.kernels.gradients import (
     Covariance,
     Isotropic,
     Radial,
     RadialByFeature,
+    contract_gradient,
     covariance_function,
 )
 

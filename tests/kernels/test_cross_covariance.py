@@ -14,15 +14,15 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from cases import every_case
-from qpruntime.inference.sparse.blas import add_outer, add_square, divide, divide_transposed
-from qpruntime.kernels.cross import (
+from qpruntime.inference.sparse.features import add_outer, add_square, divide, divide_transposed
+from qpruntime.kernels.cross_covariance import (
     contract,
     contract_square,
     cross_covariance,
     diagonal,
     moves_inputs,
 )
-from qpruntime.kernels.squares import squared_distances
+from qpruntime.kernels.radial_kernels import squared_distances
 
 C, W = ConstantKernel, WhiteKernel
 SOUND = [

@@ -19,11 +19,11 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from qpruntime import GPClassifier, InputError, Search, infer_series, infer_sparse
-from qpruntime.bayesopt.paths import Paths
+from qpruntime.bayesopt.minimisers import Paths
 from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.kernels import Factor, KernelParts, States, Term, register
-from qpruntime.kernels.cross import moves_inputs
-from qpruntime.kernels.gradient import covariance_function
+from qpruntime.kernels.cross_covariance import moves_inputs
+from qpruntime.kernels.gradients import covariance_function
 from qpruntime.kernels.state_space import NotMarkov, state_space
 
 ROOT, C = math.sqrt(3.0), ConstantKernel

@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 from cases import every_case
 from qpruntime import InputError
 from qpruntime.kernels import Categories, On
-from qpruntime.kernels.prior_draws import PriorDraws
+from qpruntime.kernels.random_features import PriorDraws
 
 RNG = np.random.default_rng(0)
 X = np.column_stack([RNG.standard_normal((8, 2)), RNG.integers(0, 3, 8), RNG.integers(0, 2, 8)])

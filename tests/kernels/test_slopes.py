@@ -9,7 +9,13 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from cases import every_case
 from qpruntime import InputError
-from qpruntime.kernels.slopes import Asked, contract, covariance, diagonal, require_slopes
+from qpruntime.kernels.derivative_covariance import (
+    Asked,
+    contract,
+    covariance,
+    diagonal,
+    require_slopes,
+)
 
 LENGTHS = [0.7, 1.9]
 KERNELS = [

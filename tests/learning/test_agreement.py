@@ -7,9 +7,8 @@ import pytest
 
 from cases import every_case
 from qpruntime import ConvergenceWarning, GPPoissonRegressor, Search
-from qpruntime.learning import runs
-from qpruntime.learning.agreement import several_fixed_points
-from qpruntime.learning.maximise import Optimum
+from qpruntime.learning import restarts
+from qpruntime.learning.optimise import Optimum, several_fixed_points
 
 
 def run(theta, value, slope=0.0, success=True):
@@ -39,7 +38,7 @@ def test_one_run_agrees_with_itself():
 
 def test_a_fit_warns(monkeypatch):
     """The second run is given another value where it ends at the same parameters."""
-    whole, seen = runs.maximise, []
+    whole, seen = restarts.maximise, []
 
     def shifted(*args, **kwargs):
         optimum, sites = whole(*args, **kwargs)
@@ -49,7 +48,7 @@ def test_a_fit_warns(monkeypatch):
             optimum = run(first.theta, first.value - 0.5)
         return optimum, sites
 
-    monkeypatch.setattr(runs, "maximise", shifted)
+    monkeypatch.setattr(restarts, "maximise", shifted)
     X = np.linspace(0.0, 6.0, 25)[:, None]
     counts = np.random.default_rng(4).poisson((1.5 + np.sin(X[:, 0])) ** 2)
     with pytest.warns(ConvergenceWarning, match="several fixed points there"):

@@ -9,13 +9,13 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from cases import every_case
 from qpruntime import infer
-from qpruntime.inference.operator import features
+from qpruntime.inference.operator import functionals
 from qpruntime.inference.operator.functionals import Functionals
-from qpruntime.inference.operator.latent import LatentPrior
+from qpruntime.inference.operator.solver import LatentPrior
 from qpruntime.inference.sites import Sites
-from qpruntime.learning.along import AlongFamily
-from qpruntime.learning.maximise import maximise
 from qpruntime.learning.objective import LeaveOneOut, Objective
+from qpruntime.learning.optimise import maximise
+from qpruntime.learning.train_operator import AlongFamily
 from qpruntime.projection.projector import Projector
 
 KERNELS = [
@@ -106,7 +106,7 @@ def test_many_sparse_rows(monkeypatch, copies):
     A = np.array([np.eye(9)[i] - np.eye(9)[j] for i, j in pairs])
     found = []
     for many in (False, True):
-        monkeypatch.setattr(features.Features, "many", property(_many(many)))
+        monkeypatch.setattr(functionals.Features, "many", property(_many(many)))
         prior = LatentPrior(Functionals(sparse.csr_array(A), 9), K, np.zeros(9))
         solved = prior.factor(Sites(np.linspace(0.2, 0.9, 72), np.linspace(-1, 1, 72)))
         found.append((prior.variance, *solved.marginals(), solved.slope()))
@@ -122,5 +122,5 @@ def _many(value):
 
 def test_when_rows_are_many():
     A = sparse.random_array((9000, 1000), density=0.002, rng=np.random.default_rng(0)).tocsr()
-    assert features.Features(Functionals(A, 1000), np.eye(1000)).many
-    assert not features.Features(Functionals(A[:900], 1000), np.eye(1000)).many
+    assert functionals.Features(Functionals(A, 1000), np.eye(1000)).many
+    assert not functionals.Features(Functionals(A[:900], 1000), np.eye(1000)).many

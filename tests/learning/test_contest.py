@@ -13,18 +13,14 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from cases import every_case
 from qpruntime import GPClassifier
-from qpruntime.kernels.units import Units
-from qpruntime.learning.data import Data
+from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import default_start
-from qpruntime.learning.policy import contest as rooms
-from qpruntime.learning.policy import fit as policy
-from qpruntime.learning.policy import inducing_end
-from qpruntime.learning.policy.candidates import Candidate, Shape, alike, combined
-from qpruntime.learning.policy.contest import Case, contest, moved
-from qpruntime.learning.policy.operations import Budget
-from qpruntime.learning.policy.settled import Settled
-from qpruntime.learning.policy.trial import Trial
-from qpruntime.learning.settings import settings_of
+from qpruntime.learning.model_selection import select
+from qpruntime.learning.model_selection.budget import Budget
+from qpruntime.learning.model_selection.candidates import Candidate, Shape, Trial, alike, combined
+from qpruntime.learning.model_selection.inducing_growth import Settled
+from qpruntime.learning.model_selection.select import Case, contest, moved
+from qpruntime.learning.settings import Data, settings_of
 from qpruntime.projection.projector import Projector
 
 BUDGET, UNITS = Budget(None, 100), Units(np.zeros(2), np.ones(2))
@@ -104,8 +100,8 @@ def test_one_whose_variance_is_wrong_is_heard_again():
 
 def made_few(patch):
     """More than 80 rows are many."""
-    patch.setattr(policy, "DENSE", 80)
-    patch.setattr(rooms, "FIRST", 40)
+    patch.setattr(select, "DENSE", 80)
+    patch.setattr(select, "FIRST", 40)
 
 
 @pytest.fixture
@@ -158,9 +154,9 @@ def loss(model):
 
 def test_a_start_with_a_wrong_variance_ends_alike(plain, few_dense, monkeypatch):
     """Fifty times less than what the evidence of few rows says; 9 is what moves mend of it."""
-    monkeypatch.setattr(policy, "choose", lowered(policy.choose, 50.0))
+    monkeypatch.setattr(select, "choose", lowered(select.choose, 50.0))
     mended = GPClassifier(**OPTIONS).fit(ROUGH[:300], STEPS[:300])
-    monkeypatch.setattr(rooms, "_STEPS", 0)
+    monkeypatch.setattr(select, "_STEPS", 0)
     left = GPClassifier(**OPTIONS).fit(ROUGH[:300], STEPS[:300])
 
     assert loss(mended) < loss(left) - 0.01
@@ -172,8 +168,8 @@ def test_rows_that_predict_worse_than_the_first_begin_again_once(
     plain, few_dense, monkeypatch, caplog, factors, worse
 ):
     caplog.clear()
-    monkeypatch.setattr(rooms, "_STEPS", 0)
-    monkeypatch.setattr(policy, "choose", lowered(policy.choose, *factors))
+    monkeypatch.setattr(select, "_STEPS", 0)
+    monkeypatch.setattr(select, "choose", lowered(select.choose, *factors))
     model = GPClassifier(**OPTIONS).fit(ROUGH[:300], STEPS[:300])
     assert "begun again with other rows drawn" in caplog.text
     assert loss(model) < loss(plain) + worse
@@ -185,7 +181,7 @@ def test_rows_that_predict_worse_than_the_first_begin_again_once(
 
 
 def test_of_many_rows_some_settle_the_contest(few_dense, monkeypatch):
-    monkeypatch.setattr(inducing_end, "ROWS", 150)
+    monkeypatch.setattr(select, "ROWS", 150)
     model = GPClassifier(inducing="judged", random_state=0).fit(ROUGH, STEPS)
     settled = [stage.rows for stage in model.stages_ if "inducing" in stage.candidate]
     assert 150 in settled

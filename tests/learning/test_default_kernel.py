@@ -22,7 +22,7 @@ from qpruntime import (
     infer,
 )
 from qpruntime.kernels.default import LogNormal
-from qpruntime.kernels.units import Units, spreads
+from qpruntime.kernels.scaling import Units, spreads
 from qpruntime.learning.default_kernel import default_start
 
 RNG = np.random.default_rng(0)

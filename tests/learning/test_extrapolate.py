@@ -7,10 +7,10 @@ import pytest
 
 from qpruntime import likelihoods
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point.settle import settle
+from qpruntime.inference.fixed_point.iterate import settle
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
-from qpruntime.learning.warm_start import Extrapolation
+from qpruntime.learning.objective import Extrapolation
 from qpruntime.projection.projector import Projector
 
 

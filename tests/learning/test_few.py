@@ -7,8 +7,8 @@ import pytest
 
 from cases import every_case
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, Search
-from qpruntime.learning.policy import few
-from qpruntime.learning.warp import Warp
+from qpruntime.learning.model_selection import small_data
+from qpruntime.learning.rank_transform import Warp
 
 RNG = np.random.default_rng(0)
 PLAIN = RNG.standard_normal((240, 3))
@@ -42,7 +42,7 @@ def test_ranks_of_skewed_features():
 
 
 def test_straight_features_are_not_looked_at(monkeypatch):
-    monkeypatch.setattr(few, "Trial", None)
+    monkeypatch.setattr(small_data, "Trial", None)
     model = GPClassifier(random_state=0).fit(PLAIN, SIDES)
     assert (model.warp_, model.stages_) == (None, ())
     same = GPClassifier(inducing=None).fit(PLAIN, SIDES)

@@ -8,9 +8,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from cases import every_case
 from qpruntime import infer
-from qpruntime.learning.family import KernelFamily
-from qpruntime.learning.maximise import maximise
-from qpruntime.learning.objective import Objective
+from qpruntime.learning.objective import KernelFamily, Objective
+from qpruntime.learning.optimise import maximise
 from qpruntime.projection.projector import Projector
 
 KERNELS = [

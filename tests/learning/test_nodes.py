@@ -14,15 +14,13 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from cases import every_case
 from qpruntime.errors import InputError
 from qpruntime.kernels.default import LogNormal
-from qpruntime.learning.nodes import found as found_module
-from qpruntime.learning.nodes import nuts as nuts_module
-from qpruntime.learning.nodes.density import Density
-from qpruntime.learning.nodes.found import find
-from qpruntime.learning.nodes.importance import draws
-from qpruntime.learning.nodes.nuts import effective, nuts
-from qpruntime.learning.nodes.pareto import pareto_k, pareto_shape
-from qpruntime.learning.nodes.prior import proper_prior
-from qpruntime.learning.priors import priors_of
+from qpruntime.learning.hyper_integration import integrate as found_module
+from qpruntime.learning.hyper_integration import nuts as nuts_module
+from qpruntime.learning.hyper_integration.density import Density, proper_prior
+from qpruntime.learning.hyper_integration.designs import draws, pareto_k, pareto_shape
+from qpruntime.learning.hyper_integration.integrate import find
+from qpruntime.learning.hyper_integration.nuts import effective, nuts
+from qpruntime.learning.hyperpriors import priors_of
 
 MEAN = np.array([0.3, -1.0, 0.5])
 ROOT = np.array([[0.7, 0.0, 0.0], [0.4, 0.5, 0.0], [-0.3, 0.2, 1.1]])

@@ -23,17 +23,13 @@ from qpruntime import (
     InputError,
     infer,
 )
-from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.policy import acts, candidates, contest, inducing_end
-from qpruntime.learning.policy import fit as policy
-from qpruntime.learning.policy.judged import better
-from qpruntime.learning.policy.operations import RATE, Budget
-from qpruntime.learning.policy.settled import Settled
-from qpruntime.learning.policy.subsets import drawn
-from qpruntime.learning.policy.trial import Climbed, Trial
-from qpruntime.learning.settings import settings_of
-from qpruntime.learning.warp import Warp
+from qpruntime.learning.model_selection import budget, candidates, select
+from qpruntime.learning.model_selection.budget import RATE, Budget, better, drawn
+from qpruntime.learning.model_selection.candidates import Climbed, Trial
+from qpruntime.learning.model_selection.inducing_growth import Settled
+from qpruntime.learning.rank_transform import Warp
+from qpruntime.learning.settings import Data, settings_of
 from qpruntime.projection.projector import Projector
 
 RNG = np.random.default_rng(0)
@@ -165,8 +161,8 @@ def test_small_fits_are_dense_and_say_what_they_chose(caplog):
 @pytest.fixture
 def few_dense(monkeypatch):
     """More than 80 rows are many."""
-    monkeypatch.setattr(policy, "DENSE", 80)
-    monkeypatch.setattr(contest, "FIRST", 10)
+    monkeypatch.setattr(select, "DENSE", 80)
+    monkeypatch.setattr(select, "FIRST", 10)
 
 
 def test_many_rows_take_inducing_points(few_dense):
@@ -197,7 +193,7 @@ def test_a_kernel_of_more_rows_is_left_where_rows_left_out_lose_by_it(few_dense,
         optimum = replace(climbed.optimum, theta=theta)
         return replace(candidate, climbed=replace(climbed, optimum=optimum))
 
-    monkeypatch.setattr(inducing_end, "last_rung", smooth)
+    monkeypatch.setattr(select, "last_rung", smooth)
     kept = GPClassifier(**options).fit(MOONS, SIDES)
     assert len(kept.stages_) >= len(plain.stages_) + 2
     assert str(kept.kernel_) == str(plain.kernel_)
@@ -234,7 +230,7 @@ def test_without_arguments_few_rows_are_fitted_by_the_evidence_and_more_by_the_p
     dense = GPClassifier(inducing=None).fit(MOONS, SIDES)
     assert few.engine_ == "dense"
     np.testing.assert_array_equal(few.predict_proba(NEW), dense.predict_proba(NEW))
-    for room in (policy, acts):
+    for room in (select, budget):
         monkeypatch.setattr(room, "DENSE", 80)
     many = GPClassifier(random_state=3).fit(MOONS, SIDES)
     assert many.engine_.startswith("inducing")

@@ -11,10 +11,10 @@ from cases import every_case
 from qpruntime import GPPoissonRegressor, GPRobustRegressor, Search, infer
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.problem import Problem
+from qpruntime.learning.model_selection import budget
+from qpruntime.learning.model_selection import select as policy
+from qpruntime.learning.model_selection.budget import drawn
 from qpruntime.learning.objective import settle_fast
-from qpruntime.learning.policy import acts
-from qpruntime.learning.policy import fit as policy
-from qpruntime.learning.policy.subsets import drawn
 from qpruntime.projection.projector import Projector
 
 
@@ -27,7 +27,7 @@ def many(fit, *data):
     """Fit where more than 400 rows are many."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("error")
-        for room in (policy, acts):
+        for room in (policy, budget):
             patch.setattr(room, "DENSE", 400)
         return fit(*data)
 

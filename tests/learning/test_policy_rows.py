@@ -9,10 +9,9 @@ import pytest
 
 from dask_cluster import two_workers
 from qpruntime import GPClassifier, Inducing, NumericalError
-from qpruntime.estimators import data
-from qpruntime.inference.nearest import disk
-from qpruntime.learning.policy import acts, contest, inducing
-from qpruntime.learning.policy import fit as policy
+from qpruntime.estimators import input_data
+from qpruntime.inference.local import storage
+from qpruntime.learning.model_selection import budget, inducing_growth, select
 
 N, D = 200, 11
 RNG = np.random.default_rng(8)
@@ -24,9 +23,9 @@ NEW = RNG.standard_normal((40, D)) * np.linspace(1.0, 20.0, D)
 @pytest.fixture(autouse=True)
 def few_dense(monkeypatch):
     """More than 80 rows are many."""
-    for room in (policy, acts, data):
+    for room in (select, budget, input_data):
         monkeypatch.setattr(room, "DENSE", 80)
-    monkeypatch.setattr(contest, "FIRST", 10)
+    monkeypatch.setattr(select, "FIRST", 10)
 
 
 def fitted(rows, labels=LABELS, of_inducing=None, **options):
@@ -56,11 +55,11 @@ def test_wherever_rows_are(tmp_path):
     """Also where they do not fit into memory: then their nearest are looked for on the disk."""
     plain = fitted(X)
     assert plain.engine_ == "inducing+nearest"
-    assert not disk.on_disk(plain.posterior_._solution.rows.X)
+    assert not storage.on_disk(plain.posterior_._solution.rows.X)
     for rows in kinds(tmp_path):
         same(fitted(rows), plain)
     small, model = (fitted(at, of_inducing={"memory": 0.0}) for at in (X, rows))
-    assert disk.on_disk(model.posterior_._solution.rows.X)
+    assert storage.on_disk(model.posterior_._solution.rows.X)
     same(model, small)
     same(pickle.loads(pickle.dumps(model)), small)
 
@@ -68,13 +67,13 @@ def test_wherever_rows_are(tmp_path):
 def test_single_precision_steers_where_features_do_not_fit(monkeypatch):
     """And double where single loses the factor; the end is of double precision either way."""
     double = fitted(X, of_inducing={"dtype": "float64", "memory": 0.0})
-    seen, settle = [], inducing.settle
+    seen, settle = [], inducing_growth.settle
 
     def watched(engine, limits):
         seen.append(engine.dtype)
         return settle(engine, limits)
 
-    monkeypatch.setattr(inducing, "settle", watched)
+    monkeypatch.setattr(inducing_growth, "settle", watched)
     single = fitted(X, of_inducing={"memory": 0.0})
     assert set(seen) == {np.float32}
     assert single.posterior_.sparse._solution.inducing.dtype == np.float64
@@ -86,7 +85,7 @@ def test_single_precision_steers_where_features_do_not_fit(monkeypatch):
             raise NumericalError("no factor")
         return settle(engine, limits)
 
-    monkeypatch.setattr(inducing, "settle", lost)
+    monkeypatch.setattr(inducing_growth, "settle", lost)
     same(fitted(X, of_inducing={"memory": 0.0}), double)
 
 

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from cases import every_case
 from qpruntime import GPClassifier, GPRegressor, InputError, Search, infer
-from qpruntime.learning.priors import Priors
+from qpruntime.learning.hyperpriors import Priors
 from qpruntime.likelihoods import get
 
 RNG = np.random.default_rng(0)

@@ -10,8 +10,8 @@ from scipy.stats import spearmanr
 
 from cases import every_case
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
-from qpruntime.learning.policy import screen
-from qpruntime.learning.policy.screen import _correlation
+from qpruntime.learning.model_selection import small_data
+from qpruntime.learning.model_selection.small_data import _correlation
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((90, 400)), RNG.standard_normal((300, 400))
@@ -74,7 +74,7 @@ def test_the_price_is_the_log_of_the_number_of_choices(monkeypatch):
 
 
 def test_few_features_are_not_looked_at(monkeypatch):
-    monkeypatch.setattr(screen, "Trial", None)
+    monkeypatch.setattr(small_data, "Trial", None)
     model = GPClassifier(random_state=0).fit(X[:, :45], X[:, 7] > 0.0)
     assert model.stages_ == ()
 

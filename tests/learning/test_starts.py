@@ -29,7 +29,7 @@ from qpruntime import (
     Search,
     infer,
 )
-from qpruntime.learning.starts import degenerate, start_from
+from qpruntime.learning.initialisation import degenerate, start_from
 
 C = ConstantKernel
 WIDE = (1e-6, 1e10)

@@ -30,10 +30,9 @@ from qpruntime import (
     open_table,
 )
 from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point.settle import settle
+from qpruntime.inference.fixed_point.iterate import settle
 from qpruntime.inference.problem import Problem
-from qpruntime.learning.family import KernelFamily
-from qpruntime.learning.objective import LeaveOneOut
+from qpruntime.learning.objective import KernelFamily, LeaveOneOut
 from qpruntime.projection.projector import Projector
 from tablegen import build
 from tablegen.console.cli import main

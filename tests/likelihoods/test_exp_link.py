@@ -15,8 +15,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cases import every_case
 from qpruntime import GPPoissonRegressor, InputError, NumericalError, Search, infer
-from qpruntime.estimators.predictive.density import log_pmf, mode, quantiles
-from qpruntime.estimators.predictive.links import LINKS
+from qpruntime.predictive.counts import LINKS
+from qpruntime.predictive.density import log_pmf, mode, quantiles
 
 FIXED = ConstantKernel(0.8, "fixed") * RBF(1.5, "fixed")
 RNG = np.random.default_rng(6)

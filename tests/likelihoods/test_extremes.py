@@ -16,9 +16,9 @@ import multiprecision
 import oracle
 from cases import every_case
 from qpruntime import GPPoissonRegressor, infer, likelihoods
-from qpruntime.jit import INTERPRETED
-from qpruntime.projection.kernel import project_many
+from qpruntime._numba import INTERPRETED
 from qpruntime.projection.projector import Projector
+from qpruntime.projection.site_kernel import project_many
 
 NAMES = likelihoods.names()
 # Those of one peak, written with 60 digits; the others have oracles of their own below.

@@ -14,8 +14,8 @@ from scipy.special import expit, gammaln, log_ndtr, logsumexp, ndtr
 from cases import every_case
 from oracle import tilted
 from qpruntime import InputError, likelihoods
-from qpruntime.projection.kernel import project_many
 from qpruntime.projection.projector import Projector, project_arrays
+from qpruntime.projection.site_kernel import project_many
 
 pytestmark = pytest.mark.interpreted
 

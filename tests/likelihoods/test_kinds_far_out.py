@@ -8,8 +8,8 @@ import pytest
 
 from cases import every_case
 from qpruntime import likelihoods
-from qpruntime.projection.kernel import project_many
 from qpruntime.projection.projector import Projector
+from qpruntime.projection.site_kernel import project_many
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 
 from cases import every_case
 from qpruntime import InputError, infer, infer_series, infer_sparse, likelihoods, project
-from qpruntime.likelihoods import observations
+from qpruntime.likelihoods import responses
 
 T = np.linspace(0.0, 3.0, 5)
 K = np.exp(-0.5 * (T[:, None] - T) ** 2)
@@ -57,5 +57,5 @@ def test_the_likelihoods_named_are_those():
     counted = {n for n in likelihoods.names() if likelihoods.get(n).outcomes.startswith("counts")}
     real = {n for n in likelihoods.names() if likelihoods.get(n).outcomes == "real numbers"}
     for values, known in ((np.array([3.0]), counted), (np.array([0.5]), real)):
-        words = observations._instead(values)
+        words = responses._instead(values)
         assert {n for n in likelihoods.names() if f"'{n}'" in words} == known

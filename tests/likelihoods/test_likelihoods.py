@@ -9,7 +9,7 @@ from scipy.special import gammaln, log_ndtr
 from cases import every_case
 from oracle import REFERENCE, tilted
 from qpruntime import InputError, likelihoods
-from qpruntime.jit import INTERPRETED
+from qpruntime._numba import INTERPRETED
 from qpruntime.projection.projector import project_arrays
 
 

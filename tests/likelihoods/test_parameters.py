@@ -12,13 +12,13 @@ from scipy import stats
 
 from cases import every_case
 from qpruntime import InputError, TableError, infer, likelihoods, open_table, project
-from qpruntime.artifact.metadata import Axis, Metadata
+from qpruntime._formatting import spell
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.problem import Problem
-from qpruntime.learning.parameter_slopes import parameter_slopes
+from qpruntime.learning.objective import parameter_slopes
 from qpruntime.likelihoods import get
-from qpruntime.names import spell
 from qpruntime.projection.projector import Projector, project_arrays
+from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen.grid.plan import make_plan
 
 pytestmark = pytest.mark.interpreted

@@ -10,8 +10,8 @@ import pytest
 
 import tablegen
 from qpruntime import InputError, Likelihood, infer, likelihoods, project, project_sampled
-from qpruntime.jit import MOMENTS, SPLIT, Pointer
-from qpruntime.validation import finite
+from qpruntime._numba import MOMENTS, SPLIT, Pointer
+from qpruntime._validation import finite
 
 X = np.linspace(-2.0, 2.0, 9)
 K = 1.5 * np.exp(-0.5 * (X[:, None] - X) ** 2)

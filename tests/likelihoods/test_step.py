@@ -9,9 +9,9 @@ import pytest
 
 from oracle import tilted
 from qpruntime import InputError, NumericalError, infer, likelihoods, project
-from qpruntime.likelihoods.observations import log_ratios
-from qpruntime.projection.kernel import project_many
+from qpruntime.likelihoods.responses import log_ratios
 from qpruntime.projection.projector import Projector, project_arrays
+from qpruntime.projection.site_kernel import project_many
 
 
 @pytest.mark.interpreted

@@ -13,7 +13,7 @@ from scipy.special import log_ndtr
 
 from cases import every_case
 from qpruntime import Likelihood, project
-from qpruntime.likelihoods import user_function
+from qpruntime.likelihoods import user_defined
 
 
 def compiled(f, y, theta):
@@ -48,14 +48,14 @@ def made(log_prob, slope=1.0):
     ],
 )
 def test_it_says_so_once(log_prob, name, why, caplog):
-    user_function.tell_once.cache_clear()
+    user_defined.tell_once.cache_clear()
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="qpruntime"):
         for slope in (1.0, 1.0, 2.0):  # as where parameters are learnt
             project(made(log_prob, slope), 0.1, 1.0, 1, "ep")
     (message,) = caplog.messages
     assert message.startswith(f"qpruntime: log_prob {name} runs in Python, uncompiled")
-    assert f"about {user_function._SLOWER} times as long" in message
+    assert f"about {user_defined._SLOWER} times as long" in message
     assert "tablegen.build" in message
     assert re.search(why, message)
 

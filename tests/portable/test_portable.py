@@ -8,11 +8,9 @@ import pytest
 from cases import every_case
 from half_plane import NAMES, cavities
 from qpruntime import InputError, Likelihood, functions, likelihoods
-from qpruntime.portable.forms import FORMS
-from qpruntime.portable.functions_of import PortableFunctions
-from qpruntime.portable.operations import NumPy
-from qpruntime.portable.spline import _weights
-from qpruntime.projection.splines import quintic_weights
+from qpruntime.interop.array_api import FORMS, PortableFunctions
+from qpruntime.interop.array_formulas import NumPy, _weights
+from qpruntime.projection.interpolation import quintic_weights
 
 
 def same(got, want, rtol=1e-9, atol=0.0):

@@ -14,13 +14,12 @@ import pytest
 
 from cases import every_case
 from qpruntime import TableError, infer, likelihoods, open_table, project
-from qpruntime.likelihoods.poisson import LARGEST_COUNT, TABULATED
-from qpruntime.likelihoods.reduction import CLOSED, INTEGRATE
-from qpruntime.projection import opening
-from qpruntime.projection.finding import shipped_path
-from qpruntime.projection.opening import shipped
+from qpruntime._special import power_peak_ratio
+from qpruntime.likelihoods.base import CLOSED, INTEGRATE
+from qpruntime.likelihoods.poisson_square import LARGEST_COUNT, TABULATED
+from qpruntime.projection import open
+from qpruntime.projection.open import shipped, shipped_path
 from qpruntime.projection.projector import Projector, project_arrays
-from qpruntime.special import power_peak_ratio
 
 #: The promise: relative error of sigma*.
 BOUND = 1e-9
@@ -291,7 +290,7 @@ def test_likelihoods_without_a_table_are_integrated():
 
 
 def test_a_missing_file_is_an_error(monkeypatch, tmp_path):
-    monkeypatch.setattr(opening, "shipped_path", lambda name: tmp_path / f"{name}.h5")
+    monkeypatch.setattr(open, "shipped_path", lambda name: tmp_path / f"{name}.h5")
     shipped.cache_clear()
     try:
         with pytest.raises(TableError, match=r"no table at .*probit\.h5"):

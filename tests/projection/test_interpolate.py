@@ -7,7 +7,7 @@ import pytest
 from scipy.interpolate import BSpline
 
 from cases import every_case
-from qpruntime.projection.splines import quintic, quintic_weights
+from qpruntime.projection.interpolation import quintic, quintic_weights
 
 pytestmark = pytest.mark.interpreted
 EPS = np.finfo(float).eps

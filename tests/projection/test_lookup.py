@@ -14,11 +14,11 @@ from scipy.interpolate import RegularGridInterpolator
 
 from cases import every_case
 from qpruntime import InputError, infer, likelihoods, open_table, project
-from qpruntime.artifact.metadata import Axis, Metadata
 from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.interpolation import bilinear
 from qpruntime.projection.projector import Projector, project_arrays
-from qpruntime.projection.splines import bilinear
 from qpruntime.projection.table import Table
+from qpruntime.table_format.metadata import Axis, Metadata
 
 EPS = np.finfo(float).eps
 

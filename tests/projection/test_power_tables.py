@@ -9,9 +9,9 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF
 
 from qpruntime import infer, likelihoods, open_table
-from qpruntime.projection.finding import shipped_path
-from qpruntime.projection.kernel import project_many
+from qpruntime.projection.open import shipped_path
 from qpruntime.projection.projector import Projector
+from qpruntime.projection.site_kernel import project_many
 
 HALF = 0.5
 NAMES = ("probit", "logistic")

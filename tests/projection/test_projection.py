@@ -8,7 +8,7 @@ import pytest
 from cases import every_case
 from oracle import probit_moments
 from qpruntime import InputError, NumericalError, TableError, project
-from qpruntime.jit import INTERPRETED
+from qpruntime._numba import INTERPRETED
 from qpruntime.projection.projector import project_arrays
 
 pytestmark = pytest.mark.interpreted

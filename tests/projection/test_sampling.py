@@ -11,8 +11,8 @@ from scipy.stats import binom, chi2
 from cases import every_case
 from qpruntime import InputError, NumericalError, SamplingWarning, project_sampled, project_samples
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection.importance import Site
 from qpruntime.projection.projector import project_arrays
+from qpruntime.projection.sampling import Site
 
 FIELDS = ("log_z", "mean", "std_ep", "std")
 

@@ -9,10 +9,10 @@ import mpmath
 import numpy as np
 
 from qpruntime import likelihoods
-from qpruntime.inference.sparse.rule import Rule
-from qpruntime.projection.kernel import project_many
-from qpruntime.projection.opening import shipped_scaled
+from qpruntime.inference.sparse.state import Rule
+from qpruntime.projection.open import shipped_scaled
 from qpruntime.projection.projector import Projector
+from qpruntime.projection.site_kernel import project_many
 
 HALF = 0.5
 

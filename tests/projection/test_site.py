@@ -9,7 +9,9 @@ import pytest
 
 from cases import every_case
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table, project
-from qpruntime.projection.kernel import (
+from qpruntime._special import power_peak_ratio
+from qpruntime.projection.projector import Projector
+from qpruntime.projection.site_kernel import (
     COMPUTED,
     DAMAGED,
     INSIDE,
@@ -18,9 +20,7 @@ from qpruntime.projection.kernel import (
     project_site,
     raise_status,
 )
-from qpruntime.projection.projector import Projector
-from qpruntime.quadrature.sigma_star import DECAY, NO_MASS, OK
-from qpruntime.special import power_peak_ratio
+from qpruntime.quadrature.sigma_star_kernels import DECAY, NO_MASS, OK
 
 
 def one(projector, mu, sigma, y, power=1.0):

@@ -16,7 +16,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from cases import every_case
 from qpruntime import GPClassifier, InputError, TableError, infer, likelihoods, open_table, project
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import surfaces
+from qpruntime.projection import interpolation
 from qpruntime.projection.projector import Projector, project_arrays
 from surface_models import cloglog, gumbel, gumbel_log_prob, ordinal, ordinal_log_prob
 from tablegen import build
@@ -79,28 +79,28 @@ def data():
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("mode", [surfaces.ROWS, surfaces.MIRROR, surfaces.LOCATION])
+@pytest.mark.parametrize("mode", [interpolation.ROWS, interpolation.MIRROR, interpolation.LOCATION])
 def test_lookup_against_scipy(mode):
     rng = np.random.default_rng(mode)
-    rows = 3 if mode == surfaces.ROWS else 1
+    rows = 3 if mode == interpolation.ROWS else 1
     coefficients = rng.uniform(-0.5, 0.5, (rows, 7 + 5, 6 + 5, 4))
     values = coefficients.reshape(rows, 12, 44)
     outcomes = [-1.5, 0.0, 4.0][:rows]
-    axes = surfaces.pack([-3.0, 4.0, 1.0, -1.0, 0.5, 4.0, 0.0], mode, outcomes)
+    axes = interpolation.pack([-3.0, 4.0, 1.0, -1.0, 0.5, 4.0, 0.0], mode, outcomes)
     for array in (values, axes):
         array.flags.writeable = False
     knots = -3.0 + np.arange(-5.0, 13.0), -1.0 + 0.25 * np.arange(-5.0, 12.0)
     for mu in (-3.0, -0.4, 2.0, 4.0):
         for ell in (-1.0, -0.3, 0.5):
             for y in {0: outcomes, 1: (1.0, -1.0), 2: (0.0, 0.75)}[mode]:
-                k = outcomes.index(y) if mode == surfaces.ROWS else 0
+                k = outcomes.index(y) if mode == interpolation.ROWS else 0
                 across = BSpline(knots[0], coefficients[k], 5)(mu)
                 log_z, t, w, r = BSpline(knots[1], across, 5)(ell)
                 at = {0: mu, 1: mu * y, 2: mu + y}[mode]
-                found = surfaces.lookup(at, 10.0**ell, y, values, axes)
+                found = interpolation.lookup(at, 10.0**ell, y, values, axes)
                 std = 10.0**ell * np.exp(w)
-                mean = (y if mode == surfaces.MIRROR else 1.0) * (mu + std * t)
-                mean += y if mode == surfaces.LOCATION else 0.0
+                mean = (y if mode == interpolation.MIRROR else 1.0) * (mu + std * t)
+                mean += y if mode == interpolation.LOCATION else 0.0
                 expected = log_z, mean, std, std * np.exp(min(r, 0.0))
                 np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-14)
 
@@ -111,14 +111,14 @@ def test_lookup_along_a_third_axis_and_outside():
     coefficients = rng.uniform(-0.5, 0.5, (5 + 5, 7 + 5, 6 + 5, 4))
     values = coefficients.reshape(10, 12, 44)
     plane = [-3.0, 4.0, 1.0, -1.0, 0.5, 4.0, 0.0]
-    axes = surfaces.pack(plane, surfaces.VOLUME, [], (0.0, 2.0, 2.5))
+    axes = interpolation.pack(plane, interpolation.VOLUME, [], (0.0, 2.0, 2.5))
     for array in (values, axes):
         array.flags.writeable = False
     for y in (0.0, 0.7, 2.0):
         slab = BSpline(0.4 * np.arange(-5.0, 11.0), coefficients, 5)(y)
         across = BSpline(-3.0 + np.arange(-5.0, 13.0), slab, 5)(1.3)
         log_z, _, w, _ = BSpline(-1.0 + 0.25 * np.arange(-5.0, 12.0), across, 5)(-0.2)
-        found = surfaces.lookup(1.3, 10.0**-0.2, y, values, axes)
+        found = interpolation.lookup(1.3, 10.0**-0.2, y, values, axes)
         assert found[0] == pytest.approx(log_z, abs=1e-14)
         assert found[2] == pytest.approx(10.0**-0.2 * np.exp(w), rel=1e-13)
     up, down = (np.nextafter(2.0, s * np.inf) for s in (1, -1))
@@ -135,7 +135,7 @@ def test_lookup_along_a_third_axis_and_outside():
         (0.0, np.nan, 1.0, False),
         (0.0, 0.0, np.nan, False),
     ]:
-        found = surfaces.lookup(mu, 10.0**ell, y, values, axes)
+        found = interpolation.lookup(mu, 10.0**ell, y, values, axes)
         assert np.isfinite(found).all() == inside, (mu, ell, y)
         assert np.isnan(found).all() != inside
 
@@ -342,8 +342,8 @@ def test_a_table_pickles_by_its_hash(graded, tmp_path):
     ],
 )
 def test_traits_that_make_no_sense(graded, name, value):
-    from qpruntime.artifact.metadata import Metadata
-    from qpruntime.projection.without_code import standin
+    from qpruntime.projection.tabulated_likelihood import standin
+    from qpruntime.table_format.metadata import Metadata
 
     document = json.loads(open_table(graded).metadata.to_json())
     document["traits"][name] = value
@@ -354,7 +354,7 @@ def test_traits_that_make_no_sense(graded, name, value):
 
 def test_a_likelihood_that_takes_no_such_observations_is_another(graded):
     """A damaged name: pairs are no numbers."""
-    from qpruntime.projection.without_code import difference, known
+    from qpruntime.projection.tabulated_likelihood import difference, known
 
     metadata = replace(open_table(graded).metadata, likelihood="binomial", parameters={})
     assert known(metadata) is None
@@ -363,8 +363,8 @@ def test_a_likelihood_that_takes_no_such_observations_is_another(graded):
 
 def test_plain_likelihoods_do_as_well(tmp_path, data):
     """A `Likelihood` made by hand: only `split` is required."""
-    from qpruntime.jit import SPLIT, Pointer
-    from qpruntime.validation import finite
+    from qpruntime._numba import SPLIT, Pointer
+    from qpruntime._validation import finite
 
     def split(f, y, theta):
         return (y - f) - np.exp(y - f), 0.0

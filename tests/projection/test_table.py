@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError, TableError, open_table, project
-from qpruntime.artifact.metadata import DATASET
-from qpruntime.projection.finding import table_directory
+from qpruntime.projection.open import table_directory
+from qpruntime.table_format.metadata import DATASET
 from tablegen.files.hdf5 import seal
 
 

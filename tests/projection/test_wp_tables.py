@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from cases import every_case
-from qpruntime import InputError, TableError, infer, likelihoods, names, open_table, project
-from qpruntime.artifact.metadata import Metadata
+from qpruntime import InputError, TableError, _formatting, infer, likelihoods, open_table, project
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import surfaces
-from qpruntime.projection.finding import shipped_path
+from qpruntime.projection import interpolation
+from qpruntime.projection.open import shipped_path
 from qpruntime.projection.projector import Projector, project_arrays
 from qpruntime.projection.table import Table
+from qpruntime.table_format.metadata import Metadata
 from tablegen import build
 from tablegen.console import plot
 from tablegen.second_rule import wp as second_wp
@@ -73,7 +73,7 @@ def data():
 def test_lookups_equal_quadrature(built):
     metadata = open_table(built).metadata
     assert metadata.projection == {"name": "wp", "p": 1.5}
-    assert tuple(metadata.surfaces) == surfaces.WP_NAMES
+    assert tuple(metadata.surfaces) == interpolation.WP_NAMES
     errors = [metadata.certificate[name]["max_relative_error"] for name in metadata.surfaces]
     assert metadata.certificate["tolerance"] == 1e-6
     assert 1e-12 < max(errors) <= 1e-6
@@ -215,7 +215,7 @@ def test_metadata(built):
     metadata = open_table(built).metadata
     assert Metadata.from_json(metadata.to_json(), "x") == metadata
     document = json.loads(metadata.to_json())
-    plain = document | {"surfaces": list(surfaces.NAMES), "projection": None}
+    plain = document | {"surfaces": list(interpolation.NAMES), "projection": None}
     assert "projection" not in json.loads(Metadata.from_json(json.dumps(plain), "x").to_json())
     for wrong in (
         {},
@@ -247,7 +247,7 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     assert "wp, p = 1.5" in capsys.readouterr().out
     assert main(["verify", "logistic-wp-1_5", "--points", "50", "--workers", "1"]) == 0
     assert "of wp deviation" in capsys.readouterr().out
-    name = names.ending("surfaces", 2.0)
+    name = _formatting.ending("surfaces", 2.0)
     assert name == "-wp-2"
     mean, std = project("logistic", 0.1, 1.0, -1, method="wp", table="logistic-wp-1_5")
     exact = project("logistic", 0.1, 1.0, -1, method="wp", p=1.5)

@@ -13,8 +13,8 @@ import pieces
 from cases import every_case
 from oracle import REFERENCE
 from qpruntime import NumericalError, project
-from qpruntime.jit import LANDMARK, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood
+from qpruntime._numba import LANDMARK, SPLIT, Pointer
+from qpruntime.likelihoods.base import Likelihood
 from qpruntime.projection.projector import project_arrays
 
 

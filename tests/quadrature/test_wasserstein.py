@@ -13,12 +13,12 @@ from scipy.special import ndtr, ndtri, owens_t
 from cases import every_case
 from oracle import REFERENCE, tilted
 from qpruntime import NumericalError, infer, likelihoods, project
-from qpruntime.jit import FRAME, SPLIT, Pointer, kernel
+from qpruntime._numba import FRAME, SPLIT, Pointer, kernel
 from qpruntime.likelihoods import probit
-from qpruntime.likelihoods.contract import Likelihood
-from qpruntime.likelihoods.observations import signs
+from qpruntime.likelihoods.base import Likelihood
+from qpruntime.likelihoods.responses import signs
 from qpruntime.projection.projector import project_arrays
-from qpruntime.quadrature import sigma_star as wasserstein
+from qpruntime.quadrature import sigma_star_kernels as wasserstein
 
 # Stored values of tests/reference; parameters other than the default ones are in the file's name.
 REFERENCES = sorted(

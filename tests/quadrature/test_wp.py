@@ -13,13 +13,12 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from cases import every_case
 from qpruntime import GPClassifier, InputError, infer, likelihoods, project
-from qpruntime.jit import INTERPRETED, SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood
-from qpruntime.quadrature import wp
-from qpruntime.quadrature.adaptive import look_around
-from qpruntime.quadrature.quantiles import quantile_nodes
-from qpruntime.quadrature.tilted import Raised
-from qpruntime.quadrature.wp_panels import Law, jacobi_rules
+from qpruntime._numba import INTERPRETED, SPLIT, Pointer
+from qpruntime.likelihoods.base import Likelihood
+from qpruntime.quadrature import wasserstein_kernels
+from qpruntime.quadrature.adaptive_kernels import look_around, quantile_nodes
+from qpruntime.quadrature.sigma_star_kernels import Raised
+from qpruntime.quadrature.wasserstein_kernels import Law, jacobi_rules
 
 
 def _gaussian(f, y, theta):
@@ -181,7 +180,7 @@ def nodes(name, mu, sigma, y, p):
     degree = 2 * math.ceil(order / 2.0)
     status, _, _, found, _ = quantile_nodes(raised, mu, sigma, np.array([0.0, y]), order, degree)
     assert status == 0
-    return wp.standardise(found.d, found.p, found.z)[3:]
+    return wasserstein_kernels.standardise(found.d, found.p, found.z)[3:]
 
 
 def evaluate(panels, places, p):
@@ -189,7 +188,7 @@ def evaluate(panels, places, p):
 
     def objective(a, b):
         sums = np.empty(6)
-        wp.objective(panels, places, a, b, Law(p, rules, 0.0), sums, e, products)
+        wasserstein_kernels.objective(panels, places, a, b, Law(p, rules, 0.0), sums, e, products)
         return sums
 
     return objective
@@ -346,16 +345,16 @@ def test_refuses_tables(small_table):
 def test_newton_and_enclosures_agree(p):
     """Where second derivatives vanish or jump Newton's method says so: enclosures take over."""
     theta, _, _, split, _, (_, _, landmark, *_) = likelihoods.get("probit").functions(powers=True)
-    rules = wp.parameters(p)[1:].reshape((6, -1))
+    rules = wasserstein_kernels.parameters(p)[1:].reshape((6, -1))
     rng, settled = np.random.default_rng(5), 0
     for _ in range(20 if p == 1.0 else 5):
         k, sigma = rng.uniform(-8.0, 8.0), 10.0 ** rng.uniform(-1.0, 4.0)
         marks = look_around(landmark, 1.0, theta)
         raised = Raised(split, 1.0, 1.0, theta)
         found = quantile_nodes(raised, k * sigma, sigma, marks, 2.0, 2)[3]
-        _, _, start, panels, places = wp.standardise(found.d, found.p, found.z)
-        status, a, b, value, _ = wp.minimise(panels, places, start, p, rules)
-        again_a, again_b, least = wp.enclose(panels, places, start, p, rules)
+        _, _, start, panels, places = wasserstein_kernels.standardise(found.d, found.p, found.z)
+        status, a, b, value, _ = wasserstein_kernels.minimise(panels, places, start, p, rules)
+        again_a, again_b, least = wasserstein_kernels.enclose(panels, places, start, p, rules)
         # Of convex functions of two variables a smaller value is a better answer.
         assert least <= value * (1.0 + 1e-9)
         if status == 0:

@@ -143,8 +143,8 @@ def test_comparisons(tmp_path):
 def test_every_part_of_the_effects_can_be_held():
     """Of all terms and blocks, those of forecasts too."""
     import qpruntime.forecasting  # noqa: F401 - its terms
-    from qpruntime.effects.block import Block, Term
-    from qpruntime.saving.known import class_of, name_of
+    from qpruntime.effects.term import Block, Term
+    from qpruntime.persistence.registry import class_of, name_of
 
     parts = [Term, Block]
     for one in parts:

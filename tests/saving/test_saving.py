@@ -25,7 +25,7 @@ from qpruntime import (
     infer_series,
     infer_sparse,
 )
-from qpruntime.saving import file as saved
+from qpruntime.persistence import file as saved
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 2)) * [1.0, 100.0]
@@ -200,7 +200,7 @@ HOSTILE = {
     "a wrong number": (with_tree({"float": "1e999"}), "the number"),
     "dunder": (
         with_tree(
-            an_object("qpruntime.learning.warp:Warp", state={"dict": [["__class__", 1]]})
+            an_object("qpruntime.learning.rank_transform:Warp", state={"dict": [["__class__", 1]]})
         ),
         "an attribute '__class__'",
     ),

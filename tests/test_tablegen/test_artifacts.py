@@ -16,8 +16,8 @@ import pytest
 import tablegen
 from cases import every_case
 from qpruntime import GPClassifier, InputError, TableError, open_table
-from qpruntime.projection import opening
-from qpruntime.projection.finding import shipped_path
+from qpruntime.projection import open
+from qpruntime.projection.open import shipped_path
 from tablegen.artifacts import registry
 from tablegen.artifacts.transfer import Limits
 from tablegen.console.cli import main
@@ -309,7 +309,7 @@ def test_a_model_without_its_table_names_the_fetch_that_works(tmp_path, monkeypa
     shelf = tmp_path / "shelf"
     tablegen.publish(shelf, [table])
     table.unlink()
-    monkeypatch.setattr(opening, "shipped_path", lambda name: tmp_path / "none")
+    monkeypatch.setattr(open, "shipped_path", lambda name: tmp_path / "none")
     with pytest.raises(TableError, match="fetch it if") as caught:
         pickle.loads(pickle.dumps(model)).fit(X, X[:, 0] > 0.0)
     words = shlex.split(re.search(r"tablegen (fetch [0-9a-f]{64})", str(caught.value))[1])

@@ -17,10 +17,10 @@ import pytest
 import oracle
 import tablegen
 from qpruntime import likelihoods
-from qpruntime.artifact.metadata import DATASET, Metadata
 from qpruntime.errors import InputError, NumericalError, TableError
-from qpruntime.execution.calls import Stop
-from qpruntime.projection.opening import open_table
+from qpruntime.execution.executors import Stop
+from qpruntime.projection.open import open_table
+from qpruntime.table_format.metadata import DATASET, Metadata
 from tablegen import builder
 from tablegen.files.workspace import Workspace
 from tablegen.grid import build as grid

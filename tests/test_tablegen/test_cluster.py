@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.execution import cluster
+from qpruntime.execution import dask
 from tablegen import builder
 from tablegen.files.workspace import BuildStopped
 
@@ -66,7 +66,7 @@ def test_bytes_are_those_of_a_local_build(
 def test_a_failing_call_is_the_error_of_a_local_build(inside, tmp_path):
     with pytest.raises(NumericalError, match="misses its tolerance"):
         builder.build("probit", tmp_path / "t.h5", scheduler=inside, tolerance=1e-18, **OPTIONS)
-    with cluster.Cluster(inside) as executor, pytest.raises(InputError, match="unknown likel"):
+    with dask.Cluster(inside) as executor, pytest.raises(InputError, match="unknown likel"):
         executor.run(likelihood_of, ["cauchit"])
     assert names(tmp_path) == []
 
@@ -83,29 +83,27 @@ def broken(item):
 
 def test_what_fails_on_workers_is_tried_three_times(inside):
     with (
-        cluster.Cluster(inside) as executor,
-        pytest.raises(
-            cluster.ExecutorError, match=r"failed 3 times .*MemoryError: no memory for 7"
-        ),
+        dask.Cluster(inside) as executor,
+        pytest.raises(dask.ExecutorError, match=r"failed 3 times .*MemoryError: no memory for 7"),
     ):
         executor.run(broken, [7])
 
 
 def test_another_version_is_refused(inside, tmp_path, monkeypatch):
-    theirs = cluster.provenance(("qpruntime", "tablegen"))
+    theirs = dask.provenance(("qpruntime", "tablegen"))
     for name, words in [
         ("qpruntime", r"worker tcp://.* cannot take part: it has qpruntime .* \(here 9\.9\)"),
         ("sources", r"it has sources .* install the same packages"),
         ("rounding", r"it rounds differently .* use workers like this machine"),
     ]:
-        monkeypatch.setattr(cluster.Cluster, "_own", lambda self: theirs | {name: "9.9"})  # noqa: B023
+        monkeypatch.setattr(dask.Cluster, "_own", lambda self: theirs | {name: "9.9"})  # noqa: B023
         with pytest.raises(BuildStopped, match=words):
             builder.build("probit", tmp_path / "t.h5", scheduler=inside, **OPTIONS)
 
 
 def test_provenance_is_of_the_packages_it_is_handed():
     alone, both, lacking = (
-        cluster.provenance(packages)["sources"]
+        dask.provenance(packages)["sources"]
         for packages in [("qpruntime",), ("qpruntime", "tablegen"), ("qpruntime", "nowhere")]
     )
     assert len({alone, both}) == 2
@@ -137,7 +135,7 @@ def test_nobody_there_is_one_error(command, tmp_path):
 
 
 def test_without_distributed_the_extra_is_named(command, tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "qpruntime.execution.cluster")
+    monkeypatch.delitem(sys.modules, "qpruntime.execution.dask")
     monkeypatch.setitem(sys.modules, "distributed", None)
     run = command("build", "--output", tmp_path / "t.h5", "--scheduler", "tcp://h:1")
     assert run.code == 1

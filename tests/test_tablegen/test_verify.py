@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 import pytest
 
-from qpruntime.artifact.metadata import DATASET, Metadata
 from qpruntime.errors import InputError, TableError
+from qpruntime.table_format.metadata import DATASET, Metadata
 from tablegen import builder
 from tablegen.files import hdf5 as export
 from tablegen.verify import verify

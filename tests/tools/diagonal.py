@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpruntime.inference.proposals import propose_all, propose_matched
-from qpruntime.inference.site_update import Marginals
+from qpruntime.inference.parallel_updates import propose_all, propose_matched
+from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import ImproperPosterior, Sites
-from qpruntime.inference.solver import Kept, Prior, Pullback, Solved
-from qpruntime.learning.family import Family
+from qpruntime.inference.solver_protocol import Kept, Prior, Pullback, Solved
+from qpruntime.learning.objective import Family
 
 
 class DiagonalPrior(Prior):

@@ -6,12 +6,11 @@ import math
 
 import numpy as np
 
-from qpruntime.arrays import Array
-from qpruntime.jit import SPLIT, Pointer
-from qpruntime.likelihoods.contract import Likelihood
-from qpruntime.likelihoods.observations import LARGEST_COUNT, counts
+from qpruntime._numba import SPLIT, Pointer
+from qpruntime._typing import Array
+from qpruntime.likelihoods.base import Likelihood, Rate, RateLink
 from qpruntime.likelihoods.poisson_exp import LogNormalRate
-from qpruntime.likelihoods.rates import Rate, RateLink
+from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 
 
 def _split(f, y, theta):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from qpruntime.artifact import seal
+from qpruntime.table_format import container
 
 
 def layout(path):
     """Return (seal, size of the file)."""
     with Path(path).open("rb") as file:
-        return seal.read(file, str(path))[0], Path(path).stat().st_size
+        return container.read(file, str(path))[0], Path(path).stat().st_size
 
 
 def positions(path, count, rng, *, where):
@@ -49,13 +49,13 @@ def sealed(text, data, *, fields=None, size=None):
 
     `fields` replaces what the seal says, `size` the length of the file before it.
     """
-    before = seal.SIGNATURE + bytes(4096 - len(seal.SIGNATURE))
-    stated = seal.Seal(4096, len(data), 4096 + len(data), len(text))
+    before = container.SIGNATURE + bytes(4096 - len(container.SIGNATURE))
+    stated = container.Seal(4096, len(data), 4096 + len(data), len(text))
     body = before + data + text
     if size is not None:
         body = body[:size] + bytes(max(size - len(body), 0))
     if fields is not None:
-        stated = seal.Seal(*fields)
+        stated = container.Seal(*fields)
     end = stated.start + stated.nbytes
     return body + stated.pack(body[: stated.start], body[end:] if end <= len(body) else b"")
 
@@ -63,7 +63,7 @@ def sealed(text, data, *, fields=None, size=None):
 def document(path, **fields):
     """Return the metadata of a table as a dict, with some fields replaced."""
     with Path(path).open("rb") as file:
-        return json.loads(seal.read(file, str(path))[1]) | fields
+        return json.loads(container.read(file, str(path))[1]) | fields
 
 
 def forged(path, values=None, **fields):

@@ -27,8 +27,7 @@ import numpy as np
 import forge
 from command_lines import Commands
 from qpruntime.errors import NumericalError, TableError
-from qpruntime.projection.finding import shipped_path
-from qpruntime.projection.opening import open_table
+from qpruntime.projection.open import open_table, shipped_path
 from tablegen.console import describe
 
 #: Seconds of processor time one input may take, unless the target allows more.

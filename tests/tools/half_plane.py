@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qpruntime import likelihoods
-from qpruntime.portable.forms import FORMS
+from qpruntime.interop.array_api import FORMS
 
 NAMES = (*FORMS, "student-t(nu=4, scale=0.1)", "negative-binomial(dispersion=50)")
 LABELS = ("heaviside", "logistic", "probit")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qpruntime.projection.opening import open_table
+from qpruntime.projection.open import open_table
 from tablegen import build
 
 OPTIONS = {"mu_step": 0.5, "log10_sigma_step": 0.1, "method": "direct", "workers": 1}

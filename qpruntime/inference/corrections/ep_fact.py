@@ -13,11 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.arrays import Array
-from qpruntime.inference.corrections.cliffs import marked, resolved
-from qpruntime.inference.corrections.grid import between
+from qpruntime._numba import contracted, inlined, kernel
+from qpruntime._typing import Array
+from qpruntime.inference.corrections.density_grid import between, marked, resolved
 from qpruntime.inference.corrections.tilted import REACH, Fixed, Rule, Tilted, log_factor, log_mean
-from qpruntime.jit import contracted, inlined, kernel
 
 __all__ = ["POINTS", "Targets", "log_densities"]
 

@@ -14,9 +14,7 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.polynomial.legendre import leggauss
 
-from qpruntime.arrays import Array
-from qpruntime.errors import NumericalError
-from qpruntime.jit import (
+from qpruntime._numba import (
     call_landmark,
     call_moments,
     call_raised_moments,
@@ -24,8 +22,10 @@ from qpruntime.jit import (
     inlined,
     kernel,
 )
+from qpruntime._typing import Array
+from qpruntime.errors import NumericalError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.absent import ABSENT_LANDMARK, ABSENT_MOMENTS, ABSENT_RAISED
+from qpruntime.likelihoods.base import ABSENT_LANDMARK, ABSENT_MOMENTS, ABSENT_RAISED
 
 __all__ = [
     "ORDERS",

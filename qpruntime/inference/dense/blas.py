@@ -1,22 +1,141 @@
-"""Cholesky factors, their inverses and squares by tiles that a team of threads shares.
+"""BLAS and LAPACK on parts of Fortran-ordered matrices, in place and without the GIL.
 
-By halves, in place; products of a half are cut into pieces of some 256 rows or columns. Up to
-`WHOLE` rows one call of LAPACK is faster.
+SciPy's wrappers hold the GIL and copy what is not contiguous. L is a lower triangle throughout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
 
 import numpy as np
+from numba.extending import get_cython_function_address
 from scipy.linalg.blas import dtrmm
 from scipy.linalg.lapack import dlauum, dpotrf, dtrtri, dtrtrs
 
-from qpruntime.arrays import Array
-from qpruntime.execution.team import Piece, share
-from qpruntime.inference.dense import blas
+from qpruntime._typing import Array
+from qpruntime.execution.blas_threads import Piece, share
 
-__all__ = ["WHOLE", "cholesky", "inverse_triangle", "solve_lower", "square"]
+__all__ = [
+    "WHOLE",
+    "add_product",
+    "add_square",
+    "cholesky",
+    "factorise",
+    "inverse_triangle",
+    "invert",
+    "multiply",
+    "solve",
+    "solve_lower",
+    "square",
+]
+
+_POINTERS = {"dgemm": 13, "dsyrk": 10, "dtrsm": 11, "dtrmm": 11, "dpotrf": 5, "dtrtri": 6}
+
+
+@cache
+def _routine(name: str) -> Callable[..., None]:
+    """A routine of SciPy's; all its arguments are pointers."""
+    library = "lapack" if name in ("dpotrf", "dtrtri") else "blas"
+    address = get_cython_function_address(f"scipy.linalg.cython_{library}", name)
+    routine: Callable[..., None] = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * _POINTERS[name])(
+        address
+    )
+    return routine
+
+
+def _word(letter: str) -> Any:
+    return ctypes.byref(ctypes.c_char(letter.encode()))
+
+
+def _count(n: int) -> Any:
+    return ctypes.byref(ctypes.c_int(n))
+
+
+def _number(value: float) -> Any:
+    return ctypes.byref(ctypes.c_double(value))
+
+
+def _matrix(a: Array) -> tuple[int, Any]:
+    """Where a matrix begins, and its leading dimension."""
+    # The stride of a single column is anything.
+    return a.ctypes.data, _count(max(a.strides[1] // a.itemsize, len(a), 1))
+
+
+def add_product(alpha: float, A: Array, B: Array, out: Array, transposed: bool) -> None:
+    """Add alpha A B^T to `out`, or alpha A^T B if `transposed`."""
+    (first, second), inner = ("TN", A.shape[0]) if transposed else ("NT", A.shape[1])
+    _routine("dgemm")(
+        _word(first),
+        _word(second),
+        *map(_count, (*out.shape, inner)),
+        _number(alpha),
+        *_matrix(A),
+        *_matrix(B),
+        _number(1.0),
+        *_matrix(out),
+    )
+
+
+def add_square(alpha: float, A: Array, out: Array, transposed: bool) -> None:
+    """Add alpha A A^T to the lower triangle of `out`, or alpha A^T A if `transposed`."""
+    letter, inner = ("T", A.shape[0]) if transposed else ("N", A.shape[1])
+    _routine("dsyrk")(
+        _word("L"),
+        _word(letter),
+        *map(_count, (len(out), inner)),
+        _number(alpha),
+        *_matrix(A),
+        _number(1.0),
+        *_matrix(out),
+    )
+
+
+def _triangular(
+    name: str, left: bool, transposed: bool, alpha: float, L: Array, out: Array
+) -> None:
+    _routine(name)(
+        _word("L" if left else "R"),
+        _word("L"),
+        _word("T" if transposed else "N"),
+        _word("N"),
+        *map(_count, out.shape),
+        _number(alpha),
+        *_matrix(L),
+        *_matrix(out),
+    )
+
+
+def solve(L: Array, out: Array, left: bool, transposed: bool) -> None:
+    """Replace `out` by L^-1 out, or by out L^-1 if not `left`, with L^T for L if `transposed`."""
+    _triangular("dtrsm", left, transposed, 1.0, L, out)
+
+
+def multiply(alpha: float, L: Array, out: Array, left: bool, transposed: bool) -> None:
+    """Replace `out` by alpha L out, or by alpha out L if not `left`; L^T for L if `transposed`."""
+    _triangular("dtrmm", left, transposed, alpha, L, out)
+
+
+def factorise(out: Array) -> int:
+    """Replace a lower triangle by its Cholesky factor; return the row that fails, from 1, or 0."""
+    info = ctypes.c_int(0)
+    _routine("dpotrf")(_word("L"), _count(len(out)), *_matrix(out), ctypes.byref(info))
+    return info.value
+
+
+def invert(out: Array) -> None:
+    """Replace L by its inverse."""
+    info = ctypes.c_int(0)
+    letters = _word("L"), _word("N")
+    _routine("dtrtri")(*letters, _count(len(out)), *_matrix(out), ctypes.byref(info))
+
+
+# --- Cholesky factors, their inverses and squares by tiles that a team of threads shares.
+#
+# By halves, in place; products of a half are cut into pieces of some 256 rows or columns. Up to
+# `WHOLE` rows one call of LAPACK is faster.
 
 #: Rows up to which nothing is shared: those for which one thread is worth it.
 WHOLE = 600
@@ -55,12 +174,12 @@ def cholesky(A: Array) -> tuple[Array, int]:
 
 def _factorise(A: Array) -> int:
     if len(A) <= _BLOCK:
-        return blas.factorise(A)
+        return factorise(A)
     h = len(A) // 2
     if failed := _factorise(A[:h, :h]):
         return failed
     below = A[h:, :h]
-    share([(blas.solve, (A[:h, :h], below[rows], False, True)) for rows in _cuts(len(below))])
+    share([(solve, (A[:h, :h], below[rows], False, True)) for rows in _cuts(len(below))])
     share(list(_squares(-1.0, below, A[h:, h:], False)))
     failed = _factorise(A[h:, h:])
     return h + failed if failed else 0
@@ -73,10 +192,10 @@ def _squares(alpha: float, A: Array, out: Array, transposed: bool) -> Iterator[P
     cuts = _cuts(len(out))
     for i, columns in enumerate(cuts):
         right = A[columns].T if transposed else A[columns]
-        yield blas.add_square, (alpha, right, out[columns, columns], transposed)
+        yield add_square, (alpha, right, out[columns, columns], transposed)
         for rows in cuts[i + 1 :]:
             left = A[rows].T if transposed else A[rows]
-            yield blas.add_product, (alpha, left, right, out[rows, columns], transposed)
+            yield add_product, (alpha, left, right, out[rows, columns], transposed)
 
 
 def inverse_triangle(lower: Array) -> Array:
@@ -106,7 +225,7 @@ def _invert(lower: Array, out: Array) -> None:
     n = len(lower)
     if n <= _INVERTED:
         out[...] = lower
-        blas.invert(out)
+        invert(out)
         return
     h = n // 2
     halves: list[Piece] = [
@@ -121,8 +240,8 @@ def _invert(lower: Array, out: Array) -> None:
             function(*arguments)
     below = out[h:, :h]
     below[...] = lower[h:, :h]
-    share([(blas.multiply, (-1.0, out[h:, h:], below[:, c], True, False)) for c in _cuts(h)])
-    share([(blas.multiply, (1.0, out[:h, :h], below[r], False, False)) for r in _cuts(n - h)])
+    share([(multiply, (-1.0, out[h:, h:], below[:, c], True, False)) for c in _cuts(h)])
+    share([(multiply, (1.0, out[:h, :h], below[r], False, False)) for r in _cuts(n - h)])
 
 
 def square(lower: Array) -> Array:
@@ -144,7 +263,7 @@ def _square(A: Array) -> None:
     below = A[h:, :h]
     _square(A[:h, :h])
     share(list(_squares(1.0, below, A[:h, :h], True)))
-    share([(blas.multiply, (1.0, A[h:, h:], below[:, c], True, True)) for c in _cuts(h)])
+    share([(multiply, (1.0, A[h:, h:], below[:, c], True, True)) for c in _cuts(h)])
     _square(A[h:, h:])
 
 
@@ -154,5 +273,5 @@ def solve_lower(lower: Array, columns: Array) -> Array:
         solved: Array = dtrtrs(lower, columns, lower=1, overwrite_b=1)[0]
         return solved
     lower, columns = np.asfortranarray(lower), np.asfortranarray(columns)
-    share([(blas.solve, (lower, columns[:, c], True, False)) for c in _cuts(columns.shape[1])])
+    share([(solve, (lower, columns[:, c], True, False)) for c in _cuts(columns.shape[1])])
     return columns

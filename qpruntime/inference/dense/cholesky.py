@@ -1,11 +1,4 @@
-"""Linear algebra of a Gaussian posterior with given sites; nothing here knows of likelihoods.
-
-Sites t_i(f) = exp(nu_i f - tau_i f^2/2), posterior covariance S = (K^-1 + diag tau)^-1. With
-R = diag(sqrt(max(tau, 0))), everything goes through B = I + R K R, whose eigenvalues are at least
-1 (Rasmussen & Williams, Section 3.6): nothing is inverted that can be singular. Negative site
-precisions, if any, come in as a correction of low rank whose own Cholesky factorisation exists if
-and only if the posterior is proper.
-"""
+"""Cholesky factor of a dense posterior and its derivatives."""
 
 from __future__ import annotations
 
@@ -15,10 +8,10 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.dense import tiles
-from qpruntime.inference.dense.triangles import (
+from qpruntime.inference.dense import blas
+from qpruntime.inference.dense.cholesky_kernels import (
     divided,
     half_difference,
     mirror_upper,
@@ -27,8 +20,21 @@ from qpruntime.inference.dense.triangles import (
     twice,
 )
 from qpruntime.inference.sites import ImproperPosterior, Sites
+from qpruntime.inference.solver_protocol import Pullback
 
-__all__ = ["Factor", "Triangle"]
+__all__ = [
+    "DensePullback",
+    "Factor",
+    "Triangle",
+]
+
+# --- Linear algebra of a Gaussian posterior with given sites; nothing here knows of likelihoods.
+#
+# Sites t_i(f) = exp(nu_i f - tau_i f^2/2), posterior covariance S = (K^-1 + diag tau)^-1. With
+# R = diag(sqrt(max(tau, 0))), everything goes through B = I + R K R, whose eigenvalues are at least
+# 1 (Rasmussen & Williams, Section 3.6): nothing is inverted that can be singular. Negative site
+# precisions, if any, come in as a correction of low rank whose own Cholesky factorisation exists if
+# and only if the posterior is proper.
 
 # Below this value 1 - (B^-1)_ii has lost too many digits to give the posterior variance, and the
 # subtraction from the prior variance takes over, which is accurate just there.
@@ -102,7 +108,7 @@ class Triangle:
     def _half_times(self, columns: Array) -> Array:
         """Return L^-1 R columns."""
         scaled = np.multiply(self.root[:, None], columns, order="F")
-        return tiles.solve_lower(self.lower, scaled)
+        return blas.solve_lower(self.lower, scaled)
 
 
 class Factor(Triangle):
@@ -129,7 +135,7 @@ class Factor(Triangle):
         self.prior = prior
         self.root = np.sqrt(np.maximum(sites.tau, 0.0))
         # A C-ordered upper triangle is a Fortran-ordered lower one, which LAPACK takes as it is.
-        self.lower, info = tiles.cholesky(scaled_upper(K, self.root).T)
+        self.lower, info = blas.cholesky(scaled_upper(K, self.root).T)
         if info != 0 or not np.isfinite(self.lower.diagonal()).all():
             raise NumericalError(
                 f"I + R K R is not positive definite (row {abs(info)}): K has eigenvalues below "
@@ -223,13 +229,13 @@ class Factor(Triangle):
     def _half_inverse(self) -> Array:
         """Return L^-1 in the lower triangle; kept."""
         if self._half is None:
-            self._half = tiles.inverse_triangle(self.lower)
+            self._half = blas.inverse_triangle(self.lower)
         return self._half
 
     def _inverse_half(self) -> Array:
         """Return B^-1 in the lower triangle; kept, in place of L^-1."""
         if self._inverse is None:
-            self._inverse = tiles.square(self._half_inverse())
+            self._inverse = blas.square(self._half_inverse())
             self._half, self._mirrored = None, False
         return self._inverse
 
@@ -353,3 +359,33 @@ class Factor(Triangle):
             slope *= 0.5
             return slope
         return half_difference(self.weights, self.root, self._inverse_half().T)
+
+
+# --- Slopes by the marginals of a dense posterior, carried back to its sites and to K.
+
+
+class DensePullback(Pullback):
+    """Transposed derivative of variances v and means m, for S the posterior covariance.
+
+    With the prior fixed dv = -(S * S) dtau and dm = S (dnu - mean dtau). With the sites fixed S
+    changes with K by A dK A', and the mean by A dK weights, for A' = K^-1 S = I - diag(tau) S.
+    """
+
+    def __init__(self, factor: Factor, tau: Array, kept: Array) -> None:
+        self._tau, self._kept = tau, kept
+        self._mean, self._weights = factor.mean, factor.weights
+        self._S = factor.covariance()
+        self._squared = self._S * self._S
+
+    def to_sites(self, by_variance: Array, by_mean: Array) -> Array:
+        back = self._S @ by_mean
+        return np.array([-(self._squared @ by_variance) - self._mean * back, back])
+
+    def to_prior(self, by_variance: Array, by_mean: Array) -> Array:
+        # The diagonal of A is known; as I - (K + 1/tau)^-1 K it would cancel under a vast prior.
+        A = -self._tau[:, None] * self._S
+        A.flat[:: len(A) + 1] = self._kept
+        M: Array = (A * by_variance) @ A.T
+        to_mean = A @ by_mean
+        M += 0.5 * (np.outer(to_mean, self._weights) + np.outer(self._weights, to_mean))
+        return M

@@ -1,23 +1,126 @@
-"""One sequential EP/QP sweep with delayed rank-one updates (paper, Algorithm 1).
-
-Every site update changes the posterior covariance by a rank-one term. A panel keeps the last
-`BLOCK` of them, so that a row of the current covariance is a row of the stored matrix less a
-short sum, and the stored matrix is updated block by block with level-3 BLAS. Nothing that belongs
-to a site already visited is needed again before the refresh that follows a sweep, so only the
-trailing upper triangle is kept: as many operations as one Cholesky factorisation. The sites are
-those of the plain loop up to rounding.
-"""
+"""Triangular algebra, site sweeps and matching of means for dense posteriors. Kernels only."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from qpruntime.inference.site_update import Marginals, Observations, propose
+from qpruntime._numba import kernel, summed
+from qpruntime.inference.parallel_updates import match, propose_each
+from qpruntime.inference.site_kernels import Marginals, Observations, propose
 from qpruntime.inference.sites import Sites
-from qpruntime.jit import kernel
-from qpruntime.quadrature.sigma_star import OK
+from qpruntime.quadrature.sigma_star_kernels import OK
 
-__all__ = ["BLOCK", "sweep"]
+__all__ = [
+    "BLOCK",
+    "divided",
+    "half_difference",
+    "mirror_upper",
+    "scaled_upper",
+    "squares_of_rows",
+    "sweep",
+    "take_turn",
+    "twice",
+]
+
+# --- Triangles: products and squares of what a Cholesky factorisation leaves.
+
+
+@kernel
+def scaled_upper(K, root):
+    """Upper triangle of I + R K R; what is below it is not set."""
+    n = root.size
+    B = np.empty((n, n))
+    # Slices counted from 0 become vector instructions, ranges from i on do not.
+    for i in range(n):
+        scale, row, right, out = root[i], K[i, i:], root[i:], B[i, i:]
+        for j in range(n - i):
+            out[j] = scale * row[j] * right[j]
+        out[0] += 1.0
+    return B
+
+
+@summed
+def squares_of_rows(upper):
+    """Sum of squares of each row of an upper triangle."""
+    n = upper.shape[0]
+    out = np.empty(n)
+    for i in range(n):
+        total, row = 0.0, upper[i, i:]
+        for j in range(n - i):
+            total += row[j] * row[j]
+        out[i] = total
+    return out
+
+
+@summed
+def twice(upper, root, right):
+    """R U U^T R right for an upper triangle U."""
+    n = root.size
+    work, out = np.zeros(n), np.empty(n)
+    for i in range(n):
+        scale, row, rest = root[i] * right[i], upper[i, i:], work[i:]
+        for j in range(n - i):
+            rest[j] += scale * row[j]
+    for i in range(n):
+        total, row, rest = 0.0, upper[i, i:], work[i:]
+        for j in range(n - i):
+            total += row[j] * rest[j]
+        out[i] = root[i] * total
+    return out
+
+
+@kernel
+def divided(diagonal, tau, linear):
+    """Return (right, rest), so that (I + diag(tau) K)^-1 linear = rest + R B^-1 R (right - K rest).
+
+    The inverse is R B^-1 R^-1 and I - R B^-1 R K; `diagonal` is that of K. The latter cancels where
+    the prior is vast: it lost all digits of the mean at K = 1e13. The former divides by the root of
+    the precision: for one site its rounding grows by 1/sqrt(tau), that of the latter by K sqrt(tau)
+    for the strongest tau.
+    """
+    right, rest = np.zeros(tau.size), np.zeros(tau.size)
+    largest = max(1.0, (tau * diagonal).max())
+    for i in range(tau.size):
+        if tau[i] * diagonal[i] * largest > 1.0:
+            right[i] = linear[i] / tau[i]
+        else:
+            rest[i] = linear[i]
+    return right, rest
+
+
+@kernel
+def half_difference(weights, root, upper):
+    """(weights weights^T - R inverse R)/2 for the inverse whose upper triangle is `upper`."""
+    n = root.size
+    out = np.empty((n, n))
+    for i in range(n):
+        row, source = out[i, i:], upper[i, i:]
+        left, scale, other, factors = 0.5 * weights[i], 0.5 * root[i], weights[i:], root[i:]
+        for j in range(n - i):
+            row[j] = left * other[j] - scale * factors[j] * source[j]
+    mirror_upper(out)
+    return out
+
+
+@kernel
+def mirror_upper(matrix):
+    """Copy the upper triangle to the lower one, in place, by tiles that fit the cache."""
+    n = matrix.shape[0]
+    for top in range(0, n, 64):
+        for left in range(top, n, 64):
+            for i in range(top, min(top + 64, n)):
+                for j in range(max(left, i + 1), min(left + 64, n)):
+                    matrix[j, i] = matrix[i, j]
+
+
+# --- One sequential EP/QP sweep with delayed rank-one updates (paper, Algorithm 1).
+#
+# Every site update changes the posterior covariance by a rank-one term. A panel keeps the last
+# `BLOCK` of them, so that a row of the current covariance is a row of the stored matrix less a
+# short sum, and the stored matrix is updated block by block with level-3 BLAS. Nothing that belongs
+# to a site already visited is needed again before the refresh that follows a sweep, so only the
+# trailing upper triangle is kept: as many operations as one Cholesky factorisation. The sites are
+# those of the plain loop up to rounding.
 
 #: Pending rank-one updates before they are applied.
 BLOCK = 64
@@ -108,3 +211,47 @@ def sweep(rules, observed, covariance, marginals, sites, damping, record):
                     taken[j] += scale * past[j] * past[j]
             pending = 0
     return OK, 0
+
+
+# --- Matching means and proposing all sites in one kernel: calls from Python cost as much as it
+# does.
+#
+# All site precisions have to be zero or positive.
+
+
+@kernel
+def solve(system, sites, mean):
+    """Fill K^-1 (mean - prior) and the posterior mean.
+
+    `system` = (K, prior mean, U, root, weights): U is the upper triangle with B^-1 = U U^T, root
+    the diagonal of R, and weights are what is filled.
+    """
+    K, prior, upper, root, weights = system
+    tau, nu = sites
+    right, rest = divided(np.diag(K).copy(), tau, nu - tau * prior)
+    if rest.any():
+        right -= np.dot(K, rest)
+    weights[:] = rest + twice(upper, root, right)
+    mean[:] = prior + np.dot(K, weights)
+
+
+@kernel
+def take_turn(rules, matching, observed, system, marginals, sites, changes, record):
+    """Match the means, then fill the changes of all sites; return (status, site).
+
+    `matching` says how often, and has the rules with the cheapest source of means. Site means,
+    posterior means and the weights of `system` are changed in place.
+    """
+    mean, _, _, _ = marginals
+    _, failure = record
+    solve(system, sites, mean)
+    ignored = np.zeros(3, dtype=np.int64), failure
+    steps, cheapest = matching
+    _, _, power, _ = rules
+    for _ in range(steps):
+        status, site = propose_each(cheapest, observed, marginals, sites, changes, ignored)
+        if status != OK:
+            return status, site
+        match(power, marginals, sites, changes)
+        solve(system, sites, mean)
+    return propose_each(rules, observed, marginals, sites, changes, record)

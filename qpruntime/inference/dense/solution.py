@@ -9,24 +9,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.arrays import Array
+from qpruntime._memory import require, squares
+from qpruntime._typing import Array
+from qpruntime._validation import finite
 from qpruntime.errors import InputError
-from qpruntime.inference.contract import Crossed, given_mean, prior_mean
 from qpruntime.inference.corrections.corrected import Points
-from qpruntime.inference.dense.stored import Kept
-from qpruntime.inference.joint import draws
-from qpruntime.inference.observed import Observed
+from qpruntime.inference.dense.solver import Kept
+from qpruntime.inference.fixed_point.iterate import log_evidence
+from qpruntime.inference.fixed_point.schedules import Settled
+from qpruntime.inference.posterior import (
+    Crossed,
+    Lookups,
+    Outcome,
+    Posterior,
+    draws,
+    given_mean,
+    prior_mean,
+)
+from qpruntime.inference.problem import Observed, Problem
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.solver import Kept as AnyKept
-from qpruntime.memory import require, squares
-from qpruntime.validation import finite
+from qpruntime.inference.solver_protocol import Kept as AnyKept
 
-__all__ = ["DenseSolution"]
+__all__ = [
+    "DenseSolution",
+    "outcome_of",
+    "summarise",
+]
 
 
 @dataclass(frozen=True, eq=False)
 class DenseSolution:
-    """As `qpruntime.inference.contract.Solution` has it.
+    """As `qpruntime.inference.posterior.Solution` has it.
 
     Attributes
     ----------
@@ -167,3 +180,39 @@ class DenseSolution:
         prior = self.data.prior
         low, high = float(prior.min()), float(prior.max())
         return low if low == high else None
+
+
+# --- Settled sites become a `Posterior`.
+
+
+def outcome_of(problem: Problem, end: Settled, evidence: float) -> Outcome:
+    """Return what is reported of settled sites, whatever holds their posterior."""
+    trace, projector = end.trace, problem.projector
+    return Outcome(
+        likelihood=projector.likelihood.spelt,
+        method=projector.method,
+        n=problem.n,
+        log_evidence=evidence,
+        status=end.status,
+        n_sweeps=len(trace.history),
+        history=tuple(trace.history),
+        lookups=Lookups(int(trace.counts[0]), int(trace.counts[1])),
+        skipped=int(trace.counts[2]),
+        damped=trace.damped,
+        held=end.held,
+        worst=int(end.worst),
+        fixed_points=end.peaks or ((evidence,) if end.status == "converged" else ()),
+    )
+
+
+def summarise(problem: Problem, end: Settled) -> Posterior:
+    """Compute evidence and cavities of settled sites."""
+    evidence, log_z = log_evidence(problem, end)
+    if end.bound is not None:
+        evidence = end.bound
+    outcome = outcome_of(problem, end, evidence)
+    prior = problem.prior
+    given = problem.y, prior.mean, problem.projector.likelihood, problem.power, problem.weights
+    rows = end.sites, end.factor.mean, end.variance, log_z
+    solution = DenseSolution(*rows, end.factor.keep(), Observed(prior.covariance, *given))
+    return Posterior._of(outcome, solution)

@@ -14,17 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
+from qpruntime._numba import call_moments, kernel
+from qpruntime._typing import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.fixed_point.anderson import Anderson
-from qpruntime.inference.fixed_point.ended import Limits, Trace
-from qpruntime.inference.fixed_point.loop import Swept, swept_until
-from qpruntime.inference.fixed_point.schedules import Settled
-from qpruntime.inference.fixed_point.steps import farthest
+from qpruntime.inference.fixed_point.convergence import Limits, Trace
+from qpruntime.inference.fixed_point.schedules import (
+    Anderson,
+    Settled,
+    Swept,
+    farthest,
+    swept_until,
+)
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import ImproperPosterior, Sites, no_counts, no_sites
-from qpruntime.inference.solver import Solved
-from qpruntime.jit import call_moments, kernel
+from qpruntime.inference.solver_protocol import Solved
 from qpruntime.likelihoods import Likelihood
 
 __all__ = ["check_likelihood", "settle"]

@@ -11,23 +11,23 @@ white noise in the kernel included.
 
 What is where, from the ground up; each module imports from those above it:
 
-`distinct`
+`neighbours`
     ``distinct(A) -> (first, group)``: equal rows of a matrix found, whatever their order.
-`disk`
+`storage`
     Arrays in files without a name, for rows that do not fit into memory.
-`metric`
+`neighbours`
     ``metric(kernel, d)``: what inputs are multiplied by, so that distances are in length-scales.
-`cells`
+`neighbours`
     `Cells`: an inverted file, for many features; on the disk where rows are.
 `neighbours`
     ``neighbours_of(points, centres)``: a tree, or cells; ``query(points, k)``.
-`covariances`
+`blocks`
     ``within(kernel, X)``: prior covariances inside many small sets (b, k, d).
-`places`
+`blocks`
     `Places`: sites of rows, summed up by place.
-`features`
+`blocks`
     `Known`, the posterior of w; `Features`: what it says of places, made when first needed.
-`local`
+`linalg`
     The correction of a block of points: kernels.
 `posterior`
     `LocalPosterior`: a `SparsePosterior` whose predictions are corrected; ``local_of`` makes one.

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime.arrays import Array
-from qpruntime.jit import contracted, summed
+from qpruntime._numba import contracted, summed
+from qpruntime._typing import Array
 
 __all__ = ["Left", "marginals", "products", "without_sites"]
 

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.sparse.lazy import Lazy
-from qpruntime.inference.sparse.rows import CHUNK, Rows
+from qpruntime.inference.sparse.data import CHUNK, Lazy, Rows
 
 __all__ = [
     "blocks",

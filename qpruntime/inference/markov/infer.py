@@ -10,22 +10,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import finite, no_kernel, number, real, whole
 from qpruntime.errors import InputError, RenamedWarning, warn
 from qpruntime.execution.blas_threads import alone
-from qpruntime.inference.arguments import check_powers, check_sites
-from qpruntime.inference.fixed_point.complaints import warn_unsettled
-from qpruntime.inference.fixed_point.ended import Limits
-from qpruntime.inference.markov.conclude import Placed, concluded
-from qpruntime.inference.markov.observations import Series
+from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
+from qpruntime.inference.markov.data import Clock, Series
 from qpruntime.inference.markov.posterior import SeriesPosterior
-from qpruntime.inference.markov.times import Clock
+from qpruntime.inference.markov.solution import Placed, concluded
+from qpruntime.inference.problem import check_powers, check_sites
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.state_space import StateSpace, approximates, state_space
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import finite, no_kernel, number, real, whole
 
 __all__ = ["infer_series"]
 

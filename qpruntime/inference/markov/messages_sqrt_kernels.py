@@ -1,22 +1,22 @@
 """States of any size where sites outweigh the prior: messages in factors instead of covariances.
 
-What `qpruntime.inference.markov.three_numbers` does with three: P = L diag(p) L' ahead, and J = U
-diag(e) U', eta = U z behind, by the steps of Thornton, Bierman, and Agee and Turner (Bierman 1977,
-Factorization Methods, III, V and VI), which subtract nothing while sites are positive. Factors are
-kept as symmetric matrices F: the diagonal, and column j of the factor in row j. Rows of the buffer
-are those of `qpruntime.inference.markov.any_numbers`, with F for the matrix. Kernels only.
+What `qpruntime.inference.markov.messages_small_kernels` does with three: P = L diag(p) L' ahead,
+and J = U diag(e) U', eta = U z behind, by the steps of Thornton, Bierman, and Agee and Turner
+(Bierman 1977, Factorization Methods, III, V and VI), which subtract nothing while sites are
+positive. Factors are kept as symmetric matrices F: the diagonal, and column j of the factor in row
+j. Rows of the buffer are those of `qpruntime.inference.markov.messages_covariance_kernels`, with F
+for the matrix. Kernels only.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from qpruntime.inference.markov.any_numbers import place
-from qpruntime.inference.markov.covariances import load, spans, store
-from qpruntime.inference.markov.site_step import absorbed, revise
-from qpruntime.jit import contracted, inlined, kernel
-from qpruntime.kernels.transitions import fill
-from qpruntime.quadrature.sigma_star import OK
+from qpruntime._numba import contracted, inlined, kernel
+from qpruntime.inference.markov.messages_covariance_kernels import load, place, spans, store
+from qpruntime.inference.markov.messages_small_kernels import absorbed, revise
+from qpruntime.kernels.transition_kernels import fill
+from qpruntime.quadrature.sigma_star_kernels import OK
 
 __all__ = ["careful_pass", "careful_sweep"]
 
@@ -266,7 +266,8 @@ def advance(step, last, chain, ahead, message, system, room):
 
 @kernel
 def careful_pass(chain, steps, observed, sites, messages, ahead, report):
-    """`qpruntime.inference.markov.any_numbers.wide_pass` in factors; edges are factors, too."""
+    """`qpruntime.inference.markov.messages_covariance_kernels.wide_pass` in factors; edges are
+    factors, too."""
     heads = chain[5]
     noise, scale = observed
     tau, nu = sites

@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.inference.markov.appended_rows import merged, read_more
-from qpruntime.inference.markov.conclude import Placed, concluded, ending
-from qpruntime.inference.markov.solution import SeriesSolution
-from qpruntime.inference.outcome import Outcome
-from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.markov.solution import Placed, SeriesSolution, concluded, ending
+from qpruntime.inference.markov.streaming import merged, read_more
+from qpruntime.inference.posterior import Outcome, Posterior
 from qpruntime.inference.sites import Sites
 
 __all__ = ["SeriesPosterior"]

@@ -1,28 +1,35 @@
-"""Linear algebra of C priors of N rows under diagonal sites, by C + 1 factorisations of N x N.
-
-Of z_ic = f_ic + s_i for a flat s_i all sites are diagonal: precisions D_c, which are those of the
-sites for classes other than the row's own and 1 for that one, which is the density of u. With B_c =
-I + R_c K_c R_c, R_c^2 = D_c, E_c = R_c B_c^-1 R_c and O = sum E_c = L L':
-
-- log |I + K~ diag tau| = sum log |B_c| + log |O| for the covariance K~ of g;
-- K^-1 (mean of f_c) = E_c (nu_c/D_c - s), s = O^-1 sum E_c (nu_c/D_c), which does not cancel as
-  nu - E K nu does;
-- Cov(z_i)_cd = delta_cd (K_c E_c)_ii/D_ic + (Y_c' Y_d)_ii/(D_ic D_id), Y_c = L^-1 E_c.
-"""
+"""Block algebra of C classes."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrs
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.classes.products import products_of_rows, scale_and_add
-from qpruntime.inference.dense import tiles
-from qpruntime.inference.dense.triangles import scaled_upper
+from qpruntime.inference.dense import blas
+from qpruntime.inference.dense.cholesky_kernels import scaled_upper
+from qpruntime.inference.multiclass.site_kernels import products_of_rows, scale_and_add
 
-__all__ = ["Blocks", "slope_of"]
+__all__ = [
+    "Blocks",
+    "Layout",
+    "slope_of",
+]
+
+# --- Linear algebra of C priors of N rows under diagonal sites, by C + 1 factorisations of N x N.
+#
+# Of z_ic = f_ic + s_i for a flat s_i all sites are diagonal: precisions D_c, which are those of the
+# sites for classes other than the row's own and 1 for that one, which is the density of u. With B_c
+# = I + R_c K_c R_c, R_c^2 = D_c, E_c = R_c B_c^-1 R_c and O = sum E_c = L L':
+#
+# - log |I + K~ diag tau| = sum log |B_c| + log |O| for the covariance K~ of g;
+# - K^-1 (mean of f_c) = E_c (nu_c/D_c - s), s = O^-1 sum E_c (nu_c/D_c), which does not cancel as
+#   nu - E K nu does;
+# - Cov(z_i)_cd = delta_cd (K_c E_c)_ii/D_ic + (Y_c' Y_d)_ii/(D_ic D_id), Y_c = L^-1 E_c.
 
 # Below this share 1 - (B^-1)_ii has lost too many digits to give a variance.
 _LOST = 1e-4
@@ -57,13 +64,13 @@ class Blocks:
         self.E, self._share = np.empty((C, n, n)), np.empty((C, n))
         total, self.log_det = np.zeros((n, n)), 0.0
         for c in range(C):
-            lower, info = tiles.cholesky(scaled_upper(K[c % len(K)], root[c]).T)
+            lower, info = blas.cholesky(scaled_upper(K[c % len(K)], root[c]).T)
             self._check(info, lower, f"I + R K R of class {c}")
             self.log_det += 2.0 * float(np.log(lower.diagonal()).sum())
-            inverse = tiles.square(tiles.inverse_triangle(lower))
+            inverse = blas.square(blas.inverse_triangle(lower))
             self._share[c] = inverse.diagonal()
             scale_and_add(inverse.T, root[c], self.E[c], total)
-        self.lower, info = tiles.cholesky(total.T)
+        self.lower, info = blas.cholesky(total.T)
         self._check(info, self.lower, "the sum of the precisions of all classes")
         self.log_det += 2.0 * float(np.log(self.lower.diagonal()).sum())
 
@@ -124,7 +131,7 @@ class Blocks:
     def _half(self, c: int, own: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
         """Rows of other classes, and those rows of Y_c', C-ordered."""
         rows = np.flatnonzero(own != c)
-        return rows, tiles.solve_lower(self.lower, self.E[c][rows].T).T
+        return rows, blas.solve_lower(self.lower, self.E[c][rows].T).T
 
     def alone(self, c: int) -> Array:
         """(K_c E_c)_ii/D_ic, shape (N,): the variances of f_c under its own sites."""
@@ -138,7 +145,7 @@ class Blocks:
 
 def half_of(E: Array, lower: Array) -> Array:
     """Y_c' = E_c L^-T, shape (N, N), C-ordered: its rows are those of the data."""
-    return tiles.solve_lower(lower, E.T.copy(order="F")).T
+    return blas.solve_lower(lower, E.T.copy(order="F")).T
 
 
 def slope_of(E: Array, lower: Array, weights: Array) -> Array:
@@ -149,3 +156,84 @@ def slope_of(E: Array, lower: Array, weights: Array) -> Array:
     found += np.outer(weights, weights)
     found *= 0.5
     return found
+
+
+# --- Where the sites of N rows of C classes are: one for each row and each class but its own.
+#
+# Site (i, j) sees g_ij = u_i + f_own,i - f_j,i, u_i a unit normal of the row, by a probit: the row
+# is of its own class if that value and unit noise is the largest (Riihimaki, Jylanki & Vehtari,
+# 2013). Sites are numbered by rows, and in a row by classes.
+
+
+class Layout:
+    """Rows with their classes.
+
+    Parameters
+    ----------
+    own : ndarray of int, shape (N,)
+        The class of each row, from 0 to C - 1.
+    classes : int
+        C.
+
+    Attributes
+    ----------
+    rows, others : ndarray of int, shape (N (C - 1),)
+        Row and class of each site.
+    """
+
+    def __init__(self, own: NDArray[np.intp], classes: int) -> None:
+        self.own, self.classes = own, classes
+        free = np.ones((own.size, classes), dtype=bool)
+        free[np.arange(own.size), own] = False
+        self.rows, self.others = np.nonzero(free)
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.own.size
+
+    @property
+    def sites(self) -> int:
+        """Number of sites."""
+        return self.rows.size
+
+    def whole(self, flat: Array, at_own: float) -> Array:
+        """Values of all classes, shape (N, C), of those of sites; `at_own` stands for the rest."""
+        found = np.full((self.n, self.classes), at_own)
+        found[self.rows, self.others] = flat
+        return found
+
+    def flat(self, whole: Array) -> Array:
+        """Values of sites, of those of all classes, shape (N, C)."""
+        found: Array = whole[self.rows, self.others]
+        return found
+
+    def contrasts(self, K: Array) -> Array:
+        """Prior covariance of g, of that of each class, shape (C, N, N), or of all, (1, N, N)."""
+        found = np.equal.outer(self.rows, self.rows).astype(float)
+        own = self.own[self.rows]
+        for c in range(self.classes):
+            sign = 1.0 * (own == c) - (self.others == c)
+            some = np.flatnonzero(sign)
+            rows = self.rows[some]
+            found[np.ix_(some, some)] += (
+                np.outer(sign[some], sign[some]) * (K[c % len(K)][np.ix_(rows, rows)])
+            )
+        return found
+
+    def crossed(self, K_star: Array, target: int) -> Array:
+        """Prior covariances of f_target at T points with g, of theirs with that of the rows."""
+        sign = 1.0 * (self.own[self.rows] == target) - (self.others == target)
+        found: Array = K_star[:, self.rows] * sign
+        return found
+
+    def words(self, text: str) -> str:
+        """The same text with sites called by row and class."""
+
+        def named(match: re.Match[str]) -> str:
+            site = int(match[1])
+            if site >= self.sites:
+                return match[0]
+            return f"the site of row {self.rows[site]} and class {self.others[site]}"
+
+        return re.sub(r"\bsite (\d+)", named, text)

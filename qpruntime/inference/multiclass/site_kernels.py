@@ -1,20 +1,54 @@
-"""Visits to the sites of every row in turn, each row for itself, from one posterior.
-
-A row's other sites know at once what one of them has changed; those of other rows do not.
-"""
+"""Sites of a row's C classes. Kernels only."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from qpruntime.inference.classes.orthant import log_passes
-from qpruntime.inference.classes.three_classes import log_quadrant
-from qpruntime.inference.site_update import Marginals, Observations, propose
+from qpruntime._numba import kernel, summed
+from qpruntime.inference.dense.cholesky_kernels import mirror_upper
+from qpruntime.inference.multiclass.probability_kernels import log_passes, log_quadrant
+from qpruntime.inference.site_kernels import Marginals, Observations, propose
 from qpruntime.inference.sites import Sites
-from qpruntime.jit import kernel
-from qpruntime.quadrature.sigma_star import OK
+from qpruntime.quadrature.sigma_star_kernels import OK
 
-__all__ = ["leave_rows_out", "visit_rows"]
+__all__ = [
+    "leave_rows_out",
+    "products_of_rows",
+    "scale_and_add",
+    "visit_rows",
+]
+
+# --- Products of the blocks of classes: loops over N x N matrices.
+
+
+@kernel
+def scale_and_add(upper, root, E, total):
+    """Fill E = R B^-1 R, of the upper triangle of B^-1, and add its upper triangle to `total`."""
+    n = root.size
+    for i in range(n):
+        scale, row, right, out, sums = root[i], upper[i, i:], root[i:], E[i, i:], total[i, i:]
+        for j in range(n - i):
+            out[j] = scale * row[j] * right[j]
+            sums[j] += out[j]
+    mirror_upper(E)
+
+
+@summed
+def products_of_rows(a, b):
+    """Inner products of the rows of two matrices, shape (N,)."""
+    n, width = a.shape
+    out = np.empty(n)
+    for i in range(n):
+        total, first, second = 0.0, a[i], b[i]
+        for j in range(width):
+            total += first[j] * second[j]
+        out[i] = total
+    return out
+
+
+# --- Visits to the sites of every row in turn, each row for itself, from one posterior.
+#
+# A row's other sites know at once what one of them has changed; those of other rows do not.
 
 
 @kernel

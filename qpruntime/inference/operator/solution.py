@@ -9,20 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.arrays import Array
+from qpruntime._memory import require, squares
+from qpruntime._typing import Array
+from qpruntime._validation import finite, real
 from qpruntime.errors import InputError
-from qpruntime.inference.contract import Crossed, prior_mean
 from qpruntime.inference.corrections.corrected import Points
-from qpruntime.inference.covariance import covariance
-from qpruntime.inference.joint import draws
-from qpruntime.inference.observed import Observed
+from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.operator.functionals import Functionals
-from qpruntime.inference.operator.stored import LatentKept, RowsKept
+from qpruntime.inference.operator.solver import LatentKept, LatentPrior, RowsKept
+from qpruntime.inference.posterior import Crossed, Posterior, draws, prior_mean, solution_of
+from qpruntime.inference.problem import Observed, covariance
 from qpruntime.inference.sites import Sites
-from qpruntime.memory import require, squares
-from qpruntime.validation import finite, real
 
-__all__ = ["OperatorSolution"]
+__all__ = [
+    "OperatorSolution",
+    "along",
+    "functionals_prior",
+    "takes_latent_side",
+]
 
 #: Two covariances are one if the posterior means that they give agree to this, in units of them.
 _SAME = 1e-6
@@ -30,7 +34,7 @@ _SAME = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class OperatorSolution:
-    """As `qpruntime.inference.contract.Solution` has it; rows are those of the operator.
+    """As `qpruntime.inference.posterior.Solution` has it; rows are those of the operator.
 
     Attributes
     ----------
@@ -229,3 +233,44 @@ class OperatorSolution:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
+
+
+# --- Which side the algebra is on, and the posterior of either.
+
+#: Observations for each latent value from which on the latent side costs less.
+_MANY = 2
+
+
+def takes_latent_side(functionals: Functionals, method: str) -> bool:
+    """Whether n^3 + N n^2 operations are fewer than N^3, for n latent values and N rows."""
+    # The bound of "vb" takes the covariance of what is observed.
+    return method != "vb" and functionals.n >= _MANY * functionals.latent
+
+
+def functionals_prior(
+    functionals: Functionals, K: Array, mean: Array, latent: bool
+) -> DensePrior | LatentPrior:
+    """Return the prior of A f for f of covariance K (n, n) and mean (n,).
+
+    Raises
+    ------
+    InputError
+        If a row of A has no prior variance, or something cannot fit into memory.
+    """
+    prior: DensePrior | LatentPrior
+    if latent:
+        prior = LatentPrior(functionals, K, mean)
+    else:
+        prior = DensePrior(functionals.covariance(K), functionals.times(mean))
+    functionals.require_variances(prior.variance, K)
+    return prior
+
+
+def along(post: Posterior, functionals: Functionals, K: Array, mean: Array) -> Posterior:
+    """Return the posterior of the functionals as one that also knows f."""
+    found = solution_of(post)
+    kept = found.kept if isinstance(found.kept, LatentKept) else RowsKept(found.kept, functionals)
+    rows = found.own, found.mean, found.variance, found.log_z
+    data = replace(found.data, K=None)
+    prior = np.broadcast_to(mean, (functionals.latent,)).copy()
+    return replace(post, _solution=OperatorSolution(*rows, kept, functionals, prior, data, K))

@@ -1,23 +1,480 @@
-"""The rows of users as the sites that are inferred: rows dropped, and equal ones collapsed."""
+"""Aggregation of equal rows into one site, and the way back to rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from scipy.special import gammaln, log_ndtr
 
-from qpruntime.arrays import Array
+from qpruntime._numba import FRAME, MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._special import log_ndtr as log_ndtr_of__special
+from qpruntime._special import probit_series
+from qpruntime._typing import Array
+from qpruntime._validation import finite, real
 from qpruntime.errors import InputError
-from qpruntime.inference.precision.collapse import Collapsed, collapse
-from qpruntime.inference.precision.equal_rows import near_order
+from qpruntime.inference.precision.pattern_kernels import Equal, equal_rows, near_order
+from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import Sites
-from qpruntime.likelihoods import Likelihood
-from qpruntime.validation import finite, real
+from qpruntime.likelihoods import Likelihood, get, is_registered, probit
+from qpruntime.likelihoods.binomial import MOST_TRIALS
+from qpruntime.likelihoods.responses import LARGEST_COUNT
+from qpruntime.projection.projector import Projector
+from qpruntime.projection.site_kernel import project_rows
 
-__all__ = ["SeenRows", "observed_sites", "read_offset"]
+__all__ = [
+    "Collapsed",
+    "Merged",
+    "SeenRows",
+    "collapse",
+    "held_trials",
+    "left_out_rows",
+    "observed_sites",
+    "probit_trials",
+    "read_offset",
+    "slopes_of_rows",
+]
+
+# --- Several labels of one latent value under the probit: k of n are +1.
+#
+# p(k, n|f) is Phi(f)^k Phi(-f)^(n - k), without a binomial coefficient. An observation is a row of
+# two columns, as for the binomial, whose link is the logistic.
+
+_X, _W = leggauss(12)
+#: Panels grow by this from the peak, and end where the density has fallen by so much.
+_GROWTH, _NOTHING = 1.6, 40.0
+_STEPS, _PANELS = 200, 80
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+#: The moments of one label are closed.
+_one = kernel(probit._moments)
+
+
+def _split(f, y, theta):
+    k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
+    value = 0.0
+    if k > 0.0:
+        value += k * log_ndtr_of__special(f)
+    if n > k:
+        value += (n - k) * log_ndtr_of__special(-f)
+    return value, 0.0
+
+
+@kernel
+def level(k, fail, f):
+    """log p."""
+    value = 0.0
+    if k > 0.0:
+        value += k * log_ndtr_of__special(f)
+    if fail > 0.0:
+        value += fail * log_ndtr_of__special(-f)
+    return value
+
+
+@kernel
+def slopes(k, fail, f):
+    """Slope and curvature of log p."""
+    slope, curvature = 0.0, 0.0
+    if k > 0.0:
+        r, sum_, _ = probit_series(f)
+        slope += k * r
+        curvature += k * r * sum_
+    if fail > 0.0:
+        r, sum_, _ = probit_series(-f)
+        slope -= fail * r
+        curvature += fail * r * sum_
+    return slope, curvature
+
+
+@kernel
+def peak_of(k, fail, mu, inverse):
+    """Peak of the tilted density: Newton's method, between bounds where it leaves them."""
+    f, low, high = mu, -math.inf, math.inf
+    for _ in range(_STEPS):
+        slope, curvature = slopes(k, fail, f)
+        slope -= (f - mu) * inverse
+        if slope > 0.0:
+            low = f
+        else:
+            high = f
+        step = slope / (curvature + inverse)
+        if step * step * (curvature + inverse) < 1e-12 or not low < high:
+            break
+        f += step
+        if not low < f < high:
+            # One bound is finite, for that is where Newton's step has come from.
+            f = 0.5 * (low + high) if high - low < math.inf else f
+    return f
+
+
+def _moments(mu, sigma, y, theta):
+    k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
+    if n == 1.0:
+        return _one(mu, sigma, 2.0 * k - 1.0, theta)
+    fail = n - k
+    inverse = 1.0 / (sigma * sigma)
+    peak = peak_of(k, fail, mu, inverse)
+    _, curvature = slopes(k, fail, peak)
+    width = 1.0 / math.sqrt(curvature + inverse)
+    top = level(k, fail, peak) - 0.5 * (peak - mu) ** 2 * inverse
+    mass, first, second = 0.0, 0.0, 0.0
+    for sign in (-1.0, 1.0):
+        begin, length = 0.0, width
+        for _ in range(_PANELS):
+            largest = -math.inf
+            for i in range(_X.size):
+                d = sign * (begin + 0.5 * length * (1.0 + _X[i]))
+                f = peak + d
+                e = level(k, fail, f) - 0.5 * (f - mu) ** 2 * inverse - top
+                largest = max(largest, e)
+                p = 0.5 * length * _W[i] * math.exp(e)
+                mass += p
+                first += p * d
+                second += p * d * d
+            if largest < -_NOTHING:
+                break
+            begin += length
+            length *= _GROWTH
+    mean = first / mass
+    log_z = top + math.log(mass / sigma) - _HALF_LOG_2PI
+    return log_z, peak + mean, second / mass - mean * mean
+
+
+def _frame(mu, sigma, y, theta):
+    k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
+    inverse = 1.0 / (sigma * sigma)
+    peak = peak_of(k, n - k, mu, inverse)
+    _, curvature = slopes(k, n - k, peak)
+    return peak, 1.0 / math.sqrt(curvature + inverse), 0.5, 0.0
+
+
+def _pairs(y: ArrayLike) -> Array:
+    """Pairs as they are: they are made here, not by users."""
+    return np.asarray(y, dtype=float)
+
+
+class _Trials(Likelihood):
+    """A likelihood of no name that users can give: it pickles by what it holds."""
+
+    def __reduce__(self) -> Any:
+        return held_trials, (self.rows,)
+
+
+probit_trials = _Trials(
+    name="probit-trials",
+    outcomes="pairs (labels +1, labels)",
+    split=Pointer(_split, SPLIT),
+    validate=_pairs,
+    columns=2,
+    moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+)
+
+
+def held_trials(rows: Array | None) -> Likelihood:
+    """The likelihood that holds these observations, shape (R, 2), or none."""
+    return probit_trials if rows is None else replace(probit_trials, rows=rows)
+
+
+# --- Rows that see the same latent value become one site, whose likelihood is their product.
+#
+# That is exact, where EP by rows is not: rows of one latent value are as correlated as can be.
+# Labels become numbers of successes, counts their sums; of other likelihoods the rows of equal
+# observations become one of a larger weight.
+
+
+class Merged(NamedTuple):
+    """Observations of sites, each of shape (S,) but `y`.
+
+    y : (S,) or (S, 2), as `likelihood` takes them
+    shift : added to the offset, and so to eta
+    weights : powers of the likelihoods, or None
+    constant : log of the product of the rows' likelihoods, less that of the site's
+    """
+
+    likelihood: Likelihood
+    y: Array
+    shift: Array
+    weights: Array | None
+    constant: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Collapsed:
+    """N rows as S sites.
+
+    Attributes
+    ----------
+    rows : Equal
+        The first row of every site, and the site of every row.
+    y, weights : ndarray, shape (N,) or (N, 2); (N,) or None
+        Of the rows, as their own likelihood takes them.
+    merged : Merged
+    kind : str or None
+        The rows' likelihood where `merge` has merged them; None where sites are rows of larger
+        weights.
+    """
+
+    rows: Equal
+    y: Array
+    weights: Array | None
+    merged: Merged
+    kind: str | None
+
+    @property
+    def merge(self) -> Callable[..., Merged | None] | None:
+        """``merge(site, y, size)``, which merges observations."""
+        return None if self.kind is None else _MERGES[self.kind]
+
+    @cached_property
+    def trivial(self) -> bool:
+        """Whether every row is a site of its own, in the order of the rows."""
+        first = self.rows.first
+        in_order = bool((first[1:] > first[:-1]).all())
+        return in_order and first.size == self.rows.site.size
+
+    def ordered_rows(self, order: NDArray[np.intp]) -> Equal:
+        """The sites in another order."""
+        rank = np.empty(order.size, np.intp)
+        rank[order] = np.arange(order.size)
+        return Equal(self.rows.first[order], rank[self.rows.site])
+
+    def ordered(self, order: NDArray[np.intp], rows: Equal) -> Collapsed:
+        """Return the same with its sites in another order, `rows` being those of it."""
+        whole = self.merged
+        weights = None if whole.weights is None else whole.weights[order]
+        parts = whole.y[order], whole.shift[order], weights, whole.constant[order]
+        return replace(self, rows=rows, merged=Merged(whole.likelihood, *parts))
+
+    def share(self) -> Array:
+        """Every row's share of its site, shape (N,)."""
+        site = self.rows.site
+        weights = np.ones(site.size) if self.weights is None else self.weights
+        total = np.bincount(site, weights, self.rows.first.size)[site]
+        found: Array = np.divide(weights, total, out=np.zeros(site.size), where=total > 0.0)
+        return found
+
+
+def collapse(
+    A: sparse.csr_array,
+    offset: Array,
+    y: Array,
+    likelihood: Likelihood,
+    weights: Array | None,
+    wanted: bool,
+    held: dict[str, Any],
+) -> Collapsed:
+    """Return the sites of rows whose observations are validated; of every row, if not `wanted`."""
+    n = A.shape[0]
+    merge = _MERGES.get(likelihood.name) if is_registered(likelihood) else None
+    plain = np.ones(n) if weights is None else weights
+    rows = Equal(np.arange(n), np.arange(n))
+    if wanted and merge is not None and weights is None:
+        rows = equal_rows(A, held, offset)
+        if rows.first.size < n:
+            merged = merge(rows.site, y, rows.first.size)
+            if merged is not None:
+                return Collapsed(rows, y, weights, merged, likelihood.name)
+    elif wanted:
+        rows = equal_rows(A, held, offset, *np.atleast_2d(y.T))
+    S = rows.first.size
+    total: Array | None = None
+    if weights is not None or n > S:
+        total = np.bincount(rows.site, plain, S).astype(float)
+        if (total == 1.0).all():
+            total = None
+    merged = Merged(likelihood, y[rows.first], np.zeros(S), total, np.zeros(S))
+    return Collapsed(rows, y, weights, merged, None)
+
+
+def _labels(site: NDArray[np.intp], y: Array, size: int) -> tuple[Array, Array]:
+    """How many labels every site has, and how many of them are +1."""
+    ups = np.bincount(site, y > 0.0, size).astype(float)
+    return ups, np.bincount(site, minlength=size).astype(float)
+
+
+def _log_binomial(k: Array, n: Array) -> Array:
+    found: Array = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
+    return found
+
+
+def _logistic(site: NDArray[np.intp], y: Array, size: int) -> Merged | None:
+    k, n = _labels(site, y, size)
+    if n.max() > MOST_TRIALS:
+        return None
+    none = np.zeros(size)
+    return Merged(get("binomial"), np.stack([k, n], axis=1), none, None, -_log_binomial(k, n))
+
+
+def _probit(site: NDArray[np.intp], y: Array, size: int) -> Merged | None:
+    none = np.zeros(size)
+    return Merged(probit_trials, np.stack(_labels(site, y, size), axis=1), none, None, none)
+
+
+def _binomial(site: NDArray[np.intp], y: Array, size: int) -> Merged | None:
+    k, n = (np.bincount(site, column, size).astype(float) for column in y.T)
+    if n.max() > MOST_TRIALS:
+        return None
+    own = np.bincount(site, _log_binomial(*y.T), size) - _log_binomial(k, n)
+    return Merged(get("binomial"), np.stack([k, n], axis=1), np.zeros(size), None, own)
+
+
+def _poisson(site: NDArray[np.intp], y: Array, size: int) -> Merged | None:
+    # m counts of rate e^f have the sum of one count of rate e^(f + log m).
+    total = np.bincount(site, y, size).astype(float)
+    m = np.bincount(site, minlength=size).astype(float)
+    if total.max() > LARGEST_COUNT:
+        return None
+    shift = np.log(np.maximum(m, 1.0))
+    own = gammaln(total + 1.0) - total * shift - np.bincount(site, gammaln(y + 1.0), size)
+    return Merged(get("poisson-exp"), total, shift, None, own)
+
+
+_MERGES: dict[str, Any] = {
+    "binomial": _binomial,
+    "logistic": _logistic,
+    "poisson-exp": _poisson,
+    "probit": _probit,
+}
+
+
+# --- Results of sites, given back to the rows that they were made of.
+
+
+def left_out_rows(
+    collapsed: Collapsed, here: Marginals, log_z: Array, likelihood: Likelihood
+) -> Array:
+    """Return log p(y_n | all others), shape (N,), where a site keeps its other rows.
+
+    Parameters
+    ----------
+    collapsed : Collapsed
+    here : Marginals
+        Of the sites.
+    log_z : ndarray, shape (S,)
+        Of one observation of each site without its whole site: right where a site is one row.
+    likelihood : Likelihood
+        Of the rows.
+    """
+    site = collapsed.rows.site
+    found: Array = log_z[site]
+    rows = np.flatnonzero(np.bincount(site)[site] > 1)
+    if not rows.size:
+        return found
+    variance = here.variance / here.kept
+    mean = here.mean - here.pull * variance
+    std = np.sqrt(variance)
+    s = site[rows]
+    if collapsed.merge is None:
+        weights = np.ones(site.size) if collapsed.weights is None else collapsed.weights
+        rest = np.bincount(site, weights)[s] - weights[rows]
+        rest = np.where(rest < 1e-12, 0.0, rest)
+        y = collapsed.y[rows]
+        one = _log_z(likelihood, y, mean[s], std[s], rest + 1.0)
+        found[rows] = one - _log_z(likelihood, y, mean[s], std[s], rest)
+        return found
+    whole = collapsed.merged
+    # Rows of one site with the same observation have the same density.
+    kinds = np.unique(np.column_stack([s, collapsed.y[rows]]), axis=0, return_inverse=True)
+    kind, seen = kinds[0][:, 0].astype(np.intp), kinds[0][:, 1:]
+    other = _without(collapsed, kind, seen[:, 0] if collapsed.y.ndim == 1 else seen)
+    moved = mean[kind] + other.shift - whole.shift[kind]
+    full = _log_z(whole.likelihood, whole.y, mean, std) + whole.constant
+    left = _log_z(other.likelihood, other.y, moved, std[kind]) + other.constant
+    found[rows] = (full[kind] - left)[kinds[1].reshape(-1)]
+    return found
+
+
+def _without(collapsed: Collapsed, kind: NDArray[np.intp], y: Array) -> Merged:
+    """The sites `kind` without one row of observation y each."""
+    assert collapsed.merge is not None
+    site = collapsed.rows.site
+    order = np.argsort(site, kind="stable")
+    begin = np.searchsorted(site[order], kind, "left")
+    end = np.searchsorted(site[order], kind, "right")
+    # Rows of every kind one after the other, without one of observation y.
+    widths = end - begin
+    owner = np.repeat(np.arange(kind.size), widths)
+    ranks = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)
+    members = order[np.repeat(begin, widths) + ranks]
+    same = collapsed.y[members] == y[owner]
+    same = same if same.ndim == 1 else same.all(axis=1)
+    places = np.flatnonzero(same)
+    _, drop = np.unique(owner[places], return_index=True)
+    keep = np.ones(members.size, dtype=bool)
+    keep[places[drop]] = False
+    found = collapsed.merge(owner[keep], collapsed.y[members[keep]], kind.size)
+    assert found is not None
+    return found
+
+
+def _log_z(
+    likelihood: Likelihood, y: Array, mean: Array, std: Array, powers: Array | None = None
+) -> Array:
+    """log Z of cavities, by closed moments or quadrature."""
+    projector, numbers = Projector(likelihood, "ep", "exact").observing(y)
+    own = projector.likelihood
+    exponents = np.ones(mean.size) if powers is None else powers
+    functions = projector.functions if powers is None else own.functions(powers=True)
+    rules = functions, projector.without_table
+    cavities = np.ascontiguousarray(mean), np.ascontiguousarray(std)
+    return project_rows(own, rules, exponents, cavities, numbers)[0]
+
+
+def slopes_of_rows(collapsed: Collapsed, here: Marginals) -> Array:
+    """Slope of the log evidence by the offset of every row, shape (N,).
+
+    The mean slope of a row's own log density under the tilted density of its site.
+    """
+    site, slope = collapsed.rows.site, here.pull
+    if collapsed.merge is None:
+        found: Array = slope[site] * collapsed.share()
+        return found
+    merged = collapsed.merged
+    count = np.bincount(site).astype(float)
+    name = merged.likelihood.name
+    if name == "poisson-exp":
+        rate = (merged.y - slope) / count
+        return collapsed.y - rate[site]
+    k, n = merged.y.T
+    if name == "binomial":
+        chance = ((k - slope) / n)[site]
+        if collapsed.y.ndim == 2:
+            return collapsed.y[:, 0] - collapsed.y[:, 1] * chance
+        return (collapsed.y > 0.0) - chance
+    up, down = _probit_slopes(here, k, n)
+    return np.where(collapsed.y > 0.0, up[site], down[site])
+
+
+def _probit_slopes(here: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
+    """Mean slopes of log Phi(f) and log Phi(-f) under tilted densities of k of n labels."""
+    variance = here.variance / here.kept
+    cavity = (here.mean - here.pull * variance)[:, None]
+    x = np.linspace(-9.0, 9.0, 181)
+    f = here.mean[:, None] + np.sqrt(here.variance)[:, None] * x
+    up, down = log_ndtr(f), log_ndtr(-f)
+    logs = k[:, None] * up + (n - k)[:, None] * down - 0.5 * (f - cavity) ** 2 / variance[:, None]
+    density = np.exp(logs - logs.max(axis=1, keepdims=True))
+    density /= density.sum(axis=1, keepdims=True)
+    log_normal = -0.5 * f * f - 0.5 * np.log(2.0 * np.pi)
+    one = (density * np.exp(log_normal - up)).sum(axis=1)
+    other = -(density * np.exp(log_normal - down)).sum(axis=1)
+    # Where one kind is missing the other's follows exactly; their sum is known in any case.
+    one = np.where(k == n, here.pull / n, one)
+    other = np.where(k == 0.0, here.pull / n, other)
+    both = (k > 0.0) & (k < n)
+    spare = here.pull - k * one - (n - k) * other
+    share = np.divide(spare, n, out=np.zeros_like(n), where=both)
+    return one + share, other + share
+
+
+# --- The rows of users as the sites that are inferred: rows dropped, and equal ones collapsed.
 
 #: Sites from which on their order counts.
 _MANY = 50_000

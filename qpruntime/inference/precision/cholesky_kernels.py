@@ -1,19 +1,164 @@
-"""The Cholesky factor of a sparse matrix, supernode after supernode, and solves with it.
-
-Multifrontal: each supernode adds the updates of its children to its panel, factorises it, and
-leaves an update of the rows below on a stack (Duff & Reid, 1983).
-"""
+"""Supernodal Cholesky factor and selected inverse. Kernels only."""
 
 from __future__ import annotations
 
+import ctypes
 import math
+from functools import cache
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import get_cython_function_address, intrinsic
 
-from qpruntime.inference.precision.blas import dpotrf, dsyrk, dtrsm
-from qpruntime.jit import contracted, kernel
+from qpruntime._numba import INTERPRETED, contracted, inlined, kernel
 
-__all__ = ["factorise", "log_determinant", "solve", "solve_upper"]
+__all__ = [
+    "dgemm",
+    "dpotrf",
+    "dpotri",
+    "dsymm",
+    "dsyrk",
+    "dtrsm",
+    "factorise",
+    "log_determinant",
+    "routines",
+    "selected_inverse",
+    "solve",
+    "solve_upper",
+]
+
+# --- BLAS and LAPACK inside kernels: routines by their addresses, which kernels take as arguments.
+#
+# An address that is a global of a kernel would keep numba from caching it. All arguments of a
+# routine are pointers: numbers are put on the stack, and matrices are said by where they begin.
+
+_LAPACK, _BLAS = ("dpotrf", "dpotri"), ("dtrsm", "dsyrk", "dsymm", "dgemm")
+
+
+@cache
+def routines() -> tuple[int, ...]:
+    """Addresses of SciPy's routines, in the order in which the functions below take them."""
+    found = [get_cython_function_address("scipy.linalg.cython_lapack", name) for name in _LAPACK]
+    found += [get_cython_function_address("scipy.linalg.cython_blas", name) for name in _BLAS]
+    return tuple(found)
+
+
+def _lower(context, builder, signature, args):
+    """Emit a call by reference: 64-bit integers are addresses, all other numbers are values."""
+    pointer = ir.IntType(8).as_pointer()
+    values = cgutils.unpack_tuple(builder, args[1], len(signature.args[1]))
+    given = []
+    for value, kind in zip(values, signature.args[1], strict=True):
+        if kind == types.int64:
+            given.append(builder.inttoptr(value, pointer))
+        else:
+            slot = cgutils.alloca_once_value(builder, value)
+            given.append(builder.bitcast(slot, pointer))
+    function = ir.FunctionType(ir.VoidType(), [pointer] * len(given))
+    builder.call(builder.inttoptr(args[0], function.as_pointer()), given)
+    return context.get_dummy_value()
+
+
+def _by_ctypes(handle, args):
+    """The same with the jit off."""
+    kinds = {np.uint8: ctypes.c_char, np.int32: ctypes.c_int, np.float64: ctypes.c_double}
+    held = []
+    for value in args:
+        kind = kinds.get(type(value))
+        if kind is None:
+            held.append(ctypes.c_void_p(int(value)))
+        else:
+            plain = bytes([value]) if kind is ctypes.c_char else value.item()
+            held.append(ctypes.byref(kind(plain)))
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(held))(handle)(*held)
+
+
+if INTERPRETED:
+    _call = _by_ctypes
+else:
+
+    @intrinsic
+    def _call(typing, handle, args):
+        """Call a routine by its address."""
+        return types.void(types.int64, args), _lower
+
+
+#: Letters that say where, how and of what kind.
+_L, _R, _N, _T = np.uint8(76), np.uint8(82), np.uint8(78), np.uint8(84)
+
+
+@inlined
+def dpotrf(at, n, a, ld, info):
+    """Replace the lower triangle at `a` by its Cholesky factor; `info` is where the status goes."""
+    _call(at[0], (_L, np.int32(n), np.int64(a), np.int32(ld), np.int64(info)))
+
+
+@inlined
+def dpotri(at, n, a, ld, info):
+    """Replace the Cholesky factor at `a` by the lower triangle of the inverse."""
+    _call(at[1], (_L, np.int32(n), np.int64(a), np.int32(ld), np.int64(info)))
+
+
+@inlined
+def dtrsm(at, left, transposed, m, n, a, lda, b, ldb):
+    """Replace b (m, n) by L^-1 b, or by b L^-1 where not `left`; of L^T if `transposed`."""
+    side = _L if left else _R
+    letter = _T if transposed else _N
+    _call(
+        at[2],
+        (
+            *(side, _L, letter, _N, np.int32(m), np.int32(n), np.float64(1.0)),
+            *(np.int64(a), np.int32(lda), np.int64(b), np.int32(ldb)),
+        ),
+    )
+
+
+@inlined
+def dsyrk(at, n, k, alpha, a, lda, beta, c, ldc):
+    """Lower triangle of c (n, n) = alpha a a^T + beta c, for a (n, k)."""
+    _call(
+        at[3],
+        (
+            *(_L, _N, np.int32(n), np.int32(k), np.float64(alpha)),
+            *(np.int64(a), np.int32(lda), np.float64(beta), np.int64(c), np.int32(ldc)),
+        ),
+    )
+
+
+@inlined
+def dsymm(at, m, n, alpha, a, lda, b, ldb, beta, c, ldc):
+    """Let c (m, n) = alpha a b + beta c, for a symmetric (m, m) of which the lower half is read."""
+    _call(
+        at[4],
+        (
+            *(_L, _L, np.int32(m), np.int32(n), np.float64(alpha)),
+            *(np.int64(a), np.int32(lda), np.int64(b), np.int32(ldb)),
+            *(np.float64(beta), np.int64(c), np.int32(ldc)),
+        ),
+    )
+
+
+@inlined
+def dgemm(at, first, second, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+    """Let c (m, n) = alpha op(a) op(b) + beta c; `first` and `second` say what is transposed."""
+    one = _T if first else _N
+    two = _T if second else _N
+    _call(
+        at[5],
+        (
+            *(one, two, np.int32(m), np.int32(n), np.int32(k), np.float64(alpha)),
+            *(np.int64(a), np.int32(lda), np.int64(b), np.int32(ldb)),
+            *(np.float64(beta), np.int64(c), np.int32(ldc)),
+        ),
+    )
+
+
+# --- The Cholesky factor of a sparse matrix, supernode after supernode, and solves with it.
+#
+# Multifrontal: each supernode adds the updates of its children to its panel, factorises it, and
+# leaves an update of the rows below on a stack (Duff & Reid, 1983).
 
 #: Panels of fewer products are done by plain loops: a call of BLAS costs as much.
 _SMALL = 600
@@ -185,3 +330,92 @@ def solve_upper(shape, panels, x):
             inverse = 1.0 / panels[column + j]
             for t in range(T):
                 x[c0 + j, t] *= inverse
+
+
+# --- Entries of the inverse where the factor has numbers (Takahashi, Fagan & Chin, 1973).
+#
+# Supernodes from the last: of the rows below R and the columns J, with Y = L_RJ L_JJ^-1,
+# Z_RJ = -Z_RR Y and Z_JJ = (L_JJ L_JJ^T)^-1 - Y^T Z_RJ. Z_RR stands in the panels of ancestors.
+
+_SMALL_INVERSE = 300
+
+
+@contracted
+def selected_inverse(shape, panels, inverse, routines, widest):
+    """Fill the panels of the inverse from those of the factor.
+
+    Lower triangles alone, as of the factor. `widest` has the largest number of rows below, and the
+    largest of these times columns.
+    """
+    first, begins, below = shape[0], shape[1], shape[2]
+    most, product = widest
+    W, Y = np.empty(most * most), np.empty(product)
+    local, info = np.empty(most, np.int64), np.zeros(1, np.int32)
+    at, to, w, y = panels.ctypes.data, inverse.ctypes.data, W.ctypes.data, Y.ctypes.data
+    for s in range(first.size - 2, -1, -1):
+        c0 = first[s]
+        nc, b0 = first[s + 1] - c0, below[s]
+        nr = below[s + 1] - b0
+        ld, p0 = nc + nr, begins[s]
+        gather(shape, inverse, b0, nr, local, W)
+        if nc == 1 and nr * nr < _SMALL_INVERSE:
+            single(panels, inverse, p0, nr, W, Y)
+            continue
+        for j in range(nc):
+            for i in range(j, nc):
+                inverse[p0 + j * ld + i] = panels[p0 + j * ld + i]
+            for i in range(nr):
+                Y[j * nr + i] = panels[p0 + j * ld + nc + i]
+        dpotri(routines, nc, to + 8 * p0, ld, info.ctypes.data)
+        if nr:
+            low = to + 8 * (p0 + nc)
+            dtrsm(routines, False, False, nr, nc, at + 8 * p0, ld, y, nr)
+            dsymm(routines, nr, nc, -1.0, w, nr, y, nr, 0.0, low, ld)
+            dgemm(routines, True, False, nc, nc, nr, -1.0, y, nr, low, ld, 1.0, to + 8 * p0, ld)
+
+
+@contracted
+def gather(shape, inverse, b0, nr, local, W):
+    """Fill the lower triangle of Z_RR, column-major, by merging lists of rows."""
+    first, begins, below, rows, owner, _ = shape
+    i = 0
+    while i < nr:
+        s = owner[rows[b0 + i]]
+        c0, end = first[s], first[s + 1]
+        nc = end - c0
+        ld = nc + below[s + 1] - below[s]
+        j = i
+        while j < nr and rows[b0 + j] < end:
+            local[j] = rows[b0 + j] - c0
+            j += 1
+        p = below[s]
+        for k in range(j, nr):
+            row = rows[b0 + k]
+            while rows[p] < row:
+                p += 1
+            local[k] = nc + p - below[s]
+        for a in range(i, j):
+            column = begins[s] + local[a] * ld
+            for b in range(a, nr):
+                W[a * nr + b] = inverse[column + local[b]]
+        i = j
+
+
+@contracted
+def single(panels, inverse, p0, nr, W, Y):
+    """Selected inverse of a panel of one column."""
+    scale = 1.0 / panels[p0]
+    for i in range(nr):
+        Y[i] = panels[p0 + 1 + i] * scale
+        inverse[p0 + 1 + i] = 0.0
+    for a in range(nr):
+        y, total = Y[a], W[a * nr + a] * Y[a]
+        for b in range(a + 1, nr):
+            value = W[a * nr + b]
+            total += value * Y[b]
+            inverse[p0 + 1 + b] -= value * y
+        inverse[p0 + 1 + a] -= total
+    left = scale * scale
+    for i in range(nr):
+        left -= Y[i] * inverse[p0 + 1 + i]
+    inverse[p0] = left

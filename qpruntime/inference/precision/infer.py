@@ -9,27 +9,24 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import choice, finite, flag, number, whole
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
-from qpruntime.inference.arguments import check_powers, check_sites
-from qpruntime.inference.evidence import log_evidence
-from qpruntime.inference.fixed_point.complaints import warn_unsettled
-from qpruntime.inference.fixed_point.ended import Limits
-from qpruntime.inference.precision.observed_rows import observed_sites, read_offset
+from qpruntime.inference.dense.solution import outcome_of
+from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
+from qpruntime.inference.fixed_point.iterate import log_evidence
+from qpruntime.inference.precision.aggregation import observed_sites, read_offset
+from qpruntime.inference.precision.iterate import settle
 from qpruntime.inference.precision.pattern import Pattern, as_precision, as_rows
 from qpruntime.inference.precision.posterior import PrecisionPosterior
-from qpruntime.inference.precision.settle import settle
 from qpruntime.inference.precision.solution import PrecisionSolution
-from qpruntime.inference.precision.solved import PrecisionSolved
-from qpruntime.inference.precision.solver import PrecisionPrior
-from qpruntime.inference.problem import Problem
+from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
+from qpruntime.inference.problem import Problem, check_powers, check_sites
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.summary import outcome_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.table import Table
-from qpruntime.validation import choice, finite, flag, number, whole
 
 __all__ = ["infer_precision"]
 

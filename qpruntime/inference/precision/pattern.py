@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import choice, number, shown
 from qpruntime.errors import InputError
-from qpruntime.inference.precision.ordering import Ordering
-from qpruntime.inference.precision.rows import pair_places, placed, places, sort_rows
+from qpruntime.inference.precision.pattern_kernels import pair_places, placed, places, sort_rows
 from qpruntime.inference.precision.symbolic import Symbolic, analyse
-from qpruntime.validation import choice, number, shown
+from qpruntime.inference.precision.symbolic_kernels import Ordering
 
 __all__ = ["Pattern", "SparseRows", "as_precision", "as_rows"]
 

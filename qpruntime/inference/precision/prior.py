@@ -1,24 +1,72 @@
-"""Latent values x ~ N(0, Q^-1), with C x = 0 where that is asked for, and rows that see them.
-
-What of them needs no sites: products with Q and A, the factor of Q alone, draws.
-"""
+"""Priors x ~ N(0, Q^-1) with a sparse precision Q and linear constraints."""
 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.precision.conditioned import Conditioned
-from qpruntime.inference.precision.factorised import Factorised, filled
+from qpruntime.inference.precision.cholesky import Factorised, filled
 from qpruntime.inference.precision.pattern import Pattern, SparseRows
-from qpruntime.inference.precision.rows import back, times
+from qpruntime.inference.precision.pattern_kernels import add_rows, back, entry_coordinates, times
 
-__all__ = ["SparseLatent", "prior_entries"]
+__all__ = [
+    "Conditioned",
+    "Entries",
+    "SparseLatent",
+    "prior_entries",
+]
+
+# --- What constraints C x = 0 take from an inverse: W (C W)^-1 W' with W = P^-1 C'.
+
+
+class Conditioned:
+    """What a constraint takes from the inverse of a factorised matrix.
+
+    Parameters
+    ----------
+    factor : Factorised
+    C : ndarray, shape (m, K)
+
+    Raises
+    ------
+    NumericalError
+        If constraints repeat each other.
+    """
+
+    def __init__(self, factor: Factorised, C: Array) -> None:
+        self.C = C[:, factor.symbolic.order]
+        self.W = factor.solve(self.C.T)
+        inner = self.C @ self.W
+        try:
+            self._inner = cho_factor(0.5 * (inner + inner.T), lower=True)
+        except np.linalg.LinAlgError as error:
+            raise NumericalError(
+                f"the {len(C)} constraints repeat each other, or leave no room: drop those that "
+                "follow from others"
+            ) from error
+        self.log_det = 2.0 * float(np.log(self._inner[0].diagonal()).sum())
+
+    def project(self, x: Array) -> Array:
+        """Return x (K,) or (K, T) moved to where C x = 0; in the factor's order of elimination."""
+        moved: Array = x - self.W @ cho_solve(self._inner, self.C @ x)
+        return moved
+
+    def half(self) -> Array:
+        """H (m, K) with H'H = W (C W)^-1 W', in the order of elimination."""
+        found: Array = solve_triangular(self._inner[0], self.W.T, lower=True)
+        return found
+
+
+# --- Latent values x ~ N(0, Q^-1), with C x = 0 where that is asked for, and rows that see them.
+#
+# What of them needs no sites: products with Q and A, the factor of Q alone, draws.
 
 
 class SparseLatent:
@@ -138,3 +186,44 @@ def prior_entries(prior: SparseLatent) -> Array:
         for h in Conditioned(own, prior.constraint).half():
             found -= h[place[rows]] * h[place[columns]]
     return found
+
+
+# --- The entries of A' diag(tau) A, for products with it: far fewer than the factor has numbers.
+
+
+class Entries(NamedTuple):
+    """Where A' diag(tau) A has entries: pairs of rows, in the order of the panels.
+
+    entry : (pairs,), the entry of every pair
+    rows, begins : of the entries below the diagonal, as of a `csc_array`
+    kept : which entries are below the diagonal
+    """
+
+    entry: NDArray[Any]
+    rows: NDArray[Any]
+    begins: NDArray[Any]
+    kept: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, prior: SparseLatent) -> Self:
+        """Those of a prior's rows, found once."""
+        held, seen = prior.pattern.held, prior.rows
+        known = held.get("entries")
+        if known is None or known[0] is not seen.columns:
+            marked = np.zeros(prior.pattern.symbolic.size, dtype=bool)
+            marked[seen.pairs] = True
+            index = (np.cumsum(marked, dtype=seen.pairs.dtype) - 1)[seen.pairs]
+            rows, columns = (np.empty(np.count_nonzero(marked), np.int32) for _ in range(2))
+            entry_coordinates(seen.indptr, seen.columns, index, rows, columns)
+            kept = rows != columns
+            begins = np.searchsorted(columns[kept], np.arange(prior.pattern.k + 1))
+            known = seen.columns, cls(index, rows[kept], begins.astype(np.int32), kept)
+            held["entries"] = known
+        found: Self = known[1]
+        return found
+
+    def lower(self, seen: SparseRows, tau: Array) -> sparse.csc_array:
+        """A' diag(tau) A below its diagonal."""
+        values, k = np.zeros(self.kept.size), self.begins.size - 1
+        add_rows(values, seen.indptr, seen.values, self.entry, tau)
+        return sparse.csc_array((values[self.kept], self.rows, self.begins), shape=(k, k))

@@ -1,8 +1,4 @@
-"""The posterior of given sites on a sparse precision, `qpruntime.inference.solver.Solved`.
-
-With sites of precision tau the precision of x is P = Q + A' diag(tau) A. All that sites ask for,
-means and variances of the rows, is on the pattern of P's factor.
-"""
+"""The prior of rows on a sparse precision, `qpruntime.inference.solver_protocol`: eta = o + A x."""
 
 from __future__ import annotations
 
@@ -13,19 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.dense.factor import Factor
-from qpruntime.inference.precision.conditioned import Conditioned
-from qpruntime.inference.precision.factorised import Factorised, filled
-from qpruntime.inference.precision.latent import SparseLatent
+from qpruntime.inference.dense.cholesky import Factor
+from qpruntime.inference.parallel_updates import propose_matched
+from qpruntime.inference.precision.cholesky import Factorised, filled
 from qpruntime.inference.precision.pattern import SparseRows
-from qpruntime.inference.precision.rows import add_rows, squares, times
-from qpruntime.inference.proposals import propose_matched
-from qpruntime.inference.sites import Counts, ImproperPosterior, Sites
-from qpruntime.inference.solver import Asked, Kept, Pullback, Solved
+from qpruntime.inference.precision.pattern_kernels import add_rows, squares, times
+from qpruntime.inference.precision.prior import Conditioned, SparseLatent
+from qpruntime.inference.sites import Counts, ImproperPosterior, Sites, no_sites
+from qpruntime.inference.solver_protocol import Asked, Kept, Prior, Pullback, Solved
 
-__all__ = ["PrecisionSolved"]
+__all__ = [
+    "PrecisionPrior",
+    "PrecisionSolved",
+]
+
+# --- The posterior of given sites on a sparse precision,
+# `qpruntime.inference.solver_protocol.Solved`.
+#
+# With sites of precision tau the precision of x is P = Q + A' diag(tau) A. All that sites ask for,
+# means and variances of the rows, is on the pattern of P's factor.
 
 #: Below this share 1 - tau variance has lost digits, and is found without the site; for so many
 #: sites at once.
@@ -228,3 +232,27 @@ class PrecisionSolved(Solved):
 
     def pullback(self, marginals: tuple[Array, Array]) -> Pullback:
         raise InputError("the leave-one-out objective is for dense priors")
+
+
+# --- The prior of rows on a sparse precision, `qpruntime.inference.solver_protocol`: eta = o + A x.
+
+
+class PrecisionPrior(SparseLatent, Prior):
+    """N linear functionals of K latent values with a sparse precision: see `SparseLatent`."""
+
+    covariance = None
+
+    @property
+    def mean(self) -> Array:
+        return self.offset
+
+    @cached_property
+    def variance(self) -> Array:
+        return self.factor(no_sites(self.offset.size)).marginals()[0]
+
+    def factor(self, sites: Sites) -> PrecisionSolved:
+        return PrecisionSolved(self, sites)
+
+    def draw(self, rng: np.random.Generator) -> Array:
+        x = self.draw_latent(self.own, rng, 1)[:, 0]
+        return self.offset + self.times(x[self.pattern.symbolic.order])

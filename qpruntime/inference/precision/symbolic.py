@@ -13,16 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from qpruntime._memory import require
 from qpruntime.errors import InputError
-from qpruntime.inference.precision.elimination import (
+from qpruntime.inference.precision.symbolic_kernels import (
+    Ordering,
     count_rows,
+    elimination_order,
     fill_rows,
     join,
     postorder,
     tree,
 )
-from qpruntime.inference.precision.ordering import Ordering, elimination_order
-from qpruntime.memory import require
 
 __all__ = ["Shape", "Symbolic", "analyse"]
 

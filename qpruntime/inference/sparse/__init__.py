@@ -8,21 +8,21 @@ phi_n^T, T = tau/(1 + power r tau). Of the power 1 this is FITC, and the dense e
 covariance; of powers near 0 the variational bound.
 
 What is where, from the ground up; each module imports from those above it. k(X, Z) and its slopes
-are in `qpruntime.kernels.cross`.
+are in `qpruntime.kernels.cross_covariance`.
 
-`blas`
+`features`
     The few products and triangular solves, in place, without the interpreter lock.
-`rows`
+`data`
     `Rows`: where X, y, weights, prior means and scales are read from, in chunks of 32 768 rows;
     `Held` holds arrays of this process. ``rows.n``, ``rows.chunks``, ``rows.read(number) ->
     Chunk(X, y, weights, prior, scale)``, y encoded; the last three may be None.
-`lazy`
+`data`
     ``inputs_of(X, name)``: arrays checked, zarr, dask arrays and frames left to be sliced;
     ``rows_of(X, y, weights, prior, scale=None) -> Rows`` of either; ``sample(X, rows)`` reads some.
-`inducing`
+`features`
     `Inducing(kernel, Z, jitter=1e-8, dtype)`: L with what jitter it took (relative to the mean of
     the diagonal, times 10 until it factors); ``features(X) -> Phi (n, M), r (n,)``.
-`rule`
+`state`
     `Rule(projector, power)`: cavities (mean, std), y and weights to (log Z, mean, std, inside) of
     likelihoods to power * weight. The one place that knows of tables of powers.
 `state`
@@ -32,7 +32,7 @@ are in `qpruntime.kernels.cross`.
 `passes`
     A pass over one chunk: gather (B and h), sweep, means, terms (of the evidence), slopes. Pure
     functions of a state, a chunk and its sites.
-`sums`
+`state`
     Sums over chunks by a binary tree over their numbers: the same bits whoever computes.
 `engine`
     ``Engine(rows, rule, kernel, Z, jitter, dtype, executor, memory)``: sites of all rows and the
@@ -41,13 +41,13 @@ are in `qpruntime.kernels.cross`.
     ``evaluate(sweeps=1, parameters=()) -> Evaluation(value, by_theta, by_Z, by_mean,
     by_parameters)``; ``sites``, which may be set; ``rule``, which may be set too: learn with EP's,
     end with QP's.
-`settle`
+`iterate`
     ``settle(engine, limits, after=None) -> Ended``: sweeps to the fixed point.
-`tied`
+`iterate`
     ``settle_tied(engine, limits) -> Ended``: the same by one site that all rows share.
 `keeper`
     Features of all rows, kept from pass to pass if they fit ``memory=`` of the engine.
-`slopes`
+`passes`
     The pass of the gradient, and what follows from its sums.
 `checkpoint`
     Sites on the disk: ``Checkpoint(path).offer(engine)`` after a sweep, ``restore(engine)``.

@@ -1,28 +1,271 @@
-"""Rows whose inputs stay where they are: zarr, HDF5, memory maps, dask arrays and data frames.
-
-Observations, weights and prior means are held, 8 bytes a row each; inputs are read chunk by chunk,
-by whoever computes the chunk. Nothing here imports the libraries that made them.
-"""
+"""Rows in chunks, from memory, zarr or dask."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
+from qpruntime._validation import finite, real
 from qpruntime.errors import InputError
-from qpruntime.inference.sparse.rows import Chunk, Columns, Held, Rows, chunk_count, chunk_slice
-from qpruntime.inference.sparse.stored import taken
-from qpruntime.validation import finite, real
 
-__all__ = ["Lazy", "as_array", "inputs_of", "is_lazy", "known_chunks", "read", "rows_of", "sample"]
+__all__ = [
+    "CHUNK",
+    "Chunk",
+    "Columns",
+    "Held",
+    "Lazy",
+    "Others",
+    "Piece",
+    "Rows",
+    "as_array",
+    "chunk_count",
+    "chunk_slice",
+    "inputs_of",
+    "is_lazy",
+    "known_chunks",
+    "mapped",
+    "read",
+    "rows_of",
+    "sample",
+    "taken",
+]
+
+# --- Rows of data in chunks, wherever they are read from; here from arrays of this process.
+
+#: Rows in a chunk, whoever holds them: sums over chunks have the same bits everywhere. Smaller ones
+#: for samples would give a second core work, and cost more than it gains.
+CHUNK = 32_768
+
+
+class Chunk(NamedTuple):
+    """Inputs X (n, d), encoded observations y (n,), and what else rows have, (n,) or None.
+
+    Weights are 1 by default, prior means of f 0; what is observed is `scale` times f, 1 by default.
+    """
+
+    X: Array
+    y: Array
+    weights: Array | None = None
+    prior: Array | None = None
+    scale: Array | None = None
+
+    def load(self) -> Chunk:
+        """Return the arrays, which are here already."""
+        return self
+
+
+#: y, weights, prior means and scales of some rows.
+Others = tuple[Array, Array | None, Array | None, Array | None]
+
+
+class Piece(Protocol):
+    """What is sent to the worker that computes a chunk."""
+
+    def load(self) -> Chunk:
+        """Read the rows."""
+
+
+class Rows(Protocol):
+    """N rows in chunks."""
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+
+    def piece(self, number: int) -> Piece:
+        """Return what chunk `number` is read from."""
+
+    def read(self, number: int) -> Chunk:
+        """Read a chunk in this process."""
+
+    def others(self, some: slice) -> Others:
+        """Return what some rows have beside X."""
+
+    def some(self, numbers: NDArray[np.intp]) -> Chunk:
+        """Read rows of these numbers, in their order, in this process."""
+
+    def slice(self, number: int) -> slice:
+        """Return which rows a chunk has."""
+
+
+def chunk_count(n: int) -> int:
+    """Number of chunks of `n` rows."""
+    return -(-n // CHUNK)
+
+
+def chunk_slice(number: int, n: int) -> slice:
+    """Rows of chunk `number` of `n` rows."""
+    return slice(number * CHUNK, min((number + 1) * CHUNK, n))
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Inputs of N rows, encoded y (N,), weights, prior means and scales (N,) if there are any.
+
+    Labels of one byte each are enough for y.
+    """
+
+    X: Any
+    y: Array
+    weights: Array | None = None
+    prior: Array | None = None
+    scale: Array | None = None
+
+    @property
+    def n(self) -> int:
+        return len(self.y)
+
+    @property
+    def chunks(self) -> int:
+        return chunk_count(self.n)
+
+    def others(self, some: slice | NDArray[np.intp]) -> Others:
+        """y, weights, prior means and scales of some rows."""
+        columns = self.weights, self.prior, self.scale
+        weights, prior, scale = (None if a is None else a[some] for a in columns)
+        return np.asarray(self.y[some], dtype=float), weights, prior, scale
+
+    def slice(self, number: int) -> slice:
+        return chunk_slice(number, self.n)
+
+
+class Held(Columns):
+    """Rows that are arrays of this process; X has shape (N, d)."""
+
+    def piece(self, number: int) -> Chunk:
+        some = self.slice(number)
+        # Scaled columns may be in Fortran's order, which travel in another, and round otherwise.
+        return Chunk(np.ascontiguousarray(self.X[some]), *self.others(some))
+
+    def read(self, number: int) -> Chunk:
+        return self.piece(number)
+
+    def some(self, numbers: NDArray[np.intp]) -> Chunk:
+        return Chunk(np.ascontiguousarray(self.X[numbers]), *self.others(numbers))
+
+
+# --- Slices of arrays that are stored in chunks, where a chunk may be damaged or missing.
+#
+# zarr takes a chunk that is not there for its fill value, mostly zero: it does not write chunks
+# that hold nothing else, and cannot tell them from chunks that were lost. Here they are refused,
+# unless the attribute ``missing_chunks`` of the array is ``"fill_value"``.
+
+_ATTRIBUTE, _FILLED = "missing_chunks", "fill_value"
+_Place = tuple[tuple[int, ...], tuple[slice, ...]]
+
+
+def taken(X: Any, some: slice, name: str = "X") -> Any:
+    """Return ``X[some]``; of a dask array, which is not computed here, whatever that is.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or chunks of a zarr array are missing; it says which.
+    """
+    if hasattr(X, "__dask_graph__"):
+        return X[some]
+    try:
+        part = X[some]
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # whatever the library that holds it raises
+        first, last, _ = some.indices(int(X.shape[0]))
+        where = _unreadable(X, some)
+        raise InputError(
+            f"{name}[{first}:{last}] cannot be read{where}: {str(error) or type(error).__name__}; "
+            "copy or write the data again"
+        ) from error
+    if _is_zarr(X):
+        _refuse_missing(X, some, part, name)
+    return part
+
+
+def _is_zarr(X: Any) -> bool:
+    ours = type(X).__module__.split(".")[0] == "zarr"
+    return ours and hasattr(X, "store_path") and hasattr(X, "metadata")
+
+
+def _places(X: Any, some: slice) -> Iterator[_Place]:
+    """Yield number and place in X of every stored chunk, as far as it is in these rows."""
+    ends = [some.indices(X.shape[0])[:2], *((0, n) for n in X.shape[1:])]
+    axes = [
+        [
+            (k, slice(max(k * size, low), min((k + 1) * size, high)))
+            for k in range(low // size, -(-high // size))
+        ]
+        for (low, high), size in zip(ends, X.shards or X.chunks, strict=True)
+    ]
+    for place in itertools.product(*axes):
+        yield tuple(k for k, _ in place), tuple(part for _, part in place)
+
+
+def _path(X: Any, number: tuple[int, ...]) -> Any:
+    return X.store_path / X.metadata.encode_chunk_key(number)
+
+
+def _unreadable(X: Any, some: slice) -> str:
+    """Say which chunk of a zarr array it is, if it is one."""
+    if _is_zarr(X):
+        for number, place in _places(X, some):
+            try:
+                X[place]
+            except Exception:  # the one that was met before
+                return f": chunk {_path(X, number)} is damaged"
+    return ""
+
+
+def _refuse_missing(X: Any, some: slice, part: Any, name: str) -> None:
+    """Look for chunks that hold the fill value alone: only those can be missing."""
+    first = some.indices(X.shape[0])[0]
+    fill, values = X.fill_value, np.asarray(part)
+    if fill is None or X.attrs.get(_ATTRIBUTE) == _FILLED:
+        return
+    for number, (rows, *others) in _places(X, some):
+        block = values[(slice(rows.start - first, rows.stop - first), *others)]
+        if block.size and _filled(block[(0,) * block.ndim], fill) and _filled(block, fill).all():
+            path = _path(X, number)
+            if _absent(path):
+                raise InputError(
+                    f"{name}[{rows.start}:{rows.stop}]: chunk {path} is missing, and zarr takes it "
+                    f"for {fill}; copy it again, or, if that was never written because it holds "
+                    f'nothing else, say so: array.attrs["{_ATTRIBUTE}"] = "{_FILLED}"'
+                )
+
+
+def _absent(path: Any) -> bool:
+    """Whether there is no such chunk; an empty one, which zarr takes for none, is none."""
+    from zarr.core.sync import sync
+
+    try:
+        return not sync(path.store.getsize(path.path))
+    except FileNotFoundError:
+        return True
+
+
+def _filled(values: Any, fill: Any) -> Any:
+    """Where values are the fill value, which may be NaN."""
+    same = values == fill
+    return same | (values != values) if fill != fill else same
+
+
+# --- Rows whose inputs stay where they are: zarr, HDF5, memory maps, dask arrays and data frames.
+#
+# Observations, weights and prior means are held, 8 bytes a row each; inputs are read chunk by
+# chunk, by whoever computes the chunk. Nothing here imports the libraries that made them.
 
 
 def is_lazy(X: Any) -> bool:
@@ -195,3 +438,49 @@ def sample(X: Any, rows: ArrayLike) -> Array:
         if here.size:
             found.append(_read(X, some, some.start, home)[here - some.start])
     return np.concatenate(found)
+
+
+# --- Inputs whose rows are changed as they are read: in other units, or by ranks.
+
+
+def mapped(X: Any, function: Callable[[Array], Array], columns: int) -> Any:
+    """Return ``function(X)`` of inputs of any kind; those that are read in parts still are.
+
+    Parameters
+    ----------
+    X : inputs, shape (N, d)
+    function : callable
+        Rows (n, d) to rows (n, columns), each row for itself.
+    columns : int
+    """
+    if not is_lazy(X):
+        return function(X)
+    if not hasattr(X, "__dask_graph__"):
+        return _Mapped(X, function, columns)
+    whole = X if X.numblocks[1] == 1 else X.rechunk({1: -1})
+    shape = whole.chunks[0], (columns,)
+    return whole.map_blocks(function, chunks=shape, dtype=float, meta=np.empty((0, 0)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Mapped:
+    """Inputs that are changed when they are sliced."""
+
+    X: Any
+    function: Callable[[Array], Array]
+    columns: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.X.shape[0]), self.columns
+
+    @property
+    def dtype(self) -> Any:
+        return np.dtype(float)
+
+    @property
+    def chunks(self) -> Any:
+        return getattr(self.X, "chunks", None)
+
+    def __getitem__(self, some: slice) -> Array:
+        return self.function(np.asarray(taken(self.X, some), dtype=float))

@@ -9,26 +9,125 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
-from qpruntime.arrays import Array
+from qpruntime._memory import fits, require, squares
+from qpruntime._row_blocks import in_blocks
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.execution.blas_threads import one_blas_thread
-from qpruntime.execution.calls import Divided, Executor, Threads
-from qpruntime.inference.fixed_point.loop import Swept
+from qpruntime.execution.executors import Divided, Executor, Threads
+from qpruntime.inference.fixed_point.schedules import Swept
 from qpruntime.inference.sites import ImproperPosterior, Sites
-from qpruntime.inference.sparse.inducing import Inducing
-from qpruntime.inference.sparse.kept_features import MEMORY, Keeper
-from qpruntime.inference.sparse.passes import Done, Job, gather, means, outcome, sweep
-from qpruntime.inference.sparse.rows import CHUNK, Piece, Rows
-from qpruntime.inference.sparse.rule import Rule
-from qpruntime.inference.sparse.slopes import Evaluation, evaluation, slopes
-from qpruntime.inference.sparse.state import Base, State, evidence, posterior_of, prior_of
-from qpruntime.inference.sparse.sums import Sums, Tree
-from qpruntime.memory import require, squares
-from qpruntime.projection.parameters import moved
+from qpruntime.inference.sparse.data import CHUNK, Piece, Rows
+from qpruntime.inference.sparse.features import Inducing, divide
+from qpruntime.inference.sparse.passes import (
+    Block,
+    Cavities,
+    Done,
+    Evaluation,
+    Features,
+    Job,
+    Variances,
+    cavities,
+    evaluation,
+    gather,
+    means,
+    outcome,
+    project,
+    slopes,
+    sweep,
+)
+from qpruntime.inference.sparse.state import (
+    Base,
+    Rule,
+    State,
+    Sums,
+    Tree,
+    evidence,
+    posterior_of,
+    prior_of,
+)
+from qpruntime.projection.projector import moved
 
-__all__ = ["HALVINGS", "Engine", "Outcome", "bounded", "swept_by"]
+__all__ = [
+    "HALVINGS",
+    "MEMORY",
+    "Engine",
+    "Keeper",
+    "Outcome",
+    "bounded",
+    "leave_out",
+    "seen_by_likelihood",
+    "swept_by",
+    "without_site",
+]
+
+# --- Features of all rows, and their variances, kept from pass to pass where there is memory.
+
+#: Bytes of features that are kept by default.
+MEMORY = 1e9
+# Features are kept where so many times their bytes are there: what else passes take is left.
+_SPARE = 1.5
+
+
+class Keeper:
+    """Room for the features of N rows under one `Inducing`; under another it is filled anew."""
+
+    def __init__(self) -> None:
+        self._owner: Inducing | None = None
+        self._phi: Any = None
+        self._r: Array = np.empty(0)
+        self._full: dict[int, Any] = {}
+        self._root: Array | None = None
+        self._w: Array | None = None
+        self._variances_known: dict[int, Any] = {}
+
+    def of(self, inducing: Inducing, n: int, memory: float) -> Keeper:
+        """Return the keeper with room for these features if they fit, else with none."""
+        if self._owner is inducing:
+            return self
+        self._owner, self._full, self._root = inducing, {}, None
+        shape = (n, inducing.size)
+        nbytes = n * inducing.size * inducing.dtype.itemsize
+        if nbytes > memory:
+            self._phi = None
+        elif self._phi is None or (self._phi.shape, self._phi.dtype) != (shape, inducing.dtype):
+            self._phi = None
+            if fits(_SPARE * nbytes):
+                self._phi, self._r = np.empty(shape, inducing.dtype), np.empty(n)
+        return self
+
+    def chunk(self, number: int, some: slice) -> Features | None:
+        """Return the features of a chunk, or room for them; None if they are not kept."""
+        if self._phi is None:
+            return None
+        full = self._full.setdefault(number, np.zeros(1, dtype=bool))
+        return Features(self._phi[some], self._r[some], full)
+
+    def under(self, root: Array, n: int, memory: float) -> Keeper:
+        """Return the keeper with room for the variances of N rows under this root of B.
+
+        Means are settled several times between sweeps, and the root stays: what they spare is
+        all of the M^2 operations a row.
+        """
+        if self._root is not root:
+            self._root, self._variances_known = root, {}
+            if 8.0 * n > memory:
+                self._w = None
+            elif self._w is None or len(self._w) != n:
+                self._w = np.empty(n)
+        return self
+
+    def variances(self, number: int, some: slice) -> Variances | None:
+        """Return the variances of a chunk, or room for them; None if they are not kept."""
+        if self._w is None:
+            return None
+        full = self._variances_known.setdefault(number, np.zeros(1, dtype=bool))
+        return Variances(self._w[some], full)
+
+
+# --- Sites of all rows, and the passes over them: what a posterior of w is made of, and settles by.
 
 #: A step that leaves no proper posterior is halved so often, as in the dense engine.
 HALVINGS = 40
@@ -312,3 +411,49 @@ def _there(work: Callable[[Job], Done], divided: tuple[Piece, tuple[int, Array, 
     """Carry out a pass where the piece is kept."""
     piece, rest = divided
     return work(Job(piece, *rest))
+
+
+# --- Some rows of an engine, by their numbers: without a pass over all of them.
+
+
+def leave_out(engine: Engine, chosen: NDArray[np.intp]) -> Array:
+    """Return leave-one-out log densities of some rows, as `Engine.outcome` has them of all."""
+
+    def of(block: Block, at: Cavities) -> Array:
+        log_z: Array = project(engine.rule, block, at, "log_z", whole=True)[0]
+        return log_z
+
+    found: Array = _of_cavities(engine, chosen, of)
+    return found
+
+
+def without_site(engine: Engine, chosen: NDArray[np.intp]) -> tuple[Array, Array]:
+    """Cavity means and variances of some rows, of what the likelihood takes; nan where improper."""
+    found: tuple[Array, Array] = _of_cavities(engine, chosen, seen_by_likelihood)
+    return found
+
+
+def seen_by_likelihood(block: Block, at: Cavities) -> tuple[Array, Array]:
+    """Cavity means and variances of what the likelihood takes; nan where a cavity is improper."""
+    slope = 1.0 if block.scale is None else block.scale
+    mean, variance = slope * block.centre(at.mean), slope * slope * at.v
+    return np.where(at.proper, mean, np.nan), np.where(at.proper, variance, np.nan)
+
+
+def _of_cavities(engine: Engine, chosen: NDArray[np.intp], of: Callable[..., Any]) -> Any:
+    """Join what `of` makes of blocks of some rows and their cavities."""
+    state, rule = engine.state, engine.rule
+    rows = engine.rows.some(chosen)
+
+    def one(some: slice) -> Any:
+        columns = rows.weights, rows.prior, rows.scale
+        _, prior, scale = (None if a is None else a[some] for a in columns)
+        tau, nu = engine.tau[chosen[some]], engine.nu[chosen[some]]
+        block = Block(rows.y[some], None, prior, tau, nu, scale)
+        phi, r = state.inducing.features(rows.X[some])
+        mean = (phi @ state.mean.astype(phi.dtype)).astype(float)
+        solved = divide(phi, state.rounded)
+        w = np.einsum("nm,nm->n", solved, solved).astype(float)
+        return of(block, cavities(block, mean, w, r, rule.power, 1.0))
+
+    return in_blocks(one, len(chosen), state.inducing.size)

@@ -14,14 +14,14 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
-from qpruntime.arrays import Array
+from qpruntime._memory import require
+from qpruntime._typing import Array
+from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.inference.operator.functionals import Functionals
-from qpruntime.inference.sparse.identity import kernel_words
-from qpruntime.inference.sparse.lazy import inputs_of, is_lazy
-from qpruntime.kernels.cross import cross_covariance, diagonal
-from qpruntime.memory import require
-from qpruntime.validation import finite
+from qpruntime.inference.sparse.checkpoint import kernel_words
+from qpruntime.inference.sparse.data import inputs_of, is_lazy
+from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 
 __all__ = ["AlongRows", "along", "inputs_along"]
 

@@ -8,30 +8,32 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from qpruntime._validation import flag, no_kernel, number, whole
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
-from qpruntime.execution.calls import ExecutorError, Threads, threads_of
-from qpruntime.execution.executors import executor_of
-from qpruntime.inference.arguments import check_sites
-from qpruntime.inference.fixed_point.complaints import warn_unsettled
-from qpruntime.inference.fixed_point.ended import Limits
-from qpruntime.inference.nearest.disk import held_inputs
-from qpruntime.inference.nearest.posterior import LocalPosterior, local_of
+from qpruntime.execution.executors import ExecutorError, Threads, threads_of
+from qpruntime.execution.resolve import executor_of
+from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
+from qpruntime.inference.local.posterior import LocalPosterior, local_of
+from qpruntime.inference.local.storage import held_inputs
 from qpruntime.inference.posterior import moved_to
+from qpruntime.inference.problem import check_sites
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.checkpoint import SitesFile
-from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.data import as_array, inputs_of
+from qpruntime.inference.sparse.engine import MEMORY, Engine
 from qpruntime.inference.sparse.functionals import AlongRows, along
-from qpruntime.inference.sparse.kept_features import MEMORY
-from qpruntime.inference.sparse.lazy import as_array, inputs_of
-from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
-from qpruntime.inference.sparse.row_arguments import about_prior, checked_rows
-from qpruntime.inference.sparse.settle import settle
+from qpruntime.inference.sparse.iterate import settle
+from qpruntime.inference.sparse.posterior import (
+    SparsePosterior,
+    about_prior,
+    checked_rows,
+    conclude,
+)
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
 from qpruntime.renamed import renamed, reordered
-from qpruntime.validation import flag, no_kernel, number, whole
 
 __all__ = ["infer_sparse"]
 

@@ -12,25 +12,22 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, InputError
-from qpruntime.inference.fixed_point.ended import Limits
+from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.settle import settle
-from qpruntime.learning.data import Data
+from qpruntime.inference.sparse.iterate import settle
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.maximise import all_bounds
-from qpruntime.learning.nodes.density import Density
-from qpruntime.learning.nodes.designs import MOST_COMPOSITE
-from qpruntime.learning.nodes.found import find
-from qpruntime.learning.nodes.integrate import complain, heavy, prior_of
-from qpruntime.learning.nodes.result import Integrated
-from qpruntime.learning.parameter_slopes import learnt
+from qpruntime.learning.hyper_integration.density import Density, Integrated
+from qpruntime.learning.hyper_integration.designs import MOST_COMPOSITE
+from qpruntime.learning.hyper_integration.integrate import complain, find, heavy, prior_of
+from qpruntime.learning.objective import learnt
+from qpruntime.learning.optimise import all_bounds
 from qpruntime.learning.progress import names_of
-from qpruntime.learning.settings import Settings
-from qpruntime.learning.sparse.end import posterior_of
-from qpruntime.learning.sparse.ground import Ground
+from qpruntime.learning.settings import Data, Settings
+from qpruntime.learning.sparse.data import Ground
+from qpruntime.learning.sparse.finish import posterior_of
 from qpruntime.learning.sparse.objective import Place, Search, climb
 
 __all__ = ["integrated_by_points"]
@@ -88,7 +85,7 @@ def integrated_by_points(
     Parameters
     ----------
     data, begin, settings, rng
-        As for `qpruntime.learning.nodes.integrate.integrated`.
+        As for `qpruntime.learning.hyper_integration.integrate.integrated`.
     ground : Ground
         With the kernel as it was refined.
     points : ndarray, shape (n, d)

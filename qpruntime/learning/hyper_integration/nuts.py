@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 
 __all__ = ["Chain", "effective", "nuts"]
 

@@ -1,12 +1,8 @@
-"""More rows than a dense fit takes: inducing points are doubled until rows left out say stop.
-
-Sites of the rows are carried from one number of inducing points to the next. Leave-one-out
-densities of some rows say which kernel, how many inducing points, and whether the nearest rows of
-each point predict better.
-"""
+"""Choice of the number of inducing points."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,29 +13,79 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution.calls import ExecutorError, Threads, threads_of
-from qpruntime.execution.executors import executor_of
-from qpruntime.inference.fixed_point.ended import Ended, Limits
-from qpruntime.inference.nearest.disk import held_inputs
-from qpruntime.inference.nearest.posterior import local_of
+from qpruntime.execution.executors import ExecutorError, Threads, threads_of
+from qpruntime.execution.resolve import executor_of
+from qpruntime.inference.fixed_point.convergence import Ended, Limits
+from qpruntime.inference.local.posterior import local_of
+from qpruntime.inference.local.storage import held_inputs
+from qpruntime.inference.sparse.data import Rows, rows_of
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.lazy import rows_of
+from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import conclude
-from qpruntime.inference.sparse.rows import Rows
-from qpruntime.inference.sparse.rule import Rule
-from qpruntime.inference.sparse.settle import settle
-from qpruntime.learning.data import Data
-from qpruntime.learning.inducing import clusters, levels_of, rows_at, sample, units
-from qpruntime.learning.policy.judged import Stage
-from qpruntime.learning.policy.operations import Budget, local_density, sweeps_of
-from qpruntime.learning.policy.settled import Settled
-from qpruntime.learning.settings import Settings
-from qpruntime.learning.sparse.end import posterior_of
+from qpruntime.inference.sparse.state import Rule
+from qpruntime.learning.inducing_points import clusters, levels_of, rows_at, sample, units
+from qpruntime.learning.model_selection.budget import Budget, Stage, local_density, sweeps_of
+from qpruntime.learning.settings import Data, Settings
+from qpruntime.learning.sparse.finish import posterior_of
 from qpruntime.projection.projector import Projector
 
-__all__ = ["FURTHER", "LEFT_OUT", "NEAREST", "Ground"]
+__all__ = [
+    "FURTHER",
+    "LEFT_OUT",
+    "NEAREST",
+    "Ground",
+    "Settled",
+]
+
+# --- Sites of all rows that have been settled, and what rows left out say of them.
+
+# What nearest rows have to gain, in log density a row.
+_NEAR = 2e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """Sites of all rows under a kernel, and log densities of the judges, left out.
+
+    `near` are those by their nearest rows, None where these are not looked at.
+    """
+
+    engine: Engine
+    alone: Array
+    near: Array | None
+
+    @property
+    def m(self) -> int:
+        """Inducing points."""
+        return len(self.engine.Z)
+
+    @cached_property
+    def uses_near(self) -> bool:
+        """Whether the nearest rows predict better, beyond doubt and more than a little."""
+        if self.near is None:
+            return False
+        gain = self.near - self.alone
+        doubt = 0.5 * float(np.std(gain)) / math.sqrt(gain.size)
+        return bool(float(np.mean(gain)) > max(_NEAR, doubt))
+
+    @property
+    def densities(self) -> Array:
+        """Densities by the better of the two predictions."""
+        return self.near if self.uses_near and self.near is not None else self.alone
+
+    @property
+    def score(self) -> float:
+        """Mean of the densities of rows left out."""
+        return float(np.mean(self.densities))
+
+
+# --- More rows than a dense fit takes: inducing points are doubled until rows left out say stop.
+#
+# Sites of the rows are carried from one number of inducing points to the next. Leave-one-out
+# densities of some rows say which kernel, how many inducing points, and whether the nearest rows of
+# each point predict better.
 
 # Inducing points at most.
 _MOST = 4800

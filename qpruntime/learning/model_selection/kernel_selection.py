@@ -13,23 +13,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.policy.candidates import (
+from qpruntime.learning.model_selection.budget import Stage, Subsets, better, dense_evaluation
+from qpruntime.learning.model_selection.candidates import (
     ON,
     ROOM,
     SHARE,
     SURE,
     Candidate,
+    Climbed,
     Shape,
+    Trial,
     alike,
     lengths,
     staged,
 )
-from qpruntime.learning.policy.judged import Stage, better
-from qpruntime.learning.policy.operations import dense_evaluation
-from qpruntime.learning.policy.subsets import Subsets
-from qpruntime.learning.policy.trial import Climbed, Trial
 
 __all__ = ["Chosen", "choose"]
 

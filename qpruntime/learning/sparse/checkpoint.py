@@ -15,19 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime.arrays import Array
+from qpruntime._atomic_file import remove_parts
+from qpruntime._typing import Array
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.arrays_file import DamagedFile, array_of
-from qpruntime.inference.sparse.checkpoint import Checkpoint
+from qpruntime.inference.sparse.checkpoint import (
+    FORMAT,
+    Checkpoint,
+    DamagedFile,
+    array_of,
+    digest,
+    kernel_words,
+    projector_words,
+)
+from qpruntime.inference.sparse.data import Rows
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.identity import FORMAT, digest, kernel_words, projector_words
-from qpruntime.inference.sparse.rows import Rows
 from qpruntime.inference.sparse.state import State
-from qpruntime.learning.data import Data
-from qpruntime.learning.maximise import Optimum
-from qpruntime.learning.settings import Settings
+from qpruntime.learning.optimise import Optimum
+from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.objective import Place
-from qpruntime.whole_file import remove_parts
 
 __all__ = ["FitFile", "Standing", "problem_of", "remove_checkpoints"]
 

@@ -10,19 +10,18 @@ from collections.abc import Callable
 
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._duration import announce
+from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, warn
-from qpruntime.inference.fixed_point.complaints import warn_unsettled
-from qpruntime.inference.fixed_point.ended import Limits
+from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
 from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
-from qpruntime.inference.sparse.rule import Rule
-from qpruntime.inference.sparse.settle import settle
+from qpruntime.inference.sparse.state import Rule
 from qpruntime.learning.default_kernel import learns_nothing
-from qpruntime.learning.maximise import Optimum
+from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.sparse.objective import Climbed, Search
-from qpruntime.notice import announce
 from qpruntime.projection.projector import Projector
 
 __all__ = ["advise", "optimum_of", "posterior_of"]

@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.fixed_point.ended import Limits
+from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.rule import Rule
-from qpruntime.inference.sparse.settle import settle
-from qpruntime.kernels.cross import moves_inputs
-from qpruntime.learning.objective import LogPrior
-from qpruntime.learning.parameter_slopes import reparametrised
+from qpruntime.inference.sparse.iterate import settle
+from qpruntime.inference.sparse.state import Rule
+from qpruntime.kernels.cross_covariance import moves_inputs
+from qpruntime.learning.objective import LogPrior, reparametrised
 
 __all__ = ["Place", "Search", "climb"]
 

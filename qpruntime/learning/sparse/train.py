@@ -1,9 +1,4 @@
-"""Fits by inducing points, in stages: some rows first, then all; then the posterior.
-
-Kernel parameters are learnt on a sample, then with the inducing inputs, then both on all rows,
-where few evaluations are left to do. Single precision steers; the posterior is of double precision,
-settled by EP and then by the method asked for.
-"""
+"""Sparse fits in stages."""
 
 from __future__ import annotations
 
@@ -14,33 +9,80 @@ from functools import partial
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime.arrays import Array
+from qpruntime._typing import Array
 from qpruntime.errors import InputError
-from qpruntime.execution.calls import ExecutorError
-from qpruntime.execution.executors import executor_of
+from qpruntime.execution.executors import ExecutorError
+from qpruntime.execution.resolve import executor_of
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import SparsePosterior
-from qpruntime.inference.sparse.settle import settle
-from qpruntime.learning.data import Data
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.inducing import enough, first, rows_at, sample, tell
-from qpruntime.learning.maximise import Optimum, all_bounds, first_theta
-from qpruntime.learning.nodes.by_points import integrated_by_points
-from qpruntime.learning.nodes.integrate import NOTHING
-from qpruntime.learning.nodes.result import Integrated
-from qpruntime.learning.parameter_slopes import learnt
-from qpruntime.learning.settings import Settings
+from qpruntime.learning.hyper_integration.density import Integrated
+from qpruntime.learning.hyper_integration.integrate import NOTHING
+from qpruntime.learning.hyper_integration.integrate_sparse import integrated_by_points
+from qpruntime.learning.inducing_points import enough, first, rows_at, sample, tell
+from qpruntime.learning.objective import learnt
+from qpruntime.learning.optimise import Optimum, all_bounds, first_theta
+from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.checkpoint import FitFile, Standing, problem_of
-from qpruntime.learning.sparse.checks import check
-from qpruntime.learning.sparse.end import advise, posterior_of
-from qpruntime.learning.sparse.ground import Ground
+from qpruntime.learning.sparse.data import BOTH, EARLY, Ground, on_sample, planned, staged
+from qpruntime.learning.sparse.finish import advise, posterior_of
 from qpruntime.learning.sparse.objective import Place
-from qpruntime.learning.sparse.sample import BOTH, EARLY, on_sample
-from qpruntime.learning.sparse.stages import planned, staged
 from qpruntime.likelihoods import Likelihood
 
-__all__ = ["train_sparse"]
+__all__ = [
+    "check",
+    "train_sparse",
+]
+
+# --- Whether inducing points can serve a fit at all; raised before anything is computed.
+
+
+def check(data: Data, settings: Settings, points: Array) -> None:
+    """Raise `InputError` if inducing points cannot serve this fit; `points` are some rows of X."""
+    sparse, n = settings.sparse, len(data.y)
+    assert sparse is not None
+    if data.projector.method == "vb":
+        raise InputError(
+            'method "vb" is dense only: use "ep" or "qp" with Inducing(200, power=0.05)'
+        )
+    if settings.objective == "loo":
+        raise InputError(
+            'optimize="loo" needs inducing=None: inducing points are learnt by optimize="evidence"'
+        )
+    if settings.n_restarts:
+        raise InputError(
+            "restarts needs inducing=None: stages with inducing points go on from one another; "
+            "give a kernel that begins elsewhere, and compare log_marginal_likelihood_value_"
+        )
+    given = sparse.inducing
+    if isinstance(given, int) and given > n:
+        rows = "1 sample" if n == 1 else f"{n} rows"
+        raise InputError(
+            f"inducing={given} is more than the {rows}: use inducing=None, the dense engine, "
+            "or fewer"
+        )
+    if isinstance(given, np.ndarray):
+        if given.shape[1] != points.shape[1]:
+            raise InputError(
+                f"inducing must have {points.shape[1]} columns like X, got {given.shape[1]}"
+            )
+        low, high = points.min(axis=0), points.max(axis=0)
+        reach = 10.0 * np.maximum(high - low, 1e-12)
+        beyond = (given < low - reach) | (given > high + reach)
+        if beyond.any(axis=1).all():
+            raise InputError(
+                "every inducing input is more than ten times the range of X away from X: give "
+                "them in the units of X, or their number"
+            )
+
+
+# --- Fits by inducing points, in stages: some rows first, then all; then the posterior.
+#
+# Kernel parameters are learnt on a sample, then with the inducing inputs, then both on all rows,
+# where few evaluations are left to do. Single precision steers; the posterior is of double
+# precision, settled by EP and then by the method asked for.
 
 #: Kernel, likelihood with what was learnt, posterior, one run for each stage, the last first, no
 #: slopes, and hyper-parameters if these were integrated.
@@ -57,7 +99,7 @@ _ALL, _FEWER = 20, 5
 def train_sparse(data: Data, begin: Start, settings: Settings, rng: np.random.Generator) -> Trained:
     """Learn kernel, noise and inducing inputs in stages, then infer.
 
-    Arguments are those of `qpruntime.learning.training.train`; ``settings.sparse`` is not None.
+    Arguments are those of `qpruntime.learning.train.train`; ``settings.sparse`` is not None.
 
     Raises
     ------

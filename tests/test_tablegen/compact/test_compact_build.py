@@ -14,10 +14,10 @@ import pytest
 from scipy.interpolate import BSpline
 
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
-from qpruntime.artifact.metadata import DATASET, Axis, Metadata
-from qpruntime.execution import rounding
-from qpruntime.projection.finding import shipped_path
-from qpruntime.projection.splines import quintic
+from qpruntime.execution import fingerprint
+from qpruntime.projection.interpolation import quintic
+from qpruntime.projection.open import shipped_path
+from qpruntime.table_format.metadata import DATASET, Axis, Metadata
 from tablegen import builder, splines
 from tablegen.files import hdf5 as export
 from tablegen.verify import verify
@@ -84,8 +84,8 @@ def test_a_spline_needs_room():
 
 
 def test_fingerprint_is_stable():
-    assert rounding.arithmetic() == rounding.arithmetic()
-    assert len(rounding.arithmetic()) == 16
+    assert fingerprint.arithmetic() == fingerprint.arithmetic()
+    assert len(fingerprint.arithmetic()) == 16
 
 
 @pytest.mark.parametrize(

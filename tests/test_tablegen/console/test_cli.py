@@ -16,7 +16,7 @@ import tablegen.console.cli
 import tablegen.console.progress
 from cases import every_case
 from commands import SMALL
-from qpruntime.projection.opening import open_table
+from qpruntime.projection.open import open_table
 from tablegen import builder
 from tablegen.grid import build as grid
 from tablegen.grid import chebyshev

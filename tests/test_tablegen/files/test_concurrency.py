@@ -13,7 +13,7 @@ import pytest
 
 import readers
 from build_processes import names
-from qpruntime.projection.opening import open_table
+from qpruntime.projection.open import open_table
 
 
 @pytest.fixture

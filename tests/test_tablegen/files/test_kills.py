@@ -13,7 +13,7 @@ import pytest
 from build_processes import names
 from commands import start
 from dask_cluster import until
-from qpruntime.projection.opening import open_table
+from qpruntime.projection.open import open_table
 
 #: What a build does, in this order, and where it is made to die by its own hand.
 STAGES = [

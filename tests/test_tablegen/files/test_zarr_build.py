@@ -10,7 +10,7 @@ import pytest
 
 from build_processes import names
 from commands import SMALL
-from qpruntime.projection.opening import open_table
+from qpruntime.projection.open import open_table
 from tablegen.files import zarr as zarr_files
 
 

@@ -11,7 +11,7 @@ import pytest
 import oracle
 from qpruntime import likelihoods
 from qpruntime.errors import NumericalError
-from qpruntime.execution.calls import run
+from qpruntime.execution.executors import run
 from qpruntime.likelihoods import Likelihood
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify

@@ -9,7 +9,7 @@ from numpy.polynomial import chebyshev
 import oracle
 from cases import every_case
 from qpruntime import likelihoods
-from qpruntime.artifact.metadata import Axis
+from qpruntime.table_format.metadata import Axis
 from tablegen.grid import chebyshev as compute
 from tablegen.grid.direct import integrate
 from tablegen.grid.plan import make_plan

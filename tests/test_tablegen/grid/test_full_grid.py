@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qpruntime.projection.opening import open_table
+from qpruntime.projection.open import open_table
 from tablegen.verify import verify
 
 # Known to 15 digits (mpmath), all of them nodes: (mu, log10 sigma, sigma*).

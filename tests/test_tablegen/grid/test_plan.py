@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import every_case
-from qpruntime.artifact.metadata import Axis
 from qpruntime.errors import InputError
+from qpruntime.table_format.metadata import Axis
 from tablegen.grid.plan import Plan, make_plan
 
 plans = st.builds(

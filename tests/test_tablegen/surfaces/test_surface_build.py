@@ -12,9 +12,9 @@ from scipy.interpolate import BSpline
 
 from cases import every_case
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
-from qpruntime.artifact.metadata import Axis
-from qpruntime.execution.calls import Threads
+from qpruntime.execution.executors import Threads
 from qpruntime.projection.projector import project_arrays
+from qpruntime.table_format.metadata import Axis
 from surface_models import gumbel, marked, ordinal
 from tablegen import build, request, splines
 from tablegen.surfaces import build as surfaces
