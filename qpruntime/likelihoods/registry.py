@@ -1,4 +1,6 @@
-"""The registry: every module of this package that defines ``likelihood`` is found by itself.
+"""Registry of the likelihoods that modules of this package define.
+
+A module defines one as ``likelihood``, or several as ``NAME_likelihood``.
 
 Those of `kinds` are found by `get` as well. They have no formulas for other libraries, no tables
 and no references to 20 digits: `names` leaves them out unless it is asked.
@@ -39,7 +41,7 @@ def _defined(kinds: bool) -> dict[str, Likelihood]:
             continue
         there = vars(importlib.import_module(f"{_PACKAGE}.{module.name}"))
         for name, candidate in there.items():
-            if name.partition("_of_")[0] == "likelihood" and isinstance(candidate, Likelihood):
+            if name.endswith("likelihood") and isinstance(candidate, Likelihood):
                 found[candidate.name] = candidate
     return dict(sorted(found.items()))
 
